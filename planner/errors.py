@@ -1,0 +1,17 @@
+"""The one error that bad input raises, on every floor of the house."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """A file, an option or a value that cannot be used.
+
+    `place` says where (a file and the field in it, an option, a step), `problem` what is wrong with which
+    value, `remedy` what to do about it. The command line prints it as one line and exits with status 2.
+    """
+
+    def __init__(self, place: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{place}: {problem}; {remedy}")
+        self.place = place
+        self.problem = problem
+        self.remedy = remedy

@@ -1,0 +1,108 @@
+"""Reading and writing files: JSON with a format and a version, canonical identities, atomic writes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from planner.errors import InputError
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples and dicts as JSON-ready dicts and lists; fields computed at start are left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.init}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    return value
+
+
+def identity_of(document: Any) -> str:
+    """The SHA-256 of the canonical JSON (sorted keys, no spaces) of a document."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_json(path: str | Path) -> Any:
+    """Parse a JSON file; errors name the file and the place in it."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror})", "check the name and its rights") from None
+    except UnicodeDecodeError:
+        raise InputError(str(path), "is not UTF-8 text", "give a JSON file") from None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}: line {error.lineno} column {error.colno}", f"not JSON ({error.msg})", "mend the file"
+        ) from None
+
+
+def read_json(path: str | Path, format_: str, version: int) -> dict[str, Any]:
+    """Read a JSON object and check its `format` and `version`."""
+    document = load_json(path)
+    if not isinstance(document, dict) or "format" not in document:
+        raise InputError(f"{path}: format", "is missing", f"give a file whose format is {format_!r}")
+    if document["format"] != format_:
+        raise InputError(f"{path}: format", f"is {document['format']!r}", f"give a file whose format is {format_!r}")
+    if document.get("version") != version:
+        raise InputError(
+            f"{path}: version", f"is {document.get('version')!r}", f"this tnplan reads version {version} of {format_}"
+        )
+    return document
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    write_file(path, lambda stream: stream.write(text.encode()))
+
+
+def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Let `write` fill a temporary file beside `path`, then move it there; nothing is left half-written."""
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InputError(
+            str(target), f"cannot be written ({error.strerror})", "choose a folder that exists and is writable"
+        ) from None
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            write(stream)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(
+            str(target), f"cannot be written ({error.strerror})", "free space there or choose another place"
+        ) from None
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuse an output path that cannot be written, before any work is done."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(str(target), "is a folder", "give the name of a file")
+    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise InputError(
+            str(target), "its folder does not exist or is not writable", "choose a folder that exists and is writable"
+        )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""Tensor networks, contraction paths, their files and importers, circuits and their networks."""

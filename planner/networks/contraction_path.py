@@ -1,0 +1,110 @@
+"""A network together with the order in which to contract it: what path.json holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from planner.errors import InputError
+from planner.networks.network import Network
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+
+
+@dataclass(frozen=True)
+class ContractionPath:
+    """A network, a contraction path and the indices to slice.
+
+    `ssa_path` names tensors in static single assignment: the inputs are 0 .. n-1, and the i-th contraction
+    creates tensor n+i. A step may name one tensor (nothing to do), two, or more (contracted from left to
+    right). `sliced_inds` are fixed to each of their values in turn and the partial results are summed.
+    """
+
+    network: Network
+    ssa_path: tuple[tuple[int, ...], ...]
+    sliced_inds: tuple[str, ...] = ()
+    dtype: str = "complex64"
+    name: str = ""
+    tensors: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise InputError("path dtype", f"{self.dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
+        self._check_path()
+        self._check_slices()
+
+    def _check_path(self) -> None:
+        available = set(range(len(self.network.inputs)))
+        created = len(self.network.inputs)
+        for number, step in enumerate(self.ssa_path):
+            if not step:
+                raise InputError(f"ssa_path[{number}]", "the step is empty", "name the tensors to contract")
+            for tensor in step:
+                if tensor not in available:
+                    known = 0 <= tensor < created
+                    raise InputError(
+                        f"ssa_path[{number}]",
+                        f"tensor {tensor} {'is used a second time' if known else 'does not exist yet'}",
+                        "each tensor is contracted exactly once, after it exists",
+                    )
+                available.remove(tensor)
+            available.add(created)
+            created += 1
+        if len(available) != 1:
+            left = sorted(available)
+            shown = ", ".join(map(str, left[:5])) + (", ..." if len(left) > 5 else "")
+            raise InputError(
+                "ssa_path",
+                f"{len(left)} tensors are left at its end ({shown})",
+                "contract all of them, disconnected parts too, to one tensor",
+            )
+
+    def _check_slices(self) -> None:
+        present = {index for term in self.network.inputs for index in term}
+        seen: set[str] = set()
+        for index in self.sliced_inds:
+            if index not in present:
+                problem = "is on no tensor"
+            elif index in self.network.output:
+                problem = "is open"
+            elif index in seen:
+                problem = "stands twice"
+            else:
+                seen.add(index)
+                continue
+            raise InputError(
+                "sliced_inds", f"index {index!r} {problem}", "slice summed indices of the network, each once"
+            )
+
+    @property
+    def n_slices(self) -> int:
+        """The number of independent slices."""
+        return prod(self.network.size_dict[index] for index in self.sliced_inds)
+
+
+def ssa_from_linear(path: Iterable[Sequence[int]], n_inputs: int) -> tuple[tuple[int, ...], ...]:
+    """Turn an opt_einsum path (positions in a shrinking list) into static single assignment.
+
+    Each linear step removes its positions from the list of live tensors and appends the result:
+    with 3 inputs, [(0, 1), (0, 1)] becomes ((0, 1), (2, 3)).
+    """
+    live = list(range(n_inputs))
+    ssa: list[tuple[int, ...]] = []
+    for number, step in enumerate(path):
+        for position in step:
+            if not 0 <= position < len(live):
+                raise InputError(
+                    f"path[{number}]",
+                    f"position {position} is outside the {len(live)} tensors that are left",
+                    "give an opt_einsum (linear) path of this network",
+                )
+        if len(set(step)) != len(step):
+            raise InputError(f"path[{number}]", f"a position stands twice in {list(step)}", "name each tensor once")
+        ssa.append(tuple(live[position] for position in step))
+        for position in sorted(step, reverse=True):
+            del live[position]
+        live.append(n_inputs + number)
+    return tuple(ssa)

@@ -1,0 +1,262 @@
+"""The annotated schedule: what the planner writes and the executor replays.
+
+Flat and typed: buffers in one arena, instructions over buffers, never a tree. It holds everything except
+tensor values. Knows nothing of how a device carries out an instruction.
+
+Changelog of `tnplan.schedule`:
+1 (2026-11-21): first version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, ClassVar
+
+from planner.hardware.layout import Digit, Layout
+
+FORMAT = "tnplan.schedule"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A mode of prime extent, or a whole sliced index. `index` is the network's index that it is part of."""
+
+    index: str
+    extent: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A piece of every rank's arena: at `offset_bytes`, `size_bytes` long (that of the largest shard).
+
+    A tensor's shard is stored row-major with `modes` from slowest to fastest; `layout` names the mode that
+    each digit of the grid spreads (see `planner.hardware.layout`). Over the digits in `partial` the shards
+    are terms still to be summed. A workspace has no modes and `workspace` true.
+    """
+
+    modes: tuple[int, ...]
+    layout: Layout
+    offset_bytes: int
+    size_bytes: int
+    partial: tuple[int, ...] = ()
+    workspace: bool = False
+
+
+@dataclass(frozen=True)
+class Load:
+    """Write this rank's shard of input `tensor` to `out`, repeated indices taken on their diagonal.
+
+    The modes of `out` are first the sliced modes of the tensor, whole, then the others.
+    """
+
+    op: ClassVar[str] = "load"
+    tensor: int
+    out: int
+
+
+@dataclass(frozen=True)
+class FixSlice:
+    """Copy from `source` to `out` the block in which the leading sliced modes have this slice's values."""
+
+    op: ClassVar[str] = "fix_slice"
+    source: int
+    out: int
+
+
+@dataclass(frozen=True)
+class SumModes:
+    """Sum `source` over its modes that `out` lacks; the rest keep their order."""
+
+    op: ClassVar[str] = "sum_modes"
+    source: int
+    out: int
+
+
+@dataclass(frozen=True)
+class Contract:
+    """`c` = sum over the reduced modes of `a` times `b`, on this rank's shards alone.
+
+    `a` is stored as [batch | m | k] and `b` as [batch | n | k], with equal orders of the batch modes and of
+    the k modes; `c` holds batch, m and n modes in any order. `workspace` is the tile in which a product is
+    formed before it is written in the order of `c`; None where it can be written directly. `step` is the
+    number of the annotation.
+    """
+
+    op: ClassVar[str] = "contract"
+    a: int
+    b: int
+    c: int
+    workspace: int | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Redistribute:
+    """Give every rank its shard of `out` from the shards of `source`: the same modes in another layout.
+
+    Where `source` is replicated a rank takes its part from its own copy, so that nothing moves. `workspace`
+    bounds the send and receive buffers together; None where nothing moves.
+    """
+
+    op: ClassVar[str] = "redistribute"
+    source: int
+    out: int
+    workspace: int | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Like `Redistribute`, to an `out` that every rank holds whole."""
+
+    op: ClassVar[str] = "gather"
+    source: int
+    out: int
+    workspace: int | None
+    step: int
+
+
+@dataclass(frozen=True)
+class ReduceScatter:
+    """Sum `source` over its partial digits, in the order of those digits' values, into the layout of `out`."""
+
+    op: ClassVar[str] = "reduce_scatter"
+    source: int
+    out: int
+    workspace: int | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Add `source` to `out`, which is zero before the first slice."""
+
+    op: ClassVar[str] = "accumulate"
+    source: int
+    out: int
+
+
+@dataclass(frozen=True)
+class Free:
+    """The buffer is not read again; its bytes may be reused."""
+
+    op: ClassVar[str] = "free"
+    buffer: int
+
+
+Instruction = Load | FixSlice | SumModes | Contract | Redistribute | Gather | ReduceScatter | Accumulate | Free
+OPCODES: dict[str, type] = {
+    kind.op: kind
+    for kind in (Load, FixSlice, SumModes, Contract, Redistribute, Gather, ReduceScatter, Accumulate, Free)
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """The annotation of one pairwise contraction. Sizes are global, after slicing; bytes and times a rank.
+
+    `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
+    step that no sliced index touches, done before the first slice.
+    """
+
+    state: str
+    a_modes: tuple[int, ...]
+    b_modes: tuple[int, ...]
+    c_modes: tuple[int, ...]
+    layout: Layout
+    batch: int
+    m: int
+    n: int
+    k: int
+    size_bytes: int
+    moved_bytes: int
+    moved_bytes_by_tier: tuple[int, ...]
+    flops: float
+    contract_s: float
+    permute_s: float
+    exchange_s: float
+    once: bool = False
+
+    @property
+    def predicted_s(self) -> float:
+        """Predicted seconds of the step, exchanges before and after it included."""
+        return self.contract_s + self.permute_s + self.exchange_s
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the planner expects on one rank of the group. `flops` are real operations of one rank."""
+
+    once_s: float
+    slice_s: float
+    once_flops: float
+    slice_flops: float
+    slice_moved_bytes: int
+    peak_bytes: int
+    live_bytes: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The whole schedule of one group of `ranks_per_group` ranks.
+
+    `indices` maps every network index to its modes, from major to minor (an index of extent 1 has none; a
+    sliced one has one, its own). `leaves[i]` lists the indices of input tensor i. `once` is replayed before
+    the first slice and `body` for every slice; `body` ends by accumulating into buffer `result`, whose modes
+    in order make up the axes of `output`.
+    """
+
+    path_identity: str
+    name: str
+    policy: str
+    dtype: str
+    precision: str
+    profile: dict[str, Any]
+    ranks_per_group: int
+    grid: tuple[Digit, ...]
+    memory_bytes: int | None
+    threshold_bytes: int
+    size_dict: dict[str, int]
+    leaves: tuple[tuple[str, ...], ...]
+    output: tuple[str, ...]
+    sliced: tuple[str, ...]
+    tensors: str | None
+    modes: tuple[Mode, ...]
+    indices: dict[str, tuple[int, ...]]
+    buffers: tuple[Buffer, ...]
+    once: tuple[Instruction, ...]
+    body: tuple[Instruction, ...]
+    steps: tuple[Step, ...]
+    result: int
+    predicted: Prediction
+    identity: str = ""
+
+    @cached_property
+    def extents(self) -> dict[int, int]:
+        """The extent of every mode, by its number."""
+        return {number: mode.extent for number, mode in enumerate(self.modes)}
+
+    @property
+    def n_slices(self) -> int:
+        """The number of slices."""
+        return prod(self.size_dict[index] for index in self.sliced)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the gathered result."""
+        return tuple(self.size_dict[index] for index in self.output)
+
+    def slice_values(self, number: int) -> dict[str, int]:
+        """The value of each sliced index in slice `number`; the last index runs fastest."""
+        values = {}
+        for index in reversed(self.sliced):
+            number, values[index] = divmod(number, self.size_dict[index])
+        return values
+
+    def projected_s(self, n_groups: int) -> float:
+        """Predicted seconds of all slices on `n_groups` groups, each taking every n_groups-th slice."""
+        rounds = -(-self.n_slices // n_groups)
+        return self.predicted.once_s + rounds * self.predicted.slice_s
