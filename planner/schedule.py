@@ -194,6 +194,7 @@ class Prediction:
     slice_s: float
     once_flops: float
     slice_flops: float
+    once_moved_bytes: int
     slice_moved_bytes: int
     peak_bytes: int
     live_bytes: int
@@ -206,7 +207,8 @@ class Schedule:
     `indices` maps every network index to its modes, from major to minor (an index of extent 1 has none; a
     sliced one has one, its own). `leaves[i]` lists the indices of input tensor i. `once` is replayed before
     the first slice and `body` for every slice; `body` ends by accumulating into buffer `result`, whose modes
-    in order make up the axes of `output`.
+    in order make up the axes of `output`. Without sliced indices all work is in `once`, which leaves the
+    result in that buffer, and `body` is empty.
     """
 
     path_identity: str

@@ -1,0 +1,1 @@
+"""Quantum circuits: their gates, their file formats, and the tensor networks of their amplitudes."""

@@ -1,0 +1,72 @@
+"""A quantum circuit as plain data. Knows no file format, no tensor network and no engine.
+
+Convention: qubit 0 is the first. In a gate's matrix the first of its qubits is the most significant bit of
+the row (outgoing) and of the column (incoming): matrix[2*a + b, 2*c + d] takes |c d> to |a b>. In a bit
+string, character k is qubit k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Gate:
+    """A named linear map on `qubits`; `matrix` is complex128 of shape (2^q, 2^q), `params` its angles in radians."""
+
+    name: str
+    qubits: tuple[int, ...]
+    matrix: np.ndarray
+    params: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.qubits or len(set(self.qubits)) != len(self.qubits):
+            raise InputError(f"gate {self.name}", f"acts on qubits {self.qubits}", "name one qubit or more, each once")
+        side = 2 ** len(self.qubits)
+        if self.matrix.shape != (side, side) or self.matrix.dtype != np.complex128:
+            raise InputError(
+                f"gate {self.name}",
+                f"has a matrix of shape {self.matrix.shape} and dtype {self.matrix.dtype} on {len(self.qubits)} qubits",
+                f"give a complex128 matrix of shape ({side}, {side})",
+            )
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether every element off the diagonal is exactly zero."""
+        return not np.any(self.matrix - np.diag(np.diag(self.matrix)))
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """Gates in the order in which they act on `n_qubits` qubits that start in |0...0>."""
+
+    n_qubits: int
+    gates: tuple[Gate, ...]
+
+    def __post_init__(self) -> None:
+        if self.n_qubits < 1:
+            raise InputError("circuit", f"has {self.n_qubits} qubits", "give one qubit or more")
+        for number, gate in enumerate(self.gates):
+            outside = [qubit for qubit in gate.qubits if not 0 <= qubit < self.n_qubits]
+            if outside:
+                raise InputError(
+                    f"gate {number} ({gate.name})",
+                    f"acts on qubit {outside[0]}",
+                    f"use qubits 0 to {self.n_qubits - 1}",
+                )
+
+
+def check_qubits(qubits: Sequence[int], n_qubits: int, place: str) -> None:
+    """Refuse qubits that the circuit does not have or that stand twice."""
+    seen: set[int] = set()
+    for qubit in qubits:
+        if not 0 <= qubit < n_qubits:
+            raise InputError(place, f"names qubit {qubit}", f"use qubits 0 to {n_qubits - 1}")
+        if qubit in seen:
+            raise InputError(place, f"names qubit {qubit} twice", "name each qubit once")
+        seen.add(qubit)

@@ -1,0 +1,105 @@
+"""The values of a network's tensors: reading, writing, and random ones. Knows no path and no device."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.files import write_file
+from planner.networks.network import Network
+
+REMEDY = "give the arrays t0, t1, ... that belong to this network"
+
+
+def load_tensors(path: str | Path, network: Network, dtype: str) -> list[np.ndarray]:
+    """Read the arrays t0, t1, ... of an .npz, check their shapes and cast them to `dtype`.
+
+    Real values may become complex and the precision may change; complex values for a real dtype are refused.
+    """
+    arrays = _read(path, len(network.inputs))
+    return check_tensors(arrays, network, dtype, str(path))
+
+
+def check_tensors(arrays: Sequence[np.ndarray], network: Network, dtype: str, place: str) -> list[np.ndarray]:
+    """Check the number, shapes and kinds of arrays against a network and cast them to `dtype`."""
+    if len(arrays) != len(network.inputs):
+        raise InputError(place, f"has {len(arrays)} arrays for {len(network.inputs)} tensors", REMEDY)
+    return [_cast(array, network.shape(i), dtype, f"{place}: t{i}") for i, array in enumerate(arrays)]
+
+
+def save_tensors(arrays: Sequence[np.ndarray], path: str | Path) -> None:
+    """Write arrays as t0, t1, ... of an .npz, to a temporary name first, then moved into place."""
+    named = {f"t{i}": np.asarray(array) for i, array in enumerate(arrays)}
+    write_file(path, lambda stream: np.savez(stream, **named))  # type: ignore[arg-type]
+
+
+def random_tensors(network: Network, dtype: str, seed: int) -> list[np.ndarray]:
+    """Normal values with variance prod(extent^(-1/c)) over the summed indices, each on c tensors.
+
+    Every element of the network's contraction then has a variance near 1, whatever its size.
+    """
+    generator = np.random.default_rng(seed)
+    counts = Counter(index for term in network.inputs for index in set(term))
+    arrays = []
+    for term in network.inputs:
+        shape = tuple(network.size_dict[index] for index in term)
+        log_variance = -sum(
+            np.log(network.size_dict[index]) / counts[index]
+            for index in sorted(set(term))
+            if index not in network.output
+        )
+        values = generator.standard_normal(shape)
+        if dtype.startswith("complex"):
+            values = (values + 1j * generator.standard_normal(shape)) / np.sqrt(2)
+        arrays.append(np.asarray(values * np.exp(log_variance / 2)).astype(dtype))
+    return arrays
+
+
+def _read(path: str | Path, n_tensors: int) -> list[np.ndarray]:
+    wanted = [f"t{i}" for i in range(n_tensors)]
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise InputError(
+            str(path), f"cannot be read ({error.strerror or error})", "check the name and its rights"
+        ) from None
+    except (ValueError, EOFError, zipfile.BadZipFile):
+        raise InputError(str(path), "is not an .npz file", REMEDY) from None
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InputError(str(path), "holds a single array", REMEDY)
+    with archive:
+        for name in wanted:
+            if name not in archive:
+                raise InputError(f"{path}: {name}", f"is missing ({len(archive)} arrays are there)", REMEDY)
+        extra = sorted(set(archive) - set(wanted))
+        if extra:
+            raise InputError(f"{path}: {extra[0]}", f"is no tensor of the network, which has {n_tensors}", REMEDY)
+        arrays = []
+        for name in wanted:
+            try:
+                arrays.append(archive[name])
+            except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+                raise InputError(f"{path}: {name}", f"cannot be read ({error})", REMEDY) from None
+        return arrays
+
+
+def _cast(array: np.ndarray, shape: tuple[int, ...], dtype: str, place: str) -> np.ndarray:
+    array = np.asarray(array)
+    if array.shape != shape:
+        raise InputError(place, f"has shape {array.shape}, the network says {shape}", REMEDY)
+    if array.dtype.kind not in "iufc":
+        raise InputError(place, f"has dtype {array.dtype}", "give real or complex numbers")
+    if array.dtype.kind == "c" and not dtype.startswith("complex"):
+        raise InputError(
+            place, f"has dtype {array.dtype}, the path says {dtype}", "give real values, or a path of complex dtype"
+        )
+    with np.errstate(over="ignore"):
+        values = array.astype(dtype)
+    if np.isfinite(array).all() and not np.isfinite(values).all():
+        raise InputError(place, f"has values beyond the range of {dtype}", "scale them, or use a wider dtype")
+    return values

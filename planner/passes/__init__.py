@@ -1,0 +1,1 @@
+"""The planner's passes, one file each; `pipeline` lists them in order and no pass calls the next."""

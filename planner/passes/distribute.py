@@ -1,0 +1,289 @@
+"""Pass 3, distribute: which modes every step is spread over, by dynamic programming over the tree.
+
+The state of a tensor is the set of its distributed modes (paper, section IV-B); the cost of a state at a
+node is the least predicted time of the whole sub-tree that ends there. A step may inherit the state of an
+operand (keep), receive it in another one (redistribute, gather), start from whole operands (activate), or
+sum over a distributed mode (reduce). Which candidates a step tries is the policy's choice. Knows no ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import inf
+
+from planner.errors import InputError
+from planner.passes.lookahead import Lookahead
+from planner.passes.reorder import Orders, depths, lifetime_order
+from planner.passes.states import Exchange, State, StateSpace
+from planner.passes.tree import Tree
+
+STATES_KEPT = 8
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a node's tensor is produced in one state: the step's layout and the states of the operands.
+
+    `layout` may hold modes that the step sums; then the shards are partial and are summed into the state.
+    `left` and `right` are the states in which the operands were produced (None for a leaf, which is loaded
+    in any state); they are brought to the modes of `layout` that they have.
+    """
+
+    cost_s: float
+    layout: State
+    left: State | None
+    right: State | None
+
+
+@dataclass(frozen=True)
+class StepModes:
+    """The modes of one step as bit masks and as lists of bits, longest-lived first."""
+
+    node: int
+    left: int
+    right: int
+    left_mask: int
+    right_mask: int
+    out_mask: int
+    out_bits: tuple[int, ...]
+    left_kept_bits: tuple[int, ...]
+    right_kept_bits: tuple[int, ...]
+    reduced_bits: tuple[int, ...]
+    out_order_bits: tuple[int, ...]
+    products: int
+    reduced: int
+    permuted: bool
+    large: bool
+
+    @property
+    def reduced_mask(self) -> int:
+        """The modes summed by the step."""
+        return (self.left_mask | self.right_mask) & ~self.out_mask
+
+
+Candidates = Callable[[StateSpace, StepModes, list[State], list[State]], Iterable[State]]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The chosen state of every node and how it is produced. Leaves have the state in which they are loaded."""
+
+    steps: tuple[StepModes, ...]
+    states: tuple[State, ...]
+    choices: tuple[Choice | None, ...]
+
+
+def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: float) -> tuple[StepModes, ...]:
+    """The modes of every step; a step is large if an operand or the output reaches the threshold."""
+    lifetimes = lifetime_order(tree, depths(tree))
+    masks = [sum(1 << mode for mode in legs) for legs in tree.legs]
+    sizes = [tree.extent(legs) for legs in tree.legs]
+    steps = []
+    for number, (left, right) in enumerate(tree.children):
+        node = tree.n_leaves + number
+        a, b, c = masks[left], masks[right], masks[node]
+        out_bits = tuple(1 << mode for mode in lifetimes[node])
+        reduced = tuple(1 << mode for mode in lifetimes[left] if not c >> mode & 1)
+        reduced_extent = tree.extent([mode for mode in tree.legs[left] if not c >> mode & 1])
+        steps.append(
+            StepModes(
+                node=node,
+                left=left,
+                right=right,
+                left_mask=a,
+                right_mask=b,
+                out_mask=c,
+                out_bits=out_bits,
+                left_kept_bits=tuple(bit for bit in out_bits if bit & a),
+                right_kept_bits=tuple(bit for bit in out_bits if bit & b),
+                reduced_bits=reduced,
+                out_order_bits=tuple(1 << mode for mode in orders[node]),
+                products=sizes[node] * reduced_extent,
+                reduced=reduced_extent,
+                permuted=_permuted(orders[node], a, b),
+                large=max(sizes[left], sizes[right], sizes[node]) * item_bytes >= threshold_bytes,
+            )
+        )
+    return tuple(steps)
+
+
+def _permuted(order: tuple[int, ...], left: int, right: int) -> bool:
+    """Whether the output's order is neither [batch | m | n] nor [batch | n | m]."""
+    kinds = [(left >> mode & 1) + 2 * (right >> mode & 1) for mode in order]
+    runs = [kind for place, kind in enumerate(kinds) if place == 0 or kinds[place - 1] != kind]
+    return len(runs) != len(set(runs)) or (3 in runs and runs[0] != 3)
+
+
+def distribute(tree: Tree, space: StateSpace, steps: tuple[StepModes, ...], candidates: Candidates) -> Distribution:
+    """Choose the states with the least predicted time under the memory limit of `space`."""
+    produced: list[dict[State, Choice] | None] = [None] * tree.n_leaves
+    active = [False] * tree.n_leaves
+    lookahead = Lookahead(tree, space) if any(step.large for step in steps) and len(space.classes) else None
+    for step in steps:
+        active.append(step.large or active[step.left] or active[step.right])
+        produced.append(_solve(space, step, produced, active[-1], candidates, lookahead))
+    return _backtrack(tree, space, steps, produced)
+
+
+def _solve(
+    space: StateSpace,
+    step: StepModes,
+    produced: list[dict[State, Choice] | None],
+    active: bool,
+    candidates: Candidates,
+    lookahead: Lookahead | None,
+) -> dict[State, Choice]:
+    best: dict[State, Choice] = {}
+    left_states, right_states = produced[step.left], produced[step.right]
+    layouts = {space.local}
+    if active:
+        layouts = set(candidates(space, step, list(left_states or ()), list(right_states or ())))
+    delivered: dict[tuple[int, State], tuple[float, State | None]] = {}
+
+    def deliver(node: int, states: dict[State, Choice] | None, target: State) -> tuple[float, State | None]:
+        if states is None:
+            return 0.0, None
+        key = (node, target)
+        if key not in delivered:
+            delivered[key] = cheapest_source(space, node, states, target)
+        return delivered[key]
+
+    for layout in layouts:
+        own_s = contract_cost(space, step, layout)
+        if own_s == inf:
+            continue
+        left_s, left = deliver(step.left, left_states, restrict(layout, step.left_mask))
+        right_s, right = deliver(step.right, right_states, restrict(layout, step.right_mask))
+        cost_s = own_s + left_s + right_s
+        if cost_s == inf:
+            continue
+        for state, reduce_s in outcomes(space, step, layout):
+            known = best.get(state)
+            if known is None or cost_s + reduce_s < known.cost_s:
+                best[state] = Choice(cost_s + reduce_s, layout, left, right)
+    if not best:
+        raise DoesNotFit(step.node)
+    return _prune(space, step.node, best, lookahead)
+
+
+class DoesNotFit(Exception):  # noqa: N818 - a signal between passes, not an error of the user's
+    """No layout of a step fits the memory limit."""
+
+    def __init__(self, node: int) -> None:
+        super().__init__(node)
+        self.node = node
+
+    def error(self, tree: Tree, space: StateSpace, ranks: int) -> InputError:
+        """The refusal, with the least that the step needs."""
+        left, right = tree.children[self.node - tree.n_leaves]
+        sizes = [space.size_bytes[node] for node in (left, right, self.node)]
+        return InputError(
+            f"step {self.node - tree.n_leaves}",
+            f"its tensors take {sum(sizes) / 2**30:.4g} GiB together, and no layout over {ranks} ranks fits "
+            f"a memory limit of {space.limit_bytes / 2**30:.4g} GiB a rank",
+            "allow more memory, use more ranks, or search a path that is sliced further",
+        )
+
+
+def restrict(state: State, modes: int) -> State:
+    """The part of a state that is spread over some modes."""
+    return tuple(spread & modes for spread in state)
+
+
+def cheapest_source(
+    space: StateSpace, node: int, states: dict[State, Choice], target: State
+) -> tuple[float, State | None]:
+    """The least cost of having a node's tensor in `target`, and the state that it is produced in."""
+    best_s, best = inf, None
+    for state, choice in states.items():  # sorted by cost
+        if choice.cost_s >= best_s:
+            break
+        cost_s = choice.cost_s + space.move_s(node, state, target)
+        if cost_s < best_s:
+            best_s, best = cost_s, state
+    return best_s, best
+
+
+def contract_cost(space: StateSpace, step: StepModes, layout: State) -> float:
+    """Predicted seconds of a step's product and output permutation; infinite where its shards do not fit."""
+    contract_s, permute_s, held_bytes = contract_terms(space, step, layout)
+    return inf if held_bytes > space.limit_bytes else contract_s + permute_s
+
+
+def contract_terms(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
+    """Seconds of a step's product, seconds of its output permutation, and the bytes that its shards take."""
+    model = space.model
+    a = space.size_bytes[step.left] * space.share(layout, step.left_mask)
+    b = space.size_bytes[step.right] * space.share(layout, step.right_mask)
+    c = space.size_bytes[step.node] * space.share(layout, step.out_mask)
+    flops = step.products * space.share(layout) * model.flops_per_product
+    reduced = step.reduced * space.share(layout, step.reduced_mask)
+    permute_s = model.permute_s(c) if step.permuted else 0.0
+    tile = min(c, model.profile.tile_bytes) if step.permuted else 0.0
+    return model.contract_s(a + b + c, flops, reduced), permute_s, a + b + c + tile
+
+
+def outcomes(space: StateSpace, step: StepModes, layout: State) -> list[tuple[State, float]]:
+    """The states that the output can be left in, with the cost of summing partial shards.
+
+    Digits spread over a summed mode go to the longest-lived other modes of the output (reduce-scatter) or
+    to none (all ranks get the sum).
+    """
+    base = restrict(layout, step.out_mask)
+    if base == layout:
+        return [(base, 0.0)]
+    partial = tuple(whole & ~kept for whole, kept in zip(layout, base, strict=True))
+    room = tuple(modes.bit_count() for modes in partial)
+    found = []
+    for state in {space.fill(base, step.out_bits, room), base}:
+        exchange = space.reduction(step.node, partial, base, state)
+        held = exchange.source_bytes + exchange.out_bytes
+        if held <= space.limit_bytes:
+            found.append((state, space.exchange_s(exchange)))
+    return found
+
+
+def _prune(
+    space: StateSpace, node: int, states: dict[State, Choice], lookahead: Lookahead | None
+) -> dict[State, Choice]:
+    """Drop states that a cheaper one can be moved to for the difference; keep the most promising few."""
+    kept: dict[State, Choice] = {}
+    for state, choice in sorted(states.items(), key=lambda item: (item[1].cost_s, item[0])):
+        if not any(
+            other.cost_s + space.move_s(node, source, state) <= choice.cost_s for source, other in kept.items()
+        ):
+            kept[state] = choice
+    if lookahead is None or len(kept) <= STATES_KEPT:
+        return kept
+    promise = {state: choice.cost_s + lookahead.seconds(node, state) for state, choice in kept.items()}
+    chosen = set(sorted(promise, key=lambda state: (promise[state], state))[:STATES_KEPT])
+    return {state: choice for state, choice in kept.items() if state in chosen or state == space.local}
+
+
+def _backtrack(
+    tree: Tree, space: StateSpace, steps: tuple[StepModes, ...], produced: list[dict[State, Choice] | None]
+) -> Distribution:
+    states: list[State] = [space.local] * tree.n_nodes
+    choices: list[Choice | None] = [None] * tree.n_nodes
+    at_root = produced[tree.root]
+    if at_root is not None:
+        states[tree.root] = next(iter(at_root))
+    for step in reversed(steps):
+        options = produced[step.node]
+        assert options is not None
+        choice = options[states[step.node]]
+        choices[step.node] = choice
+        for child, source, mask in (
+            (step.left, choice.left, step.left_mask),
+            (step.right, choice.right, step.right_mask),
+        ):
+            states[child] = restrict(choice.layout, mask) if source is None else source
+    return Distribution(steps, tuple(states), tuple(choices))
+
+
+def exchange_before(space: StateSpace, step: StepModes, choice: Choice, child: int, state: State) -> Exchange | None:
+    """What moves to bring an operand from the state it was produced in to the layout of its step."""
+    mask = step.left_mask if child == step.left else step.right_mask
+    target = restrict(choice.layout, mask)
+    return None if target == state else space.exchange(child, state, target)

@@ -1,0 +1,269 @@
+"""Pass 5, lower: the tree with its layouts becomes flat instructions over buffers.
+
+Sub-trees are walked in the order that needs the least memory. Everything that no sliced index touches goes
+into `once` and stays; the rest is the `body` of every slice. Buffers have lifetimes here and no offsets
+yet (pass 6). Knows nothing of how an instruction is carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+from planner.hardware.layout import Grid, Layout, largest_shard
+from planner.passes.annotate import annotate
+from planner.passes.distribute import Distribution, StepModes, exchange_before
+from planner.passes.memory import Lifetime
+from planner.passes.place import Placement, restrict_layout
+from planner.passes.reorder import Orders
+from planner.passes.states import StateSpace
+from planner.passes.tree import Tree
+from planner.schedule import (
+    Accumulate,
+    Buffer,
+    Contract,
+    FixSlice,
+    Free,
+    Gather,
+    Instruction,
+    Load,
+    Redistribute,
+    ReduceScatter,
+    Step,
+    SumModes,
+)
+
+
+@dataclass
+class Program:
+    """Instructions, buffers (offsets still 0) with their lifetimes, and step annotations."""
+
+    buffers: list[Buffer] = field(default_factory=list)
+    lifetimes: list[Lifetime] = field(default_factory=list)
+    once: list[Instruction] = field(default_factory=list)
+    body: list[Instruction] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    result: int = 0
+
+
+def lower(
+    tree: Tree, orders: Orders, grid: Grid, space: StateSpace, chosen: Distribution, placed: Placement
+) -> Program:
+    """Emit the program of one group of ranks."""
+    return _Lowering(tree, orders, grid, space, chosen, placed).run()
+
+
+class _Lowering:
+    def __init__(
+        self, tree: Tree, orders: Orders, grid: Grid, space: StateSpace, chosen: Distribution, placed: Placement
+    ) -> None:
+        self.tree, self.orders, self.grid, self.space = tree, orders, grid, space
+        self.chosen, self.placed = chosen, placed
+        self.legs = [frozenset(modes) for modes in tree.legs]
+        self.extents = {number: mode.extent for number, mode in enumerate(tree.modes)}
+        self.program = Program()
+        self.now = 0
+        self.first: list[int] = []
+        self.last: list[int | None] = []
+        self.buffer_of: dict[int, int] = {}
+        self.unsliced = not any(tree.leaf_sliced)
+        self.kept = [self.unsliced or not under for under in tree.sliced_under]
+
+    def run(self) -> Program:
+        """Emit `once`, then `body`, and settle the lifetimes."""
+        tree, program = self.tree, self.program
+        self.target = program.once
+        for leaf in range(tree.n_leaves):
+            if not self.kept[leaf]:
+                self._load(leaf)
+        for node in self._kept_roots():
+            self._emit_subtree(node)
+        if self.unsliced:
+            program.result = self.buffer_of[tree.root]
+            self.last[program.result] = None
+        else:
+            layout = self.placed.produced[tree.root]
+            program.result = self._buffer(self.orders[tree.root], layout)
+            self.last[program.result] = None
+            self.target = program.body
+            self._emit_subtree(tree.root)
+            root = self.buffer_of[tree.root]
+            self._emit(Accumulate(root, program.result), reads=(root,))
+            self._free(root)
+        end = self.now
+        program.lifetimes = [
+            Lifetime(buffer.size_bytes, first, end if last is None else last)
+            for buffer, first, last in zip(program.buffers, self.first, self.last, strict=True)
+        ]
+        return program
+
+    def _kept_roots(self) -> list[int]:
+        """The largest sub-trees that no slice touches, and single untouched leaves."""
+        tree = self.tree
+        if self.kept[tree.root]:
+            return [tree.root]
+        roots = []
+        for number, pair in enumerate(tree.children):
+            if not self.kept[tree.n_leaves + number]:
+                roots.extend(child for child in pair if self.kept[child])
+        return roots
+
+    def _emit_subtree(self, root: int) -> None:
+        """Post-order, the operand that frees the most after its own peak first."""
+        first_of = self._walk_order(root)
+        stack: list[tuple[int, bool]] = [(root, False)]
+        in_body = self.target is self.program.body
+        while stack:
+            node, ready = stack.pop()
+            if in_body and self.kept[node]:
+                continue
+            if node < self.tree.n_leaves:
+                if in_body:
+                    self._fix_slice(node)
+                else:
+                    self._load(node)
+            elif ready:
+                self._contract(node)
+            else:
+                left, right = self.tree.children[node - self.tree.n_leaves]
+                if first_of[node] == right:
+                    left, right = right, left
+                stack.extend(((node, True), (right, False), (left, False)))
+
+    def _walk_order(self, root: int) -> dict[int, int]:
+        """For every node under `root` the operand to compute first (Sethi and Ullman's rule on bytes)."""
+        peak: dict[int, float] = {}
+        held: dict[int, float] = {}
+        first_of: dict[int, int] = {}
+        in_body = self.target is self.program.body
+        stack: list[tuple[int, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            size = self.space.shard_bytes(node, self.chosen.states[node])
+            if node < self.tree.n_leaves or (in_body and self.kept[node]):
+                peak[node], held[node] = size, size
+            elif not ready:
+                stack.append((node, True))
+                stack.extend((child, False) for child in self.tree.children[node - self.tree.n_leaves])
+            else:
+                left, right = self.tree.children[node - self.tree.n_leaves]
+                if peak[right] - held[right] > peak[left] - held[left]:
+                    left, right = right, left
+                first_of[node] = left
+                peak[node] = max(peak[left], held[left] + peak[right], held[left] + held[right] + size)
+                held[node] = size
+        return first_of
+
+    def _load(self, leaf: int) -> None:
+        tree = self.tree
+        layout = self.placed.produced[leaf]
+        sliced, summed = tree.leaf_sliced[leaf], tree.leaf_summed[leaf]
+        buffer = self._buffer((*sliced, *self.orders[leaf], *summed), layout)
+        self._emit(Load(leaf, buffer))
+        if summed:
+            loaded, buffer = buffer, self._buffer((*sliced, *self.orders[leaf]), layout)
+            self._emit(SumModes(loaded, buffer), reads=(loaded,))
+            self._free(loaded)
+        self.buffer_of[leaf] = buffer
+
+    def _fix_slice(self, leaf: int) -> None:
+        if self.tree.leaf_sliced[leaf]:
+            source = self.buffer_of[leaf]
+            self.last[source] = None
+            fixed = self._buffer(self.orders[leaf], self.placed.produced[leaf])
+            self._emit(FixSlice(source, fixed))
+            self.buffer_of[leaf] = fixed
+
+    def _contract(self, node: int) -> None:
+        tree, program = self.tree, self.program
+        step = self.chosen.steps[node - tree.n_leaves]
+        layout = self.placed.steps[node]
+        assert layout is not None
+        number = len(program.steps)
+        annotation = annotate(tree, self.orders, self.space, self.chosen, step, layout, self.target is program.once)
+        program.steps.append(annotation)
+        operands = [self._deliver(child, step, layout, number) for child in (step.left, step.right)]
+        partial = self.placed.partial[node]
+        own = restrict_layout(layout, self.legs[node])
+        output = self._buffer(self.orders[node], own, partial)
+        tile = self._tile(output) if step.permuted else None
+        self._emit(Contract(operands[0], operands[1], output, tile, number), reads=operands)
+        for buffer in (*operands, tile):
+            if buffer is not None:
+                self._free(buffer)
+        if partial:
+            source, output = output, self._buffer(self.orders[node], self.placed.produced[node])
+            peers = self._parts(partial) - 1
+            self._exchange(ReduceScatter, source, output, peers * program.buffers[output].size_bytes, peers, number)
+        self.buffer_of[node] = output
+
+    def _parts(self, digits: tuple[int, ...]) -> int:
+        return prod(self.grid[place].radix for place in digits)
+
+    def _deliver(self, child: int, step: StepModes, layout: Layout, number: int) -> int:
+        """The operand's buffer in the layout of its step, exchanged if it was produced in another."""
+        source = self.buffer_of[child]
+        have = self.program.buffers[source]
+        needed = restrict_layout(layout, self.legs[child])
+        if have.layout == needed:
+            return source
+        choice = self.chosen.choices[step.node]
+        assert choice is not None
+        exchange = exchange_before(self.space, step, choice, child, self.chosen.states[child])
+        assert exchange is not None
+        output = self._buffer(have.modes, needed)
+        peers = sum(int(count) for count in exchange.messages_by_tier)
+        kind = Gather if not any(mode is not None for mode in needed) else Redistribute
+        self._exchange(kind, source, output, ceil(exchange.received_bytes), peers, number)
+        return output
+
+    def _exchange(
+        self,
+        kind: type[Gather] | type[Redistribute] | type[ReduceScatter],
+        source: int,
+        output: int,
+        received_bytes: int,
+        peers: int,
+        number: int,
+    ) -> None:
+        workspace = None
+        if received_bytes:
+            least = 2 * peers * self.space.model.item_bytes
+            size = max(min(2 * received_bytes, self.space.model.profile.exchange_bytes), least)
+            workspace = self._workspace(size)
+        self._emit(kind(source, output, workspace, number), reads=(source,))
+        self._free(source)
+        if workspace is not None:
+            self._free(workspace)
+
+    def _buffer(self, modes: tuple[int, ...], layout: Layout, partial: tuple[int, ...] = ()) -> int:
+        size = largest_shard(modes, layout, self.extents, self.grid) * self.space.model.item_bytes
+        return self._append(Buffer(modes, layout, 0, size, partial))
+
+    def _tile(self, output: int) -> int:
+        limit = max(self.space.model.profile.tile_bytes, self.space.model.item_bytes)
+        return self._workspace(min(self.program.buffers[output].size_bytes, limit))
+
+    def _workspace(self, size_bytes: int) -> int:
+        return self._append(Buffer((), (None,) * len(self.grid), 0, size_bytes, workspace=True))
+
+    def _append(self, buffer: Buffer) -> int:
+        self.program.buffers.append(buffer)
+        self.first.append(self.now)
+        self.last.append(self.now)
+        return len(self.program.buffers) - 1
+
+    def _emit(self, instruction: Instruction, reads: tuple[int, ...] | list[int] = ()) -> None:
+        self.target.append(instruction)
+        for buffer in reads:
+            if self.last[buffer] is not None:
+                self.last[buffer] = self.now
+        self.now += 1
+
+    def _free(self, buffer: int) -> None:
+        """Free what this slice made; buffers of `once` that the body reads stay."""
+        if self.target is self.program.body and self.first[buffer] < len(self.program.once):
+            self.last[buffer] = None
+        elif self.last[buffer] is not None:
+            self.last[buffer] = self.now
+            self._emit(Free(buffer))

@@ -1,0 +1,219 @@
+"""The planner from end to end: the passes in order, and the retries that meet a memory limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from planner.errors import InputError
+from planner.hardware.cost import CostModel, make_grid, memory_limit
+from planner.hardware.layout import Grid
+from planner.hardware.profile import Profile
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.path_file import path_identity
+from planner.passes import policies
+from planner.passes.annotate import predict
+from planner.passes.distribute import Distribution, DoesNotFit, distribute, step_modes
+from planner.passes.lower import Program, lower
+from planner.passes.memory import Arena, assign
+from planner.passes.place import place
+from planner.passes.reorder import Orders, reorder
+from planner.passes.states import StateSpace
+from planner.passes.tree import Tree, build
+from planner.passes.verify import verify
+from planner.schedule import Schedule
+from planner.schedule_file import with_identity
+
+DEFAULT_THRESHOLD_BYTES = 8 * 2**30
+MEMORY_TRIES = 6
+
+
+def plan(
+    path: ContractionPath,
+    profile: Profile,
+    *,
+    devices: int = 1,
+    ranks_per_group: int | None = None,
+    memory_bytes: float | None = None,
+    threshold_bytes: int | None = None,
+    precision: str | None = None,
+    policy: str = "ours",
+) -> Schedule:
+    """Plan the distributed contraction of a path on `devices` devices.
+
+    `ranks_per_group` ranks work on a slice together (default: the divisor of `devices`, or smaller power of
+    two, with the least predicted time of all slices). `memory_bytes` limits all bytes of a rank (default:
+    the profile's; infinity for no limit). Tensors of `threshold_bytes` and more, over all ranks, are large
+    (default: 8 GiB or a quarter of the memory). Raises InputError where nothing fits.
+    """
+    if devices < 1:
+        raise InputError("--devices", f"is {devices}", "give a number of devices from 1 up")
+    if policy not in policies.POLICIES:
+        raise InputError("--policy", f"{policy!r} is unknown", f"choose one of {', '.join(policies.POLICIES)}")
+    if threshold_bytes is not None and threshold_bytes < 1:
+        raise InputError("--threshold", f"is {threshold_bytes}", "give a positive size such as 8GiB")
+    if ranks_per_group is not None:
+        if ranks_per_group < 1 or ranks_per_group > devices:
+            raise InputError("--ranks-per-group", f"is {ranks_per_group}", f"give 1 to {devices}, the devices")
+        return Planner(path, profile, memory_bytes, threshold_bytes, precision).plan(ranks_per_group, policy)
+    planner = Planner(path, profile, memory_bytes, threshold_bytes, precision)
+    best: Schedule | None = None
+    refusal: InputError | None = None
+    for size in group_sizes(devices, path.n_slices):
+        try:
+            schedule = planner.plan(size, policy)
+        except InputError as error:
+            refusal = refusal or error
+            continue
+        if best is None or schedule.projected_s(devices // size) < best.projected_s(devices // best.ranks_per_group):
+            best = schedule
+    if best is None:
+        assert refusal is not None
+        raise refusal
+    return best
+
+
+def group_sizes(devices: int, n_slices: int) -> list[int]:
+    """Group sizes worth planning for some devices, largest first: the powers of two and the divisors.
+
+    A size that leaves more groups than slices is left out: its other groups would idle.
+    """
+    sizes = {size for size in range(1, devices + 1) if devices % size == 0 or size & (size - 1) == 0}
+    least = max((size for size in sizes if devices // size >= n_slices), default=1)
+    return sorted((size for size in sizes if size >= least), reverse=True)
+
+
+class Planner:
+    """Plans one path on one machine for several group sizes; tree and mode order are worked out once."""
+
+    def __init__(
+        self,
+        path: ContractionPath,
+        profile: Profile,
+        memory_bytes: float | None = None,
+        threshold_bytes: int | None = None,
+        precision: str | None = None,
+    ) -> None:
+        self.path, self.profile = path, profile
+        self.model = CostModel(profile, path.dtype, precision)
+        self.limit_bytes = memory_limit(profile, memory_bytes)
+        quarter = self.limit_bytes / 4
+        self.threshold_bytes = threshold_bytes or int(min(DEFAULT_THRESHOLD_BYTES, quarter)) or 1
+        self.given_threshold = threshold_bytes is not None
+        self.tree = build(path)
+        self.orders = reorder(self.tree)
+
+    def plan(self, ranks: int, policy: str = "ours") -> Schedule:
+        """The schedule of one group of `ranks` ranks. Our policy takes the paper's plan where that is faster."""
+        attempt = self._fit(ranks, policy)
+        if policy == "ours" and ranks > 1 and any(step.state != "local" for step in attempt.program.steps):
+            try:
+                other = self._fit(ranks, "paper")
+            except InputError:
+                other = attempt
+            attempt = min(attempt, other, key=lambda item: item.total_s)
+        schedule = self._schedule(attempt, ranks, policy)
+        verify(schedule)
+        return schedule
+
+    def _fit(self, ranks: int, policy: str) -> Attempt:
+        """Plan under ever tighter limits a step until the arena of the whole program fits the memory."""
+        grid = make_grid(ranks, self.profile)
+        step_limit, threshold = self.limit_bytes, self.threshold_bytes
+        closest: Attempt | None = None
+        for _ in range(MEMORY_TRIES):
+            try:
+                attempt = self._attempt(grid, policy, step_limit, threshold)
+            except DoesNotFit as refusal:
+                if self.given_threshold or threshold <= 1:
+                    refused = closest.refusal(self.limit_bytes, ranks) if closest else None
+                    space = StateSpace(self.tree, grid, self.model, self.limit_bytes)
+                    raise refused or refusal.error(self.tree, space, ranks) from None
+                threshold = max(threshold // 8, 1)
+                continue
+            if attempt.arena.size_bytes <= self.limit_bytes:
+                return attempt
+            if closest is None or attempt.arena.size_bytes < closest.arena.size_bytes:
+                closest = attempt
+            step_limit *= max(0.5, 0.98 * self.limit_bytes / attempt.arena.size_bytes)
+            if not self.given_threshold:
+                threshold = max(threshold // 4, 1)
+        if closest is None:
+            space = StateSpace(self.tree, grid, self.model, self.limit_bytes)
+            raise DoesNotFit(max(range(self.tree.n_leaves, self.tree.n_nodes), key=space.size_bytes.__getitem__)).error(
+                self.tree, space, ranks
+            )
+        raise closest.refusal(self.limit_bytes, ranks)
+
+    def _attempt(self, grid: Grid, policy: str, limit_bytes: float, threshold_bytes: int) -> Attempt:
+        paper = policy == "paper"
+        tree, orders = self.tree, self.orders
+        searched = StateSpace(tree, grid, self.model, limit_bytes, whole_exchange=paper)
+        steps = step_modes(tree, orders, self.model.item_bytes, threshold_bytes)
+        chosen = distribute(tree, searched, steps, policies.paper if paper else policies.ours)
+        space = StateSpace(tree, grid, self.model, inf)
+        placed = place(tree, grid, space, chosen)
+        program = lower(tree, orders, grid, space, chosen, placed)
+        return Attempt(grid, chosen, program, assign(program.lifetimes), threshold_bytes, self.path.n_slices)
+
+    def _schedule(self, attempt: Attempt, ranks: int, policy: str) -> Schedule:
+        path, program, arena = self.path, attempt.program, attempt.arena
+        buffers = tuple(
+            replace(buffer, offset_bytes=offset)
+            for buffer, offset in zip(program.buffers, arena.offsets, strict=True)
+        )
+        return with_identity(
+            Schedule(
+                path_identity=path_identity(path),
+                name=path.name,
+                policy=policy,
+                dtype=path.dtype,
+                precision=self.model.precision,
+                profile=self.profile.document(),
+                ranks_per_group=ranks,
+                grid=attempt.grid,
+                memory_bytes=None if self.limit_bytes == inf else int(self.limit_bytes),
+                threshold_bytes=attempt.threshold_bytes,
+                size_dict=dict(path.network.size_dict),
+                leaves=path.network.inputs,
+                output=path.network.output,
+                sliced=path.sliced_inds,
+                tensors=path.tensors,
+                modes=self.tree.modes,
+                indices=self.tree.indices,
+                buffers=buffers,
+                once=tuple(program.once),
+                body=tuple(program.body),
+                steps=tuple(program.steps),
+                result=program.result,
+                predicted=predict(program.steps, arena.size_bytes, arena.live_bytes),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One pass through the pipeline under one limit a step."""
+
+    grid: Grid
+    chosen: Distribution
+    program: Program
+    arena: Arena
+    threshold_bytes: int
+    n_slices: int
+
+    @property
+    def total_s(self) -> float:
+        """Predicted seconds of all slices in one group."""
+        return sum(step.predicted_s * (1 if step.once else self.n_slices) for step in self.program.steps)
+
+    def refusal(self, limit_bytes: float, ranks: int) -> InputError:
+        """Why the program does not fit: by how much, and its largest step."""
+        worst = max(range(len(self.program.steps)), key=lambda number: self.program.steps[number].size_bytes)
+        over = self.arena.size_bytes - limit_bytes
+        return InputError(
+            f"step {worst}",
+            f"a rank of {ranks} needs {self.arena.size_bytes / 2**30:.4g} GiB, {over / 2**30:.4g} GiB more than the "
+            f"limit of {limit_bytes / 2**30:.4g} GiB",
+            "allow more memory, use more ranks, or search a path that is sliced further",
+        )

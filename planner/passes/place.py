@@ -1,0 +1,77 @@
+"""Pass 4, place: the digit of the process grid that each distributed mode takes.
+
+From the root to the leaves: a mode keeps its digit as long as it stays distributed, and a mode that is
+replaced had the digit of its successor, so that an exchange stays inside the smallest sub-group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.hardware.layout import Grid, Layout
+from planner.passes.distribute import Distribution
+from planner.passes.reorder import depths, lifetime_order
+from planner.passes.states import State, StateSpace
+from planner.passes.tree import Tree
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Layouts of nodes as they are produced, and of steps (by node; None for leaves).
+
+    A step's layout may hold summed modes; `partial` has their digits. An operand enters its step in the
+    step's layout restricted to its own modes.
+    """
+
+    produced: tuple[Layout, ...]
+    steps: tuple[Layout | None, ...]
+    partial: tuple[tuple[int, ...], ...]
+
+
+def restrict_layout(layout: Layout, modes: frozenset[int]) -> Layout:
+    """The digits of a layout that spread some modes; the others replicate."""
+    return tuple(mode if mode in modes else None for mode in layout)
+
+
+def place(tree: Tree, grid: Grid, space: StateSpace, chosen: Distribution) -> Placement:
+    """Give every distributed mode of every node and step its digit."""
+    nothing: Layout = (None,) * len(grid)
+    legs = [frozenset(modes) for modes in tree.legs]
+    produced: list[Layout] = [nothing] * tree.n_nodes
+    steps: list[Layout | None] = [None] * tree.n_nodes
+    partial: list[tuple[int, ...]] = [()] * tree.n_nodes
+    order = lifetime_order(tree, depths(tree))[tree.root]
+    produced[tree.root] = _assign(space, chosen.states[tree.root], nothing, nothing, order)
+    for step in reversed(chosen.steps):
+        choice = chosen.choices[step.node]
+        assert choice is not None
+        own = produced[step.node]
+        layout = _assign(space, choice.layout, own, own, ())
+        steps[step.node] = layout
+        partial[step.node] = tuple(
+            place for place, mode in enumerate(layout) if mode is not None and mode not in legs[step.node]
+        )
+        for child in (step.left, step.right):
+            needed = restrict_layout(layout, legs[child])
+            produced[child] = _assign(space, chosen.states[child], needed, needed, ())
+    return Placement(tuple(produced), tuple(steps), tuple(partial))
+
+
+def _assign(space: StateSpace, state: State, keep: Layout, prefer: Layout, order: tuple[int, ...]) -> Layout:
+    """Digits for a state: modes that `keep` has on the same class stay; others first take digits that
+    `prefer` gives to modes outside the state, in the order of `order` and then of their numbers."""
+    layout: list[int | None] = [None] * len(keep)
+    rank = {mode: number for number, mode in enumerate(order)}
+    for item, modes in zip(space.classes, state, strict=True):
+        waiting = [mode for mode in range(modes.bit_length()) if modes >> mode & 1] if modes else []
+        for place in item.places:
+            mode = keep[place]
+            if mode is not None and modes >> mode & 1:
+                layout[place] = mode
+                waiting.remove(mode)
+        waiting.sort(key=lambda mode: (rank.get(mode, len(rank)), mode))
+        free = [place for place in item.places if layout[place] is None]
+        free.sort(key=lambda place: prefer[place] is None)
+        for place, mode in zip(free, waiting, strict=False):
+            layout[place] = mode
+    return tuple(layout)

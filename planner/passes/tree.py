@@ -1,0 +1,134 @@
+"""Pass 1, build: a contraction path becomes a binary tree over prime modes.
+
+Slices are taken out, repeated indices put on their diagonal, indices of extent 1 dropped, and every other
+extent split into its prime factors, so that a digit of the process grid always fits a mode exactly or not
+at all. Row-major data is the same before and after the split. Knows no mode order and no devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from planner.hardware.layout import prime_factors
+from planner.networks.contraction_path import ContractionPath
+from planner.schedule import Mode
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A binary contraction tree. Leaves are 0 .. n_leaves-1; node n_leaves+i contracts `children[i]`.
+
+    `legs[node]` are the modes of a node after slicing, in no particular order: those that also sit
+    elsewhere or in the output. A leaf has besides them `leaf_sliced` (whole sliced indices) and
+    `leaf_summed` (modes that sit nowhere else). `sliced_under[node]` tells whether a sliced index touches
+    the leaves under it. `death[mode]` is the node that sums the mode, or None for an output mode.
+    """
+
+    modes: tuple[Mode, ...]
+    indices: dict[str, tuple[int, ...]]
+    n_leaves: int
+    children: tuple[tuple[int, int], ...]
+    legs: tuple[tuple[int, ...], ...]
+    leaf_sliced: tuple[tuple[int, ...], ...]
+    leaf_summed: tuple[tuple[int, ...], ...]
+    output: tuple[int, ...]
+    root: int
+    sliced_under: tuple[bool, ...]
+    death: dict[int, int | None]
+
+    @property
+    def n_nodes(self) -> int:
+        """Leaves and contractions together."""
+        return self.n_leaves + len(self.children)
+
+    def extent(self, modes: tuple[int, ...] | list[int]) -> int:
+        """The product of the extents of some modes."""
+        return prod(self.modes[mode].extent for mode in modes)
+
+
+def build(path: ContractionPath) -> Tree:
+    """The binary tree of a contraction path; steps of three or more tensors go from left to right."""
+    network = path.network
+    modes, indices = _prime_modes(path)
+    n_leaves = len(network.inputs)
+    children, root = _binary_steps(path.ssa_path, n_leaves)
+
+    total: dict[int, int] = {}
+    terms: list[tuple[int, ...]] = []
+    sliced_terms: list[tuple[int, ...]] = []
+    sliced = set(path.sliced_inds)
+    for term in network.inputs:
+        distinct = list(dict.fromkeys(term))
+        terms.append(tuple(mode for index in distinct if index not in sliced for mode in indices[index]))
+        sliced_terms.append(tuple(mode for index in distinct if index in sliced for mode in indices[index]))
+        for mode in terms[-1]:
+            total[mode] = total.get(mode, 0) + 1
+    output = tuple(mode for index in network.output for mode in indices[index])
+    for mode in output:
+        total[mode] += 1
+
+    legs: list[tuple[int, ...]] = []
+    summed: list[tuple[int, ...]] = []
+    for term in terms:
+        legs.append(tuple(mode for mode in term if total[mode] > 1))
+        summed.append(tuple(mode for mode in term if total[mode] == 1))
+
+    seen: list[dict[int, int] | None] = [dict.fromkeys(term, 1) for term in legs]
+    sliced_under = [bool(term) for term in sliced_terms]
+    death: dict[int, int | None] = dict.fromkeys(output)
+    for number, (left, right) in enumerate(children):
+        first, second = seen[left], seen[right]
+        assert first is not None and second is not None
+        seen[left] = seen[right] = None
+        if len(first) < len(second):
+            first, second = second, first
+        for mode, count in second.items():
+            first[mode] = first.get(mode, 0) + count
+        for mode in [mode for mode, count in first.items() if count == total[mode]]:
+            del first[mode]
+            death[mode] = n_leaves + number
+        seen.append(first)
+        legs.append(tuple(first))
+        sliced_under.append(sliced_under[left] or sliced_under[right])
+    if not path.sliced_inds:
+        sliced_under = [True] * len(sliced_under)
+
+    return Tree(
+        modes=modes,
+        indices=indices,
+        n_leaves=n_leaves,
+        children=children,
+        legs=tuple(legs),
+        leaf_sliced=tuple(sliced_terms),
+        leaf_summed=tuple(summed),
+        output=output,
+        root=root,
+        sliced_under=tuple(sliced_under),
+        death=death,
+    )
+
+
+def _prime_modes(path: ContractionPath) -> tuple[tuple[Mode, ...], dict[str, tuple[int, ...]]]:
+    modes: list[Mode] = []
+    indices: dict[str, tuple[int, ...]] = {}
+    sliced = set(path.sliced_inds)
+    for index in dict.fromkeys(index for term in path.network.inputs for index in term):
+        size = path.network.size_dict[index]
+        extents = (size,) if index in sliced else prime_factors(size)
+        indices[index] = tuple(range(len(modes), len(modes) + len(extents)))
+        modes.extend(Mode(index, extent) for extent in extents)
+    return tuple(modes), indices
+
+
+def _binary_steps(ssa_path: tuple[tuple[int, ...], ...], n_leaves: int) -> tuple[tuple[tuple[int, int], ...], int]:
+    node_of = {tensor: tensor for tensor in range(n_leaves)}
+    children: list[tuple[int, int]] = []
+    root = 0
+    for number, step in enumerate(ssa_path):
+        root = node_of[step[0]]
+        for tensor in step[1:]:
+            children.append((root, node_of[tensor]))
+            root = n_leaves + len(children) - 1
+        node_of[n_leaves + number] = root
+    return tuple(children), root

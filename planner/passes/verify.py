@@ -1,0 +1,213 @@
+"""The verifier: is a schedule one that can be replayed? Run after planning and again when one is loaded.
+
+It trusts nothing that the passes worked out: buffers and their lifetimes, layouts, the modes of every
+instruction and the bytes of the arena are checked from the schedule alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+
+from planner.errors import InputError
+from planner.hardware.cost import ITEM_BYTES
+from planner.hardware.layout import Layout, grid_size, largest_shard
+from planner.schedule import (
+    Accumulate,
+    Buffer,
+    Contract,
+    FixSlice,
+    Free,
+    Gather,
+    Instruction,
+    Load,
+    Redistribute,
+    ReduceScatter,
+    Schedule,
+    SumModes,
+)
+
+REMEDY = "plan it again with 'tnplan plan'"
+
+
+def verify(schedule: Schedule) -> None:
+    """Raise an InputError that names the first instruction, value or buffer that is wrong."""
+    _Verifier(schedule).run()
+
+
+class _Verifier:
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.buffers = schedule.buffers
+        self.place = "schedule"
+        self.live: set[int] = set()
+        self.occupied: list[tuple[int, int, int]] = []  # start, end, buffer; sorted, none overlapping
+
+    def run(self) -> None:
+        schedule = self.schedule
+        self._check_header()
+        for number, buffer in enumerate(self.buffers):
+            self.place = f"buffers[{number}]"
+            self._check_buffer(buffer)
+        self._check_part("once", schedule.once)
+        stay = set(self.live)
+        if schedule.body:
+            self.place = "result"
+            self._define(schedule.result)
+            stay.add(schedule.result)
+            self._check_part("body", schedule.body)
+            accumulated = isinstance(schedule.body[-2], Accumulate) if len(schedule.body) > 1 else False
+            self._require(accumulated, "the body does not end by accumulating its result")
+            self.place = "body"
+            self._require(self.live == stay, "a slice leaves buffers behind or frees what the next one needs")
+        self.place = "result"
+        self._require(schedule.result in self.live, f"buffer {schedule.result} does not hold the result at the end")
+        wanted = tuple(mode for index in schedule.output for mode in schedule.indices[index])
+        self._require(self.buffers[schedule.result].modes == wanted, "its modes are not those of the output")
+        self._require(not self.buffers[schedule.result].partial, "its shards are still partial")
+
+    def _require(self, condition: bool, problem: str) -> None:
+        if not condition:
+            raise InputError(self.place, problem, REMEDY)
+
+    def _check_header(self) -> None:
+        schedule = self.schedule
+        ranks = grid_size(schedule.grid)
+        self._require(ranks == schedule.ranks_per_group, f"the grid has {ranks} ranks, not {schedule.ranks_per_group}")
+        self._require(schedule.dtype in ITEM_BYTES, f"dtype {schedule.dtype!r} is unknown")
+        self._require(0 <= schedule.result < len(self.buffers), f"result {schedule.result} is no buffer")
+        for index, modes in schedule.indices.items():
+            size = 1
+            for mode in modes:
+                size *= schedule.modes[mode].extent
+            self._require(size == schedule.size_dict[index], f"the modes of index {index!r} do not make up its size")
+
+    def _check_buffer(self, buffer: Buffer) -> None:
+        schedule = self.schedule
+        end = buffer.offset_bytes + buffer.size_bytes
+        self._require(buffer.offset_bytes >= 0 and end <= schedule.predicted.peak_bytes, "it lies outside the arena")
+        self._require(len(buffer.layout) == len(schedule.grid), "its layout has another number of digits than the grid")
+        if buffer.workspace:
+            return
+        self._require(len(set(buffer.modes)) == len(buffer.modes), "a mode stands twice")
+        spread = [mode for mode in buffer.layout if mode is not None]
+        self._require(len(set(spread)) == len(spread), "a mode is spread over two digits")
+        for digit, mode in zip(schedule.grid, buffer.layout, strict=True):
+            if mode is not None:
+                self._require(mode in buffer.modes, f"mode {mode} of its layout is not one of its modes")
+                extent = schedule.extents[mode]
+                self._require(extent >= digit.radix, f"mode {mode} of extent {extent} has fewer parts than {digit.radix}")
+        for place in buffer.partial:
+            self._require(buffer.layout[place] is None, f"digit {place} is spread and partial at once")
+        elements = largest_shard(buffer.modes, buffer.layout, schedule.extents, schedule.grid)
+        self._require(elements * ITEM_BYTES[schedule.dtype] == buffer.size_bytes, "its size is not that of its shard")
+
+    def _check_part(self, name: str, instructions: Sequence[Instruction]) -> None:
+        for number, instruction in enumerate(instructions):
+            self.place = f"{name}[{number}] {instruction.op}"
+            self._check_instruction(instruction)
+
+    def _check_instruction(self, item: Instruction) -> None:
+        if isinstance(item, Free):
+            self._read(item.buffer)
+            self.live.remove(item.buffer)
+            self.occupied.remove(self._extent(item.buffer))
+        elif isinstance(item, Load):
+            self._require(0 <= item.tensor < len(self.schedule.leaves), f"tensor {item.tensor} does not exist")
+            self._define(item.out)
+            self._check_load(item)
+        elif isinstance(item, FixSlice | SumModes):
+            self._read(item.source)
+            self._define(item.out)
+            self._check_sub(item)
+        elif isinstance(item, Contract):
+            self._read(item.a)
+            self._read(item.b)
+            self._workspace(item.workspace)
+            self._define(item.c)
+            self._check_contract(item)
+        elif isinstance(item, Accumulate):
+            self._read(item.source)
+            self._read(item.out)
+            source, out = self.buffers[item.source], self.buffers[item.out]
+            same = (source.modes, source.layout, source.partial) == (out.modes, out.layout, out.partial)
+            self._require(same, "source and out differ in modes or layout")
+        else:
+            self._read(item.source)
+            self._workspace(item.workspace)
+            self._define(item.out)
+            self._check_exchange(item)
+
+    def _read(self, buffer: int) -> None:
+        self._require(buffer in self.live, f"buffer {buffer} holds nothing")
+
+    def _define(self, buffer: int) -> None:
+        self._require(0 <= buffer < len(self.buffers), f"buffer {buffer} does not exist")
+        self._require(buffer not in self.live, f"buffer {buffer} is written while it is in use")
+        own = self._extent(buffer)
+        place = bisect(self.occupied, own)
+        for start, end, other in self.occupied[max(place - 1, 0) : place + 1]:
+            apart = own[1] <= start or end <= own[0]
+            self._require(apart, f"buffer {buffer} overlaps buffer {other} in use")
+        self.live.add(buffer)
+        self.occupied.insert(place, own)
+
+    def _extent(self, buffer: int) -> tuple[int, int, int]:
+        start = self.buffers[buffer].offset_bytes
+        return start, start + self.buffers[buffer].size_bytes, buffer
+
+    def _workspace(self, buffer: int | None) -> None:
+        if buffer is not None:
+            self._define(buffer)
+            self._require(self.buffers[buffer].workspace, f"buffer {buffer} is no workspace")
+
+    def _check_load(self, item: Load) -> None:
+        schedule, out = self.schedule, self.buffers[item.out]
+        wanted = {mode for index in schedule.leaves[item.tensor] for mode in schedule.indices[index]}
+        self._require(set(out.modes) == wanted, f"its modes are not those of tensor {item.tensor}")
+        sliced = [schedule.modes[mode].index in schedule.sliced for mode in out.modes]
+        self._require(sliced == sorted(sliced, reverse=True), "sliced modes do not lead")
+
+    def _check_sub(self, item: FixSlice | SumModes) -> None:
+        source, out = self.buffers[item.source], self.buffers[item.out]
+        kept = tuple(mode for mode in source.modes if mode in out.modes)
+        self._require(kept == out.modes and source.layout == out.layout, "out is no part of source")
+        if isinstance(item, FixSlice):
+            fixed = source.modes[: len(source.modes) - len(kept)]
+            sliced = all(self.schedule.modes[mode].index in self.schedule.sliced for mode in fixed)
+            self._require(sliced and source.modes[len(fixed) :] == kept, "the fixed modes are not leading sliced ones")
+
+    def _check_contract(self, item: Contract) -> None:
+        a, b, c = (self.buffers[buffer] for buffer in (item.a, item.b, item.c))
+        in_a, in_b, in_c = set(a.modes), set(b.modes), set(c.modes)
+        batch = tuple(mode for mode in a.modes if mode in in_b and mode in in_c)
+        reduced = tuple(mode for mode in a.modes if mode not in in_c)
+        for operand in (a, b):
+            own = tuple(mode for mode in operand.modes if mode not in batch and mode not in reduced)
+            self._require(operand.modes == (*batch, *own, *reduced), "an operand is not stored as [batch | kept | reduced]")
+        self._require(set(reduced) <= in_b, "a reduced mode is on one operand only")
+        self._require(in_c == (in_a | in_b) - set(reduced), "the modes of c do not follow from those of a and b")
+        for place, (x, y, z) in enumerate(zip(a.layout, b.layout, c.layout, strict=True)):
+            mode = x if x is not None else y
+            clash = x is not None and y is not None and x != y
+            want = tuple(mode if mode in modes else None for modes in (in_a, in_b))
+            self._require(not clash and (x, y) == want, f"digit {place} spreads a and b over different modes")
+            kept = mode if mode in in_c else None
+            self._require(z == kept, f"digit {place} spreads c over another mode than its operands")
+            self._require((mode in reduced) == (place in c.partial), f"digit {place}: c is partial where it should not be")
+        self._require(0 <= item.step < len(self.schedule.steps), f"step {item.step} does not exist")
+
+    def _check_exchange(self, item: Redistribute | Gather | ReduceScatter) -> None:
+        source, out = self.buffers[item.source], self.buffers[item.out]
+        self._require(source.modes == out.modes, "source and out have different modes")
+        if isinstance(item, ReduceScatter):
+            self._require(bool(source.partial) and not out.partial, "source is not partial or out still is")
+            self._check_kept(source.layout, out.layout, source.partial)
+        else:
+            self._require(source.partial == out.partial, "partial digits change")
+        if isinstance(item, Gather):
+            self._require(not any(mode is not None for mode in out.layout), "out is not whole on every rank")
+
+    def _check_kept(self, before: Layout, after: Layout, partial: tuple[int, ...]) -> None:
+        for place, (old, new) in enumerate(zip(before, after, strict=True)):
+            self._require(place in partial or old == new, f"digit {place} changes though it is not summed over")

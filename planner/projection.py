@@ -1,0 +1,302 @@
+"""Predicted time and speedup for each number of devices, over several paths and every size of group.
+
+The metrics are those of the paper's section V-A (arXiv 2606.01852), with slices spread over groups:
+T_P is the time to the full contraction on P devices, S_P = T_1 / T_P (Eq. 9), E_P = S_P / P (Eq. 10) and
+R_P = C_t,1 / C_t,P (Eq. 11). Plans and compares; draws nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from planner.errors import InputError
+from planner.hardware.cost import CostModel, memory_limit
+from planner.hardware.profile import Profile
+from planner.networks.contraction_path import ContractionPath
+from planner.passes.pipeline import plan
+from planner.passes.tree import build
+from planner.schedule import Schedule, Step
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class TimeSplit:
+    """Predicted seconds of the whole contraction by kind; `other_s` is loading, slicing and adding."""
+
+    contract_s: float
+    permute_s: float
+    exchange_s: float
+    other_s: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """The best way found to use `devices` devices.
+
+    `n_groups` groups of `ranks_per_group` ranks contract whole slices side by side and `idle_devices` do
+    nothing. `path` is the position of the chosen path among those given. `time_s` is T_P, `slice_time_s` the
+    time t_P of one slice in one group, `complexity` C_t,P in real operations, `speedup` S_P,
+    `extra_speedup` E_P, `complexity_reduction` R_P, `peak_bytes` what a rank holds at most.
+    """
+
+    devices: int
+    path: int
+    schedule: Schedule
+    n_groups: int
+    time_s: float
+    complexity: float
+    split: TimeSplit
+    speedup: float
+    extra_speedup: float
+    complexity_reduction: float
+
+    @property
+    def ranks_per_group(self) -> int:
+        """The ranks that share one slice."""
+        return self.schedule.ranks_per_group
+
+    @property
+    def idle_devices(self) -> int:
+        """Devices that no group uses."""
+        return self.devices - self.n_groups * self.ranks_per_group
+
+    @property
+    def slice_time_s(self) -> float:
+        """t_P: predicted seconds of one slice in one group."""
+        return self.schedule.predicted.slice_s
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that a rank holds at once."""
+        return self.schedule.predicted.peak_bytes
+
+    @property
+    def captured(self) -> float:
+        """E_P / R_P: the part of the complexity reduction that became time."""
+        return self.extra_speedup / self.complexity_reduction
+
+    @property
+    def exchange_share(self) -> float:
+        """The part of T_P that goes to communication."""
+        return self.split.exchange_s / self.time_s if self.time_s else 0.0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A number of devices on which no path fits, and why not."""
+
+    devices: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Rows and refusals by number of devices, and what they were computed under.
+
+    Speedups count from `baseline_devices` devices: 1, or the least number on which any path fits.
+    """
+
+    paths: tuple[ContractionPath, ...]
+    labels: tuple[str, ...]
+    profile: Profile
+    policy: str
+    memory_bytes: float
+    baseline_devices: int
+    rows: tuple[Row, ...]
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """What a path asks of any plan: bounds that need no planning.
+
+    `slice_flops` are the real operations of the steps that every slice repeats, `once_flops` those done
+    once, `step_bytes` the operands and output of the largest step together. `rate` is the most real
+    operations a second that the profile grants a device.
+    """
+
+    n_slices: int
+    once_flops: float
+    slice_flops: float
+    step_bytes: int
+    rate: float
+
+    @property
+    def complexity(self) -> float:
+        """C_t: the real operations of the full contraction, all slices included."""
+        return self.once_flops + self.n_slices * self.slice_flops
+
+    def least_s(self, devices: int, ranks: int) -> float:
+        """No plan for groups of `ranks` takes less on `devices` devices."""
+        rounds = -(-self.n_slices // (devices // ranks))
+        return (self.once_flops + rounds * self.slice_flops) / (ranks * self.rate)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    path: int
+    schedule: Schedule
+    n_groups: int
+    time_s: float
+
+
+def project(
+    paths: Sequence[ContractionPath],
+    profile: Profile,
+    devices: Sequence[int],
+    *,
+    memory_bytes: float | None = None,
+    threshold_bytes: int | None = None,
+    precision: str | None = None,
+    policy: str = "ours",
+    labels: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Projection:
+    """Find, for each number of devices, the path and the size of group with the least predicted time.
+
+    Every path is planned once for every size of group that divides one of `devices`; groups of g ranks
+    serve P devices as P // g groups, and devices beyond them idle, so that T_P never rises with P. Plans
+    that cannot fit or cannot win anywhere, by bounds that need no planning, are not made. One device, the
+    baseline, is always looked at. `memory_bytes` limits a rank (None: the profile's, inf: unlimited).
+    `labels` name the paths (default: their own names); `progress` is told how many of how many plans are
+    settled, and the next.
+
+    Raises InputError where `devices` or `paths` is unusable, or where nothing fits on any of `devices`.
+    """
+    counts = _checked_counts(devices)
+    if not paths:
+        raise InputError("report", "there is no path", "give one path.json or more")
+    limit = memory_limit(profile, memory_bytes)
+    names = tuple(labels or (path.name for path in paths))
+    demands = [_demand(path, profile, precision) for path in paths]
+    order = sorted(range(len(paths)), key=lambda number: demands[number].complexity)
+    jobs = [(number, ranks) for number in order for ranks in _group_sizes(counts)]
+    best: dict[int, _Choice] = {}
+    nearest: dict[int, str] = {}
+    for done, (number, ranks) in enumerate(jobs):
+        path, demand = paths[number], demands[number]
+        if progress:
+            progress(done, len(jobs), f"{names[number]} on {ranks} rank{'s' if ranks > 1 else ''}")
+        served = [p for p in counts if p >= ranks]
+        if demand.step_bytes > limit * ranks:
+            nearest.setdefault(
+                ranks,
+                f"{names[number]}: its largest step holds {demand.step_bytes / ranks:.3g} bytes a rank, "
+                f"the limit is {limit:.3g}",
+            )
+            continue
+        if all(p in best and demand.least_s(p, ranks) >= best[p].time_s for p in served):
+            continue
+        try:
+            schedule = plan(
+                path,
+                profile,
+                devices=ranks,
+                ranks_per_group=ranks,
+                memory_bytes=memory_bytes,
+                threshold_bytes=threshold_bytes,
+                precision=precision,
+                policy=policy,
+            )
+        except InputError as error:
+            nearest[ranks] = f"{names[number]}: {error}"
+            continue
+        for p in served:
+            n_groups = min(p // ranks, schedule.n_slices)
+            time_s = schedule.projected_s(n_groups)
+            if p not in best or time_s < best[p].time_s:
+                best[p] = _Choice(number, schedule, n_groups, time_s)
+    if progress:
+        progress(len(jobs), len(jobs), "")
+    refusals = tuple(Refusal(p, _nearest_reason(nearest, p)) for p in counts if p not in best)
+    if not best:
+        raise InputError(
+            "--memory",
+            f"no path fits on {_listed(counts)} devices ({refusals[-1].reason})",
+            "raise it, add devices, or search a path that needs less",
+        )
+    base = min(best)
+    rows = tuple(_row(p, best[p], base, best[base], demands) for p in counts if p in best)
+    return Projection(tuple(paths), names, profile, policy, limit, base, rows, refusals)
+
+
+def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
+    """Where the predicted time of all slices goes, on `n_groups` groups."""
+    rounds = -(-schedule.n_slices // n_groups)
+
+    def total(seconds: Callable[[Step], float]) -> float:
+        return sum(seconds(step) * (1 if step.once else rounds) for step in schedule.steps)
+
+    contract_s = total(lambda step: step.contract_s)
+    permute_s = total(lambda step: step.permute_s)
+    exchange_s = total(lambda step: step.exchange_s)
+    other_s = max(schedule.projected_s(n_groups) - contract_s - permute_s - exchange_s, 0.0)
+    return TimeSplit(contract_s, permute_s, exchange_s, other_s)
+
+
+def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice, demands: Sequence[_Demand]) -> Row:
+    complexity = demands[choice.path].complexity
+    base_complexity = demands[base_choice.path].complexity
+    speedup = base_choice.time_s / choice.time_s if choice.time_s else 1.0
+    return Row(
+        devices=devices,
+        path=choice.path,
+        schedule=choice.schedule,
+        n_groups=choice.n_groups,
+        time_s=choice.time_s,
+        complexity=complexity,
+        split=time_split(choice.schedule, choice.n_groups),
+        speedup=speedup,
+        extra_speedup=speedup * base / devices,
+        complexity_reduction=base_complexity / complexity if complexity else 1.0,
+    )
+
+
+def _demand(path: ContractionPath, profile: Profile, precision: str | None) -> _Demand:
+    cost = CostModel(profile, path.dtype, precision)
+    curve = profile.gemm_curves.get(path.dtype, {}).get(cost.precision)
+    rate = max((profile.rate(path.dtype, cost.precision), *(curve.flop_per_s if curve else ())))
+    tree = build(path)
+    once = repeated = step_bytes = 0
+    for number, (left, right) in enumerate(tree.children):
+        node = tree.n_leaves + number
+        union = tuple(set(tree.legs[left]) | set(tree.legs[right]))
+        flops = tree.extent(union) * cost.flops_per_product
+        if path.sliced_inds and not tree.sliced_under[node]:
+            once += flops
+        else:
+            repeated += flops
+        step_bytes = max(
+            step_bytes, sum(tree.extent(tree.legs[n]) for n in (left, right, node)) * cost.item_bytes
+        )
+    return _Demand(path.n_slices, float(once), float(repeated), step_bytes, rate)
+
+
+def _checked_counts(devices: Sequence[int]) -> list[int]:
+    if not devices:
+        raise InputError("--devices", "is empty", "give one number of devices or more, such as 1,2,4,8")
+    for count in devices:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InputError("--devices", f"{count!r} is no number of devices", "give integers from 1 up")
+    return sorted({1, *devices})
+
+
+def _group_sizes(counts: Iterable[int]) -> list[int]:
+    """Every divisor of every count, smallest first."""
+    sizes: set[int] = set()
+    for count in counts:
+        for low in range(1, int(count**0.5) + 1):
+            if count % low == 0:
+                sizes |= {low, count // low}
+    return sorted(sizes)
+
+
+def _nearest_reason(nearest: dict[int, str], devices: int) -> str:
+    """The refusal at the largest group that `devices` devices can form."""
+    return nearest[max(ranks for ranks in nearest if ranks <= devices)]
+
+
+def _listed(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))

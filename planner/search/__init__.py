@@ -1,0 +1,1 @@
+"""Finding contraction paths under a memory limit."""

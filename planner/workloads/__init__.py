@@ -1,0 +1,1 @@
+"""The benchmark networks, generated from their geometry and a seed."""

@@ -1,0 +1,79 @@
+"""Random circuits on the Sycamore chip: 53 qubits, two-qubit patterns in the order ABCDCDAB.
+
+Geometry and order as in Arute et al., Nature 574, 505 (2019), Fig. 3; angles are drawn near that chip's
+(theta = pi/2, phi = pi/6), not measured. Knows no tensor network.
+"""
+
+from __future__ import annotations
+
+from math import pi
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.networks.circuits.circuit import Circuit, Gate
+from planner.networks.circuits.gates import gate
+
+# The chip by rows: first column and number of qubits of each; qubits are numbered row by row.
+ROWS = ((5, 2), (4, 4), (4, 5), (2, 8), (1, 9), (0, 9), (1, 7), (2, 5), (3, 3), (4, 1))
+ORDER = "ABCDCDAB"
+SINGLE = ("x_1_2", "y_1_2", "hz_1_2")
+THETA_SCATTER = 0.05
+PHI_SCATTER = 0.06
+
+
+def couplers(pattern: str) -> list[tuple[int, int]]:
+    """The pairs of qubits that pattern A, B, C or D couples, in ascending order.
+
+    A and B couple neighbours in a column, C and D in a row; which of the two is told by the parity of row
+    plus column of the first qubit.
+    """
+    places = [(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)]
+    number = {place: qubit for qubit, place in enumerate(places)}
+    down, right, parity = {"A": (1, 0, 0), "B": (1, 0, 1), "C": (0, 1, 1), "D": (0, 1, 0)}[pattern]
+    return [
+        (qubit, number[row + down, column + right])
+        for qubit, (row, column) in enumerate(places)
+        if (row + column) % 2 == parity and (row + down, column + right) in number
+    ]
+
+
+def sycamore_circuit(cycles: int, seed: int) -> Circuit:
+    """A random circuit of `cycles` cycles and a last layer of single-qubit gates.
+
+    A cycle is: on every qubit one of sqrt X, sqrt Y, sqrt W, never the one it had in the cycle before; then on
+    every coupler of the cycle's pattern rz, fs, rz, as the chip's gates were calibrated.
+    """
+    if cycles < 1:
+        raise InputError("--cycles", f"is {cycles}", "give one cycle or more")
+    if seed < 0:
+        raise InputError("--seed", f"is {seed}", "give a number from 0 up")
+    generator = np.random.default_rng(seed)
+    n_qubits = sum(length for _, length in ROWS)
+    gates: list[Gate] = []
+    last = np.full(n_qubits, -1)
+    for cycle in range(cycles + 1):
+        if cycle == 0:
+            last = generator.integers(3, size=n_qubits)
+        else:
+            last = (last + generator.integers(1, 3, size=n_qubits)) % 3
+        gates += [gate(SINGLE[choice], (qubit,)) for qubit, choice in enumerate(last)]
+        if cycle == cycles:
+            break
+        pairs = couplers(ORDER[cycle % len(ORDER)])
+        before, after = generator.uniform(-pi, pi, size=(2, len(pairs), 2))
+        theta = generator.normal(pi / 2, THETA_SCATTER, size=len(pairs))
+        phi = generator.normal(pi / 6, PHI_SCATTER, size=len(pairs))
+        gates += _frame(pairs, before)
+        gates += [gate("fs", pair, (float(theta[i]), float(phi[i]))) for i, pair in enumerate(pairs)]
+        gates += _frame(pairs, after)
+    return Circuit(n_qubits, tuple(gates))
+
+
+def _frame(pairs: list[tuple[int, int]], angles: np.ndarray) -> list[Gate]:
+    """An rz of its own angle on both qubits of each pair; `angles` has shape (pairs, 2)."""
+    return [
+        gate("rz", (qubit,), (float(angle),))
+        for pair, two in zip(pairs, angles, strict=True)
+        for qubit, angle in zip(pair, two, strict=True)
+    ]
