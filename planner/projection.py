@@ -7,15 +7,14 @@ R_P = C_t,1 / C_t,P (Eq. 11). Plans and compares; draws nothing and writes nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.errors import InputError
-from planner.hardware.cost import CostModel, memory_limit
 from planner.hardware.profile import Profile
 from planner.networks.contraction_path import ContractionPath
-from planner.passes.pipeline import plan
-from planner.passes.tree import build
+from planner.passes.pipeline import Planner
+from planner.passes.policies import POLICIES
 from planner.schedule import Schedule, Step
 
 Progress = Callable[[int, int, str], None]
@@ -64,8 +63,9 @@ class Row:
 
     @property
     def slice_time_s(self) -> float:
-        """t_P: predicted seconds of one slice in one group."""
-        return self.schedule.predicted.slice_s
+        """t_P: predicted seconds of one slice in one group; all of the time where nothing is sliced."""
+        expected = self.schedule.predicted
+        return expected.slice_s if self.schedule.sliced else expected.once_s
 
     @property
     def peak_bytes(self) -> int:
@@ -156,27 +156,31 @@ def project(
 ) -> Projection:
     """Find, for each number of devices, the path and the size of group with the least predicted time.
 
-    Every path is planned once for every size of group that divides one of `devices`; groups of g ranks
-    serve P devices as P // g groups, and devices beyond them idle, so that T_P never rises with P. Plans
-    that cannot fit or cannot win anywhere, by bounds that need no planning, are not made. One device, the
-    baseline, is always looked at. `memory_bytes` limits a rank (None: the profile's, inf: unlimited).
-    `labels` name the paths (default: their own names); `progress` is told how many of how many plans are
-    settled, and the next.
+    Every path is planned once for every size of group that divides one of `devices` or is a power of two;
+    groups of g ranks serve P devices as P // g groups, and devices beyond them idle, so that T_P never rises
+    with P. Plans that cannot fit or cannot win anywhere, by bounds that need no planning, are not made. One
+    device, the baseline, is always looked at.
+
+    `memory_bytes` limits a rank (None: the profile's, inf: unlimited); `labels` name the paths (default:
+    their own names); `progress` is told how many of how many plans are settled, and the next.
 
     Raises InputError where `devices` or `paths` is unusable, or where nothing fits on any of `devices`.
     """
     counts = _checked_counts(devices)
     if not paths:
         raise InputError("report", "there is no path", "give one path.json or more")
-    limit = memory_limit(profile, memory_bytes)
+    if policy not in POLICIES:
+        raise InputError("--policy", f"{policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")
     names = tuple(labels or (path.name for path in paths))
-    demands = [_demand(path, profile, precision) for path in paths]
+    planners = [Planner(path, profile, memory_bytes, threshold_bytes, precision) for path in paths]
+    limit = planners[0].limit_bytes
+    demands = [_demand(planner) for planner in planners]
     order = sorted(range(len(paths)), key=lambda number: demands[number].complexity)
     jobs = [(number, ranks) for number in order for ranks in _group_sizes(counts)]
     best: dict[int, _Choice] = {}
     nearest: dict[int, str] = {}
     for done, (number, ranks) in enumerate(jobs):
-        path, demand = paths[number], demands[number]
+        demand = demands[number]
         if progress:
             progress(done, len(jobs), f"{names[number]} on {ranks} rank{'s' if ranks > 1 else ''}")
         served = [p for p in counts if p >= ranks]
@@ -190,18 +194,9 @@ def project(
         if all(p in best and demand.least_s(p, ranks) >= best[p].time_s for p in served):
             continue
         try:
-            schedule = plan(
-                path,
-                profile,
-                devices=ranks,
-                ranks_per_group=ranks,
-                memory_bytes=memory_bytes,
-                threshold_bytes=threshold_bytes,
-                precision=precision,
-                policy=policy,
-            )
+            schedule = planners[number].plan(ranks, policy)
         except InputError as error:
-            nearest[ranks] = f"{names[number]}: {error}"
+            nearest[ranks] = f"{names[number]}: {error.place}: {error.problem}"
             continue
         for p in served:
             n_groups = min(p // ranks, schedule.n_slices)
@@ -254,11 +249,10 @@ def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice, demands
     )
 
 
-def _demand(path: ContractionPath, profile: Profile, precision: str | None) -> _Demand:
-    cost = CostModel(profile, path.dtype, precision)
+def _demand(planner: Planner) -> _Demand:
+    path, profile, tree, cost = planner.path, planner.profile, planner.tree, planner.model
     curve = profile.gemm_curves.get(path.dtype, {}).get(cost.precision)
     rate = max((profile.rate(path.dtype, cost.precision), *(curve.flop_per_s if curve else ())))
-    tree = build(path)
     once = repeated = step_bytes = 0
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number
@@ -283,9 +277,9 @@ def _checked_counts(devices: Sequence[int]) -> list[int]:
     return sorted({1, *devices})
 
 
-def _group_sizes(counts: Iterable[int]) -> list[int]:
-    """Every divisor of every count, smallest first."""
-    sizes: set[int] = set()
+def _group_sizes(counts: Sequence[int]) -> list[int]:
+    """Every divisor of every count and every power of two up to the largest, smallest first."""
+    sizes = {1 << exponent for exponent in range(max(counts).bit_length())}
     for count in counts:
         for low in range(1, int(count**0.5) + 1):
             if count % low == 0:

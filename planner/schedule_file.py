@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from planner.errors import InputError
 from planner.files import identity_of, plain, read_json, write_text
@@ -54,22 +54,31 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
             f"{str(stated)[:12]}... is not that of the contents ({computed[:12]}...)",
             "the file was changed after planning; write it again with 'tnplan plan'",
         )
-    content = {key: value for key, value in body.items() if key not in ("format", "version", "once", "body")}
     try:
-        for part in ("once", "body"):
-            content[part] = ()
-        schedule = msgspec.convert(content, Schedule)
-        parts = {part: tuple(_instruction(entry, f"{part}[{i}]") for i, entry in enumerate(body[part]))
-                 for part in ("once", "body")}
+        parts: dict[str, Any] = {
+            part: tuple(_instruction(entry, f"{part}[{i}]") for i, entry in enumerate(body.pop(part)))
+            for part in ("once", "body")
+        }
+        content = {key: value for key, value in body.items() if key not in ("format", "version")}
+        form: Any = msgspec.convert(content, _form())
     except (msgspec.ValidationError, KeyError, TypeError) as error:
         raise InputError(place, f"not a schedule: {error}", "write it again with 'tnplan plan'") from None
-    return replace(schedule, identity=str(stated), **parts)
+    return Schedule(**msgspec.structs.asdict(form), **parts, identity=str(stated))
+
+
+def _form() -> type:
+    """The fields of a schedule that are no instructions: msgspec converts no union of dataclasses."""
+    import msgspec
+
+    hints = get_type_hints(Schedule)
+    names = [item.name for item in fields(Schedule) if item.name not in ("once", "body", "identity")]
+    return msgspec.defstruct("Form", [(name, hints[name]) for name in names], forbid_unknown_fields=True)
 
 
 def _instruction(entry: Any, place: str) -> Instruction:
     import msgspec
 
-    kind = OPCODES.get(entry.get("op")) if isinstance(entry, dict) else None
+    kind = OPCODES.get(str(entry.get("op"))) if isinstance(entry, dict) else None
     if kind is None:
         raise TypeError(f"{place} has no known op")
     instruction: Instruction = msgspec.convert({k: v for k, v in entry.items() if k != "op"}, kind)

@@ -31,7 +31,8 @@ def annotate(
     contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
     sizes = {name: 1 for name in ("batch", "m", "n")}
     for mode in tree.legs[step.node]:
-        kind = ("m", "n", "batch")[(step.left_mask >> mode & 1) + 2 * (step.right_mask >> mode & 1) - 1]
+        slot = tree.slots[mode]
+        kind = ("m", "n", "batch")[(step.left_mask >> slot & 1) + 2 * (step.right_mask >> slot & 1) - 1]
         sizes[kind] *= tree.modes[mode].extent
     return Step(
         state=_state(space, step, choice, chosen, before, after),
@@ -47,7 +48,7 @@ def annotate(
         flops=step.products * space.share(choice.layout) * space.model.flops_per_product,
         contract_s=contract_s,
         permute_s=permute_s,
-        exchange_s=sum(space.exchange_s(item) for item in exchanges),
+        exchange_s=sum((space.exchange_s(item) for item in exchanges), 0.0),
         once=once,
     )
 
@@ -57,10 +58,10 @@ def predict(steps: list[Step], peak_bytes: int, live_bytes: int) -> Prediction:
     once = [step for step in steps if step.once]
     each = [step for step in steps if not step.once]
     return Prediction(
-        once_s=sum(step.predicted_s for step in once),
-        slice_s=sum(step.predicted_s for step in each),
-        once_flops=sum(step.flops for step in once),
-        slice_flops=sum(step.flops for step in each),
+        once_s=sum((step.predicted_s for step in once), 0.0),
+        slice_s=sum((step.predicted_s for step in each), 0.0),
+        once_flops=sum((step.flops for step in once), 0.0),
+        slice_flops=sum((step.flops for step in each), 0.0),
         once_moved_bytes=sum(step.moved_bytes for step in once),
         slice_moved_bytes=sum(step.moved_bytes for step in each),
         peak_bytes=peak_bytes,

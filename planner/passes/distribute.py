@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class StepModes:
-    """The modes of one step as bit masks and as lists of bits, longest-lived first."""
+    """The modes of one step as bit masks of their slots, and as lists of such bits, longest-lived first."""
 
     node: int
     left: int
@@ -77,15 +77,15 @@ class Distribution:
 def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: float) -> tuple[StepModes, ...]:
     """The modes of every step; a step is large if an operand or the output reaches the threshold."""
     lifetimes = lifetime_order(tree, depths(tree))
-    masks = [sum(1 << mode for mode in legs) for legs in tree.legs]
+    bit = {mode: 1 << slot for mode, slot in tree.slots.items()}
+    masks = [sum(bit[mode] for mode in legs) for legs in tree.legs]
     sizes = [tree.extent(legs) for legs in tree.legs]
     steps = []
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number
         a, b, c = masks[left], masks[right], masks[node]
-        out_bits = tuple(1 << mode for mode in lifetimes[node])
-        reduced = tuple(1 << mode for mode in lifetimes[left] if not c >> mode & 1)
-        reduced_extent = tree.extent([mode for mode in tree.legs[left] if not c >> mode & 1])
+        out_bits = tuple(bit[mode] for mode in lifetimes[node])
+        reduced_modes = [mode for mode in lifetimes[left] if not bit[mode] & c]
         steps.append(
             StepModes(
                 node=node,
@@ -95,22 +95,22 @@ def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: flo
                 right_mask=b,
                 out_mask=c,
                 out_bits=out_bits,
-                left_kept_bits=tuple(bit for bit in out_bits if bit & a),
-                right_kept_bits=tuple(bit for bit in out_bits if bit & b),
-                reduced_bits=reduced,
-                out_order_bits=tuple(1 << mode for mode in orders[node]),
-                products=sizes[node] * reduced_extent,
-                reduced=reduced_extent,
-                permuted=_permuted(orders[node], a, b),
+                left_kept_bits=tuple(own for own in out_bits if own & a),
+                right_kept_bits=tuple(own for own in out_bits if own & b),
+                reduced_bits=tuple(bit[mode] for mode in reduced_modes),
+                out_order_bits=tuple(bit[mode] for mode in orders[node]),
+                products=sizes[node] * tree.extent(reduced_modes),
+                reduced=tree.extent(reduced_modes),
+                permuted=_permuted([bit[mode] for mode in orders[node]], a, b),
                 large=max(sizes[left], sizes[right], sizes[node]) * item_bytes >= threshold_bytes,
             )
         )
     return tuple(steps)
 
 
-def _permuted(order: tuple[int, ...], left: int, right: int) -> bool:
+def _permuted(order: list[int], left: int, right: int) -> bool:
     """Whether the output's order is neither [batch | m | n] nor [batch | n | m]."""
-    kinds = [(left >> mode & 1) + 2 * (right >> mode & 1) for mode in order]
+    kinds = [bool(left & bit) + 2 * bool(right & bit) for bit in order]
     runs = [kind for place, kind in enumerate(kinds) if place == 0 or kinds[place - 1] != kind]
     return len(runs) != len(set(runs)) or (3 in runs and runs[0] != 3)
 

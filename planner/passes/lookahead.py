@@ -25,9 +25,11 @@ class Lookahead:
             for child in pair:
                 self._parent[child] = tree.n_leaves + number
         self._smaller = [-1] * tree.n_nodes
+        self._death_order: dict[int, list[tuple[int, int]]] = {}
         self._enter, self._leave = self._tour()
         bits = lifetime_order(tree, self._depth)
-        self._fresh = [space.fill(space.local, [1 << mode for mode in modes]) for modes in bits]
+        slots = tree.slots
+        self._fresh = [space.fill(space.local, [1 << slots[mode] for mode in modes]) for modes in bits]
         self._fresh_later_s = [0.0] * tree.n_nodes
         for node in range(tree.n_nodes - 1, -1, -1):
             above = self._parent[node]
@@ -42,7 +44,7 @@ class Lookahead:
         return self._later_s(node, state, strictly=False)
 
     def _later_s(self, node: int, state: State, strictly: bool) -> float:
-        end = self._first_death(state)
+        end = self._first_death(node, state)
         if end < 0:
             return 0.0
         last = self._child_towards(end, node)
@@ -59,17 +61,24 @@ class Lookahead:
     def _change_s(self, node: int, state: State) -> float:
         return self._space.move_s(node, state, self._fresh[node]) + self._fresh_later_s[node]
 
-    def _first_death(self, state: State) -> int:
+    def _first_death(self, node: int, state: State) -> int:
         """The node at which the first of a state's modes is summed, or -1 where none is."""
-        found, deepest = -1, -1
+        spread = 0
         for modes in state:
-            while modes:
-                bit = modes & -modes
-                modes ^= bit
-                node = self._tree.death[bit.bit_length() - 1]
-                if node is not None and self._depth[node] > deepest:
-                    found, deepest = node, self._depth[node]
-        return found
+            spread |= modes
+        for bit, death in self._deaths(node):
+            if spread & bit:
+                return death
+        return -1
+
+    def _deaths(self, node: int) -> list[tuple[int, int]]:
+        """The modes of a node that are summed somewhere, soonest first: their bits and those nodes."""
+        known = self._death_order.get(node)
+        if known is None:
+            slots, death = self._tree.slots, self._tree.death
+            found = [(1 << slots[mode], end) for mode in self._tree.legs[node] if (end := death[mode]) is not None]
+            known = self._death_order[node] = sorted(found, key=lambda item: -self._depth[item[1]])
+        return known
 
     def _child_towards(self, ancestor: int, node: int) -> int:
         """The operand of `ancestor` whose sub-tree holds `node`."""

@@ -24,7 +24,8 @@ from planner.passes.verify import verify
 from planner.schedule import Schedule
 from planner.schedule_file import with_identity
 
-DEFAULT_THRESHOLD_BYTES = 8 * 2**30
+PAPER_THRESHOLD_BYTES = 8 * 2**30
+OURS_BELOW_PAPER = 128
 MEMORY_TRIES = 6
 
 
@@ -43,8 +44,9 @@ def plan(
 
     `ranks_per_group` ranks work on a slice together (default: the divisor of `devices`, or smaller power of
     two, with the least predicted time of all slices). `memory_bytes` limits all bytes of a rank (default:
-    the profile's; infinity for no limit). Tensors of `threshold_bytes` and more, over all ranks, are large
-    (default: 8 GiB or a quarter of the memory). Raises InputError where nothing fits.
+    the profile's; infinity for no limit). A step with a tensor of `threshold_bytes` or more, over all ranks,
+    is large and may be distributed (default: 8 GiB or a quarter of the memory for the paper's policy, a
+    128th of that for ours, which distributes only where it is faster). Raises InputError if nothing fits.
     """
     if devices < 1:
         raise InputError("--devices", f"is {devices}", "give a number of devices from 1 up")
@@ -97,9 +99,7 @@ class Planner:
         self.path, self.profile = path, profile
         self.model = CostModel(profile, path.dtype, precision)
         self.limit_bytes = memory_limit(profile, memory_bytes)
-        quarter = self.limit_bytes / 4
-        self.threshold_bytes = threshold_bytes or int(min(DEFAULT_THRESHOLD_BYTES, quarter)) or 1
-        self.given_threshold = threshold_bytes is not None
+        self.threshold_bytes = threshold_bytes
         self.tree = build(path)
         self.orders = reorder(self.tree)
 
@@ -119,13 +119,14 @@ class Planner:
     def _fit(self, ranks: int, policy: str) -> Attempt:
         """Plan under ever tighter limits a step until the arena of the whole program fits the memory."""
         grid = make_grid(ranks, self.profile)
-        step_limit, threshold = self.limit_bytes, self.threshold_bytes
+        step_limit, threshold = self.limit_bytes, self._threshold(policy)
+        given = self.threshold_bytes is not None
         closest: Attempt | None = None
         for _ in range(MEMORY_TRIES):
             try:
                 attempt = self._attempt(grid, policy, step_limit, threshold)
             except DoesNotFit as refusal:
-                if self.given_threshold or threshold <= 1:
+                if given or threshold <= 1:
                     refused = closest.refusal(self.limit_bytes, ranks) if closest else None
                     space = StateSpace(self.tree, grid, self.model, self.limit_bytes)
                     raise refused or refusal.error(self.tree, space, ranks) from None
@@ -136,7 +137,7 @@ class Planner:
             if closest is None or attempt.arena.size_bytes < closest.arena.size_bytes:
                 closest = attempt
             step_limit *= max(0.5, 0.98 * self.limit_bytes / attempt.arena.size_bytes)
-            if not self.given_threshold:
+            if not given:
                 threshold = max(threshold // 4, 1)
         if closest is None:
             space = StateSpace(self.tree, grid, self.model, self.limit_bytes)
@@ -144,6 +145,12 @@ class Planner:
                 self.tree, space, ranks
             )
         raise closest.refusal(self.limit_bytes, ranks)
+
+    def _threshold(self, policy: str) -> int:
+        if self.threshold_bytes is not None:
+            return self.threshold_bytes
+        default = min(PAPER_THRESHOLD_BYTES, self.limit_bytes / 4)
+        return max(int(default if policy == "paper" else default / OURS_BELOW_PAPER), 1)
 
     def _attempt(self, grid: Grid, policy: str, limit_bytes: float, threshold_bytes: int) -> Attempt:
         paper = policy == "paper"

@@ -41,37 +41,40 @@ def place(tree: Tree, grid: Grid, space: StateSpace, chosen: Distribution) -> Pl
     steps: list[Layout | None] = [None] * tree.n_nodes
     partial: list[tuple[int, ...]] = [()] * tree.n_nodes
     order = lifetime_order(tree, depths(tree))[tree.root]
-    produced[tree.root] = _assign(space, chosen.states[tree.root], nothing, nothing, order)
+    produced[tree.root] = _assign(tree, space, chosen.states[tree.root], order, nothing, nothing)
     for step in reversed(chosen.steps):
         choice = chosen.choices[step.node]
         assert choice is not None
         own = produced[step.node]
-        layout = _assign(space, choice.layout, own, own, ())
+        modes = tree.legs[step.left] + tree.legs[step.right]
+        layout = _assign(tree, space, choice.layout, modes, own, own)
         steps[step.node] = layout
         partial[step.node] = tuple(
             place for place, mode in enumerate(layout) if mode is not None and mode not in legs[step.node]
         )
         for child in (step.left, step.right):
             needed = restrict_layout(layout, legs[child])
-            produced[child] = _assign(space, chosen.states[child], needed, needed, ())
+            produced[child] = _assign(tree, space, chosen.states[child], tree.legs[child], needed, needed)
     return Placement(tuple(produced), tuple(steps), tuple(partial))
 
 
-def _assign(space: StateSpace, state: State, keep: Layout, prefer: Layout, order: tuple[int, ...]) -> Layout:
-    """Digits for a state: modes that `keep` has on the same class stay; others first take digits that
-    `prefer` gives to modes outside the state, in the order of `order` and then of their numbers."""
+def _assign(
+    tree: Tree, space: StateSpace, state: State, modes: tuple[int, ...], keep: Layout, prefer: Layout
+) -> Layout:
+    """Digits for a state over some modes: those that `keep` has on the same class stay where they are, the
+    others follow in the order of `modes`, first on digits that `prefer` gives to modes outside the state."""
     layout: list[int | None] = [None] * len(keep)
-    rank = {mode: number for number, mode in enumerate(order)}
-    for item, modes in zip(space.classes, state, strict=True):
-        waiting = [mode for mode in range(modes.bit_length()) if modes >> mode & 1] if modes else []
+    by_slot = {tree.slots[mode]: mode for mode in modes}
+    order = {mode: number for number, mode in enumerate(modes)}
+    for item, spread in zip(space.classes, state, strict=True):
+        waiting = {mode for slot, mode in by_slot.items() if spread >> slot & 1}
         for place in item.places:
             mode = keep[place]
-            if mode is not None and modes >> mode & 1:
+            if mode is not None and mode in waiting:
                 layout[place] = mode
                 waiting.remove(mode)
-        waiting.sort(key=lambda mode: (rank.get(mode, len(rank)), mode))
         free = [place for place in item.places if layout[place] is None]
         free.sort(key=lambda place: prefer[place] is None)
-        for place, mode in zip(free, waiting, strict=False):
+        for place, mode in zip(free, sorted(waiting, key=order.__getitem__), strict=False):
             layout[place] = mode
     return tuple(layout)

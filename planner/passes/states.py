@@ -1,7 +1,7 @@
 """Distribution states and what it costs to change them: the algebra that the distribution passes search in.
 
 A state says which modes a tensor is spread over, for every class of digits (equal tier and radix), as one
-bit mask of modes a class, slowest tier first. Which digit of its class a mode takes does not change any
+bit mask of modes (by their slots in the tree) a class, slowest tier first. Which digit of its class a mode takes does not change any
 cost; pass 4 (`place`) settles it. Knows the tree's sizes and the cost model, not the tree's shape.
 """
 
@@ -60,8 +60,8 @@ class StateSpace:
         self.classes = tuple(DigitClass(-t, -r, tuple(places)) for (t, r), places in sorted(groups.items()))
         self.local: State = (0,) * len(self.classes)
         by_extent: dict[int, int] = {}
-        for mode, entry in enumerate(tree.modes):
-            by_extent[entry.extent] = by_extent.get(entry.extent, 0) | 1 << mode
+        for slot, extent in enumerate(tree.slot_extents):
+            by_extent[extent] = by_extent.get(extent, 0) | 1 << slot
         self.eligible = tuple(
             sum(mask for extent, mask in by_extent.items() if extent >= item.radix) for item in self.classes
         )

@@ -36,6 +36,8 @@ class Tree:
     root: int
     sliced_under: tuple[bool, ...]
     death: dict[int, int | None]
+    slots: dict[int, int]
+    slot_extents: tuple[int, ...]
 
     @property
     def n_nodes(self) -> int:
@@ -94,6 +96,7 @@ def build(path: ContractionPath) -> Tree:
     if not path.sliced_inds:
         sliced_under = [True] * len(sliced_under)
 
+    slots, slot_extents = _slots(modes, children, legs, n_leaves, root)
     return Tree(
         modes=modes,
         indices=indices,
@@ -106,6 +109,8 @@ def build(path: ContractionPath) -> Tree:
         root=root,
         sliced_under=tuple(sliced_under),
         death=death,
+        slots=slots,
+        slot_extents=slot_extents,
     )
 
 
@@ -132,3 +137,37 @@ def _binary_steps(ssa_path: tuple[tuple[int, ...], ...], n_leaves: int) -> tuple
             root = n_leaves + len(children) - 1
         node_of[n_leaves + number] = root
     return tuple(children), root
+
+
+def _slots(
+    modes: tuple[Mode, ...],
+    children: tuple[tuple[int, int], ...],
+    legs: list[tuple[int, ...]],
+    n_leaves: int,
+    root: int,
+) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Number modes from the root down: a mode summed at a step takes the lowest slot that the step leaves free.
+
+    A mode lives on a connected part of the tree, so that no two modes of one step ever share a slot.
+    """
+    slots: dict[int, int] = {}
+    slot_extents: list[int] = []
+    by_extent: dict[int, list[int]] = {}
+
+    def take(new: list[int], present: set[int]) -> None:
+        for mode in new:
+            extent = modes[mode].extent
+            slot = next((slot for slot in by_extent.get(extent, ()) if slot not in present), None)
+            if slot is None:
+                slot = len(slot_extents)
+                slot_extents.append(extent)
+                by_extent.setdefault(extent, []).append(slot)
+            slots[mode] = slot
+            present.add(slot)
+
+    take(list(legs[root]), set())
+    for number in range(len(children) - 1, -1, -1):
+        left, right = children[number]
+        present = {slots[mode] for mode in legs[n_leaves + number]}
+        take([mode for mode in legs[left] if mode not in slots], present)
+    return slots, tuple(slot_extents)

@@ -23,6 +23,8 @@ from planner.networks.network import Network
 from planner.search.figures import path_figures
 
 METHODS = ("greedy", "random-greedy", "labels")
+# Labels would else start processes of its own for its last few tensors.
+CONSTANTS: dict[str, dict[str, Any]] = {"greedy": {}, "random-greedy": {}, "labels": {"super_optimize": "greedy"}}
 OBJECTIVES = ("flops", "write", "size", "combo")
 TENSORS_AT_ONCE = 3
 HYPER_SHARE = 0.2
@@ -104,7 +106,7 @@ def search_path(
             report(time.monotonic() - started, finished(found))
 
     tasks = [replace(task, seed=seed + i) for i in range(1, n_workers)]
-    with ProcessPoolExecutor(max(len(tasks), 1), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
         others = [pool.submit(_search, other) for other in tasks]
         found = min([_search(task, tell), *(other.result() for other in others)], key=lambda one: one.score)
     path = finished(found)
@@ -261,7 +263,7 @@ def _first_tree(task: _Task) -> Any:
         optimizer = HyperOptimizer(
             methods=list(task.methods), minimize=task.minimize, max_repeats=task.effort.max_trials,
             max_time=HYPER_SHARE * task.effort.time_s, parallel=False, slicing_opts=slicing, optlib="sbplx",
-            seed=task.seed, on_trial_error="raise",
+            seed=task.seed, on_trial_error="raise", constants={method: dict(CONSTANTS[method]) for method in task.methods},
         )  # fmt: skip
         tree = optimizer.search(task.inputs, task.output, task.sizes)
         ssa_path, sliced = tree.get_ssa_path(), tuple(tree.sliced_inds)

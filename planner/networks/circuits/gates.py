@@ -1,8 +1,9 @@
 """Matrices of the gates that the file formats name. Plain functions of their angles (radians).
 
-Conventions are those of qsim (github quantumlib/qsim, lib/gates_qsim.h): rotations are exp(-i angle P / 2),
-`x_1_2`, `y_1_2` and `hz_1_2` are quarter turns about X, Y and W = (X + Y) / sqrt 2 without a global phase, and
-fs(theta, phi) turns |01> into cos(theta) |01> - i sin(theta) |10> and |11> into exp(-i phi) |11>.
+Conventions and phases are those of qsim (github quantumlib/qsim, lib/gates_qsim.h): rotations are
+exp(-i angle P / 2); `x_1_2`, `y_1_2` and `hz_1_2` are the square roots of X, Y and W = (X + Y) / sqrt 2 with
+eigenvalues 1 and i; fs(theta, phi) turns |01> into cos(theta) |01> - i sin(theta) |10>, and it and cp(phi) turn
+|11> into exp(-i phi) |11>.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ def turn(axis: np.ndarray, angle: float) -> np.ndarray:
 def rz(angle: float) -> np.ndarray:
     """Rotation about Z, exactly diagonal."""
     return np.diag([np.exp(-0.5j * angle), np.exp(0.5j * angle)])
+
+
+def root(axis: np.ndarray) -> np.ndarray:
+    """The square root with eigenvalues 1 and i of a 2 x 2 `axis` whose square is one."""
+    return np.exp(0.25j * pi) * turn(axis, pi / 2)
 
 
 def phase(angle: float) -> np.ndarray:
@@ -72,25 +78,26 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "id": Kind(1, 0, lambda: I2),
+    "id1": Kind(1, 0, lambda: I2),
     "x": Kind(1, 0, lambda: X),
     "y": Kind(1, 0, lambda: Y),
     "z": Kind(1, 0, lambda: Z),
     "h": Kind(1, 0, lambda: (X + Z) / sqrt(2)),
     "s": Kind(1, 0, lambda: np.diag([1, 1j])),
     "t": Kind(1, 0, lambda: phase(pi / 4)),
-    "x_1_2": Kind(1, 0, lambda: turn(X, pi / 2)),
-    "y_1_2": Kind(1, 0, lambda: turn(Y, pi / 2)),
-    "hz_1_2": Kind(1, 0, lambda: turn(W, pi / 2)),
+    "x_1_2": Kind(1, 0, lambda: root(X)),
+    "y_1_2": Kind(1, 0, lambda: root(Y)),
+    "hz_1_2": Kind(1, 0, lambda: root(W)),
     "rx": Kind(1, 1, lambda angle: turn(X, angle)),
     "ry": Kind(1, 1, lambda angle: turn(Y, angle)),
     "rz": Kind(1, 1, rz),
     "rxy": Kind(1, 2, rxy),
+    "id2": Kind(2, 0, lambda: np.eye(4)),
     "cz": Kind(2, 0, lambda: controlled(Z)),
     "cnot": Kind(2, 0, lambda: controlled(X)),
-    "swap": Kind(2, 0, lambda: SWAP),
+    "sw": Kind(2, 0, lambda: SWAP),
     "is": Kind(2, 0, iswap),
-    "cp": Kind(2, 1, lambda angle: controlled(phase(angle))),
+    "cp": Kind(2, 1, lambda angle: controlled(phase(-angle))),
     "fs": Kind(2, 2, fsim),
 }
 

@@ -1,0 +1,39 @@
+# make demo: plan and run a real circuit on four CPU ranks, check it, write a report.
+# make test: style, types and tests. Both install what they need into .venv.
+
+PYTHON ?= python3
+CIRCUIT := paths/sycamore_n53_m10
+MEMORY := 300MiB
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: demo test clean
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tnplan needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+
+.venv/demo.stamp: $(BIN)/python pyproject.toml
+	$(PIP) install --editable '.[mpi]'
+	touch $@
+
+.venv/test.stamp: $(BIN)/python pyproject.toml
+	$(PIP) install --editable '.[dev,mpi,qasm]'
+	touch $@ .venv/demo.stamp
+
+demo: .venv/demo.stamp
+	rm -rf demo-out && mkdir demo-out
+	$(BIN)/tnplan plan $(CIRCUIT)_unsliced_flops.json --devices 4 --hardware cpu --memory $(MEMORY) -o demo-out/schedule.json
+	$(BIN)/tnplan show demo-out/schedule.json --top 8 --plot demo-out/use-chain.svg
+	$(BIN)/mpirun -n 4 $(BIN)/tnplan execute demo-out/schedule.json -o demo-out/amplitude.npy
+	$(BIN)/python -m tnplan.demo check $(CIRCUIT)_b22_flops.json demo-out/amplitude.npy
+	$(BIN)/tnplan report $(wildcard $(CIRCUIT)_*.json) --devices 1,2,4,8,16 --hardware cpu --memory $(MEMORY) --html demo-out/report.html
+
+test: .venv/test.stamp
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+clean:
+	rm -rf .venv demo-out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Error-bounded codecs for arrays. Imports neither the planner nor the executor."""

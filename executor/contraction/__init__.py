@@ -1,0 +1,1 @@
+"""Schedule to device: binds instructions, replays them slice by slice, keeps checkpoints and results."""

@@ -1,0 +1,237 @@
+"""Instructions to callables: every view, shape and table of one rank made once, before the first slice.
+
+Knows schedules and the device's interface; never how a device or a communicator works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from numpy.typing import NDArray
+
+from executor.contraction.bind_exchange import bind_exchange
+from executor.contraction.exchange import Shards
+from executor.device.communicator import Communicator
+from executor.device.device import Call, ContractShape, Device, View
+from executor.device.permutation import make_copy, row_major
+from planner.hardware.layout import Box, box, box_shape, rank_digits
+from planner.schedule import (
+    Accumulate,
+    Contract,
+    FixSlice,
+    Free,
+    Gather,
+    Instruction,
+    Load,
+    Redistribute,
+    ReduceScatter,
+    Schedule,
+    SumModes,
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An instruction ready to run: its opcode, the step that it belongs to (or None) and the call."""
+
+    op: str
+    step: int | None
+    call: Call
+
+
+@dataclass
+class Program:
+    """A schedule bound to one rank. `slice_values` is read by the calls; set it through `set_slice`."""
+
+    schedule: Schedule
+    once: list[Bound] = field(default_factory=list)
+    body: list[Bound] = field(default_factory=list)
+    slice_values: dict[str, int] = field(default_factory=dict)
+    result: View = None
+    result_box: Box = ()
+
+    def set_slice(self, number: int) -> None:
+        """Choose the slice that the body computes next."""
+        self.slice_values.update(self.schedule.slice_values(number))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One rank's part of a buffer: its box in the whole tensor, extents, strides in elements, flat view."""
+
+    bounds: Box
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    view: View
+
+
+def arena_bytes(schedule: Schedule) -> int:
+    """The bytes of the arena that all buffers of the schedule lie in."""
+    return max((buffer.offset_bytes + buffer.size_bytes for buffer in schedule.buffers), default=0)
+
+
+def bind(
+    schedule: Schedule, device: Device, communicator: Communicator, tensors: Sequence[NDArray[Any]] | None
+) -> Program:
+    """Allocate the arena and bind every instruction for this rank of the group.
+
+    `tensors` are the inputs in the schedule's dtype, row-major and contiguous, with the axes of `leaves`;
+    None only for a device that holds no values.
+    """
+    return _Binder(schedule, device, communicator, tensors).program()
+
+
+class _Binder:
+    def __init__(
+        self,
+        schedule: Schedule,
+        device: Device,
+        communicator: Communicator,
+        tensors: Sequence[NDArray[Any]] | None,
+    ) -> None:
+        self._schedule = schedule
+        self._device = device
+        self._communicator = communicator
+        self._tensors = tensors
+        self._digits = rank_digits(communicator.rank, schedule.grid)
+        self._itemsize = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}[schedule.dtype]
+        self._shards: dict[int, Shard] = {}
+        self._program = Program(schedule)
+
+    def program(self) -> Program:
+        schedule, program = self._schedule, self._program
+        self._device.allocate(arena_bytes(schedule))
+        program.slice_values.update(dict.fromkeys(schedule.sliced, 0))
+        result = self._shard(schedule.result)
+        program.result, program.result_box = result.view, result.bounds
+        for part, into in ((schedule.once, program.once), (schedule.body, program.body)):
+            for instruction in part:
+                if not isinstance(instruction, Free):
+                    into.append(
+                        Bound(instruction.op, getattr(instruction, "step", None), self._call(instruction))
+                    )
+        return program
+
+    def _call(self, instruction: Instruction) -> Call:
+        match instruction:
+            case Load():
+                return self._load(instruction)
+            case FixSlice():
+                return self._fix_slice(instruction)
+            case SumModes():
+                return self._sum_modes(instruction)
+            case Contract():
+                return self._contract(instruction)
+            case Redistribute() | Gather() | ReduceScatter():
+                return self._exchange(instruction)
+            case Accumulate():
+                target, source = self._shard(instruction.out), self._shard(instruction.source)
+                return self._device.bind_accumulate(target.view, source.view)
+            case _:
+                raise ValueError(f"no device carries out {instruction.op}")
+
+    def _shard(self, number: int) -> Shard:
+        if number not in self._shards:
+            buffer = self._schedule.buffers[number]
+            bounds = box(
+                buffer.modes, buffer.layout, self._schedule.extents, self._digits, self._schedule.grid
+            )
+            shape = box_shape(bounds)
+            view = self._device.view(buffer.offset_bytes, prod(shape), self._schedule.dtype)
+            self._shards[number] = Shard(bounds, shape, row_major(shape), view)
+        return self._shards[number]
+
+    def _workspace(self, number: int | None) -> View | None:
+        if number is None:
+            return None
+        buffer = self._schedule.buffers[number]
+        return self._device.view(
+            buffer.offset_bytes, buffer.size_bytes // self._itemsize, self._schedule.dtype
+        )
+
+    def _load(self, instruction: Load) -> Call:
+        schedule, out = self._schedule, self._shard(instruction.out)
+        leaf = schedule.leaves[instruction.tensor]
+        axis_strides = row_major([schedule.size_dict[index] for index in leaf])
+        mode_strides: dict[int, int] = {}
+        for index, stride in zip(leaf, axis_strides, strict=True):
+            # On a diagonal the strides of the repeated index's axes add up.
+            for mode in reversed(schedule.indices[index]):
+                mode_strides[mode] = mode_strides.get(mode, 0) + stride
+                stride *= schedule.modes[mode].extent
+        modes = schedule.buffers[instruction.out].modes
+        start = sum(first * mode_strides[mode] for mode, (first, _) in zip(modes, out.bounds, strict=True))
+        copy = make_copy(
+            [
+                (extent, mode_strides[mode], own)
+                for mode, extent, own in zip(modes, out.shape, out.strides, strict=True)
+            ]
+        )
+        values = None if self._tensors is None else self._tensors[instruction.tensor].reshape(-1)
+        return self._device.bind_load(out.view, values, copy, start)
+
+    def _fix_slice(self, instruction: FixSlice) -> Call:
+        schedule, source, out = self._schedule, self._shard(instruction.source), self._shard(instruction.out)
+        modes = schedule.buffers[instruction.source].modes
+        n_fixed = len(modes) - len(schedule.buffers[instruction.out].modes)
+        fixed = [
+            (schedule.modes[mode].index, stride)
+            for mode, stride in zip(modes[:n_fixed], source.strides[:n_fixed], strict=True)
+        ]
+        values = self._program.slice_values
+        return self._device.bind_block(
+            out.view, source.view, lambda: sum(values[index] * stride for index, stride in fixed)
+        )
+
+    def _sum_modes(self, instruction: SumModes) -> Call:
+        source, out = self._shard(instruction.source), self._shard(instruction.out)
+        left = set(self._schedule.buffers[instruction.out].modes)
+        kept = tuple(mode in left for mode in self._schedule.buffers[instruction.source].modes)
+        return self._device.bind_sum(out.view, source.view, source.shape, kept)
+
+    def _contract(self, instruction: Contract) -> Call:
+        buffers = self._schedule.buffers
+        numbers = (instruction.a, instruction.b, instruction.c)
+        modes = [buffers[number].modes for number in numbers]
+        a, b, c = (self._shard(number) for number in numbers)
+        sets = [set(entry) for entry in modes]
+        batch = [mode for mode in modes[0] if mode in sets[1] and mode in sets[2]]
+        m = [mode for mode in modes[0] if mode not in sets[1]]
+        n = [mode for mode in modes[1] if mode not in sets[0]]
+        k = [mode for mode in modes[0] if mode in sets[1] and mode not in sets[2]]
+        ordered = (
+            modes[0] == (*batch, *m, *k) and modes[1] == (*batch, *n, *k) and sets[2] == {*batch, *m, *n}
+        )
+        extents = [
+            dict(zip(entry, shard.shape, strict=True)) for entry, shard in zip(modes, (a, b, c), strict=True)
+        ]
+        equal = all(
+            extents[0].get(mode, extent) == extent for part in extents[1:] for mode, extent in part.items()
+        )
+        if not ordered or not equal or any(extents[1][mode] != extents[2][mode] for mode in n):
+            raise ValueError(f"contract of step {instruction.step}: its operands do not fit together")
+        place = dict(zip(modes[2], c.strides, strict=True))
+
+        def modes_of(part: Sequence[int]) -> tuple[tuple[int, int], ...]:
+            return tuple((extents[2][mode], place[mode]) for mode in part)
+
+        shape = ContractShape(modes_of(batch), modes_of(m), modes_of(n), prod(extents[0][mode] for mode in k))
+        return self._device.bind_contract(
+            shape, a.view, b.view, c.view, self._workspace(instruction.workspace)
+        )
+
+    def _exchange(self, instruction: Redistribute | Gather | ReduceScatter) -> Call:
+        schedule = self._schedule
+        source, out = schedule.buffers[instruction.source], schedule.buffers[instruction.out]
+        source_shard, out_shard = self._shard(instruction.source), self._shard(instruction.out)
+        place = dict(zip(out.modes, zip(out_shard.bounds, out_shard.strides, strict=True), strict=True))
+        return bind_exchange(
+            Shards(source.modes, source.layout, source.partial),
+            Shards(out.modes, out.layout, out.partial),
+            schedule.extents, schedule.grid, self._device, self._communicator,
+            source_shard.view, out_shard.view, self._workspace(instruction.workspace),
+            source_shard.strides, tuple(place[mode][1] for mode in source.modes),
+        )  # fmt: skip

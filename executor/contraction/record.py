@@ -1,0 +1,152 @@
+"""What result.json says of a run: where it ran, what it measured, and what the planner had predicted.
+
+Changelog of `tnplan.result`:
+1 (2026-11-21): first version.
+"""
+
+from __future__ import annotations
+
+import platform
+import socket
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from executor.contraction.run import Job, Outcome
+from executor.device.communicator import Communicator
+from executor.device.device import Device
+from planner.schedule import Schedule
+
+FORMAT = "tnplan.result"
+VERSION = 1
+KINDS = {
+    "contract": "contract_s",
+    "redistribute": "exchange_s",
+    "gather": "exchange_s",
+    "reduce_scatter": "exchange_s",
+}
+
+
+def record(
+    job: Job, outcome: Outcome, device: Device, world: Communicator, threads: int, not_finite: int
+) -> dict[str, Any]:
+    """The document of result.json, equal on every rank; collective over the world.
+
+    Times are those of the slowest rank. Contractions are measured together with the permutation of their
+    results, so that the measured `contract_s` is to be held against the sum of the predicted ones.
+    """
+    own = {
+        "kinds": outcome.timings.by_kind(outcome.program),
+        "steps": outcome.timings.by_step(outcome.program),
+        "slices": outcome.timings.slice_s,
+        "peak_bytes": device.peak_bytes,
+        "sent_bytes": outcome.sent_bytes,
+        "host": socket.gethostname(),
+        "not_finite": not_finite,
+        **{name: getattr(outcome, name) for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s")},
+    }
+    ranks = world.gather_objects(own)
+    resumed = sum(world.gather_objects(outcome.resumed_slices if outcome.share.rank_in_group == 0 else 0))
+    schedule = job.schedule
+    slice_s: dict[int, float] = {}
+    for entry in ranks:
+        for number, time_s in entry["slices"].items():
+            slice_s[number] = max(slice_s.get(number, 0.0), time_s)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "schedule": schedule.identity,
+        "path": schedule.path_identity,
+        "name": schedule.name,
+        "dtype": schedule.dtype,
+        "precision": schedule.precision,
+        "shape": list(schedule.output_shape),
+        "ranks": world.size,
+        "ranks_per_group": schedule.ranks_per_group,
+        "groups": outcome.share.n_groups,
+        "threads_per_rank": threads,
+        "slices": {
+            "first": job.slices[0], "stop": job.slices[1], "of": schedule.n_slices, "resumed": resumed,
+        },
+        "not_finite": max(entry["not_finite"] for entry in ranks),
+        "environment": environment(world, device, sorted({entry["host"] for entry in ranks})),
+        "measured": {
+            **{name: max(entry[name] for entry in ranks)
+               for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s", "peak_bytes")},
+            "sent_bytes": max(entry["sent_bytes"] for entry in ranks),
+            "sent_bytes_all_ranks": sum(entry["sent_bytes"] for entry in ranks),
+            "kinds_s": _slowest([entry["kinds"] for entry in ranks]),
+            "steps_s": [max(times) for times in zip(*(entry["steps"] for entry in ranks), strict=True)],
+            "slices_s": {str(number): slice_s[number] for number in sorted(slice_s)},
+        },
+        "predicted": _predicted(schedule, outcome.share.n_groups, len(outcome.share.slices)),
+    }  # fmt: skip
+
+
+def environment(world: Communicator, device: Device, hosts: list[str]) -> dict[str, Any]:
+    """Host, versions and commit."""
+    facts = {
+        "hosts": hosts, "system": platform.platform(), "python": platform.python_version(),
+        "tnplan": version("tnplan"), "commit": commit(), "communicator": world.name, **device.facts(),
+    }  # fmt: skip
+    if world.name == "mpi":
+        from executor.device.mpi import library
+
+        facts["mpi"] = library()
+    return facts
+
+
+def commit() -> str | None:
+    """The git commit of the package where it runs from a checkout, else None."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
+
+
+def _predicted(schedule: Schedule, n_groups: int, n_slices: int) -> dict[str, Any]:
+    once = [step for step in schedule.steps if step.once]
+    body = [step for step in schedule.steps if not step.once]
+
+    def total(name: str) -> float:
+        return float(
+            sum(getattr(step, name) for step in once) + n_slices * sum(getattr(step, name) for step in body)
+        )
+
+    prediction = schedule.predicted
+    return {
+        "total_s": prediction.once_s + n_slices * prediction.slice_s,
+        "once_s": prediction.once_s,
+        "slice_s": prediction.slice_s,
+        "all_slices_s": schedule.projected_s(n_groups),
+        "contract_s": total("contract_s"),
+        "permute_s": total("permute_s"),
+        "exchange_s": total("exchange_s"),
+        "moved_bytes": total("moved_bytes"),
+        "peak_bytes": prediction.peak_bytes,
+        "steps_s": [step.predicted_s for step in schedule.steps],
+    }
+
+
+def _slowest(kinds: list[dict[str, float]]) -> dict[str, float]:
+    """Seconds of the slowest rank by kind: contractions, exchanges, and every other opcode."""
+    totals = []
+    for entry in kinds:
+        merged: dict[str, float] = {"contract_s": 0.0, "exchange_s": 0.0}
+        for op, time_s in entry.items():
+            name = KINDS.get(op, f"{op}_s")
+            merged[name] = merged.get(name, 0.0) + time_s
+        totals.append(merged)
+    names = sorted({name for entry in totals for name in entry})
+    return {name: max(entry.get(name, 0.0) for entry in totals) for name in names}

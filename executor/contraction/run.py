@@ -1,0 +1,121 @@
+"""One rank's whole run: its group's slices from the last checkpoint on, then the sum over the groups.
+
+Composes the other files of this folder; reads no options and writes no results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from numpy.typing import NDArray
+
+from executor.contraction.bind import Program, bind
+from executor.contraction.checkpoint import Checkpoint, Run
+from executor.contraction.replay import Timings, new_timings, run_once, run_slices
+from executor.contraction.slices import Share, share_of, sum_groups
+from executor.device.communicator import Communicator, CountedCommunicator, agree
+from executor.device.device import Device
+from planner.schedule import Schedule
+
+Progress = Callable[[int, int], None]
+"""Called with the slices that this rank's group has done and those that it has in all."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run: slices first .. stop-1, with checkpoints in a folder (None: without)."""
+
+    schedule: Schedule
+    slices: tuple[int, int]
+    checkpoint_folder: Path | None
+    resume: bool
+
+
+@dataclass
+class Outcome:
+    """What one rank did. On the ranks of group 0 the program's result is the sum over all slices."""
+
+    program: Program
+    share: Share
+    group: Communicator
+    timings: Timings
+    resumed_slices: int = 0
+    bind_s: float = 0.0
+    run_s: float = 0.0
+    checkpoint_s: float = 0.0
+    sum_groups_s: float = 0.0
+    sent_bytes: int = 0
+    checkpoint: Checkpoint | None = None
+
+
+def run_rank(
+    job: Job,
+    tensors: Sequence[NDArray[Any]],
+    world: Communicator,
+    device: Device,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run this rank's share of a job; collective over the world."""
+    schedule = job.schedule
+    start = perf_counter()
+    share = share_of(schedule, world.size, world.rank, *job.slices)
+    group = CountedCommunicator(world.split(share.group, share.rank_in_group))
+    across = world.split(share.rank_in_group, share.group)
+    checkpoint = _open_checkpoint(job, share, world, group)
+    program = bind(schedule, device, group, tensors)
+    outcome = Outcome(program, share, group, new_timings(program), checkpoint=checkpoint)
+    done, partial = 0, None
+    if checkpoint is not None:
+        kept = checkpoint
+        done, partial = agree(world, lambda: kept.restore(len(program.result), schedule.dtype))
+    outcome.resumed_slices = done
+    bound = perf_counter()
+    outcome.bind_s = bound - start
+    if done < len(share.slices):
+        run_once(program, device, outcome.timings)
+    elif not share.slices:
+        device.zero(program.result)
+    if partial is not None:
+        device.from_host(program.result, partial)
+    _run_slices(outcome, device, done, progress)
+    summed = perf_counter()
+    outcome.run_s = summed - bound
+    sum_groups(program, device, across)
+    outcome.sum_groups_s = perf_counter() - summed
+    outcome.sent_bytes = group.sent_bytes
+    outcome.checkpoint_s = 0.0 if checkpoint is None else checkpoint.total_s
+    return outcome
+
+
+def _open_checkpoint(job: Job, share: Share, world: Communicator, group: Communicator) -> Checkpoint | None:
+    if job.checkpoint_folder is None:
+        return None
+    identity = Run(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype)
+    checkpoint = Checkpoint(job.checkpoint_folder, identity, world, group)
+    checkpoint.open(job.resume)
+    return checkpoint
+
+
+def _run_slices(outcome: Outcome, device: Device, done: int, progress: Progress | None) -> None:
+    slices, checkpoint = outcome.share.slices, outcome.checkpoint
+    alone = outcome.share.n_groups == 1
+    if not outcome.program.body:
+        if progress is not None:
+            progress(len(slices), len(slices))
+        return
+
+    def after_slice() -> None:
+        nonlocal done
+        done += 1
+        # The result of a lone group is written right after its last slice.
+        ended = alone and done == len(slices)
+        if checkpoint is not None and not ended and checkpoint.due():
+            checkpoint.write(done, device.to_host(outcome.program.result))
+        if progress is not None:
+            progress(done, len(slices))
+
+    run_slices(outcome.program, device, outcome.timings, slices[done:], after_slice)

@@ -1,0 +1,104 @@
+"""Slices over groups of ranks: who computes which, and the sum of the groups' partial results.
+
+World ranks are numbered so that a group is a run of consecutive ranks. Slice s belongs to group s mod G.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from executor.contraction.bind import Program, arena_bytes
+from executor.device.communicator import Communicator
+from executor.device.device import Device
+from planner.errors import InputError
+from planner.hardware.layout import largest_shard
+from planner.schedule import Schedule
+
+ALIGNMENT_BYTES = 64
+STAGING_ELEMENTS = 1 << 20
+EXTRA_ELEMENTS = 1 << 12
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank of the world does: its group of `n_groups`, its rank in it, the group's slices."""
+
+    n_groups: int
+    group: int
+    rank_in_group: int
+    slices: range
+
+
+def share_of(schedule: Schedule, world_size: int, rank: int, first: int, stop: int) -> Share:
+    """A world rank's share of slices first .. stop-1; raises where the world is no multiple of a group."""
+    n_ranks = schedule.ranks_per_group
+    if world_size % n_ranks:
+        raise InputError(
+            "ranks", f"{world_size} ranks are no multiple of the schedule's group of {n_ranks}",
+            f"start a multiple of {n_ranks}, or plan for another number of devices",
+        )  # fmt: skip
+    n_groups = world_size // n_ranks
+    group, rank_in_group = divmod(rank, n_ranks)
+    begin = first + (group - first) % n_groups
+    return Share(n_groups, group, rank_in_group, range(begin, stop, n_groups))
+
+
+def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
+    """The range that 'a:b' names; either end may be left out."""
+    if text is None:
+        return 0, n_slices
+    begin, colon, end = text.partition(":")
+    parts = [part.strip() for part in (begin, end)]
+    if not colon or not all(part.isdecimal() or not part for part in parts):
+        raise InputError("--slices", f"{text!r} is not a range", "give FIRST:STOP, such as 0:16")
+    first = int(parts[0]) if parts[0] else 0
+    stop = int(parts[1]) if parts[1] else n_slices
+    if not first < stop <= n_slices:
+        raise InputError(
+            "--slices", f"{text} holds no slice of the {n_slices} or reaches beyond them",
+            f"give FIRST:STOP with FIRST below STOP and STOP at most {n_slices}",
+        )  # fmt: skip
+    return first, stop
+
+
+def sum_groups(program: Program, device: Device, across: Communicator) -> None:
+    """Add the partial results of groups 1, 2, ... to that of group 0, in this order, on the ranks of group 0.
+
+    `across` joins the ranks of all groups with the same rank in their group, numbered by group. Parts arrive
+    in bytes of the arena that nothing uses any more.
+    """
+    if across.size == 1:
+        return
+    result = program.result
+    offset, length = _staging(program)
+    pieces = [result[first : first + length] for first in range(0, len(result), length)]
+    if across.rank != 0:
+        for piece in pieces:
+            across.exchange([(0, piece)], [])
+        return
+    dtype = program.schedule.dtype
+    staging = device.extra(length, dtype) if offset is None else device.view(offset, length, dtype)
+    for group in range(1, across.size):
+        for piece in pieces:
+            arrived = staging[: len(piece)]
+            across.exchange([], [(group, arrived)])
+            device.bind_accumulate(piece, arrived)()
+    device.synchronize()
+
+
+def _staging(program: Program) -> tuple[int | None, int]:
+    """Where arriving pieces go, and their elements: the larger part of the arena beside the result.
+
+    None, and few elements, where the arena holds nothing but the result.
+    """
+    schedule = program.schedule
+    buffer = schedule.buffers[schedule.result]
+    end = -(-(buffer.offset_bytes + buffer.size_bytes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    before_bytes, after_bytes = buffer.offset_bytes, arena_bytes(schedule) - end
+    offset, size_bytes = (0, before_bytes) if before_bytes >= after_bytes else (end, after_bytes)
+    itemsize = buffer.size_bytes // largest_shard(
+        buffer.modes, buffer.layout, schedule.extents, schedule.grid
+    )
+    if size_bytes < itemsize:
+        return None, EXTRA_ELEMENTS
+    return offset, min(size_bytes // itemsize, STAGING_ELEMENTS)

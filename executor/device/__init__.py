@@ -1,0 +1,1 @@
+"""The device layer: arrays, kernels and communicators. Knows boxes and strides, never schedules."""

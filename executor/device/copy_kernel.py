@@ -1,0 +1,95 @@
+"""The numba kernels of the CPU: permuting copies, sums, small products. Imported lazily (numba loads slowly).
+
+Each kernel is one call over flat arrays, releases the interpreter lock, and has a NumPy twin for tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.device.permutation import Tables
+
+
+@numba.njit(nogil=True, cache=True)
+def copy_elements(
+    target: Any, source: Any, target_table: Any, source_table: Any,
+    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int,
+) -> None:  # fmt: skip
+    """target[...] = source[...] for outer entries first .. last-1 of a table whose runs are one element."""
+    inner = target_table.size - outer - middle
+    target_inner = target_table[outer + middle :]
+    source_inner = source_table[outer + middle :]
+    for o in range(first, last):
+        for i in range(outer, outer + middle):
+            t = target_table[o] + target_table[i] + np.uint64(target_start)
+            s = source_table[o] + source_table[i] + np.uint64(source_start)
+            for j in range(inner):
+                target[t + target_inner[j]] = source[s + source_inner[j]]
+
+
+@numba.njit(nogil=True, cache=True)
+def copy_runs(
+    target: Any, source: Any, target_table: Any, source_table: Any,
+    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, run: int,
+) -> None:  # fmt: skip
+    """Like `copy_elements`, with runs of `run` elements."""
+    length = np.uint64(run)
+    for o in range(first, last):
+        for i in range(outer, outer + middle):
+            t = target_table[o] + target_table[i] + np.uint64(target_start)
+            s = source_table[o] + source_table[i] + np.uint64(source_start)
+            for j in range(outer + middle, target_table.size):
+                a = t + target_table[j]
+                b = s + source_table[j]
+                for r in range(length):
+                    target[a + r] = source[b + r]
+
+
+@numba.njit(nogil=True, cache=True)
+def add_runs(
+    target: Any, source: Any, target_table: Any, source_table: Any,
+    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, run: int,
+) -> None:  # fmt: skip
+    """Like `copy_runs`, adding to the target."""
+    length = np.uint64(run)
+    for o in range(first, last):
+        for i in range(outer, outer + middle):
+            t = target_table[o] + target_table[i] + np.uint64(target_start)
+            s = source_table[o] + source_table[i] + np.uint64(source_start)
+            for j in range(outer + middle, target_table.size):
+                a = t + target_table[j]
+                b = s + source_table[j]
+                for r in range(length):
+                    target[a + r] += source[b + r]
+
+
+@numba.njit(nogil=True, cache=True)
+def small_products(a: Any, b: Any, c: Any) -> None:
+    """c[t, i, j] = sum over q of a[t, i, q] b[t, j, q]; shapes (b, m, k), (b, n, k), (b, m, n)."""
+    for t in range(a.shape[0]):
+        for i in range(a.shape[1]):
+            for j in range(b.shape[1]):
+                total = a[t, i, 0] * b[t, j, 0]
+                for q in range(1, a.shape[2]):
+                    total += a[t, i, q] * b[t, j, q]
+                c[t, i, j] = total
+
+
+def copy_numpy(
+    target: NDArray[Any], source: NDArray[Any], tables: Tables, target_start: int, source_start: int,
+    first: int, last: int, add: bool = False,
+) -> None:  # fmt: skip
+    """The NumPy twin of the copy and add kernels."""
+
+    def positions(table: NDArray[np.uint64], start: int) -> NDArray[np.int64]:
+        outer, middle, inner = np.split(table.astype(np.int64), [tables.outer, tables.outer + tables.middle])
+        run = np.arange(tables.run)
+        return start + np.add.outer(np.add.outer(np.add.outer(outer[first:last], middle), inner), run)
+
+    values = source[positions(tables.source, source_start)]
+    place = positions(tables.target, target_start)
+    target[place] = target[place] + values if add else values

@@ -1,0 +1,103 @@
+"""The interface of a device, as replay uses it. Knows boxes, strides, flat buffers; not schedules or ranks.
+
+A device owns one arena of bytes. Everything else is a flat typed view of it, made once. Heavy work is bound
+once to its views and shapes and becomes a callable without arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from executor.device.permutation import Copy, row_major
+
+Call = Callable[[], None]
+View = Any
+"""A flat typed view of a device's memory: a NumPy array on the CPU."""
+
+
+@dataclass(frozen=True)
+class ContractShape:
+    """One local contraction: a as [batch | m | k], b as [batch | n | k], both row-major and contiguous.
+
+    `batch`, `m` and `n` hold (extent, stride in c) of each mode, in elements; `k` is the contracted extent.
+    """
+
+    batch: tuple[tuple[int, int], ...]
+    m: tuple[tuple[int, int], ...]
+    n: tuple[tuple[int, int], ...]
+    k: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """The extents of batch, m, n and k."""
+        b, m, n = (prod(extent for extent, _ in part) for part in (self.batch, self.m, self.n))
+        return b, m, n, self.k
+
+    @property
+    def direct(self) -> str | None:
+        """'mn' or 'nm' where c is stored exactly as [batch | m | n] or [batch | n | m], else None."""
+        for name, parts in (("mn", self.batch + self.m + self.n), ("nm", self.batch + self.n + self.m)):
+            modes = [mode for mode in parts if mode[0] != 1]
+            if tuple(stride for _, stride in modes) == row_major([extent for extent, _ in modes]):
+                return name
+        return None
+
+
+class Device(Protocol):
+    """What replay needs of a device."""
+
+    name: str
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that the device layer held for tensor data at once."""
+
+    def allocate(self, size_bytes: int) -> None:
+        """Allocate the arena, once."""
+
+    def view(self, offset_bytes: int, count: int, dtype: str) -> View:
+        """A flat view of `count` elements of the arena."""
+
+    def extra(self, count: int, dtype: str) -> View:
+        """A flat buffer outside the arena, counted in the peak."""
+
+    def bind_copy(
+        self, target: View, source: View, copy: Copy, target_start: int = 0, source_start: int = 0,
+        rows: tuple[int, int] | None = None, add: bool = False,
+    ) -> Call:  # fmt: skip
+        """Copy a box, or the given range of its leading rows; with `add`, add it to the target."""
+
+    def bind_load(self, target: View, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
+        """Copy a box of a flat host array to the device."""
+
+    def bind_block(self, target: View, source: View, start: Callable[[], int]) -> Call:
+        """Copy the contiguous block of the target's length that begins at element `start()` of the source."""
+
+    def bind_sum(self, target: View, source: View, extents: tuple[int, ...], kept: tuple[bool, ...]) -> Call:
+        """Sum a row-major source of `extents` over the axes that are not kept."""
+
+    def bind_contract(self, shape: ContractShape, a: View, b: View, c: View, workspace: View | None) -> Call:
+        """c = the sum over k of a times b; `workspace` is a tile of the product if c has another order."""
+
+    def bind_accumulate(self, target: View, source: View) -> Call:
+        """Add the source to the target."""
+
+    def zero(self, target: View) -> None:
+        """Fill with zeros."""
+
+    def to_host(self, source: View) -> NDArray[Any]:
+        """The contents as a flat host array (on a CPU the view itself)."""
+
+    def from_host(self, target: View, array: NDArray[Any]) -> None:
+        """Set the contents from a flat host array."""
+
+    def synchronize(self) -> None:
+        """Wait until all work is done."""
+
+    def facts(self) -> dict[str, Any]:
+        """What result.json says of the device: kind, name, versions of its libraries."""

@@ -1,0 +1,77 @@
+"""MPI ranks through mpi4py, the only file that imports it. Knows host buffers alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from executor.device.communicator import Message
+
+CHUNK_BYTES = 1 << 30
+TAG = 7
+
+
+class MpiCommunicator:
+    """A communicator over an MPI one; see `Communicator`. Messages of any size go in chunks of 1 GiB."""
+
+    name = "mpi"
+
+    def __init__(self, communicator: MPI.Comm) -> None:
+        self._communicator = communicator
+        self.rank: int = communicator.Get_rank()
+        self.size: int = communicator.Get_size()
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """Grouped point-to-point: all receives are posted, then all sends, then all are awaited."""
+        requests = []
+        for peer, view in receives:
+            for chunk in _chunks(view):
+                requests.append(self._communicator.Irecv([chunk, MPI.BYTE], source=peer, tag=TAG))
+        for peer, view in sends:
+            for chunk in _chunks(view):
+                requests.append(self._communicator.Isend([chunk, MPI.BYTE], dest=peer, tag=TAG))
+        MPI.Request.Waitall(requests)
+
+    def barrier(self) -> None:
+        """MPI_Barrier."""
+        self._communicator.Barrier()
+
+    def broadcast_object(self, value: Any, root: int) -> Any:
+        """The root's value."""
+        return self._communicator.bcast(value, root=root)
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Every rank's value, on every rank."""
+        return self._communicator.allgather(value)
+
+    def split(self, color: int, key: int) -> MpiCommunicator:
+        """MPI_Comm_split."""
+        return MpiCommunicator(self._communicator.Split(color, key))
+
+    def abort(self, message: str, status: int) -> None:
+        """Print the message and end every rank of the job."""
+        sys.stdout.flush()
+        print(message, file=sys.stderr, flush=True)
+        self._communicator.Abort(status)
+
+
+def world() -> MpiCommunicator:
+    """All ranks of the job."""
+    return MpiCommunicator(MPI.COMM_WORLD)
+
+
+def library() -> str:
+    """The name and version of the MPI library, in one line."""
+    return " ".join(MPI.Get_library_version().split("\n")[0].split())
+
+
+def _chunks(view: NDArray[Any]) -> list[NDArray[np.uint8]]:
+    raw = view.view(np.uint8)
+    if len(raw) <= CHUNK_BYTES:
+        return [raw]
+    return [raw[first : first + CHUNK_BYTES] for first in range(0, len(raw), CHUNK_BYTES)]

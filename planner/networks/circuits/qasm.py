@@ -1,0 +1,95 @@
+"""OpenQASM 2 and 3 circuits, read with qiskit (extra `qasm`). Turns its circuits into ours, nothing more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.networks.circuits.circuit import Circuit, Gate
+
+if TYPE_CHECKING:
+    from qiskit import QuantumCircuit
+
+LARGEST_GATE = 6
+
+
+def load_qasm(path: str | Path) -> Circuit:
+    """Read an OpenQASM file; its own first statement says which version it is (none: 2)."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror})", "check the name and its rights") from None
+    except UnicodeDecodeError:
+        raise InputError(str(path), "is not UTF-8 text", "give an OpenQASM file") from None
+    return parse_qasm(text, str(path))
+
+
+def parse_qasm(text: str, place: str) -> Circuit:
+    """Parse an OpenQASM circuit; `place` names it in errors.
+
+    Gates keep the name, the angles and the matrix that qiskit gives them; barriers are skipped, and so are
+    measurements that nothing follows on their qubit. Parameters without a value, resets and classical
+    control are refused by name.
+    """
+    try:
+        import qiskit.qasm2
+        import qiskit.qasm3
+    except ImportError:
+        raise InputError(place, "OpenQASM needs qiskit", "install it with: pip install 'tnplan[qasm]'") from None
+    first = next((line for line in text.splitlines() if line.strip().startswith("OPENQASM")), "OPENQASM 2.0;")
+    try:
+        if first.split()[1].startswith("3"):
+            circuit = qiskit.qasm3.loads(text)
+        else:
+            circuit = qiskit.qasm2.loads(text, custom_instructions=qiskit.qasm2.LEGACY_CUSTOM_INSTRUCTIONS)
+    except ImportError:
+        raise InputError(
+            place, "OpenQASM 3 needs qiskit-qasm3-import", "install it with: pip install 'tnplan[qasm]'"
+        ) from None
+    except Exception as error:
+        raise InputError(place, f"is no OpenQASM that qiskit reads ({error})", "mend the file") from None
+    return _circuit(circuit, place)
+
+
+def _circuit(circuit: QuantumCircuit, place: str) -> Circuit:
+    if circuit.parameters:
+        names = ", ".join(sorted(parameter.name for parameter in circuit.parameters))
+        raise InputError(f"{place}: parameters {names}", "have no value", "write numbers")
+    gates: list[Gate] = []
+    measured: set[int] = set()
+    phase = complex(np.exp(1j * float(circuit.global_phase)))
+    for number, instruction in enumerate(circuit.data):
+        operation = instruction.operation
+        where = f"{place}: instruction {number} ({operation.name})"
+        qubits = tuple(circuit.find_bit(qubit).index for qubit in instruction.qubits)
+        if operation.name == "barrier":
+            continue
+        again = sorted(measured & set(qubits))
+        if again:
+            raise InputError(
+                where, f"acts on qubit {again[0]} after its measurement", "measure only at the end of a circuit"
+            )
+        if operation.name == "measure":
+            measured |= set(qubits)
+            continue
+        gates.append(_gate(operation, qubits, where))
+    if phase != 1:
+        gates.insert(0, Gate("phase", (0,), phase * np.eye(2, dtype=np.complex128)))
+    return Circuit(circuit.num_qubits, tuple(gates))
+
+
+def _gate(operation: object, qubits: tuple[int, ...], where: str) -> Gate:
+    """The gate of one qiskit operation. qiskit's first qubit is its least significant: the order is turned."""
+    from qiskit.circuit import Gate as QiskitGate
+    from qiskit.quantum_info import Operator
+
+    if not isinstance(operation, QiskitGate):
+        raise InputError(where, "is no gate (a reset, or classical control)", "use gates alone, measure at the end")
+    if len(qubits) > LARGEST_GATE:
+        raise InputError(where, f"acts on {len(qubits)} qubits", f"split it into gates on {LARGEST_GATE} or fewer")
+    matrix = np.asarray(Operator(operation).data, dtype=np.complex128)
+    params = tuple(float(value) for value in operation.params if isinstance(value, int | float))
+    return Gate(operation.name, qubits[::-1], matrix, params)

@@ -1,0 +1,50 @@
+"""Small checks that importers share. Knows no format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from planner.errors import InputError
+
+Kind = TypeVar("Kind")
+
+
+def field(document: Any, key: str, kind: type[Kind], place: str, remedy: str) -> Kind:
+    """`document[key]`, which must be there and of that kind."""
+    if not isinstance(document, dict) or key not in document:
+        raise InputError(f"{place}: {key}", "is missing", remedy)
+    value = document[key]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InputError(f"{place}: {key}", f"is {type(value).__name__}, not {kind.__name__}", remedy)
+    return value
+
+
+def index_names(labels: Iterable[Any], place: str) -> dict[Any, str]:
+    """A string for every label; labels that differ must not become equal."""
+    names: dict[Any, str] = {}
+    taken: dict[str, Any] = {}
+    for label in labels:
+        if label in names:
+            continue
+        name = str(label)
+        if name in taken:
+            raise InputError(place, f"labels {taken[name]!r} and {label!r} have one name", "rename one of them")
+        names[label] = taken[name] = name
+    return names
+
+
+def integer_steps(path: Sequence[Any], place: str) -> tuple[tuple[int, ...], ...]:
+    """A path as tuples of integers."""
+    steps = []
+    for number, step in enumerate(path):
+        if not isinstance(step, list | tuple) or not all(_is_integer(entry) for entry in step):
+            raise InputError(
+                f"{place}: path[{number}]", f"{step!r} is no list of integers", "give the tensors of each step"
+            )
+        steps.append(tuple(int(entry) for entry in step))
+    return tuple(steps)
+
+
+def _is_integer(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)

@@ -1,0 +1,57 @@
+"""cotengra's network JSON (`utils.save_to_json`) with a path: {inputs, output, size_dict} and a list of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError
+from planner.files import load_json
+from planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from planner.networks.importers.checks import field, index_names, integer_steps
+from planner.networks.network import Network
+from planner.networks.path_file import placed
+
+REMEDY = "give the file that cotengra's save_to_json writes"
+
+
+def network_from_json(path: str | Path) -> Network:
+    """The network of a file that `cotengra.utils.save_to_json` wrote."""
+    place = str(path)
+    document = load_json(path)
+    inputs = field(document, "inputs", list, place, REMEDY)
+    output = field(document, "output", list, place, REMEDY)
+    sizes = field(document, "size_dict", dict, place, REMEDY)
+    for number, term in enumerate(inputs):
+        if not isinstance(term, list):
+            raise InputError(f"{place}: inputs[{number}]", "is no list of indices", REMEDY)
+    names = index_names((label for term in [*inputs, output] for label in term), place)
+    terms = tuple(tuple(names[label] for label in term) for term in inputs)
+    return placed(place, lambda: Network(terms, tuple(names[label] for label in output), sizes))
+
+
+def from_cotengra_json(
+    network: str | Path,
+    path: str | Path | Sequence[Sequence[int]],
+    *,
+    ssa: bool = False,
+    sliced_inds: Sequence[str] = (),
+    dtype: str = "complex64",
+) -> ContractionPath:
+    """A network file with a path: a JSON file that holds a list of steps, or the list itself.
+
+    `tree.get_path()` gives a linear path (the default here), `tree.get_ssa_path()` an ssa path.
+    """
+    structure = network_from_json(network)
+    place = str(path) if isinstance(path, str | Path) else "path"
+    steps: Any = load_json(path) if isinstance(path, str | Path) else path
+    if not isinstance(steps, Sequence):
+        raise InputError(place, "is no list of steps", "give the tensors of each step")
+    pairs = integer_steps(steps, place)
+
+    def build() -> ContractionPath:
+        ssa_path = pairs if ssa else ssa_from_linear(pairs, len(structure.inputs))
+        return ContractionPath(structure, ssa_path, tuple(sliced_inds), dtype, Path(network).stem)
+
+    return placed(place, build)

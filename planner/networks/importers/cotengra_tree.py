@@ -1,0 +1,34 @@
+"""A live cotengra `ContractionTree` as a contraction path. Reads its attributes only; does not import cotengra."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.errors import InputError
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.importers.checks import index_names, integer_steps
+from planner.networks.network import Network
+
+PLACE = "cotengra tree"
+
+
+def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> ContractionPath:
+    """The network, path and sliced indices of a tree; index names become strings.
+
+    Sliced open indices and projected indices are refused: a path sums over its slices.
+    """
+    if not tree.is_complete():
+        raise InputError(PLACE, "is not complete", "contract all tensors in the tree first")
+    names = index_names((label for term in tree.inputs for label in term), PLACE)
+    for label, info in tree.sliced_inds.items():
+        if info.project is not None:
+            raise InputError(
+                PLACE, f"index {label!r} is projected on {info.project}", "select from the tensors instead"
+            )
+    network = Network(
+        tuple(tuple(names[label] for label in term) for term in tree.inputs),
+        tuple(names[label] for label in tree.output),
+        {name: int(tree.size_dict[label]) for label, name in names.items()},
+    )
+    sliced = tuple(names[label] for label in tree.sliced_inds)
+    return ContractionPath(network, integer_steps(tree.get_ssa_path(), PLACE), sliced, dtype, name)

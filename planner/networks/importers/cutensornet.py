@@ -1,0 +1,53 @@
+"""cuTensorNet's optimizer information (linear pairs, sliced modes with extents) as a path. Imports no cuQuantum."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from planner.errors import InputError
+from planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from planner.networks.importers.checks import index_names, integer_steps
+from planner.networks.network import Network
+
+
+def from_cutensornet(
+    inputs: Sequence[Sequence[Hashable]],
+    output: Sequence[Hashable],
+    extents: Mapping[Any, int],
+    path: Sequence[Sequence[int]],
+    slices: Sequence[Any] = (),
+    *,
+    dtype: str = "complex64",
+    name: str = "",
+) -> ContractionPath:
+    """The network by its modes, with `OptimizerInfo.path` and `OptimizerInfo.slices`.
+
+    A slice is a mode, or a pair (mode, extent that it keeps in a slice). That extent must be 1, the mode
+    fixed to one value at a time, or the whole one, which slices nothing.
+    """
+    names = index_names((mode for term in [*inputs, output] for mode in term), "modes")
+    for mode in names:
+        if mode not in extents:
+            raise InputError("extents", f"mode {mode!r} has none", "give every mode an extent")
+    sliced = []
+    for number, entry in enumerate(slices):
+        mode, kept = entry if isinstance(entry, tuple | list) else (entry, 1)
+        if mode not in names:
+            raise InputError(f"slices[{number}]", f"mode {mode!r} is on no tensor", "slice modes of the network")
+        if kept == extents[mode] and kept != 1:
+            continue
+        if kept != 1:
+            raise InputError(
+                f"slices[{number}]",
+                f"mode {mode!r} keeps extent {kept} of {extents[mode]}",
+                "slice modes to extent 1",
+            )
+        sliced.append(names[mode])
+    network = Network(
+        tuple(tuple(names[mode] for mode in term) for term in inputs),
+        tuple(names[mode] for mode in output),
+        {text: int(extents[mode]) for mode, text in names.items()},
+    )
+    steps = ssa_from_linear(integer_steps(path, "path"), len(network.inputs))
+    return ContractionPath(network, steps, tuple(sliced), dtype, name)

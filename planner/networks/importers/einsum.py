@@ -1,0 +1,78 @@
+"""An einsum equation with shapes as a contraction path; where none is given, a greedy one is found by cotengra."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from planner.errors import InputError
+from planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from planner.networks.importers.checks import integer_steps
+from planner.networks.network import Network
+
+
+def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
+    """The network of an equation such as `ab,bc->ac`; `operands` are arrays or shapes.
+
+    Without `->` the output is that of NumPy: the indices that occur once, sorted. A trace (`aab`), a
+    hyper-index, a scalar (an empty term) and disconnected terms are legal; an ellipsis is not, and extents
+    are not broadcast.
+    """
+    place = f"equation {_short(equation)!r}"
+    text = equation.replace(" ", "")
+    if "." in text:
+        raise InputError(place, "has an ellipsis", "name every index")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    for letter in left.replace(",", "") + right:
+        if not letter.isalpha():
+            raise InputError(place, f"has the character {letter!r}", "name indices by letters")
+    if len(terms) != len(operands):
+        raise InputError(place, f"has {len(terms)} terms for {len(operands)} operands", "give one operand a term")
+    if not arrow:
+        right = "".join(sorted(letter for letter, n in Counter(left.replace(",", "")).items() if n == 1))
+    sizes: dict[str, int] = {}
+    for number, (term, operand) in enumerate(zip(terms, operands, strict=True)):
+        shape = tuple(int(extent) for extent in getattr(operand, "shape", operand))
+        if len(shape) != len(term):
+            raise InputError(
+                f"operand {number}", f"has shape {shape} for the indices {term!r}", "give an extent for each index"
+            )
+        for index, extent in zip(term, shape, strict=True):
+            if sizes.setdefault(index, extent) != extent:
+                raise InputError(
+                    f"operand {number}",
+                    f"index {index!r} has extent {extent} here and {sizes[index]} before",
+                    "give an index one extent",
+                )
+    return Network(tuple(tuple(term) for term in terms), tuple(right), sizes)
+
+
+def from_einsum(
+    equation: str,
+    operands: Sequence[Any],
+    path: Sequence[Sequence[int]] | None = None,
+    *,
+    dtype: str = "complex64",
+    name: str = "",
+) -> ContractionPath:
+    """An equation with arrays or shapes and a linear path, or the path of cotengra's greedy search."""
+    network = parse_equation(equation, operands)
+    if path is None:
+        path = _greedy(network)
+    steps = integer_steps(path, "path")
+    return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), (), dtype, name)
+
+
+def _greedy(network: Network) -> Sequence[Sequence[int]]:
+    from cotengra import array_contract_path
+
+    path: Sequence[Sequence[int]] = array_contract_path(
+        network.inputs, network.output, network.size_dict, optimize="greedy"
+    )
+    return path
+
+
+def _short(equation: str) -> str:
+    return equation if len(equation) <= 40 else f"{equation[:37]}..."

@@ -1,0 +1,71 @@
+"""Jet's JSON (github XanaduAI/jet) as a contraction path with its tensors' values.
+
+{"path": [[a, b], ...], "tensors": [[tags, indices, shape, [[re, im], ...]], ...]}; the path numbers results
+after the tensors (static single assignment) and values run row-major.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.files import load_json
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.importers.checks import field, integer_steps
+from planner.networks.network import Network
+from planner.networks.path_file import placed
+
+REMEDY = "give the file that Jet's TensorNetworkSerializer writes"
+
+
+def load_jet(path: str | Path, *, dtype: str = "complex64") -> tuple[ContractionPath, list[np.ndarray]]:
+    """Read a Jet file: the path, and the tensors in complex128."""
+    return from_document(load_json(path), str(path), dtype=dtype)
+
+
+def from_document(
+    document: Any, place: str, *, dtype: str = "complex64"
+) -> tuple[ContractionPath, list[np.ndarray]]:
+    """Build the path and tensors from the JSON document; `place` names the file in errors.
+
+    Indices that occur once are open, in the order in which they occur.
+    """
+    steps = integer_steps(field(document, "path", list, place, REMEDY), place)
+    terms: list[tuple[str, ...]] = []
+    arrays: list[np.ndarray] = []
+    sizes: dict[str, int] = {}
+    for number, entry in enumerate(field(document, "tensors", list, place, REMEDY)):
+        where = f"{place}: tensors[{number}]"
+        term, array = _tensor(entry, where)
+        for index, extent in zip(term, array.shape, strict=True):
+            if sizes.setdefault(index, extent) != extent:
+                raise InputError(
+                    where, f"index {index!r} has extent {extent}, and {sizes[index]} before", "mend the file"
+                )
+        terms.append(term)
+        arrays.append(array)
+    counts = Counter(index for term in terms for index in term)
+    output = tuple(index for index, count in counts.items() if count == 1)
+
+    def build() -> ContractionPath:
+        return ContractionPath(Network(tuple(terms), output, sizes), steps, (), dtype, Path(place).stem)
+
+    return placed(place, build), arrays
+
+
+def _tensor(entry: Any, where: str) -> tuple[tuple[str, ...], np.ndarray]:
+    if not isinstance(entry, list) or len(entry) != 4:
+        raise InputError(where, "is not [tags, indices, shape, values]", REMEDY)
+    _, indices, shape, values = entry
+    try:
+        pairs = np.asarray(values, dtype=np.float64).reshape(-1, 2)
+        array = (pairs[:, 0] + 1j * pairs[:, 1]).reshape([int(extent) for extent in shape])
+    except (TypeError, ValueError) as error:
+        raise InputError(where, f"its values do not fill its shape ({error})", REMEDY) from None
+    if not isinstance(indices, list) or len(indices) != array.ndim:
+        raise InputError(where, f"has {array.ndim} extents for the indices {indices}", REMEDY)
+    return tuple(str(index) for index in indices), array

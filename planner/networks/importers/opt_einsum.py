@@ -1,0 +1,30 @@
+"""What opt_einsum and NumPy return as a path, for an equation and its operands. Imports neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.importers.einsum import from_einsum
+
+
+def from_opt_einsum(
+    equation: str, operands: Sequence[Any], path: Any, *, dtype: str = "complex64", name: str = ""
+) -> ContractionPath:
+    """An equation, arrays or shapes, and a path in one of the forms that these libraries hand out.
+
+    That is a list of steps, the pair (path, PathInfo) of `opt_einsum.contract_path`, its PathInfo alone, or
+    what `numpy.einsum_path` returns.
+    """
+    return from_einsum(equation, operands, _steps(path), dtype=dtype, name=name)
+
+
+def _steps(path: Any) -> Sequence[Sequence[int]]:
+    if hasattr(path, "path"):
+        path = path.path
+    elif isinstance(path, tuple) and len(path) == 2 and (hasattr(path[1], "path") or isinstance(path[1], str)):
+        path = path[0]
+    if len(path) > 0 and path[0] == "einsum_path":
+        path = path[1:]
+    return list(path)

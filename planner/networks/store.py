@@ -1,0 +1,40 @@
+"""A network file and its tensors beside it: NAME.json and NAME.npz. Knows where they go, not what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.files import check_writable
+from planner.networks.network import Network
+from planner.networks.path_file import save_network
+from planner.networks.tensors import save_tensors
+
+
+def tensors_beside(path: str | Path) -> Path:
+    """The .npz that goes with a network file: NAME.npz beside NAME.json."""
+    return Path(path).with_name(Path(path).name.removesuffix(".json") + ".npz")
+
+
+def check_store(path: str | Path) -> None:
+    """Refuse a network file that could not be written with its tensors, before any work is done."""
+    check_writable(path)
+    check_writable(tensors_beside(path))
+
+
+def store_network(
+    network: Network,
+    arrays: Sequence[np.ndarray],
+    path: str | Path,
+    *,
+    dtype: str,
+    name: str = "",
+    meta: dict[str, Any] | None = None,
+) -> None:
+    """Write NAME.npz, then NAME.json that names it."""
+    tensors = tensors_beside(path)
+    save_tensors(arrays, tensors)
+    save_network(network, path, dtype=dtype, name=name, tensors=tensors.name, meta=meta)

@@ -1,0 +1,49 @@
+"""What all tests share: Hypothesis profiles, plots without a display, files that lie beside a checkout."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("local", max_examples=50, deadline=None)
+settings.register_profile(
+    "ci",
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+class SharedData:
+    """Files that lie beside the checkout for its developers, and are not part of it."""
+
+    def __truediv__(self, name: str) -> Path:
+        """The path of ../shared/data/`name`; where it is absent the test is skipped, naming it."""
+        path = ROOT.parent / "shared" / "data" / name
+        if not path.exists():
+            pytest.skip(f"needs ../shared/data/{name}, which is not here")
+        return path
+
+    __call__ = __truediv__
+
+
+@pytest.fixture(scope="session")
+def shared() -> SharedData:
+    """`shared / "paths/x.json"` is that file, or skips the test."""
+    return SharedData()

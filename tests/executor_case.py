@@ -1,0 +1,76 @@
+"""One network of middle size for the tests of the executor: a lattice with sliced bonds, planned and saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+import numpy as np
+from support import eager_profile, random_arrays
+
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.network import Network
+from planner.networks.tensors import save_tensors
+from planner.passes.pipeline import plan
+from planner.schedule import Schedule
+from planner.schedule_file import save_schedule
+
+
+@dataclass(frozen=True)
+class Case:
+    """A saved schedule, its tensors and their file."""
+
+    path: ContractionPath
+    schedule: Schedule
+    arrays: list[np.ndarray]
+    schedule_file: Path
+    tensors_file: Path
+
+
+def lattice(
+    rows: int, columns: int, bond: int, n_sliced: int, dtype: str, n_open: int = 0
+) -> ContractionPath:
+    """A rows x columns lattice contracted row by row, its first horizontal bonds sliced, some corners open."""
+    terms: list[list[str]] = [[] for _ in range(rows * columns)]
+    sizes = {}
+    horizontal = []
+    for row in range(rows):
+        for column in range(columns):
+            here = row * columns + column
+            for name, other, fits in (
+                (f"h{row}.{column}", here + 1, column + 1 < columns),
+                (f"v{row}.{column}", here + columns, row + 1 < rows),
+            ):
+                if fits:
+                    terms[here].append(name)
+                    terms[other].append(name)
+                    sizes[name] = bond
+                    if name[0] == "h":
+                        horizontal.append(name)
+    output = tuple(f"o{corner}" for corner in range(n_open))
+    for number, name in enumerate(output):
+        terms[number].append(name)
+        sizes[name] = 3
+    steps, last = [], 0
+    for number in range(1, rows * columns):
+        steps.append((last, number))
+        last = rows * columns + number - 1
+    network = Network(tuple(map(tuple, terms)), output, sizes)
+    return ContractionPath(network, tuple(steps), tuple(horizontal[:n_sliced]), dtype, "lattice")
+
+
+def make_case(
+    folder: Path, ranks: int, n_sliced: int = 3, n_open: int = 2, bond: int = 2, dtype: str = "complex64",
+    size: tuple[int, int] = (4, 5),
+) -> Case:  # fmt: skip
+    """Plan the lattice for a group of `ranks` and save schedule and tensors in `folder`."""
+    path = lattice(*size, bond, n_sliced, dtype, n_open)
+    arrays = random_arrays(path, 1)
+    schedule = plan(
+        path, eager_profile(), devices=ranks, ranks_per_group=ranks, memory_bytes=inf, threshold_bytes=1
+    )
+    schedule_file, tensors_file = folder / "schedule.json", folder / "tensors.npz"
+    save_schedule(schedule, schedule_file)
+    save_tensors(arrays, tensors_file)
+    return Case(path, schedule, arrays, schedule_file, tensors_file)

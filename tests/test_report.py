@@ -1,0 +1,206 @@
+"""Reports: numbers as text, the use-chain, plots, the page."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from planner.hardware.profile import load_profile
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.network import Network
+from planner.passes.pipeline import plan
+from planner.projection import Projection, project
+from planner.schedule import Schedule
+from tnplan.reporting import chain, documents, page, plots, tables
+from tnplan.reporting.units import figure_text, percent_text, scientific, size_text, time_text
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def matrices(sliced: Sequence[str] = (), extent: int = 64) -> ContractionPath:
+    """A row of five matrices with open ends; its intermediates are as large as its inputs."""
+    letters = "abcdef"
+    inputs = tuple((letters[i], letters[i + 1]) for i in range(5))
+    network = Network(inputs, ("a", "f"), dict.fromkeys(letters, extent))
+    return ContractionPath(
+        network, ((0, 1), (5, 2), (6, 3), (7, 4)), tuple(sliced), "complex64", "row & <five>"
+    )
+
+
+@pytest.fixture(scope="module")
+def projection() -> Projection:
+    return project(
+        [matrices(), matrices(("c",))], load_profile("cpu"), [1, 2, 4], memory_bytes=260_000,
+        threshold_bytes=1024, labels=["whole", "sliced & cut"],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def schedule() -> Schedule:
+    return plan(
+        matrices(),
+        load_profile("cpu"),
+        devices=4,
+        ranks_per_group=4,
+        memory_bytes=80_000,
+        threshold_bytes=1024,
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (size_text(0), "0 B"),
+        (size_text(1023), "1023 B"),
+        (size_text(1536), "1.50 KiB"),
+        (size_text(8 * 2**30), "8.00 GiB"),
+        (size_text(300 * 2**40), "300 TiB"),
+        (size_text(math.inf), "unlimited"),
+        (time_text(0), "0 s"),
+        (time_text(3.2e-3), "3.20 ms"),
+        (time_text(46.04e-6), "46.0 µs"),
+        (time_text(599), "599 s"),
+        (time_text(3600), "60.0 min"),
+        (time_text(9e11), "28,519 years"),
+        (time_text(9e14), "2.85 \u00d7 10⁷ years"),
+        (figure_text(7), "7"),
+        (figure_text(0.9871), "0.99"),
+        (figure_text(5320.4), "5,320"),
+        (figure_text(67869.2), "67,869"),
+        (figure_text(2**36), "6.87 \u00d7 10¹⁰"),
+        (figure_text(0.0), "0.00"),
+        (scientific(9.999e5), "1.00 \u00d7 10⁶"),
+        (scientific(-2.5e-7), "-2.50 \u00d7 10⁻⁷"),
+        (percent_text(0.0461), "4.6 %"),
+    ],
+)
+def test_numbers_as_people_read_them(made: str, text: str) -> None:
+    assert made == text
+
+
+def test_the_use_chain_holds_the_large_and_distributed_steps(schedule: Schedule) -> None:
+    links = chain.use_chain(schedule)
+    assert [link.number for link in links] == [0, 1, 2, 3]
+    assert all(link.a_bytes == link.b_bytes == link.c_bytes == 64 * 64 * 8 for link in links)
+    assert sum(chain.state_counts(schedule).values()) == 4
+    assert set(chain.state_counts(schedule)) <= set(chain.STATES)
+    assert len(chain.largest(links, 2)) == 2
+    alone = plan(matrices(extent=2), load_profile("cpu"), threshold_bytes=1024)
+    assert chain.use_chain(alone) == []
+
+
+def test_a_part_of_an_index_is_named_by_its_place(schedule: Schedule) -> None:
+    modes = schedule.indices["a"]
+    assert chain.mode_names(schedule, modes[:2]) == ["a.0", "a.1"]
+    assert chain.mode_names(schedule, modes[:2], (modes[1], None)) == ["a.0", "a.1*"]
+
+
+def test_the_documents_are_plain_json(schedule: Schedule, projection: Projection) -> None:
+    from planner.files import identity_of
+
+    made = documents.chain_document(schedule, 2)
+    assert made["ranks_per_group"] == 4
+    assert made["grid"] == [2, 2]
+    assert len(made["steps"]) == 2
+    assert made["states"] == chain.state_counts(schedule)
+    report = documents.projection_document(projection)
+    assert [row["devices"] for row in report["rows"]] == [row.devices for row in projection.rows]
+    for row in report["rows"]:
+        assert row["E_P"] == pytest.approx(row["S_P"] * report["baseline_devices"] / row["devices"])
+        assert row["E_P_over_R_P"] == pytest.approx(row["E_P"] / row["R_P"])
+        assert sum(row["split_s"].values()) == pytest.approx(row["T_P_s"])
+    assert identity_of(made)
+    assert identity_of(report)
+
+
+@pytest.mark.parametrize("on_page", [False, True])
+def test_plots_are_svg(schedule: Schedule, projection: Projection, on_page: bool) -> None:
+    figures = [
+        plots.chain_svg(schedule, on_page),
+        plots.speedup_svg(projection, on_page),
+        plots.complexity_svg(projection, on_page),
+        plots.split_svg(projection, on_page),
+    ]
+    for svg in figures:
+        text = svg if on_page else svg[svg.index("<svg") :]
+        root = ElementTree.fromstring(text)
+        assert root.tag == f"{SVG}svg"
+        assert len(list(root.iter(f"{SVG}path"))) > 5
+        assert ("var(--blue)" in svg) == on_page
+        assert (plots.BLUE in svg) != on_page
+
+
+def test_a_plot_is_the_same_each_time(schedule: Schedule) -> None:
+    assert plots.chain_svg(schedule) == plots.chain_svg(schedule)
+
+
+def test_a_schedule_without_large_steps_has_a_plot_that_says_so() -> None:
+    small = plan(matrices(extent=2), load_profile("cpu"), threshold_bytes=1024)
+    assert "nothing to distribute" in plots.chain_svg(small, page=True)
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and collects what a reader sees and what a browser would fetch."""
+
+    VOID = ("meta", "br", "link", "img")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.fetched: list[str] = []
+        self.text = ""
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.fetched += [
+            value for name, value in attrs if name in ("src", "href") and value and value[0] != "#"
+        ]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_is_whole_and_asks_for_nothing(projection: Projection) -> None:
+    text = page.projection_page(projection)
+    read = Page()
+    read.feed(text)
+    assert read.open == []
+    assert read.fetched == []
+    assert not re.search(r"url\((?!#)|@import|<script|<link", text)
+    assert "row & <five>" in read.text
+    assert "sliced & cut" in read.text
+    assert read.tags.count("svg") >= 4
+    assert "prefers-color-scheme: dark" in text
+    for row in projection.rows:
+        assert row.schedule.identity in read.text
+        assert time_text(row.time_s) in read.text
+    for refusal in projection.refusals:
+        assert refusal.reason in read.text
+
+
+def test_the_page_says_where_speedups_count_from() -> None:
+    found = project([matrices()], load_profile("cpu"), [2, 4], memory_bytes=55_000, threshold_bytes=1024)
+    assert found.baseline_devices == 4
+    assert "not from one device" in page.projection_page(found)
+    assert [note.partition(":")[0] for note in tables.projection_notes(found)][:2] == [
+        "1 devices",
+        "2 devices",
+    ]
+
+
+def test_tables_hold_every_row(projection: Projection, schedule: Schedule) -> None:
+    assert tables.projection_table(projection).row_count == len(projection.rows)
+    facts = dict(tables.plan_facts(schedule, 8))
+    assert facts["ranks"] == "2 groups of 4, process grid 2 \u00d7 2"
+    assert tables.steps_table(schedule, chain.use_chain(schedule), "steps").row_count == 4

@@ -1,0 +1,114 @@
+"""The Python API: everything that the command line does is one call away.
+
+Sizes are bytes, times are seconds. Under mpirun, `execute` is collective: every rank makes the same call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.hardware.profile import Profile
+    from planner.networks.contraction_path import ContractionPath
+    from planner.networks.importers import from_cotengra
+    from planner.projection import Projection
+    from planner.schedule import Schedule
+    from tnplan.execution import execute
+
+__all__ = ["execute", "from_cotengra", "load_path", "plan", "report"]
+
+_ELSEWHERE = {"execute": "tnplan.execution", "from_cotengra": "planner.networks.importers"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is written elsewhere when it is first asked for, so that importing tnplan stays light."""
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ELSEWHERE[name]), name)
+
+
+def load_path(path: str | Path) -> ContractionPath:
+    """Read a path.json. Its `tensors` come back as a full path, so that they are found from anywhere."""
+    from dataclasses import replace
+
+    from planner.networks import path_file
+
+    loaded = path_file.load_path(path)
+    tensors = path_file.tensors_file(path, loaded.tensors)
+    return loaded if tensors is None else replace(loaded, tensors=str(tensors.resolve()))
+
+
+def plan(
+    path: ContractionPath | str | Path,
+    *,
+    hardware: Profile | str | Path = "cpu",
+    devices: int = 1,
+    ranks_per_group: int | None = None,
+    memory_bytes: float | None = None,
+    threshold_bytes: int | None = None,
+    precision: str | None = None,
+    policy: str = "ours",
+) -> Schedule:
+    """Plan a path for `devices` devices of a machine: a shipped profile by name, a TOML file or a Profile.
+
+    `ranks_per_group` ranks share a slice (default: the fastest number). `memory_bytes` limits a rank
+    (default: the profile's; math.inf: unlimited). Raises planner.errors.InputError where nothing fits.
+    """
+    from planner.passes import pipeline
+
+    return pipeline.plan(
+        _path(path),
+        _profile(hardware),
+        devices=devices,
+        ranks_per_group=ranks_per_group,
+        memory_bytes=memory_bytes,
+        threshold_bytes=threshold_bytes,
+        precision=precision,
+        policy=policy,
+    )
+
+
+def report(
+    paths: Sequence[ContractionPath | str | Path],
+    devices: Sequence[int],
+    *,
+    hardware: Profile | str | Path,
+    memory_bytes: float | None = None,
+    threshold_bytes: int | None = None,
+    precision: str | None = None,
+    policy: str = "ours",
+    html: str | Path | None = None,
+) -> Projection:
+    """Project time and speedup for each number of devices; write a page with the plots to `html`."""
+    from planner.files import check_writable, write_text
+    from planner.projection import project
+
+    if html is not None:
+        check_writable(html)
+    projection = project(
+        [_path(path) for path in paths],
+        _profile(hardware),
+        devices,
+        memory_bytes=memory_bytes,
+        threshold_bytes=threshold_bytes,
+        precision=precision,
+        policy=policy,
+    )
+    if html is not None:
+        from tnplan.reporting.page import projection_page
+
+        write_text(html, projection_page(projection))
+    return projection
+
+
+def _path(path: ContractionPath | str | Path) -> ContractionPath:
+    return load_path(path) if isinstance(path, str | Path) else path
+
+
+def _profile(hardware: Profile | str | Path) -> Profile:
+    from planner.hardware.profile import load_profile
+
+    return load_profile(hardware) if isinstance(hardware, str | Path) else hardware

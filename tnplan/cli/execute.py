@@ -1,0 +1,167 @@
+"""`tnplan execute`: a schedule and tensors in, the contracted result out."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planner.errors import InputError
+
+LOG_EVERY_S = 10.0
+SHOW_EVERY_S = 1.0
+SHOWN_VALUES = 4
+
+
+@click.command()
+@click.argument("schedule", type=click.Path(path_type=Path), metavar="SCHEDULE.json")
+@click.option(
+    "--tensors", type=click.Path(path_type=Path), help="An .npz with t0, t1, ... [default: the path's]."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result to this .npy.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
+@click.option(
+    "--ranks", type=click.IntRange(1), help="Ranks in this process [default: one group of the schedule]."
+)
+@click.option(
+    "--result",
+    type=click.Choice(["gathered", "sharded"]),
+    default="gathered",
+    show_default=True,
+    help="One array, or the part of each rank in a file of its own.",
+)
+@click.option("--slices", metavar="FIRST:STOP", help="Only these slices.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run from its checkpoint.")
+@click.option("--checkpoint/--no-checkpoint", default=True, show_default=True, help="Keep finished slices.")
+@click.option(
+    "--threads", type=click.IntRange(1), help="Threads a rank [default: the host's cores over its ranks]."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def command(
+    schedule: Path,
+    tensors: Path | None,
+    output: Path | None,
+    device: str,
+    ranks: int | None,
+    result: str,
+    slices: str | None,
+    resume: bool,
+    checkpoint: bool,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Carry out a schedule, in this process or on the ranks that mpirun started.
+
+    mpirun -n P tnplan execute SCHEDULE takes any multiple P of the schedule's group. Without mpirun the ranks
+    are threads of this process. The result goes to --output, with a .json of what was measured beside what
+    was predicted; finished slices are kept in OUTPUT.ckpt until the result is written.
+    """
+    from executor.device.launcher import launched_rank
+    from tnplan.execution import choose_device, execute
+
+    first = launched_rank() == 0
+    try:
+        chosen = choose_device(device)
+        if first and device == "auto":
+            click.echo(f"device: {chosen} (this version has no other)", err=True)
+        with warnings.catch_warnings(), _Progress(first) as progress:
+            warnings.simplefilter("ignore", RuntimeWarning)
+            outcome = execute(
+                schedule, tensors, ranks=ranks, device=device, result=result, slices=slices, resume=resume,
+                output=output, threads=threads, checkpoint=checkpoint, progress=progress.update,
+            )  # fmt: skip
+    except InputError:
+        # All ranks refuse alike; the first one says so.
+        if first:
+            raise
+        raise click.exceptions.Exit(2) from None
+    if first:
+        _show(outcome.array, outcome.report, output, as_json)
+
+
+class _Progress:
+    """Slices done and the time left: a line that is rewritten on a terminal, plain lines in a log."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._terminal = shown and sys.stderr.isatty()
+        self._start = self._last = time.monotonic()
+        self._done_before: int | None = None
+        self._live: Any = None
+
+    def __enter__(self) -> _Progress:
+        if self._terminal:
+            from rich.live import Live
+
+            self._live = Live("binding ...", refresh_per_second=4, transient=True, console=_stderr_console())
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+
+    def update(self, done: int, n_slices: int) -> None:
+        """A slice is done; says so when it is time to."""
+        now = time.monotonic()
+        if self._done_before is None:
+            self._done_before = done - 1
+        due = now - self._last >= (SHOW_EVERY_S if self._terminal else LOG_EVERY_S)
+        if not self._shown or not due:
+            return
+        self._last = now
+        left_s = (now - self._start) / (done - self._done_before) * (n_slices - done)
+        line = f"slice {done} of {n_slices}, about {_duration(left_s)} left"
+        if self._live is not None:
+            self._live.update(line)
+        else:
+            click.echo(line, err=True)
+
+
+def _stderr_console() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _duration(time_s: float) -> str:
+    if time_s < 120:
+        return f"{time_s:.0f} s"
+    if time_s < 7200:
+        return f"{time_s / 60:.0f} min"
+    return f"{time_s / 3600:.1f} h"
+
+
+def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    if report["not_finite"]:
+        click.echo(
+            f"warning: the result holds {report['not_finite']} values that are NaN or infinite", err=True
+        )
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+        return
+    measured, predicted = report["measured"], report["predicted"]
+    kinds = measured["kinds_s"]
+    rows = [
+        ("seconds in all", measured["run_s"], predicted["total_s"]),
+        ("  contractions", kinds["contract_s"], predicted["contract_s"] + predicted["permute_s"]),
+        ("  exchanges", kinds["exchange_s"], predicted["exchange_s"]),
+        ("peak MiB a rank", measured["peak_bytes"] / 2**20, predicted["peak_bytes"] / 2**20),
+    ]
+    n_slices = report["slices"]["stop"] - report["slices"]["first"]
+    click.echo(
+        f"{report['ranks']} ranks in {report['groups']} groups, {n_slices} slices, "
+        f"{report['threads_per_rank']} threads a rank"
+    )
+    click.echo(f"{'':<18}{'measured':>12}{'predicted':>12}")
+    for name, own, expected in rows:
+        click.echo(f"{name:<18}{own:>12.4g}{expected:>12.4g}")
+    if array is not None and array.size <= SHOWN_VALUES:
+        click.echo(f"result: {array.tolist()}")
+    if output is not None:
+        click.echo(f"written: {output if array is not None else output.with_suffix('.shards.json')}")

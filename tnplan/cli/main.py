@@ -1,0 +1,118 @@
+"""The frame of the command line: finds sub-commands by name, and turns errors into one line and a status.
+
+Imports nothing heavy: a sub-command's file is imported when that command runs or is asked for its help.
+
+Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+from planner.errors import InputError
+
+COMMANDS = {
+    "network": "Turn a circuit into a tensor network and its tensors.",
+    "workload": "Write a benchmark network.",
+    "search": "Find a contraction path under a memory limit.",
+    "plan": "Plan a contraction path as a schedule for a group of ranks.",
+    "show": "Show the steps of a schedule.",
+    "execute": "Carry out a schedule.",
+    "report": "Project time and speedup for each device count.",
+}
+
+
+@dataclass
+class Settings:
+    """What the options before the sub-command set."""
+
+    debug: bool = False
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are the `command` of the files named in `COMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which they are used."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the file of one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"tnplan.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, importing none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.ensure_object(Settings).debug = value
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show the traceback of a failure."
+)
+@click.version_option(version("tnplan"), prog_name="tnplan")
+def cli() -> None:
+    """Plan tensor-network contractions for many devices, and carry them out.
+
+    Every command explains itself: tnplan COMMAND --help.
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line on `arguments` (default: those of the process); return the exit status."""
+    settings = Settings()
+    try:
+        status = cli.main(arguments, prog_name="tnplan", obj=settings, standalone_mode=False)
+    except InputError as error:
+        return _complain(error, settings, 2)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        hint = (
+            f"; see '{error.ctx.command_path} --help'"
+            if isinstance(error, click.UsageError) and error.ctx
+            else ""
+        )
+        _print_error(error.format_message().rstrip(".") + hint)
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        _print_error("interrupted")
+        return 130
+    except Exception as error:
+        return _complain(error, settings, 1)
+    return status if isinstance(status, int) else 0
+
+
+def main() -> None:
+    """The entry point of `tnplan`."""
+    sys.exit(run())
+
+
+def _complain(error: Exception, settings: Settings, status: int) -> int:
+    if settings.debug:
+        traceback.print_exception(error)
+    if isinstance(error, InputError):
+        _print_error(str(error))
+    else:
+        more = "" if settings.debug else " (tnplan --debug COMMAND ... shows where)"
+        _print_error(f"{type(error).__name__}: {error}{more}")
+    return status
+
+
+def _print_error(message: str) -> None:
+    click.echo("tnplan: error: " + " ".join(message.split()), err=True)

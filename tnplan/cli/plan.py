@@ -1,0 +1,99 @@
+"""`tnplan plan`: a contraction path in, an annotated schedule out."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from planner.files import check_writable
+from tnplan.cli.options import SIZE
+
+SHOWN_STEPS = 6
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
+@click.option("--devices", type=click.IntRange(1), default=1, show_default=True, help="Devices to plan for.")
+@click.option(
+    "--ranks-per-group",
+    type=click.IntRange(1),
+    help="Devices that share a slice [default: the fastest number].",
+)
+@click.option("--hardware", default="cpu", show_default=True, help="A shipped profile or a TOML file.")
+@click.option("--memory", type=SIZE, help="All bytes of a rank, or 'unlimited' [default: the profile's].")
+@click.option(
+    "--threshold", type=SIZE, help="Size from which a whole tensor is large [default: see docs/cli.md]."
+)
+@click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
+@click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: NAME.schedule.json, here.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def command(
+    path: Path,
+    devices: int,
+    ranks_per_group: int | None,
+    hardware: str,
+    memory: float | None,
+    threshold: float | None,
+    precision: str | None,
+    policy: str,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Plan a contraction path as a schedule for a group of ranks.
+
+    PATH is a path.json, or another file that holds a network with a path (docs/formats.md lists them).
+    The schedule goes to --output, and with it the tensors where PATH itself carries values.
+    """
+    from rich.console import Console
+
+    from planner.hardware.profile import load_profile
+    from planner.networks.importers import read_any
+    from planner.networks.tensors import save_tensors
+    from planner.passes import pipeline
+    from planner.schedule_file import save_schedule
+    from tnplan.reporting import documents, tables
+    from tnplan.reporting.chain import largest, use_chain
+
+    target = output or Path(f"{path.name.removesuffix('.json')}.schedule.json")
+    check_writable(target)
+    profile = load_profile(hardware)
+    read, arrays = read_any(path)
+    values = target.with_name(target.name.removesuffix(".json").removesuffix(".schedule") + ".npz")
+    if arrays is not None:
+        check_writable(values)
+        read = replace(read, tensors=values.name)
+    elif read.tensors is not None:
+        read = replace(read, tensors=os.path.relpath(path.parent / read.tensors, target.parent))
+    with Console(stderr=True).status(f"planning {read.name or path.name} for {devices} devices"):
+        schedule = pipeline.plan(
+            read,
+            profile,
+            devices=devices,
+            ranks_per_group=ranks_per_group,
+            memory_bytes=memory,
+            threshold_bytes=threshold,
+            precision=precision,
+            policy=policy,
+        )
+    if arrays is not None:
+        save_tensors(arrays, values)
+    save_schedule(schedule, target)
+    if as_json:
+        click.echo(json.dumps({**documents.schedule_document(schedule, devices), "schedule": str(target)}))
+        return
+    console = tables.console()
+    console.print(
+        tables.facts_table(
+            f"{path} for {devices} device{'s' if devices > 1 else ''}", tables.plan_facts(schedule, devices)
+        )
+    )
+    chain = largest(use_chain(schedule), SHOWN_STEPS)
+    if chain:
+        console.print()
+        console.print(tables.steps_table(schedule, chain, "The large steps that take longest"))
+    console.print(f"wrote {target}")

@@ -1,0 +1,127 @@
+"""`tnplan report`: projected time and speedup for each number of devices."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+
+from planner.files import check_writable, write_text
+from tnplan.cli.options import SIZE, SizeType
+
+
+class DeviceCounts(click.ParamType):
+    """Numbers of devices: `1,2,6`; `1,2,4,...,1024` and `1,...,1024` go on by doubling."""
+
+    name = "P,P,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The numbers, in rising order."""
+        if isinstance(value, tuple):
+            return value
+        counts: list[int] = []
+        doubling = False
+        for word in str(value).split(","):
+            word = word.strip()
+            if word == "..." and counts and not doubling:
+                doubling = True
+            elif re.fullmatch(r"[1-9][0-9]{0,8}", word):
+                last = int(word)
+                while doubling and counts[-1] * 2 < last:
+                    counts.append(counts[-1] * 2)
+                doubling = False
+                counts.append(last)
+            else:
+                self.fail(
+                    f"{word!r} in {value!r} is no number of devices; write 1,2,4 or 1,2,4,...,1024",
+                    param,
+                    ctx,
+                )
+        if doubling:
+            self.fail(f"{value!r} ends in dots; say up to which number, as in 1,2,4,...,1024", param, ctx)
+        return tuple(sorted(set(counts)))
+
+
+@click.command()
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="PATH...")
+@click.option("--devices", type=DeviceCounts(), required=True, help="Numbers of devices, as 1,2,4,...,1024.")
+@click.option("--hardware", required=True, help="A shipped profile or a TOML file.")
+@click.option("--memory", type=SIZE, help="All bytes of a rank, or 'unlimited' [default: the profile's].")
+@click.option("--threshold", type=SizeType(unlimited=False), help="Size from which a whole tensor is large.")
+@click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
+@click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page with plots.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def command(
+    paths: tuple[Path, ...],
+    devices: tuple[int, ...],
+    hardware: str,
+    memory: float | None,
+    threshold: float | None,
+    precision: str | None,
+    policy: str,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Project time and speedup for each device count.
+
+    Of all PATHs (path.json, or other files that hold a network with a path) and all ways to group the
+    devices, the one with the least predicted time is taken for each number of devices. Give the best
+    one-device path known among them: it is the baseline.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from planner.hardware.profile import load_profile
+    from planner.networks.importers import read_any
+    from planner.projection import project
+    from tnplan.reporting import documents, tables
+    from tnplan.reporting.page import projection_page
+
+    if html:
+        check_writable(html)
+    profile = load_profile(hardware)
+    read = [read_any(path)[0] for path in paths]
+    columns = (
+        TextColumn("planning"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+        projection = project(
+            read,
+            profile,
+            devices,
+            memory_bytes=memory,
+            threshold_bytes=threshold,
+            precision=precision,
+            policy=policy,
+            labels=_labels(paths),
+            progress=lambda done, total, text: bar.update(
+                task, completed=done, total=total, description=text
+            ),
+        )
+    if html:
+        write_text(html, projection_page(projection))
+    if as_json:
+        click.echo(json.dumps(documents.projection_document(projection)))
+        return
+    console = tables.console()
+    console.print(tables.projection_table(projection))
+    for note in tables.projection_notes(projection):
+        console.print(note, style="yellow")
+    if html:
+        console.print(f"wrote {html}")
+
+
+def _labels(paths: tuple[Path, ...]) -> list[str]:
+    """The names of the files without `.json`, or whole paths where two names are equal."""
+    names = [path.name.removesuffix(".json") for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]

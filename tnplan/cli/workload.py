@@ -1,0 +1,118 @@
+"""`tnplan workload`: a benchmark network from its geometry and a seed, written with its tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from planner.networks.network import Network
+
+OUTPUT = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Network file; its tensors go beside it. Default: NAME.json."
+)
+SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
+DTYPE = click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64", "complex64", "complex128"]),
+    default="complex64",
+    show_default=True,
+)
+OPEN = click.option("--open", "n_open", type=click.IntRange(0), default=3, show_default=True, help="Open indices.")
+
+
+@click.group()
+def command() -> None:
+    """Write a benchmark network: its structure as JSON, and its tensors as .npz beside it."""
+
+
+@command.command()
+@click.option("--cycles", type=click.IntRange(1), required=True, help="Layers of two-qubit gates.")
+@SEED
+@click.option("--amplitude", metavar="BITS", help="0, 1 or . (open) for each of the 53 qubits. Default: all 0.")
+@click.option("--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True)
+@click.option("--qsim", type=click.Path(path_type=Path), help="Also write the circuit in qsim's format.")
+@OUTPUT
+def sycamore(
+    cycles: int, seed: int, amplitude: str | None, dtype: str, qsim: Path | None, output: Path | None
+) -> None:
+    """A random circuit on the 53 qubits of the Sycamore chip, patterns ABCDCDAB."""
+    from planner.files import check_writable
+    from planner.networks.circuits.network import circuit_network
+    from planner.networks.circuits.qsim import save_qsim
+    from planner.networks.simplify import simplify
+    from planner.networks.store import check_store, store_network
+    from planner.workloads.sycamore import sycamore_circuit
+
+    name = f"sycamore_n53_m{cycles}"
+    target = output or Path(f"{name}.json")
+    check_store(target)
+    if qsim is not None:
+        check_writable(qsim)
+    circuit = sycamore_circuit(cycles, seed)
+    network, arrays = simplify(*circuit_network(circuit, amplitude))
+    bits = amplitude or "0" * circuit.n_qubits
+    what = f"random circuit of {cycles} cycles, seed {seed}, amplitude {bits}, rank-simplified"
+    store_network(network, arrays, target, dtype=dtype, name=name, meta={"what": what})
+    click.echo(f"wrote {target}: {len(network.inputs)} tensors, {len(network.size_dict)} indices")
+    if qsim is not None:
+        save_qsim(circuit, qsim)
+        click.echo(f"wrote {qsim}")
+
+
+@command.command()
+@click.option("--rows", type=click.IntRange(2), default=10, show_default=True)
+@click.option("--columns", type=click.IntRange(2), default=10, show_default=True)
+@OPEN
+@click.option("--hyper", "n_hyper", type=click.IntRange(0), default=2, show_default=True, help="Hyper-indices.")
+@SEED
+@DTYPE
+@OUTPUT
+def peps(
+    rows: int, columns: int, n_open: int, n_hyper: int, seed: int, dtype: str, output: Path | None
+) -> None:
+    """A square lattice with bonds of extent 3 to 5, open indices and hyper-indices; random tensors."""
+    from planner.networks.store import check_store
+    from planner.workloads.mixed import peps_network
+
+    name = f"peps_{rows}x{columns}"
+    target = output or Path(f"{name}.json")
+    check_store(target)
+    network = peps_network(rows, columns, seed, n_open=n_open, n_hyper=n_hyper)
+    what = f"square lattice of mixed bonds, seed {seed}"
+    _write(network, target, dtype, seed, name, what)
+
+
+@command.command()
+@click.option("--tensors", "n_tensors", type=click.IntRange(2), default=72, show_default=True)
+@click.option("--degree", type=click.IntRange(2), default=3, show_default=True, help="Bonds of a tensor.")
+@OPEN
+@click.option("--hyper", "n_hyper", type=click.IntRange(0), default=3, show_default=True, help="Hyper-indices.")
+@SEED
+@DTYPE
+@OUTPUT
+def regular(
+    n_tensors: int, degree: int, n_open: int, n_hyper: int, seed: int, dtype: str, output: Path | None
+) -> None:
+    """A random regular graph with bonds of extent 2 to 5, open indices and hyper-indices; random tensors."""
+    from planner.networks.store import check_store
+    from planner.workloads.mixed import regular_network
+
+    name = f"regular_{n_tensors}_{degree}"
+    target = output or Path(f"{name}.json")
+    check_store(target)
+    network = regular_network(n_tensors, seed, degree=degree, n_open=n_open, n_hyper=n_hyper)
+    what = f"random regular graph of mixed bonds, seed {seed}"
+    _write(network, target, dtype, seed, name, what)
+
+
+def _write(network: Network, target: Path, dtype: str, seed: int, name: str, what: str) -> None:
+    """Write a network with random tensors drawn from the same seed."""
+    from planner.networks.store import store_network
+    from planner.networks.tensors import random_tensors
+
+    arrays = random_tensors(network, dtype, seed)
+    store_network(network, arrays, target, dtype=dtype, name=name, meta={"what": what})
+    click.echo(f"wrote {target}: {len(network.inputs)} tensors, {len(network.size_dict)} indices")

@@ -1,0 +1,257 @@
+"""`execute`: carries out a schedule on in-process ranks, or on the ranks that mpirun started.
+
+Rank 0 reads and checks every input and hands it to the others, so that only it needs the input files. Output
+files are written by the ranks that hold them: rank 0, or with sharded results or checkpoints every rank, to
+one shared folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.contraction.record import record
+from executor.contraction.result import count_not_finite, gather_result, shard_index, write_shards
+from executor.contraction.run import Job, Outcome, Progress, run_rank
+from executor.contraction.slices import parse_slices, share_of
+from executor.device.communicator import AgreedError, Communicator, agree
+from executor.device.launcher import world_communicator
+from executor.device.numpy_device import NumpyDevice
+from executor.device.threads import run_ranks
+from planner.errors import InputError
+from planner.files import check_writable, write_file, write_text
+from planner.networks.network import Network
+from planner.networks.tensors import check_tensors, load_tensors
+from planner.passes.verify import verify
+from planner.schedule import Schedule
+from planner.schedule_file import load_schedule
+
+DEVICES = ("auto", "cpu", "gpu")
+RESULTS = ("gathered", "sharded")
+
+
+@dataclass(frozen=True)
+class ExecutionResult:
+    """What a run gave. `array` has the axes of the schedule's output; it is None on ranks other than 0 and
+    where the result is sharded. `report` is the document of result.json, on every rank."""
+
+    array: NDArray[Any] | None
+    report: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The checked arguments of `execute`, equal on every rank."""
+
+    job: Job
+    tensors: list[NDArray[Any]]
+    result: str
+    output: Path | None
+    threads: int | None
+
+
+def execute(
+    schedule: Schedule | str | Path,
+    tensors: str | Path | Sequence[NDArray[Any]] | None = None,
+    *,
+    ranks: int | None = None,
+    device: str = "auto",
+    result: str = "gathered",
+    slices: str | tuple[int, int] | None = None,
+    resume: bool = False,
+    output: str | Path | None = None,
+    threads: int | None = None,
+    checkpoint: bool = True,
+    progress: Progress | None = None,
+) -> ExecutionResult:
+    """Contract the network of a schedule, or of its slices first:stop.
+
+    `schedule` is a schedule or its file; `tensors` the arrays in the order of the network, or an .npz with
+    t0, t1, ... (default: the file that the schedule names, beside the schedule's file). Under mpirun the call
+    is collective over all ranks; otherwise `ranks` threads of this process work (default: one group).
+    With `output` the result goes to that .npy, or to shards beside it (`result="sharded"`), with a .json of
+    what was measured; a schedule of several slices then keeps checkpoints in `<output>.ckpt` unless
+    `checkpoint` is false, and `resume` continues from them. `threads` are those of BLAS and of copies, a rank
+    (default: the cores of the host over its ranks). `progress(done, all)` is called after each slice of the
+    own group, on every MPI rank, or in this process for rank 0. Raises InputError before any work is done.
+    """
+    choose_device(device)
+    if result not in RESULTS:
+        raise InputError("result", f"{result!r} is unknown", f"choose from {', '.join(RESULTS)}")
+    world = world_communicator()
+
+    def prepare() -> _Request:
+        return _prepare(schedule, tensors, slices, resume, output, threads, checkpoint, result)
+
+    if world is None:
+        request = prepare()
+        n_ranks = ranks or request.job.schedule.ranks_per_group
+        share_of(request.job.schedule, n_ranks, 0, *request.job.slices)
+        n_threads = request.threads or max(1, len(_own_cores()) // n_ranks)
+        with _blas_threads(n_threads):
+            results = run_ranks(n_ranks, lambda rank: _work(request, rank, n_threads, progress))
+        return results[0]
+    return _collective(world, prepare, ranks, progress)
+
+
+def choose_device(device: str) -> str:
+    """The device that 'auto', 'cpu' or 'gpu' means here."""
+    if device not in DEVICES:
+        raise InputError("--device", f"{device!r} is unknown", f"choose from {', '.join(DEVICES)}")
+    if device == "gpu":
+        raise InputError("--device", "this version has no gpu device", "choose cpu, or auto")
+    return "cpu"
+
+
+def _prepare(
+    schedule: Schedule | str | Path,
+    tensors: str | Path | Sequence[NDArray[Any]] | None,
+    slices: str | tuple[int, int] | None,
+    resume: bool,
+    output: str | Path | None,
+    threads: int | None,
+    checkpoint: bool,
+    result: str,
+) -> _Request:
+    """Read and check everything that a run needs; raises InputError."""
+    folder = None if isinstance(schedule, Schedule) else Path(schedule).parent
+    plan = schedule if isinstance(schedule, Schedule) else load_schedule(schedule)
+    verify(plan)
+    text = slices if slices is None or isinstance(slices, str) else f"{slices[0]}:{slices[1]}"
+    chosen = parse_slices(text, plan.n_slices)
+    if threads is not None and threads < 1:
+        raise InputError("--threads", f"is {threads}", "give a positive number")
+    target = None if output is None else Path(output)
+    if target is not None:
+        if target.suffix != ".npy":
+            raise InputError(
+                "--output", f"{str(output)!r} does not end in .npy", "give the result a name in .npy"
+            )
+        check_writable(target)
+        check_writable(target.with_suffix(".json"))
+    elif resume or result == "sharded":
+        raise InputError(
+            "--resume" if resume else "--result", "needs an output file", "name it with --output"
+        )
+    keeps = target is not None and plan.body and (checkpoint or resume)
+    kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
+    arrays = _tensors(plan, tensors, folder)
+    return _Request(Job(plan, chosen, kept, resume), arrays, result, target, threads)
+
+
+def _tensors(
+    schedule: Schedule, tensors: str | Path | Sequence[NDArray[Any]] | None, folder: Path | None
+) -> list[NDArray[Any]]:
+    network = Network(schedule.leaves, schedule.output, schedule.size_dict)
+    if tensors is None:
+        if schedule.tensors is None or folder is None:
+            raise InputError(
+                "--tensors", "the schedule names no file of tensors", "give an .npz with t0, t1, ..."
+            )
+        tensors = folder / schedule.tensors
+    if isinstance(tensors, str | Path):
+        arrays = load_tensors(tensors, network, schedule.dtype)
+    else:
+        arrays = check_tensors(tensors, network, schedule.dtype, "tensors")
+    return [np.ascontiguousarray(array) for array in arrays]
+
+
+def _collective(
+    world: Communicator, prepare: Callable[[], _Request], ranks: int | None, progress: Progress | None
+) -> ExecutionResult:
+    """Run on the ranks of mpirun; any failure but a refusal on which all agree ends the whole job."""
+
+    def check() -> _Request | None:
+        if ranks not in (None, world.size):
+            raise InputError(
+                "--ranks", f"is {ranks}, but mpirun started {world.size}", "leave it out under mpirun"
+            )
+        if world.rank != 0:
+            return None
+        request = prepare()
+        share_of(request.job.schedule, world.size, 0, *request.job.slices)
+        return request
+
+    try:
+        request: _Request = world.broadcast_object(agree(world, check), 0)
+        n_threads = request.threads or _shared_cores(world)
+        with _blas_threads(n_threads):
+            return _work(request, world, n_threads, progress)
+    except AgreedError:
+        raise
+    except BaseException as error:
+        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+        world.abort(f"rank {world.rank}: {kind}{error}", 2 if isinstance(error, InputError) else 1)
+        raise
+
+
+def _work(
+    request: _Request, world: Communicator, n_threads: int, progress: Progress | None
+) -> ExecutionResult:
+    """One rank: run, hand over the result, write it, and remove the checkpoint."""
+    device = NumpyDevice(n_threads)
+    heard = progress if world.name == "mpi" or world.rank == 0 else None
+    outcome = run_rank(request.job, request.tensors, world, device, heard)
+    array = gather_result(outcome, device) if request.result == "gathered" else None
+    held = array if request.result == "gathered" else _own_shard(outcome, device)
+    not_finite = 0 if held is None else count_not_finite(held)
+    document = record(request.job, outcome, device, world, n_threads, not_finite)
+    output = request.output
+    if output is not None:
+        if request.result == "sharded":
+            write_shards(outcome, device, world, output)
+        agree(world, lambda: _write(output, array, document) if world.rank == 0 else None)
+    if outcome.checkpoint is not None:
+        outcome.checkpoint.remove()
+    if not_finite and array is not None:
+        message = f"the result holds {not_finite} values that are NaN or infinite"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return ExecutionResult(array, document)
+
+
+def _own_shard(outcome: Outcome, device: NumpyDevice) -> NDArray[Any] | None:
+    return device.to_host(outcome.program.result) if outcome.share.group == 0 else None
+
+
+def _write(output: Path, array: NDArray[Any] | None, document: dict[str, Any]) -> None:
+    if array is not None:
+        write_file(output, lambda stream: np.save(stream, array, allow_pickle=False))
+    written = {**document, "file": (output if array is not None else shard_index(output)).name}
+    write_text(output.with_suffix(".json"), json.dumps(written, indent=1) + "\n")
+
+
+def _own_cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _shared_cores(world: Communicator) -> int:
+    """This process's cores over the ranks of its host that share them, at least 1."""
+    own = (socket.gethostname(), tuple(_own_cores()))
+    return max(1, len(own[1]) // world.gather_objects(own).count(own))
+
+
+@lru_cache(maxsize=1)
+def _thread_pools() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def _blas_threads(n_threads: int) -> AbstractContextManager[Any]:
+    """BLAS with `n_threads` threads inside, as before outside."""
+    pools: AbstractContextManager[Any] = _thread_pools().limit(limits=n_threads, user_api="blas")
+    return pools

@@ -1,0 +1,107 @@
+"""The use-chain of a schedule: its large steps, in order (paper, section IV-B and Fig. 5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from planner.hardware.cost import ITEM_BYTES
+from planner.schedule import Schedule, Step
+
+STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
+
+
+@dataclass(frozen=True)
+class Link:
+    """Step `number` of a schedule. Sizes are those of whole tensors, after slicing."""
+
+    number: int
+    step: Step
+    a_bytes: int
+    b_bytes: int
+    c_bytes: int
+
+
+def links(schedule: Schedule) -> list[Link]:
+    """Every step with the sizes of its tensors."""
+    item_bytes = ITEM_BYTES[schedule.dtype]
+
+    def size(modes: tuple[int, ...]) -> int:
+        return prod(schedule.modes[mode].extent for mode in modes) * item_bytes
+
+    return [
+        Link(number, step, size(step.a_modes), size(step.b_modes), size(step.c_modes))
+        for number, step in enumerate(schedule.steps)
+    ]
+
+
+def use_chain(schedule: Schedule) -> list[Link]:
+    """The steps that are distributed, or whose largest tensor reaches the threshold."""
+    return [
+        link
+        for link in links(schedule)
+        if link.step.state != "local" or link.step.size_bytes >= schedule.threshold_bytes
+    ]
+
+
+def state_counts(schedule: Schedule) -> dict[str, int]:
+    """How many steps are in each state, in the order of `STATES`; states that do not occur are left out."""
+    counts = Counter(step.state for step in schedule.steps)
+    return {state: counts[state] for state in STATES if counts[state]}
+
+
+def repeats(schedule: Schedule, n_groups: int) -> Callable[[Step], int]:
+    """How often one group of `n_groups` carries out a step of the whole contraction."""
+    rounds = -(-schedule.n_slices // n_groups)
+    return lambda step: 1 if step.once else rounds
+
+
+def largest(chain: list[Link], count: int) -> list[Link]:
+    """The `count` steps of most predicted time, in the order of the schedule."""
+    chosen = sorted(chain, key=lambda link: (-link.step.predicted_s, link.number))[:count]
+    return sorted(chosen, key=lambda link: link.number)
+
+
+def mode_names(
+    schedule: Schedule, modes: tuple[int, ...], distributed: tuple[int | None, ...] = ()
+) -> list[str]:
+    """Modes by the names of their indices; part of an index carries its place, a distributed mode a star."""
+    names = []
+    for mode in modes:
+        index = schedule.modes[mode].index
+        parts = schedule.indices[index]
+        place = f".{parts.index(mode)}" if len(parts) > 1 else ""
+        names.append(f"{index}{place}{'*' if mode in distributed else ''}")
+    return names
+
+
+def link_document(schedule: Schedule, link: Link) -> dict[str, Any]:
+    """One step for programs to read."""
+    step = link.step
+    return {
+        "step": link.number,
+        "state": step.state,
+        "once": step.once,
+        "a_bytes": link.a_bytes,
+        "b_bytes": link.b_bytes,
+        "c_bytes": link.c_bytes,
+        "a_modes": mode_names(schedule, step.a_modes),
+        "b_modes": mode_names(schedule, step.b_modes),
+        "c_modes": mode_names(schedule, step.c_modes),
+        "distributed_modes": [
+            None if mode is None else mode_names(schedule, (mode,))[0] for mode in step.layout
+        ],
+        "batch": step.batch,
+        "m": step.m,
+        "n": step.n,
+        "k": step.k,
+        "moved_bytes": step.moved_bytes,
+        "flops": step.flops,
+        "contract_s": step.contract_s,
+        "permute_s": step.permute_s,
+        "exchange_s": step.exchange_s,
+        "predicted_s": step.predicted_s,
+    }

@@ -1,0 +1,259 @@
+"""The plots, as SVG text: speedup, complexity, time split, and the use-chain of the paper's Fig. 5.
+
+Colours are those of Okabe and Ito, which colour-blind readers can tell apart; every state of a step has a
+mark of its own besides. For a page, colours become CSS variables so that they follow its light or dark look.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from math import log10
+from typing import TYPE_CHECKING, Any
+
+from planner.projection import Projection
+from planner.schedule import Schedule
+from tnplan.reporting.chain import use_chain
+from tnplan.reporting.units import figure_text, power_text, size_text, time_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TEXT, GRID = "#1b1f24", "#d4d9df"
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, GREY = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#7a828c",
+)
+VARIABLES = {
+    TEXT: "text",
+    GRID: "line",
+    BLUE: "blue",
+    VERMILION: "vermilion",
+    GREEN: "green",
+    PURPLE: "purple",
+    ORANGE: "orange",
+    GREY: "grey",
+}
+MARKS = {
+    "local": ("s", GREY),
+    "keep": ("o", BLUE),
+    "redistribute": ("D", VERMILION),
+    "activate": ("^", GREEN),
+    "gather": ("v", PURPLE),
+    "reduce": ("X", ORANGE),
+}
+
+
+def chain_svg(schedule: Schedule, page: bool = False) -> str:
+    """Output size along the use-chain; marks show the state of each step (paper, Fig. 5)."""
+    return _svg(lambda axes: _chain(axes, schedule), (9, 3.4), page)
+
+
+def speedup_svg(projection: Projection, page: bool = False) -> str:
+    """S_P against P, with the line of ideal slicing."""
+    return _svg(lambda axes: _speedup(axes, projection), (9, 3.9), page)
+
+
+def complexity_svg(projection: Projection, page: bool = False) -> str:
+    """R_P and E_P against P."""
+    return _svg(lambda axes: _complexity(axes, projection), (9, 3.4), page)
+
+
+def split_svg(projection: Projection, page: bool = False) -> str:
+    """The shares of contraction, permutation, exchange and the rest in T_P, one bar for each P."""
+    return _svg(lambda axes: _split(axes, projection), (9, 3.2), page)
+
+
+def _svg(fill: Callable[[Axes], None], inches: tuple[float, float], page: bool) -> str:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    style: Any = {
+        "svg.fonttype": "none" if page else "path",
+        "svg.hashsalt": "tnplan",
+        "font.size": 9.5,
+        "text.color": TEXT,
+        "axes.labelcolor": TEXT,
+        "axes.edgecolor": GREY,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": GRID,
+        "grid.linewidth": 0.6,
+        "xtick.color": TEXT,
+        "ytick.color": TEXT,
+        "xtick.minor.visible": False,
+        "legend.frameon": False,
+        "lines.linewidth": 1.6,
+    }
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=inches, layout="constrained")
+        fill(figure.subplots())
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None}, transparent=page)
+    return _for_page(stream.getvalue()) if page else stream.getvalue()
+
+
+def _for_page(svg: str) -> str:
+    """An SVG to stand inside a page: no XML header, no group names, the page's font, colours by name."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r"font: ([0-9.]+px) [^;\"]*", r"font: \1 var(--font)", svg)
+    for colour, name in VARIABLES.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    return svg
+
+
+def _chain(axes: Axes, schedule: Schedule) -> None:
+    chain = use_chain(schedule)
+    if not chain:
+        axes.text(0.5, 0.5, "no step is large: nothing to distribute", ha="center", transform=axes.transAxes)
+        axes.set_axis_off()
+        return
+    steps = [link.number for link in chain]
+    sizes = [link.c_bytes for link in chain]
+    axes.set_yscale("log", base=2)
+    floor = min([*sizes, schedule.threshold_bytes]) / 2
+    for part in _stretches(steps):
+        axes.fill_between(steps[part], sizes[part], floor, color=BLUE, alpha=0.13, linewidth=0)
+        axes.plot(steps[part], sizes[part], color=BLUE, alpha=0.55, linewidth=1)
+    for state, (mark, colour) in MARKS.items():
+        here = [link for link in chain if link.step.state == state]
+        if here:
+            axes.plot(
+                [link.number for link in here],
+                [link.c_bytes for link in here],
+                mark,
+                color=colour,
+                markersize=4 if state in ("keep", "local") else 7,
+                label=f"{state} ({len(here)})",
+                clip_on=False,
+            )
+    axes.axhline(schedule.threshold_bytes, color=GREY, linestyle=":", linewidth=1.2)
+    axes.annotate(
+        f"threshold\n{_size_label(schedule.threshold_bytes)}",
+        (1, schedule.threshold_bytes),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        color=GREY,
+    )
+    axes.set_ylim(floor, max([*sizes, schedule.threshold_bytes]) * 2)
+    axes.yaxis.set_major_formatter(lambda value, _: _size_label(value))
+    axes.set_xlabel("step of the schedule")
+    axes.set_ylabel("size of the output")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=6, handletextpad=0.3, columnspacing=1.4)
+
+
+def _stretches(steps: list[int]) -> list[slice]:
+    """Where the chain goes on without a long gap of small steps."""
+    longest = max(10, (steps[-1] - steps[0]) // 30)
+    cuts = [place for place in range(1, len(steps)) if steps[place] - steps[place - 1] > longest]
+    return [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, len(steps)], strict=True)]
+
+
+def _speedup(axes: Axes, projection: Projection) -> None:
+    rows, base = projection.rows, projection.baseline_devices
+    counts = [row.devices for row in rows]
+    _device_axis(axes, projection)
+    axes.set_yscale("log")
+    axes.plot(counts, [p / base for p in counts], "--", color=GREY, label="ideal slicing")
+    axes.plot(counts, [row.speedup for row in rows], "o-", color=BLUE, label="projected", clip_on=False)
+    row = rows[-1]
+    axes.annotate(
+        figure_text(row.speedup), (row.devices, row.speedup), xytext=(-6, 6), textcoords="offset points",
+        ha="right", color=BLUE,
+    )  # fmt: skip
+    _log_labels(axes)
+    axes.set_ylabel("speedup $S_P$" if base == 1 else f"speedup over {base} devices")
+    axes.legend(loc="upper left")
+
+
+def _complexity(axes: Axes, projection: Projection) -> None:
+    counts = [row.devices for row in projection.rows]
+    _device_axis(axes, projection)
+    axes.set_yscale("log")
+    reduction = [row.complexity_reduction for row in projection.rows]
+    extra = [row.extra_speedup for row in projection.rows]
+    axes.plot(counts, reduction, "D--", color=VERMILION, label="complexity reduction $R_P$", clip_on=False)
+    axes.plot(counts, extra, "o-", color=BLUE, label="extra speedup $E_P$", clip_on=False)
+    low, high = min([*reduction, *extra]), max([*reduction, *extra])
+    axes.set_ylim(min(low, 1) / 2, max(high, 1) * 2)
+    _log_labels(axes)
+    axes.set_ylabel(
+        f"times that of {projection.baseline_devices} device{_plural(projection.baseline_devices)}"
+    )
+    axes.legend(loc="upper left")
+
+
+def _split(axes: Axes, projection: Projection) -> None:
+    rows = projection.rows
+    places = range(len(rows))
+    kinds = (
+        ("contract", BLUE, [row.split.contract_s for row in rows]),
+        ("permute", ORANGE, [row.split.permute_s for row in rows]),
+        ("exchange", VERMILION, [row.split.exchange_s for row in rows]),
+        ("other", GREY, [row.split.other_s for row in rows]),
+    )
+    bottom = [0.0] * len(rows)
+    for label, colour, seconds in kinds:
+        shares = [100 * s / row.time_s if row.time_s else 0 for s, row in zip(seconds, rows, strict=True)]
+        axes.bar(places, shares, 0.66, bottom, color=colour, label=label)
+        bottom = [low + share for low, share in zip(bottom, shares, strict=True)]
+    for place, row in zip(places, rows, strict=True):
+        axes.annotate(time_text(row.time_s).replace("years", "y"), (place, 101), ha="center", fontsize=7.5)
+    axes.grid(visible=False, axis="x")
+    axes.set_xticks(list(places), [str(row.devices) for row in rows])
+    axes.set_ylim(0, 109)
+    axes.set_yticks([0, 25, 50, 75, 100], ["0", "25 %", "50 %", "75 %", "100 %"])
+    axes.set_xlabel("devices $P$")
+    axes.set_ylabel("share of $T_P$")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4, handletextpad=0.5)
+
+
+def _device_axis(axes: Axes, projection: Projection) -> None:
+    counts = [row.devices for row in projection.rows]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(counts, [str(p) for p in counts])
+    axes.minorticks_off()
+    axes.set_xlabel("devices $P$")
+    domain = projection.profile.tiers[0].devices
+    if 0 < domain < max(counts):
+        axes.axvline(domain, color=GREY, linestyle=":", linewidth=1.2)
+        axes.annotate(
+            f"one {projection.profile.tiers[0].name} domain", (domain, 0), xycoords=("data", "axes fraction"),
+            xytext=(4, 4), textcoords="offset points", color=GREY,
+        )  # fmt: skip
+
+
+def _log_labels(axes: Axes) -> None:
+    """Label powers of ten, and 2 and 5 times them where the axis is short."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(lambda value, _: _figure_label(value))
+
+
+def _size_label(size_bytes: float) -> str:
+    return size_text(size_bytes).replace(".00", "").replace(".0", "")
+
+
+def _figure_label(value: float) -> str:
+    exponent = round(log10(value))
+    return power_text(exponent) if abs(exponent) > 2 else f"{value:g}"
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,69 @@
+"""Numbers as people read them: bytes, seconds, rates and large figures."""
+
+from __future__ import annotations
+
+from math import floor, inf, log10
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def size_text(size_bytes: float) -> str:
+    """Bytes with a binary unit: 1536 -> '1.50 KiB'."""
+    if size_bytes == inf:
+        return "unlimited"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        if abs(size_bytes) < 1024 or unit == "EiB":
+            break
+        size_bytes /= 1024
+    if abs(size_bytes) >= 1e5:
+        return f"{scientific(size_bytes)} {unit}"
+    return f"{size_bytes:.0f} B" if unit == "B" else f"{_three_digits(size_bytes)} {unit}"
+
+
+def time_text(time_s: float) -> str:
+    """Seconds in the unit that suits them: 0.0032 -> '3.20 ms', 90000 -> '25.0 h'."""
+    if time_s == 0:
+        return "0 s"
+    for limit, scale, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1, 1e3, "ms"), (600, 1, "s")):
+        if time_s < limit:
+            return f"{_three_digits(time_s * scale)} {unit}"
+    for limit, scale, unit in ((7200, 60, "min"), (2 * 86400, 3600, "h"), (2 * 31557600, 86400, "days")):
+        if time_s < limit:
+            return f"{_three_digits(time_s / scale)} {unit}"
+    years = time_s / 31557600
+    return f"{figure_text(years)} years"
+
+
+def figure_text(value: float) -> str:
+    """A pure number in three digits, whole ones below 10⁵ in full: 0.987, 41.8, 5,320, 6.79 × 10⁴."""
+    if isinstance(value, int) and abs(value) < 1e5:
+        return f"{value:,}"
+    if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
+        return scientific(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else _three_digits(value)
+
+
+def scientific(value: float) -> str:
+    """A number as '6.79 × 10⁴'."""
+    if value == 0:
+        return "0"
+    exponent = floor(log10(abs(value)))
+    mantissa = f"{value / 10.0**exponent:.2f}"
+    if mantissa.lstrip("-") == "10.00":
+        mantissa, exponent = mantissa.replace("10.00", "1.00"), exponent + 1
+    return f"{mantissa} \u00d7 {power_text(exponent)}"
+
+
+def power_text(exponent: int) -> str:
+    """A power of ten: 4 -> '10⁴'."""
+    return "10" + str(exponent).translate(_SUPERSCRIPTS)
+
+
+def percent_text(share: float) -> str:
+    """A share as a percentage: 0.0461 -> '4.6 %'."""
+    return f"{100 * share:.1f} %"
+
+
+def _three_digits(value: float) -> str:
+    size = abs(value)
+    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
