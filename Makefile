@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 CIRCUIT := paths/sycamore_n53_m10
-MEMORY := 300MiB
+MEMORY := 128MiB
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
@@ -23,7 +23,7 @@ $(BIN)/python:
 
 demo: .venv/demo.stamp
 	rm -rf demo-out && mkdir demo-out
-	$(BIN)/tnplan plan $(CIRCUIT)_unsliced_flops.json --devices 4 --hardware cpu --memory $(MEMORY) -o demo-out/schedule.json
+	$(BIN)/tnplan plan $(CIRCUIT)_b24_flops.json --devices 4 --hardware cpu --memory $(MEMORY) -o demo-out/schedule.json
 	$(BIN)/tnplan show demo-out/schedule.json --top 8 --plot demo-out/use-chain.svg
 	$(BIN)/mpirun -n 4 $(BIN)/tnplan execute demo-out/schedule.json -o demo-out/amplitude.npy
 	$(BIN)/python -m tnplan.demo check $(CIRCUIT)_b22_flops.json demo-out/amplitude.npy

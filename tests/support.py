@@ -46,7 +46,9 @@ def random_path(seed: int, max_elements: int = 60_000) -> ContractionPath:
     for index in sizes:
         count = chance.choice((1, 2, 2, 2, 2, 2, 3, 4))
         for _ in range(count):
-            terms[chance.randrange(n_tensors)].append(index)
+            term = chance.choice(terms)
+            if prod(sizes[other] for other in term) * sizes[index] <= max_elements:
+                term.append(index)
     for term in terms:
         chance.shuffle(term)
     present = sorted({index for term in terms for index in term})

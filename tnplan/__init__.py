@@ -31,13 +31,18 @@ def __getattr__(name: str) -> Any:
 
 
 def load_path(path: str | Path) -> ContractionPath:
-    """Read a path.json. Its `tensors` come back as a full path, so that they are found from anywhere."""
+    """Read a path.json, or another file that holds a network with a path (docs/formats.md lists them).
+
+    The name of its file of tensors comes back as a full path, so that it is found from anywhere. Values that
+    the file itself carries are left out: `planner.networks.importers` has the readers that return them.
+    """
     from dataclasses import replace
 
-    from planner.networks import path_file
+    from planner.networks.importers import read_any
+    from planner.networks.path_file import tensors_file
 
-    loaded = path_file.load_path(path)
-    tensors = path_file.tensors_file(path, loaded.tensors)
+    loaded, _ = read_any(path)
+    tensors = tensors_file(path, loaded.tensors)
     return loaded if tensors is None else replace(loaded, tensors=str(tensors.resolve()))
 
 

@@ -1,7 +1,7 @@
 """`python -m tnplan.demo check PATH.json RESULT.npy`: compare an amplitude with cotengra's own contraction.
 
-Part of `make demo`. The reference shares nothing with the run but the file of tensors: cotengra contracts them in double
-precision, along PATH, which may be another path of the same network than the one that was executed.
+Part of `make demo`. The reference shares nothing with the run but the file of tensors: cotengra contracts
+them in double precision, along PATH, which may be another path of the same network than the executed one.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def load_path(path: str | Path) -> ContractionPath:
 
 
 def load_network(path: str | Path) -> tuple[Network, str, str | None]:
-    """Read the network of a network or path file: the network, its dtype, its tensors as the file states them."""
+    """Network, dtype and `tensors` as the file states it, of a network file or a path.json."""
     place = str(path)
     form = _form(read_json(path, FORMAT, VERSION), place)
     if form.dtype not in DTYPES:
@@ -79,7 +79,7 @@ def tensors_file(path: str | Path, tensors: str | None) -> Path | None:
 
 
 def path_identity(contraction_path: ContractionPath) -> str:
-    """The SHA-256 of everything that changes the result: network, order, slices and dtype; no values, no names."""
+    """The SHA-256 of all that changes the result: network, order, slices, dtype; no values, no names."""
     document = path_document(contraction_path)
     present = {index for term in contraction_path.network.inputs for index in term}
     document["size_dict"] = {index: document["size_dict"][index] for index in present}
@@ -130,7 +130,9 @@ def _form(document: dict[str, Any], place: str) -> Any:
         problem, _, where = str(error).partition(" - at ")
         where = where.strip("`").removeprefix("$").removeprefix(".")
         raise InputError(
-            f"{place}: {where}" if where else place, problem, "see docs/formats.md for the fields of path.json"
+            f"{place}: {where}" if where else place,
+            problem,
+            "see docs/formats.md for the fields of path.json",
         ) from None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ Term = tuple[str, ...]
 
 
 def simplify(network: Network, arrays: Sequence[np.ndarray]) -> tuple[Network, list[np.ndarray]]:
-    """The simplified network and its tensors (same dtypes as NumPy's promotion gives); the result is unchanged.
+    """The simplified network and its tensors; the result is unchanged.
 
     Deterministic: the smallest tensor is merged first, with the neighbour that gives the smallest result, the
     lower number deciding between equals.
@@ -116,7 +117,7 @@ def _einsum(arrays: Sequence[np.ndarray], terms: Sequence[Term], output: Term) -
     for term in terms:
         for index in term:
             numbers.setdefault(index, len(numbers))
-    operands: list[object] = []
+    operands: list[Any] = []
     for array, term in zip(arrays, terms, strict=True):
         operands += [array, [numbers[index] for index in term]]
     return np.asarray(np.einsum(*operands, [numbers[index] for index in output]))

@@ -1,4 +1,4 @@
-"""A network file and its tensors beside it: NAME.json and NAME.npz. Knows where they go, not what they hold."""
+"""A network file and its tensors beside it: NAME.json and NAME.npz."""
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ def _read(path: str | Path, n_tensors: int) -> list[np.ndarray]:
                 raise InputError(f"{path}: {name}", f"is missing ({len(archive)} arrays are there)", REMEDY)
         extra = sorted(set(archive) - set(wanted))
         if extra:
-            raise InputError(f"{path}: {extra[0]}", f"is no tensor of the network, which has {n_tensors}", REMEDY)
+            raise InputError(
+                f"{path}: {extra[0]}", f"is no tensor of the network, which has {n_tensors}", REMEDY
+            )
         arrays = []
         for name in wanted:
             try:
@@ -96,7 +98,9 @@ def _cast(array: np.ndarray, shape: tuple[int, ...], dtype: str, place: str) -> 
         raise InputError(place, f"has dtype {array.dtype}", "give real or complex numbers")
     if array.dtype.kind == "c" and not dtype.startswith("complex"):
         raise InputError(
-            place, f"has dtype {array.dtype}, the path says {dtype}", "give real values, or a path of complex dtype"
+            place,
+            f"has dtype {array.dtype}, the path says {dtype}",
+            "give real values, or a path of complex dtype",
         )
     with np.errstate(over="ignore"):
         values = array.astype(dtype)

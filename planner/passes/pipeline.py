@@ -216,10 +216,11 @@ class Attempt:
 
     def refusal(self, limit_bytes: float, ranks: int) -> InputError:
         """Why the program does not fit: by how much, and its largest step."""
-        worst = max(range(len(self.program.steps)), key=lambda number: self.program.steps[number].size_bytes)
+        steps = self.program.steps
+        worst = max(range(len(steps)), key=lambda number: steps[number].size_bytes, default=None)
         over = self.arena.size_bytes - limit_bytes
         return InputError(
-            f"step {worst}",
+            "tensor 0" if worst is None else f"step {worst}",
             f"a rank of {ranks} needs {self.arena.size_bytes / 2**30:.4g} GiB, {over / 2**30:.4g} GiB more than the "
             f"limit of {limit_bytes / 2**30:.4g} GiB",
             "allow more memory, use more ranks, or search a path that is sliced further",

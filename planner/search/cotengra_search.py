@@ -24,7 +24,11 @@ from planner.search.figures import path_figures
 
 METHODS = ("greedy", "random-greedy", "labels")
 # Labels would else start processes of its own for its last few tensors.
-CONSTANTS: dict[str, dict[str, Any]] = {"greedy": {}, "random-greedy": {}, "labels": {"super_optimize": "greedy"}}
+CONSTANTS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "random-greedy": {},
+    "labels": {"super_optimize": "greedy"},
+}
 OBJECTIVES = ("flops", "write", "size", "combo")
 TENSORS_AT_ONCE = 3
 HYPER_SHARE = 0.2
@@ -138,7 +142,11 @@ def _check(
             raise InputError("--methods", f"{method!r} is unknown", f"use some of {', '.join(METHODS)}")
     if not methods:
         raise InputError("--methods", "is empty", f"use some of {', '.join(METHODS)}")
-    for place, value, least in (("--time", effort.time_s, 0), ("--seed", seed, 0), ("--workers", n_workers, 1)):
+    for place, value, least in (
+        ("--time", effort.time_s, 0),
+        ("--seed", seed, 0),
+        ("--workers", n_workers, 1),
+    ):
         if not value >= least:
             raise InputError(place, f"is {value}", f"give {least} or more")
     if limit is not None and limit < 1:
@@ -152,7 +160,9 @@ def _check(
     if from_path is not None:
         other = from_path.network
         if (other.inputs, other.output) != (network.inputs, network.output):
-            raise InputError("--from", "is a path of another network", "give a path of the network that is searched")
+            raise InputError(
+                "--from", "is a path of another network", "give a path of the network that is searched"
+            )
 
 
 def _forced_slices(network: Network, limit: int | None) -> set[str]:
@@ -263,7 +273,8 @@ def _first_tree(task: _Task) -> Any:
         optimizer = HyperOptimizer(
             methods=list(task.methods), minimize=task.minimize, max_repeats=task.effort.max_trials,
             max_time=HYPER_SHARE * task.effort.time_s, parallel=False, slicing_opts=slicing, optlib="sbplx",
-            seed=task.seed, on_trial_error="raise", constants={method: dict(CONSTANTS[method]) for method in task.methods},
+            seed=task.seed, on_trial_error="raise",
+            constants={method: dict(CONSTANTS[method]) for method in task.methods},
         )  # fmt: skip
         tree = optimizer.search(task.inputs, task.output, task.sizes)
         ssa_path, sliced = tree.get_ssa_path(), tuple(tree.sliced_inds)
@@ -313,11 +324,14 @@ def _seeded(seed: int) -> Iterator[None]:
         random.setstate(state)
 
 
-def _meta(path: ContractionPath, limit: int | None, task: _Task, n_workers: int, time_s: float) -> dict[str, Any]:
+def _meta(
+    path: ContractionPath, limit: int | None, task: _Task, n_workers: int, time_s: float
+) -> dict[str, Any]:
     from cotengra import __version__
 
+    first = "given path" if task.start else ", ".join(task.methods)
     return {
-        "search": f"cotengra {__version__}: {'given path' if task.start else ', '.join(task.methods)}; annealing",
+        "search": f"cotengra {__version__}: {first}; annealing",
         "objective": task.minimize,
         "log2_limit": None if limit is None else round(float(np.log2(limit)), 4),
         **path_figures(path).document(),

@@ -11,8 +11,7 @@ from planner.networks.contraction_path import ContractionPath
 
 @dataclass(frozen=True)
 class PathFigures:
-    """`log10_mnk_all_slices`: multiply-adds (m n k of every step, all slices); `log2_largest`: elements of the
-    largest tensor of one slice, inputs and result included."""
+    """Multiply-adds (m n k of every step, all slices), and the elements of a slice's largest tensor."""
 
     log10_mnk_all_slices: float
     log2_largest: float

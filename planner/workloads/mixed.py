@@ -1,4 +1,4 @@
-"""Networks whose extents differ, with open indices and hyper-indices: a square lattice and a random regular graph.
+"""Networks of mixed extents with open and hyper-indices: a square lattice and a random regular graph.
 
 Structure only; the tensors are random ones (`planner.networks.tensors.random_tensors`).
 """
@@ -14,9 +14,15 @@ HYPER_DEGREE = 3
 
 
 def peps_network(
-    rows: int, columns: int, seed: int, *, extents: tuple[int, int] = (3, 5), n_open: int = 3, n_hyper: int = 2
+    rows: int,
+    columns: int,
+    seed: int,
+    *,
+    extents: tuple[int, int] = (3, 5),
+    n_open: int = 3,
+    n_hyper: int = 2,
 ) -> Network:
-    """A square lattice of `rows` x `columns` tensors, each bond with an extent drawn from `extents` (inclusive).
+    """A square lattice of `rows` x `columns` tensors, the bonds' extents drawn from `extents` (inclusive).
 
     `n_open` open indices of extent 2 to 4 sit on tensors drawn at random, and `n_hyper` indices of extent 2
     to 4 on the tensors at three corners of a plaquette drawn at random.
@@ -31,14 +37,24 @@ def peps_network(
                 bonds.append((site, site + 1))
             if row + 1 < rows:
                 bonds.append((site, site + columns))
+    if n_hyper > (rows - 1) * (columns - 1):
+        raise InputError("--hyper", f"is {n_hyper}", "give at most one for each plaquette")
     places = generator.choice((rows - 1) * (columns - 1), size=n_hyper, replace=False)
     corners = [divmod(int(place), columns - 1) for place in places]
-    hypers = [(r * columns + c, r * columns + c + 1, (r + 1) * columns + c) for r, c in corners]
+    hypers: list[tuple[int, ...]] = [
+        (r * columns + c, r * columns + c + 1, (r + 1) * columns + c) for r, c in corners
+    ]
     return _network(rows * columns, bonds, hypers, extents, n_open, generator)
 
 
 def regular_network(
-    n_tensors: int, seed: int, *, degree: int = 3, extents: tuple[int, int] = (2, 5), n_open: int = 3, n_hyper: int = 3
+    n_tensors: int,
+    seed: int,
+    *,
+    degree: int = 3,
+    extents: tuple[int, int] = (2, 5),
+    n_open: int = 3,
+    n_hyper: int = 3,
 ) -> Network:
     """A random regular graph of `n_tensors` tensors with `degree` bonds each, extents drawn from `extents`.
 
@@ -48,11 +64,13 @@ def regular_network(
     _check({"--tensors": n_tensors, "--degree": degree}, extents, n_open, n_hyper, seed)
     if degree >= n_tensors or n_tensors * degree % 2:
         raise InputError(
-            "--degree", f"{degree} on {n_tensors} tensors makes no graph", "make degree times tensors even, degree less"
+            "--degree",
+            f"{degree} on {n_tensors} tensors makes no graph",
+            "make degree times tensors even, degree less",
         )
     generator = np.random.default_rng(seed)
     bonds = _regular_graph(n_tensors, degree, generator)
-    hypers = [
+    hypers: list[tuple[int, ...]] = [
         tuple(map(int, generator.choice(n_tensors, size=HYPER_DEGREE, replace=False))) for _ in range(n_hyper)
     ]
     return _network(n_tensors, bonds, hypers, extents, n_open, generator)

@@ -41,8 +41,8 @@ def couplers(pattern: str) -> list[tuple[int, int]]:
 def sycamore_circuit(cycles: int, seed: int) -> Circuit:
     """A random circuit of `cycles` cycles and a last layer of single-qubit gates.
 
-    A cycle is: on every qubit one of sqrt X, sqrt Y, sqrt W, never the one it had in the cycle before; then on
-    every coupler of the cycle's pattern rz, fs, rz, as the chip's gates were calibrated.
+    A cycle is: on every qubit one of sqrt X, sqrt Y, sqrt W, never the one it had in the cycle before; then,
+    for every coupler of the cycle's pattern, rz on both qubits, fs, and rz again.
     """
     if cycles < 1:
         raise InputError("--cycles", f"is {cycles}", "give one cycle or more")

@@ -47,7 +47,9 @@ def command(
     network, arrays = circuit_network(read, amplitude, open_qubits)
     if not no_simplify:
         network, arrays = simplify(network, arrays)
-    closed = f"open qubits {', '.join(map(str, open_qubits))}" if open_qubits else amplitude or "0" * read.n_qubits
+    closed = (
+        f"open qubits {', '.join(map(str, open_qubits))}" if open_qubits else amplitude or "0" * read.n_qubits
+    )
     what = f"{circuit.name}, amplitude of {closed}{'' if no_simplify else ', rank-simplified'}"
     store_network(network, arrays, target, dtype=dtype, name=circuit.stem, meta={"what": what})
     click.echo(

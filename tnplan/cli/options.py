@@ -36,7 +36,9 @@ class SizeType(click.ParamType):
             if 1 <= size_bytes <= LARGEST:
                 return size_bytes
         more = ", or unlimited" if self.unlimited else ""
-        self.fail(f"{text!r} is no size; write bytes, or a number with KiB, MiB, GiB, TiB, kB, MB, GB or TB{more}")
+        self.fail(
+            f"{text!r} is no size; write bytes, or a number with KiB, MiB, GiB, TiB, kB, MB, GB or TB{more}"
+        )
 
 
 class CountType(click.ParamType):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,16 +21,29 @@ METHODS = ["greedy", "random-greedy", "labels"]
 
 @click.command()
 @click.argument("network", type=click.Path(path_type=Path), metavar="NET.json")
-@click.option("--devices", type=click.IntRange(1), help="Devices whose memory a tensor may fill (with --hardware).")
+@click.option(
+    "--devices", type=click.IntRange(1), help="Devices whose memory a tensor may fill (with --hardware)."
+)
 @click.option("--hardware", help="A shipped profile or a TOML file: the memory of a device.")
 @click.option("--max-tensor", type=COUNT, help="Elements of the largest tensor, such as 2^32.")
 @click.option("--unlimited", is_flag=True, help="No limit: nothing is sliced.")
-@click.option("--from", "start", type=click.Path(path_type=Path), metavar="PATH.json", help="Start from this path.")
+@click.option(
+    "--from", "start", type=click.Path(path_type=Path), metavar="PATH.json", help="Start from this path."
+)
 @click.option("--time", "time_s", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64", "complex64", "complex128"]),
+    help="Default: that of NET.json, complex64 where it has none.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--minimize", type=click.Choice(OBJECTIVES), default="flops", show_default=True)
-@click.option("--method", "methods", type=click.Choice(METHODS), multiple=True, help="May be repeated. Default: all.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes, each its own search.")
+@click.option(
+    "--method", "methods", type=click.Choice(METHODS), multiple=True, help="May be repeated. Default: all."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes, each its own search."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: NET.path.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
@@ -42,6 +54,7 @@ def command(
     unlimited: bool,
     start: Path | None,
     time_s: float,
+    dtype: str | None,
     seed: int,
     minimize: str,
     methods: tuple[str, ...],
@@ -51,14 +64,17 @@ def command(
 ) -> None:
     """Find a contraction path under a memory limit.
 
-    NET.json is a network (or a path: its network is taken). The limit is --max-tensor, or what leaves room
-    for three of the largest tensors in the memory of --devices devices of --hardware. Slicing is part of the
+    NET.json is a network file, cotengra's network JSON, or any path (its network is taken). The limit is
+    --max-tensor, or what leaves room for three of the largest tensors in the memory of --devices devices of
+    --hardware. Slicing is part of the
     search: a sliced path is not an unsliced one that was cut afterwards.
     """
     from planner.files import check_writable
     from planner.hardware.profile import load_profile
-    from planner.networks.importers import read_any
-    from planner.networks.path_file import load_network, save_path, tensors_file
+    from planner.networks.importers import read_any, read_network
+    from planner.networks.path_file import save_path
+    from planner.networks.store import tensors_beside
+    from planner.networks.tensors import save_tensors
     from planner.search.cotengra_search import Effort, search_path
     from planner.search.figures import path_figures
 
@@ -69,11 +85,14 @@ def command(
     if devices is not None and hardware is not None:
         profile = load_profile(hardware)
         memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
-    structure, dtype, tensors = load_network(network)
+    structure, stated_dtype, values, arrays = read_network(network)
+    if arrays is not None:
+        values = tensors_beside(target)
+        check_writable(values)
     with _Line(time_s) as line:
         path = search_path(
             structure,
-            dtype,
+            dtype or stated_dtype,
             max_tensor_elements=max_tensor,
             memory_bytes=memory_bytes,
             effort=Effort(time_s=time_s),
@@ -84,7 +103,8 @@ def command(
             n_workers=workers,
             report=line.show,
         )
-    values = tensors_file(network, tensors)
+    if arrays is not None and values is not None:
+        save_tensors(arrays, values)
     path = replace(
         path,
         name=network.name.removesuffix(".json"),
@@ -109,29 +129,38 @@ def _check_limit(devices: int | None, hardware: str | None, max_tensor: int | No
 
 
 class _Line:
-    """One line of progress: seconds left, and the best path so far."""
+    """One line of progress on a terminal: seconds used of those given, and the best path so far."""
 
     def __init__(self, time_s: float) -> None:
         from rich.console import Console
-        from rich.status import Status
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.time_s = time_s
-        self.started = time.monotonic()
-        self.status = Status("searching", console=Console(stderr=True))
+        self.console = Console(stderr=True)
+        columns = (
+            TextColumn("searching"),
+            TimeElapsedColumn(),
+            TextColumn(f"of {time_s:.0f} s"),
+            BarColumn(pulse_style="bar.complete"),
+            TextColumn("{task.description}"),
+        )
+        self.bar = Progress(
+            *columns, console=self.console, transient=True, disable=not self.console.is_terminal
+        )
+        self.task = self.bar.add_task("first trials", total=None)
 
     def __enter__(self) -> _Line:
-        self.status.start()
+        self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.status.stop()
+        self.bar.stop()
 
     def show(self, elapsed_s: float, path: ContractionPath) -> None:
-        """Say what the best path so far costs."""
+        """Say what the best path so far costs; in a log, one line each time."""
         from planner.search.figures import path_figures
 
         figures = path_figures(path)
-        self.status.update(
-            f"searching, {max(self.time_s - elapsed_s, 0):.0f} s left; best at {elapsed_s:.0f} s: "
-            f"10^{figures.log10_mnk_all_slices:.2f} multiply-adds, largest 2^{figures.log2_largest:.1f}"
-        )
+        text = f"10^{figures.log10_mnk_all_slices:.2f} multiply-adds, largest 2^{figures.log2_largest:.1f}"
+        self.bar.update(self.task, description=f"best: {text}")
+        if not self.console.is_terminal:
+            self.console.print(f"after {elapsed_s:.0f} s: {text}")

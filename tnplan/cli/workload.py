@@ -11,16 +11,23 @@ if TYPE_CHECKING:
     from planner.networks.network import Network
 
 OUTPUT = click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Network file; its tensors go beside it. Default: NAME.json."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Network file; its tensors go beside it. Default: NAME.json.",
 )
-SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
+SEED = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random."
+)
 DTYPE = click.option(
     "--dtype",
     type=click.Choice(["float32", "float64", "complex64", "complex128"]),
     default="complex64",
     show_default=True,
 )
-OPEN = click.option("--open", "n_open", type=click.IntRange(0), default=3, show_default=True, help="Open indices.")
+OPEN = click.option(
+    "--open", "n_open", type=click.IntRange(0), default=3, show_default=True, help="Open indices."
+)
 
 
 @click.group()
@@ -31,8 +38,12 @@ def command() -> None:
 @command.command()
 @click.option("--cycles", type=click.IntRange(1), required=True, help="Layers of two-qubit gates.")
 @SEED
-@click.option("--amplitude", metavar="BITS", help="0, 1 or . (open) for each of the 53 qubits. Default: all 0.")
-@click.option("--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True)
+@click.option(
+    "--amplitude", metavar="BITS", help="0, 1 or . (open) for each of the 53 qubits. Default: all 0."
+)
+@click.option(
+    "--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True
+)
 @click.option("--qsim", type=click.Path(path_type=Path), help="Also write the circuit in qsim's format.")
 @OUTPUT
 def sycamore(
@@ -66,7 +77,9 @@ def sycamore(
 @click.option("--rows", type=click.IntRange(2), default=10, show_default=True)
 @click.option("--columns", type=click.IntRange(2), default=10, show_default=True)
 @OPEN
-@click.option("--hyper", "n_hyper", type=click.IntRange(0), default=2, show_default=True, help="Hyper-indices.")
+@click.option(
+    "--hyper", "n_hyper", type=click.IntRange(0), default=2, show_default=True, help="Hyper-indices."
+)
 @SEED
 @DTYPE
 @OUTPUT
@@ -89,7 +102,9 @@ def peps(
 @click.option("--tensors", "n_tensors", type=click.IntRange(2), default=72, show_default=True)
 @click.option("--degree", type=click.IntRange(2), default=3, show_default=True, help="Bonds of a tensor.")
 @OPEN
-@click.option("--hyper", "n_hyper", type=click.IntRange(0), default=3, show_default=True, help="Hyper-indices.")
+@click.option(
+    "--hyper", "n_hyper", type=click.IntRange(0), default=3, show_default=True, help="Hyper-indices."
+)
 @SEED
 @DTYPE
 @OUTPUT

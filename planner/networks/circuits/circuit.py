@@ -17,7 +17,7 @@ from planner.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """A named linear map on `qubits`; `matrix` is complex128 of shape (2^q, 2^q), `params` its angles in radians."""
+    """A named linear map: `matrix` is complex128 of shape (2^q, 2^q), `params` are angles in radians."""
 
     name: str
     qubits: tuple[int, ...]
@@ -26,12 +26,14 @@ class Gate:
 
     def __post_init__(self) -> None:
         if not self.qubits or len(set(self.qubits)) != len(self.qubits):
-            raise InputError(f"gate {self.name}", f"acts on qubits {self.qubits}", "name one qubit or more, each once")
+            raise InputError(
+                f"gate {self.name}", f"acts on qubits {self.qubits}", "name one qubit or more, each once"
+            )
         side = 2 ** len(self.qubits)
         if self.matrix.shape != (side, side) or self.matrix.dtype != np.complex128:
             raise InputError(
                 f"gate {self.name}",
-                f"has a matrix of shape {self.matrix.shape} and dtype {self.matrix.dtype} on {len(self.qubits)} qubits",
+                f"has a {self.matrix.dtype} matrix of shape {self.matrix.shape} on {len(self.qubits)} qubits",
                 f"give a complex128 matrix of shape ({side}, {side})",
             )
 

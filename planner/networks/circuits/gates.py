@@ -2,7 +2,7 @@
 
 Conventions and phases are those of qsim (github quantumlib/qsim, lib/gates_qsim.h): rotations are
 exp(-i angle P / 2); `x_1_2`, `y_1_2` and `hz_1_2` are the square roots of X, Y and W = (X + Y) / sqrt 2 with
-eigenvalues 1 and i; fs(theta, phi) turns |01> into cos(theta) |01> - i sin(theta) |10>, and it and cp(phi) turn
+eigenvalues 1 and i; fs(theta, phi) turns |01> into cos(theta) |01> - i sin(theta) |10>; fs and cp(phi) turn
 |11> into exp(-i phi) |11>.
 """
 

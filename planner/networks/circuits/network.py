@@ -26,7 +26,7 @@ def circuit_network(
     """
     bits, output_qubits = _ends(circuit.n_qubits, amplitude, open_qubits)
     wires = [f"q{qubit}_0" for qubit in range(circuit.n_qubits)]
-    inputs = [(wire,) for wire in wires]
+    inputs: list[tuple[str, ...]] = [(wire,) for wire in wires]
     arrays = [ZERO] * circuit.n_qubits
     moments = [0] * circuit.n_qubits
     for gate in circuit.gates:
@@ -49,7 +49,9 @@ def circuit_network(
     return Network(tuple(inputs), tuple(wires[qubit] for qubit in output_qubits), sizes), arrays
 
 
-def _ends(n_qubits: int, amplitude: str | None, open_qubits: Sequence[int] | None) -> tuple[str, tuple[int, ...]]:
+def _ends(
+    n_qubits: int, amplitude: str | None, open_qubits: Sequence[int] | None
+) -> tuple[str, tuple[int, ...]]:
     """What closes each qubit (0, 1 or `.` for open) and the order of the open ones."""
     if amplitude is not None and open_qubits is not None:
         raise InputError("--amplitude", "stands beside --open", "give one of the two")
@@ -59,8 +61,12 @@ def _ends(n_qubits: int, amplitude: str | None, open_qubits: Sequence[int] | Non
     if amplitude is None:
         return "0" * n_qubits, ()
     if len(amplitude) != n_qubits:
-        raise InputError("--amplitude", f"has {len(amplitude)} characters", f"give one for each of {n_qubits} qubits")
+        raise InputError(
+            "--amplitude", f"has {len(amplitude)} characters", f"give one for each of {n_qubits} qubits"
+        )
     wrong = sorted(set(amplitude) - set("01."))
     if wrong:
-        raise InputError("--amplitude", f"has the character {wrong[0]!r}", "write 0, 1, or . for an open qubit")
+        raise InputError(
+            "--amplitude", f"has the character {wrong[0]!r}", "write 0, 1, or . for an open qubit"
+        )
     return amplitude, tuple(qubit for qubit, bit in enumerate(amplitude) if bit == ".")

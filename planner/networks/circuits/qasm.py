@@ -21,7 +21,9 @@ def load_qasm(path: str | Path) -> Circuit:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror})", "check the name and its rights") from None
+        raise InputError(
+            str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
+        ) from None
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text", "give an OpenQASM file") from None
     return parse_qasm(text, str(path))
@@ -38,7 +40,9 @@ def parse_qasm(text: str, place: str) -> Circuit:
         import qiskit.qasm2
         import qiskit.qasm3
     except ImportError:
-        raise InputError(place, "OpenQASM needs qiskit", "install it with: pip install 'tnplan[qasm]'") from None
+        raise InputError(
+            place, "OpenQASM needs qiskit", "install it with: pip install 'tnplan[qasm]'"
+        ) from None
     first = next((line for line in text.splitlines() if line.strip().startswith("OPENQASM")), "OPENQASM 2.0;")
     try:
         if first.split()[1].startswith("3"):
@@ -70,7 +74,9 @@ def _circuit(circuit: QuantumCircuit, place: str) -> Circuit:
         again = sorted(measured & set(qubits))
         if again:
             raise InputError(
-                where, f"acts on qubit {again[0]} after its measurement", "measure only at the end of a circuit"
+                where,
+                f"acts on qubit {again[0]} after its measurement",
+                "measure only at the end of a circuit",
             )
         if operation.name == "measure":
             measured |= set(qubits)
@@ -82,14 +88,18 @@ def _circuit(circuit: QuantumCircuit, place: str) -> Circuit:
 
 
 def _gate(operation: object, qubits: tuple[int, ...], where: str) -> Gate:
-    """The gate of one qiskit operation. qiskit's first qubit is its least significant: the order is turned."""
+    """The gate of one qiskit operation. qiskit's first qubit is the least significant bit."""
     from qiskit.circuit import Gate as QiskitGate
     from qiskit.quantum_info import Operator
 
     if not isinstance(operation, QiskitGate):
-        raise InputError(where, "is no gate (a reset, or classical control)", "use gates alone, measure at the end")
+        raise InputError(
+            where, "is no gate (a reset, or classical control)", "use gates alone, measure at the end"
+        )
     if len(qubits) > LARGEST_GATE:
-        raise InputError(where, f"acts on {len(qubits)} qubits", f"split it into gates on {LARGEST_GATE} or fewer")
+        raise InputError(
+            where, f"acts on {len(qubits)} qubits", f"split it into gates on {LARGEST_GATE} or fewer"
+        )
     matrix = np.asarray(Operator(operation).data, dtype=np.complex128)
     params = tuple(float(value) for value in operation.params if isinstance(value, int | float))
     return Gate(operation.name, qubits[::-1], matrix, params)

@@ -26,7 +26,9 @@ def load_qsim(path: str | Path) -> Circuit:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror})", "check the name and its rights") from None
+        raise InputError(
+            str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
+        ) from None
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text", "give a qsim file") from None
     return parse_qsim(text, str(path))
@@ -38,7 +40,9 @@ def parse_qsim(text: str, place: str) -> Circuit:
     number, words = next(lines, (1, [""]))
     if len(words) != 1 or not _is_count(words[0]) or int(words[0]) < 1:
         raise InputError(
-            f"{place}: line {number}", f"{' '.join(words)!r} is no number of qubits", "start with the number of qubits"
+            f"{place}: line {number}",
+            f"{' '.join(words)!r} is no number of qubits",
+            "start with the number of qubits",
         )
     reader = _Reader(int(words[0]), place)
     gates = [read for number, words in lines for read in reader.read(number, words)]
@@ -51,7 +55,9 @@ def save_qsim(circuit: Circuit, path: str | Path) -> None:
     lines = [str(circuit.n_qubits)]
     for item in circuit.gates:
         if item.name not in KINDS:
-            raise InputError(f"gate {item.name}", "has no name in qsim", "write the circuit in another format")
+            raise InputError(
+                f"gate {item.name}", "has no name in qsim", "write the circuit in another format"
+            )
         time = max(times[qubit] for qubit in item.qubits)
         for qubit in item.qubits:
             times[qubit] = time + 1
@@ -94,9 +100,7 @@ class _Reader:
         known = ALIASES.get(name, name)
         kind = KINDS.get(known)
         if kind is None:
-            raise InputError(
-                f"{place}: gate {name}", "is unknown", f"use one of {', '.join(sorted(KINDS))}"
-            )
+            raise InputError(f"{place}: gate {name}", "is unknown", f"use one of {', '.join(sorted(KINDS))}")
         place = f"{place}: gate {name}"
         expected = kind.n_qubits + kind.n_params
         if len(words) - 2 != expected:
@@ -136,7 +140,9 @@ class _Reader:
         for qubit in qubits:
             if self.measured[qubit]:
                 raise InputError(
-                    place, f"acts on qubit {qubit} after its measurement", "measure only at the end of a circuit"
+                    place,
+                    f"acts on qubit {qubit} after its measurement",
+                    "measure only at the end of a circuit",
                 )
             if time <= self.times[qubit]:
                 raise InputError(

@@ -9,8 +9,26 @@ import numpy as np
 from planner.errors import InputError
 from planner.files import load_json
 from planner.networks.contraction_path import ContractionPath
+from planner.networks.importers.cotengra_json import from_cotengra_json
+from planner.networks.importers.cotengra_tree import from_cotengra
+from planner.networks.importers.cutensornet import from_cutensornet
+from planner.networks.importers.einsum import from_einsum
+from planner.networks.importers.jet import load_jet
+from planner.networks.importers.omeinsum import load_omeinsum
+from planner.networks.importers.opt_einsum import from_opt_einsum
+from planner.networks.network import Network
 
-__all__ = ["read_any"]
+__all__ = [
+    "from_cotengra",
+    "from_cotengra_json",
+    "from_cutensornet",
+    "from_einsum",
+    "from_opt_einsum",
+    "load_jet",
+    "load_omeinsum",
+    "read_any",
+    "read_network",
+]
 
 
 def read_any(path: str | Path) -> tuple[ContractionPath, list[np.ndarray] | None]:
@@ -25,14 +43,33 @@ def read_any(path: str | Path) -> tuple[ContractionPath, list[np.ndarray] | None
     keys = set(document) if isinstance(document, dict) else set()
     if "format" in keys:
         return path_file.load_path(path), None
-    if {"path", "tensors"} <= keys:
+    if {"path", "tensors"} <= keys and "inputs" not in keys:
         return jet.from_document(document, str(path))
     if "tree" in keys:
         return omeinsum.from_document(document, str(path)), None
+    if keys & {"path", "ssa_path"}:
+        return path_file.load_path(path), None
     if {"inputs", "size_dict"} <= keys:
-        raise InputError(
-            str(path), "is a network without a path", "convert it with 'tnplan search', which finds a path"
-        )
+        raise InputError(str(path), "is a network without a path", "find a path with 'tnplan search'")
     raise InputError(
         str(path), "is no kind of path that we read", "give a path.json, or the JSON of Jet or OMEinsum"
     )
+
+
+def read_network(path: str | Path) -> tuple[Network, str, Path | None, list[np.ndarray] | None]:
+    """Read the network of a file of any kind: network, dtype, where its tensors lie, or their values.
+
+    Besides what `read_any` reads, that is a network file, and the network JSON of cotengra (complex64).
+    """
+    from planner.networks import path_file
+    from planner.networks.importers.cotengra_json import network_from_json
+
+    document = load_json(path)
+    keys = set(document) if isinstance(document, dict) else set()
+    if "format" in keys:
+        network, dtype, tensors = path_file.load_network(path)
+        return network, dtype, path_file.tensors_file(path, tensors), None
+    if {"inputs", "size_dict"} <= keys and "tree" not in keys:
+        return network_from_json(path), "complex64", None, None
+    contraction_path, arrays = read_any(path)
+    return contraction_path.network, contraction_path.dtype, None, arrays

@@ -29,7 +29,9 @@ def index_names(labels: Iterable[Any], place: str) -> dict[Any, str]:
             continue
         name = str(label)
         if name in taken:
-            raise InputError(place, f"labels {taken[name]!r} and {label!r} have one name", "rename one of them")
+            raise InputError(
+                place, f"labels {taken[name]!r} and {label!r} have one name", "rename one of them"
+            )
         names[label] = taken[name] = name
     return names
 
@@ -40,7 +42,9 @@ def integer_steps(path: Sequence[Any], place: str) -> tuple[tuple[int, ...], ...
     for number, step in enumerate(path):
         if not isinstance(step, list | tuple) or not all(_is_integer(entry) for entry in step):
             raise InputError(
-                f"{place}: path[{number}]", f"{step!r} is no list of integers", "give the tensors of each step"
+                f"{place}: path[{number}]",
+                f"{step!r} is no list of integers",
+                "give the tensors of each step",
             )
         steps.append(tuple(int(entry) for entry in step))
     return tuple(steps)

@@ -1,4 +1,4 @@
-"""cotengra's network JSON (`utils.save_to_json`) with a path: {inputs, output, size_dict} and a list of steps."""
+"""cotengra's network JSON (`utils.save_to_json`: inputs, output, size_dict) with a list of steps."""
 
 from __future__ import annotations
 

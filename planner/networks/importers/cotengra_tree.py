@@ -1,4 +1,4 @@
-"""A live cotengra `ContractionTree` as a contraction path. Reads its attributes only; does not import cotengra."""
+"""A live cotengra `ContractionTree` as a contraction path. Reads its attributes; imports no cotengra."""
 
 from __future__ import annotations
 

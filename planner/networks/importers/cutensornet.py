@@ -1,4 +1,4 @@
-"""cuTensorNet's optimizer information (linear pairs, sliced modes with extents) as a path. Imports no cuQuantum."""
+"""cuTensorNet's linear pairs and sliced modes as a contraction path. Imports no cuQuantum."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def from_cutensornet(
     for number, entry in enumerate(slices):
         mode, kept = entry if isinstance(entry, tuple | list) else (entry, 1)
         if mode not in names:
-            raise InputError(f"slices[{number}]", f"mode {mode!r} is on no tensor", "slice modes of the network")
+            raise InputError(
+                f"slices[{number}]", f"mode {mode!r} is on no tensor", "slice modes of the network"
+            )
         if kept == extents[mode] and kept != 1:
             continue
         if kept != 1:

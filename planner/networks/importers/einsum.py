@@ -1,4 +1,4 @@
-"""An einsum equation with shapes as a contraction path; where none is given, a greedy one is found by cotengra."""
+"""An einsum equation with shapes as a contraction path, given or found by cotengra's greedy search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
         if not letter.isalpha():
             raise InputError(place, f"has the character {letter!r}", "name indices by letters")
     if len(terms) != len(operands):
-        raise InputError(place, f"has {len(terms)} terms for {len(operands)} operands", "give one operand a term")
+        raise InputError(
+            place, f"has {len(terms)} terms for {len(operands)} operands", "give one operand a term"
+        )
     if not arrow:
         right = "".join(sorted(letter for letter, n in Counter(left.replace(",", "")).items() if n == 1))
     sizes: dict[str, int] = {}
@@ -37,7 +39,9 @@ def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
         shape = tuple(int(extent) for extent in getattr(operand, "shape", operand))
         if len(shape) != len(term):
             raise InputError(
-                f"operand {number}", f"has shape {shape} for the indices {term!r}", "give an extent for each index"
+                f"operand {number}",
+                f"has shape {shape} for the indices {term!r}",
+                "give an extent for each index",
             )
         for index, extent in zip(term, shape, strict=True):
             if sizes.setdefault(index, extent) != extent:

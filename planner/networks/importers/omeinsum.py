@@ -97,7 +97,7 @@ def _leaf(node: dict[str, Any], inputs: list[list[Any]], where: str) -> int:
 
 
 def _check_term(node: Any, term: Any, inputs: list[list[Any]], where: str) -> None:
-    """The labels that a step gives a leaf must be those that `inputs` gives it: guards against another order."""
+    """The labels that a step gives a leaf must be those of `inputs`, or the order is another."""
     if field(node, "isleaf", bool, where, REMEDY):
         number = _leaf(node, inputs, where)
         if inputs[number] != term:

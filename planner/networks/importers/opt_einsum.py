@@ -23,7 +23,9 @@ def from_opt_einsum(
 def _steps(path: Any) -> Sequence[Sequence[int]]:
     if hasattr(path, "path"):
         path = path.path
-    elif isinstance(path, tuple) and len(path) == 2 and (hasattr(path[1], "path") or isinstance(path[1], str)):
+    elif (
+        isinstance(path, tuple) and len(path) == 2 and (hasattr(path[1], "path") or isinstance(path[1], str))
+    ):
         path = path[0]
     if len(path) > 0 and path[0] == "einsum_path":
         path = path[1:]
