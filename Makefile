@@ -24,7 +24,7 @@ $(BIN)/python:
 demo: .venv/demo.stamp
 	rm -rf demo-out && mkdir demo-out
 	$(BIN)/tnplan plan $(CIRCUIT)_b24_flops.json --devices 4 --hardware cpu --memory $(MEMORY) -o demo-out/schedule.json
-	$(BIN)/tnplan show demo-out/schedule.json --top 8 --plot demo-out/use-chain.svg
+	$(BIN)/tnplan show demo-out/schedule.json --top 3 --plot demo-out/use-chain.svg
 	$(BIN)/mpirun -n 4 $(BIN)/tnplan execute demo-out/schedule.json -o demo-out/amplitude.npy
 	$(BIN)/python -m tnplan.demo check $(CIRCUIT)_b22_flops.json demo-out/amplitude.npy
 	$(BIN)/tnplan report $(wildcard $(CIRCUIT)_*.json) --devices 1,2,4,8,16 --hardware cpu --memory $(MEMORY) --html demo-out/report.html

@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 
 import numpy as np
-from support import eager_profile, random_arrays
+from support import TOLERANCE, eager_profile, random_arrays
 
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
@@ -74,3 +74,21 @@ def make_case(
     save_schedule(schedule, schedule_file)
     save_tensors(arrays, tensors_file)
     return Case(path, schedule, arrays, schedule_file, tensors_file)
+
+
+def check_values(case: Case, result: np.ndarray) -> None:
+    """Assert that a result is that of einsum in complex128, to the tolerance of the dtype."""
+    letters = {index: number for number, index in enumerate(case.path.network.size_dict)}
+
+    def contract(arrays: list[np.ndarray]) -> np.ndarray:
+        operands: list[object] = []
+        for array, term in zip(arrays, case.path.network.inputs, strict=True):
+            operands.extend((array, [letters[index] for index in term]))
+        output = [letters[index] for index in case.path.network.output]
+        return np.asarray(np.einsum(*operands, output, optimize="greedy"))
+
+    wanted = contract([array.astype(complex) for array in case.arrays])
+    scale = contract([np.abs(array.astype(complex)) for array in case.arrays]).real
+    assert result.shape == wanted.shape
+    assert result.dtype == np.dtype(case.path.dtype)
+    assert np.all(np.abs(result - wanted) <= TOLERANCE[case.path.dtype] * scale)

@@ -6,8 +6,8 @@ A rank that fails breaks all others at once; the first error is raised to the ca
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,38 +16,46 @@ from executor.device.communicator import Message
 
 Result = TypeVar("Result")
 
+BROKEN = object()
+"""Put into every queue when a rank fails."""
+
 
 class BrokenRanksError(Exception):
     """Another rank has failed, so this one cannot go on."""
 
 
 class _Shared:
-    """The state that all ranks of a run share; `changed` guards all of it."""
+    """The queues between all ranks of a run, and the first error."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.posted: dict[tuple[Any, int, int], deque[_Parcel]] = defaultdict(deque)
-        self.meetings: dict[Any, dict[int, Any]] = {}
+        self._lock = threading.Lock()
+        self._queues: dict[Any, SimpleQueue[Any]] = {}
         self.error: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
-        with self.changed:
+        """Break every rank, now or at its next exchange."""
+        with self._lock:
             if self.error is None:
                 self.error = error
-            self.changed.notify_all()
+            for queue in self._queues.values():
+                queue.put(BROKEN)
 
-    def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait, with `changed` held, until `ready()`; raises where a rank has failed."""
-        while not ready():
+    def put(self, key: Any, value: Any) -> None:
+        """Append to the queue named `key`."""
+        self._queue(key).put(value)
+
+    def get(self, key: Any) -> Any:
+        """Wait for the next value of a queue; raises where a rank has failed."""
+        value = self._queue(key).get()
+        if value is BROKEN:
+            self._queue(key)
+        return value
+
+    def _queue(self, key: Any) -> SimpleQueue[Any]:
+        with self._lock:
             if self.error is not None:
                 raise BrokenRanksError("another rank failed")
-            self.changed.wait()
-
-
-class _Parcel:
-    def __init__(self, content: Any) -> None:
-        self.content = content
-        self.taken = False
+            return self._queues.setdefault(key, SimpleQueue())
 
 
 class ThreadCommunicator:
@@ -58,31 +66,20 @@ class ThreadCommunicator:
     def __init__(self, shared: _Shared, group: Any, rank: int, size: int) -> None:
         self._shared = shared
         self._group = group
-        self._meetings = 0
+        self._splits = 0
         self.rank = rank
         self.size = size
 
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """Copy straight from the sender's view to the receiver's."""
-        shared = self._shared
-        parcels = []
-        with shared.changed:
-            for peer, view in sends:
-                parcel = _Parcel(view)
-                parcels.append(parcel)
-                shared.posted[self._group, self.rank, peer].append(parcel)
-            shared.changed.notify_all()
+        shared, group, rank = self._shared, self._group, self.rank
+        for peer, view in sends:
+            shared.put((group, "data", rank, peer), view)
         for peer, view in receives:
-            queue = shared.posted[self._group, peer, self.rank]
-            with shared.changed:
-                shared.wait_until(lambda queue=queue: len(queue) > 0)  # type: ignore[misc]
-                parcel = queue.popleft()
-            np.copyto(view, parcel.content)
-            with shared.changed:
-                parcel.taken = True
-                shared.changed.notify_all()
-        with shared.changed:
-            shared.wait_until(lambda: all(parcel.taken for parcel in parcels))
+            np.copyto(view, shared.get((group, "data", peer, rank)))
+            shared.put((group, "taken", peer, rank), None)
+        for peer, _ in sends:
+            shared.get((group, "taken", rank, peer))
 
     def barrier(self) -> None:
         """Wait for every rank of the group."""
@@ -94,27 +91,23 @@ class ThreadCommunicator:
 
     def gather_objects(self, value: Any) -> list[Any]:
         """Every rank's value, on every rank; the values are shared, not copied."""
-        shared = self._shared
-        key = (self._group, self._meetings)
-        self._meetings += 1
-        with shared.changed:
-            met = shared.meetings.setdefault(key, {})
-            met[self.rank] = value
-            shared.changed.notify_all()
-            shared.wait_until(lambda: len(met) == self.size)
-            shared.meetings.pop(key, None)
-        return [met[rank] for rank in range(self.size)]
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        for peer in peers:
+            self._shared.put((self._group, "object", self.rank, peer), value)
+        values = {peer: self._shared.get((self._group, "object", peer, self.rank)) for peer in peers}
+        values[self.rank] = value
+        return [values[rank] for rank in range(self.size)]
 
     def split(self, color: int, key: int) -> ThreadCommunicator:
         """The ranks with the same colour, by rising key."""
-        number = self._meetings
+        self._splits += 1
         members = sorted(
-            (theirs[1], rank) for rank, theirs in enumerate(self.gather_objects((color, key)))
+            (theirs[1], rank)
+            for rank, theirs in enumerate(self.gather_objects((color, key)))
             if theirs[0] == color
-        )  # fmt: skip
-        return ThreadCommunicator(
-            self._shared, (self._group, number, color), members.index((key, self.rank)), len(members)
         )
+        group = (self._group, self._splits, color)
+        return ThreadCommunicator(self._shared, group, members.index((key, self.rank)), len(members))
 
     def abort(self, message: str, status: int) -> None:
         """Break every rank."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from planner.files import write_text
-from tnplan.cli.main import COMMANDS, cli
+from tnplan.cli.main import cli
 
 HEAD = """# The command line
 
@@ -24,18 +25,20 @@ and the remedy); 130 interrupted. `tnplan --debug COMMAND ...` shows the traceba
 
 def command_pages() -> str:
     """The text of docs/cli.md."""
-    parent = click.Context(cli, info_name="tnplan", terminal_width=100)
-    sections = [HEAD, _section("tnplan", cli.get_help(parent))]
-    for name in COMMANDS:
-        command = cli.get_command(parent, name)
-        assert command is not None
-        context = click.Context(command, parent=parent, info_name=name, terminal_width=100)
-        sections.append(_section(f"tnplan {name}", command.get_help(context)))
-    return "\n".join(sections)
+    return "\n".join([HEAD, *_sections(cli, "tnplan", None)])
 
 
-def _section(title: str, text: str) -> str:
-    return f"## {title}\n\n```text\n{text.strip()}\n```\n"
+def _sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
+    """The help of a command, and of the commands under it."""
+    context = click.Context(
+        command, parent=parent, info_name=name, terminal_width=100, **command.context_settings
+    )
+    yield f"## {context.command_path}\n\n```text\n{command.get_help(context).strip()}\n```\n"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _sections(below, name, context)
 
 
 if __name__ == "__main__":

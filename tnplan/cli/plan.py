@@ -38,7 +38,7 @@ def command(
     ranks_per_group: int | None,
     hardware: str,
     memory: float | None,
-    threshold: float | None,
+    threshold: int | None,
     precision: str | None,
     policy: str,
     output: Path | None,

@@ -61,7 +61,7 @@ def command(
     devices: tuple[int, ...],
     hardware: str,
     memory: float | None,
-    threshold: float | None,
+    threshold: int | None,
     precision: str | None,
     policy: str,
     html: Path | None,
