@@ -2,8 +2,8 @@
 
     python benchmarks/replay_vs_cotengra.py [PATH.json ...] [--threads N] [--repeats N]
 
-Both contract the same arrays with the same number of BLAS threads, by turns in one run. The time is that of the
-whole call, from arrays to result. Goal: ours takes at most 1.2 times as long.
+Both contract the same arrays with the same number of BLAS threads, by turns in one run. The time is that of
+the whole call, from arrays to result. Goal: ours takes at most 1.2 times as long.
 """
 
 from __future__ import annotations
@@ -21,33 +21,18 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from planner.files import write_text
 from planner.hardware.profile import load_profile
-from planner.networks.contraction_path import ContractionPath
 from planner.networks.path_file import load_path, tensors_file
 from planner.networks.tensors import load_tensors
 from planner.passes.pipeline import plan
+from tnplan.demo import cotengra_tree
 from tnplan.execution import execute
 
 ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = ("sycamore_n53_m10_b24_flops.json", "peps_*.json", "regular_*.json")
 GOAL = 1.2
 TOLERANCE = {"float32": 2e-5, "complex64": 2e-5, "float64": 1e-12, "complex128": 1e-12}
-
-
-def cotengra_tree(path: ContractionPath) -> Any:
-    """cotengra's tree of the same path and slices."""
-    import cotengra
-
-    symbols = {index: cotengra.get_symbol(number) for number, index in enumerate(path.network.size_dict)}
-    tree = cotengra.ContractionTree.from_path(
-        [[symbols[index] for index in term] for term in path.network.inputs],
-        [symbols[index] for index in path.network.output],
-        {symbols[index]: size for index, size in path.network.size_dict.items()},
-        ssa_path=path.ssa_path,
-    )
-    for index in path.sliced_inds:
-        tree.remove_ind_(symbols[index])
-    return tree
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -90,7 +75,6 @@ def compare(file: Path, threads: int, repeats: int) -> dict[str, Any]:
         "slices": path.n_slices,
         "extents": sorted(set(path.network.size_dict.values())),
         "ours_s": medians["ours"],
-        "replay_s": run.report["measured"]["run_s"],
         "cotengra_s": medians["cotengra"],
         "ratio": medians["ours"] / medians["cotengra"],
         "difference": difference,
@@ -129,7 +113,7 @@ def main() -> int:
         "environment": environment,
         "rows": [{key: value for key, value in row.items() if key != "environment"} for row in rows],
     }
-    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    write_text(options.output, json.dumps(document, indent=1) + "\n")
     return 0 if all(row["ratio"] <= GOAL for row in rows) else 1
 
 

@@ -45,6 +45,8 @@ def load_json(path: str | Path) -> Any:
         raise InputError(
             f"{path}: line {error.lineno} column {error.colno}", f"not JSON ({error.msg})", "mend the file"
         ) from None
+    except RecursionError:
+        raise InputError(str(path), "is nested too deeply to be read", "give a flatter file") from None
 
 
 def read_json(path: str | Path, format_: str, version: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from conftest import SharedData
 
 from planner.errors import InputError
 from planner.networks.contraction_path import ContractionPath
@@ -315,6 +317,31 @@ def test_a_reader_that_leaves_early_hears_no_complaint(path_json: Path, tmp_path
         assert process.stderr.read() == b""
 
 
+def test_the_example_of_the_readme_runs(
+    path_json: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    monkeypatch.chdir(path_json.parent)
+    path_json.rename("path.json")
+    blocks = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 1
+    names: dict[str, Any] = {}
+    exec(blocks[0], names)
+    with np.load("values.npz") as values:
+        expected = values["t0"] @ values["t1"] @ values["t2"]
+    assert np.allclose(names["result"], expected, rtol=1e-5, atol=1e-5 * abs(expected).max())
+    assert "<svg" in (path_json.parent / "report.html").read_text()
+
+
+def test_jet_files_bring_their_tensors(shared: SharedData, tmp_path: Path, capsys: Capture) -> None:
+    jet = shared / "paths/jet_sycamore_m10.json"
+    target = tmp_path / "jet.schedule.json"
+    assert run(["plan", str(jet), "--devices", "4", "-o", str(target)]) == 0
+    schedule = load_schedule(target)
+    assert schedule.tensors == "jet.npz"
+    with np.load(tmp_path / "jet.npz") as values:
+        assert len(values) == len(schedule.leaves)
+
+
 def test_python_calls_do_what_the_commands_do(path_json: Path, tmp_path: Path) -> None:
     import tnplan
 
@@ -330,3 +357,25 @@ def test_python_calls_do_what_the_commands_do(path_json: Path, tmp_path: Path) -
     assert [row.devices for row in projection.rows] == [1, 2]
     assert "<svg" in html.read_text()
     assert all(hasattr(tnplan, name) for name in tnplan.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'elsewhere'"):
+        tnplan.elsewhere  # noqa: B018
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_check_of_the_demo_can_fail(tmp_path: Path, capsys: Capture, wrong: bool) -> None:
+    from tnplan.demo import demo
+
+    network = Network((("a", "b"), ("b", "c"), ("c", "a")), (), {"a": 4, "b": 3, "c": 5})
+    path = ContractionPath(network, ((0, 1), (3, 2)), ("b",), "complex64", "ring", "t.npz")
+    arrays = random_tensors(network, path.dtype, 2)
+    save_path(path, tmp_path / "ring.json")
+    save_tensors(arrays, tmp_path / "t.npz")
+    value = np.einsum("ab,bc,ca->", *arrays) * (1 + 3e-5 * wrong)
+    np.save(tmp_path / "result.npy", value)
+    arguments = ["check", str(tmp_path / "ring.json"), str(tmp_path / "result.npy")]
+    if wrong:
+        with pytest.raises(SystemExit, match="the two differ"):
+            demo.main(arguments, standalone_mode=False)
+    else:
+        demo.main(arguments, standalone_mode=False)
+    assert "relative difference" in capsys.readouterr().out

@@ -23,7 +23,7 @@ def random_values(rng, shape, dtype):
 
 
 def contract(rng, batch, m, n, k, order, dtype, capacity, threads=1):
-    """Contract random operands with the modes of c in `order` (positions in batch + m + n); returns c and truth."""
+    """Contract random operands, c's modes in `order` (positions in batch + m + n); c, truth and scale."""
     parts = batch + m + n
     strides = [0] * len(parts)
     for position, stride in zip(order, row_major([parts[position] for position in order]), strict=True):

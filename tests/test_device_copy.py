@@ -1,7 +1,8 @@
-"""The permuting copy: fused modes and tables, and the numba kernels against their NumPy twin and a transpose."""
+"""The permuting copy: fused modes and tables, the kernels and their NumPy twin against a transpose."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_rows_in_pieces_make_up_the_whole(runner):
         runner(whole, source, make_copy(packed), 0, start, None, False)
         pieces = np.zeros_like(whole)
         cuts = sorted({0, copy.rows, *(int(cut) for cut in rng.integers(0, copy.rows + 1, 2))})
-        for first, last in zip(cuts, cuts[1:], strict=False):
+        for first, last in pairwise(cuts):
             buffer = np.zeros((last - first) * copy.row_elements, np.float32)
             runner(buffer, source, copy, -first * copy.row_elements, start, (first, last), False)
             pieces[first * copy.row_elements : last * copy.row_elements] = buffer

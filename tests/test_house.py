@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -199,6 +200,7 @@ def test_links_of_the_documents_exist() -> None:
 
 
 def test_written_versions_equal_the_constants(tmp_path: Path) -> None:
+    from executor.contraction import record
     from planner import schedule as schedule_module
     from planner import schedule_file
     from planner.hardware.profile import load_profile
@@ -206,13 +208,16 @@ def test_written_versions_equal_the_constants(tmp_path: Path) -> None:
     from planner.networks.contraction_path import ContractionPath
     from planner.networks.network import Network
     from planner.passes.pipeline import plan
+    from tnplan.execution import execute
 
     network = Network((("a", "b"), ("b", "c")), ("a",), {"a": 4, "b": 6, "c": 2})
     path = ContractionPath(network, ((0, 1),), ("b",), "float64", "small")
     path_file.save_path(path, tmp_path / "path.json")
     schedule = plan(path, load_profile("cpu"), devices=2, ranks_per_group=2, threshold_bytes=8)
     schedule_file.save_schedule(schedule, tmp_path / "schedule.json")
-    for module, name in ((path_file, "path.json"), (schedule_module, "schedule.json")):
+    execute(schedule, [np.ones(network.shape(i)) for i in range(2)], output=tmp_path / "result.npy")
+    written = ((path_file, "path.json"), (schedule_module, "schedule.json"), (record, "result.json"))
+    for module, name in written:
         document = json.loads((tmp_path / name).read_text())
         assert (document["format"], document["version"]) == (module.FORMAT, module.VERSION)
         latest = max(
@@ -223,3 +228,19 @@ def test_written_versions_equal_the_constants(tmp_path: Path) -> None:
     read = schedule_file.load_schedule(tmp_path / "schedule.json")
     assert read == schedule
     assert schedule_file.with_identity(read).identity == schedule.identity
+
+
+def test_the_examples_of_the_documents_are_read(tmp_path: Path) -> None:
+    from planner.hardware.profile import load_profile
+    from planner.networks.path_file import load_path
+
+    for document, language, load in (
+        ("formats.md", "json", load_path),
+        ("hardware.md", "toml", load_profile),
+    ):
+        blocks = re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+        assert blocks
+        for number, block in enumerate(blocks):
+            path = tmp_path / f"{number}.{language}"
+            path.write_text(block)
+            load(path)

@@ -24,7 +24,9 @@ from planner.networks.path_file import (
 from planner.networks.store import store_network
 from planner.networks.tensors import load_tensors, random_tensors, save_tensors
 
-NETWORK = Network((("a", "b"), ("b", "h"), ("h", "c"), ("h",), ()), ("a", "c"), {"a": 2, "b": 3, "c": 1, "h": 4})
+NETWORK = Network(
+    (("a", "b"), ("b", "h"), ("h", "c"), ("h",), ()), ("a", "c"), {"a": 2, "b": 3, "c": 1, "h": 4}
+)
 PATH = ContractionPath(
     NETWORK, ((0, 1), (2, 5), (3, 6), (4, 7)), ("b",), "complex128", "demo", "demo.npz", {"what": "a test"}
 )
@@ -166,10 +168,19 @@ def test_tensors_round_trip_and_casts(tmp_path: Path) -> None:
     [
         (lambda arrays: arrays.pop("t2"), "t2: is missing"),
         (lambda arrays: arrays.update(t5=np.ones(2)), "t5: is no tensor of the network, which has 5"),
-        (lambda arrays: arrays.update(t1=np.ones((4, 3))), r"t1: has shape \(4, 3\), the network says \(3, 4\)"),
-        (lambda arrays: arrays.update(t1=np.ones((3, 4), complex)), "t1: has dtype complex128, the path says"),
+        (
+            lambda arrays: arrays.update(t1=np.ones((4, 3))),
+            r"t1: has shape \(4, 3\), the network says \(3, 4\)",
+        ),
+        (
+            lambda arrays: arrays.update(t1=np.ones((3, 4), complex)),
+            "t1: has dtype complex128, the path says",
+        ),
         (lambda arrays: arrays.update(t1=np.full((3, 4), "x")), "t1: has dtype <U1"),
-        (lambda arrays: arrays.update(t1=np.full((3, 4), 1e300)), "t1: has values beyond the range of float32"),
+        (
+            lambda arrays: arrays.update(t1=np.full((3, 4), 1e300)),
+            "t1: has values beyond the range of float32",
+        ),
         (lambda arrays: arrays.update(t1=np.full((3, 4), None)), "t1: cannot be read"),
     ],
 )

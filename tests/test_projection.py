@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support import eager_profile, random_path
 
 from planner import projection
 from planner.errors import InputError
@@ -200,3 +204,36 @@ def test_real_plans_agree_with_brute_force() -> None:
             split.contract_s + split.permute_s + split.exchange_s + split.other_s, row.time_s, rel_tol=1e-9
         )
     assert all(a.time_s >= b.time_s for a, b in zip(found.rows, found.rows[1:], strict=False))
+
+
+@given(seed=st.integers(0, 10**6), limit=st.sampled_from((math.inf, 4000, 1500)))
+@example(seed=0, limit=math.inf)
+def test_no_bound_hides_a_faster_plan(seed: int, limit: float) -> None:
+    """Against planning every path at every size of group: random networks, where arithmetic is slow."""
+    profile = eager_profile()
+    paths = [random_path(seed), random_path(seed + 1)]
+    paths = [replace(path, dtype="complex64") for path in paths]
+    counts, sizes = (1, 2, 3, 6), (1, 2, 3, 4, 6)
+    fits: dict[tuple[int, int], Schedule] = {}
+    for number, path in enumerate(paths):
+        for ranks in sizes:
+            with suppress(InputError):
+                fits[number, ranks] = Planner(path, profile, limit, 64).plan(ranks)
+    if not fits:
+        with pytest.raises(InputError, match="no path fits"):
+            project(paths, profile, counts, memory_bytes=limit, threshold_bytes=64)
+        return
+    found = project(paths, profile, counts, memory_bytes=limit, threshold_bytes=64)
+    best = {
+        p: min(made.projected_s(p // ranks) for (_, ranks), made in fits.items() if ranks <= p)
+        for p in counts
+        if any(ranks <= p for _, ranks in fits)
+    }
+    assert {row.devices: row.time_s for row in found.rows} == best
+    assert {refusal.devices for refusal in found.refusals} == set(counts) - set(best)
+    assert found.baseline_devices == min(best)
+    for row in found.rows:
+        parts = row.split
+        total_s = parts.contract_s + parts.permute_s + parts.exchange_s + parts.other_s
+        assert math.isclose(total_s, row.time_s, rel_tol=1e-9)
+        assert row.idle_devices >= 0

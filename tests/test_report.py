@@ -201,6 +201,9 @@ def test_the_page_says_where_speedups_count_from() -> None:
 
 def test_tables_hold_every_row(projection: Projection, schedule: Schedule) -> None:
     assert tables.projection_table(projection).row_count == len(projection.rows)
-    facts = dict(tables.plan_facts(schedule, 8))
-    assert facts["ranks"] == "2 groups of 4, process grid 2 \u00d7 2"
+    assert dict(tables.plan_facts(schedule, 4))["ranks"] == "1 group of 4, process grid 2 \u00d7 2"
+    assert dict(tables.plan_facts(schedule, 9))["ranks"].endswith("5 of 9 devices idle")
+    sliced = plan(matrices(("c",)), load_profile("cpu"), devices=8, ranks_per_group=4)
+    assert dict(tables.plan_facts(sliced, 9))["ranks"].startswith("2 groups of 4")
+    assert dict(tables.plan_facts(sliced, 9))["slices"] == "64 over 1 indices"
     assert tables.steps_table(schedule, chain.use_chain(schedule), "steps").row_count == 4

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -61,33 +63,38 @@ def random_tensors(network: Network, dtype: str, seed: int) -> list[np.ndarray]:
 
 
 def _read(path: str | Path, n_tensors: int) -> list[np.ndarray]:
-    wanted = [f"t{i}" for i in range(n_tensors)]
+    """The arrays t0, t1, ... of an .npz, no more and no fewer."""
     try:
-        archive = np.load(path, allow_pickle=False)
+        with Path(path).open("rb") as stream:
+            return _arrays(stream, [f"t{i}" for i in range(n_tensors)], str(path))
     except OSError as error:
         raise InputError(
             str(path), f"cannot be read ({error.strerror or error})", "check the name and its rights"
         ) from None
+
+
+def _arrays(stream: BinaryIO, names: Sequence[str], place: str) -> list[np.ndarray]:
+    try:
+        archive = np.load(stream, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile):
-        raise InputError(str(path), "is not an .npz file", REMEDY) from None
+        raise InputError(place, "is not an .npz file", REMEDY) from None
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputError(str(path), "holds a single array", REMEDY)
+        raise InputError(place, "holds a single array", REMEDY)
     with archive:
-        for name in wanted:
+        for name in names:
             if name not in archive:
-                raise InputError(f"{path}: {name}", f"is missing ({len(archive)} arrays are there)", REMEDY)
-        extra = sorted(set(archive) - set(wanted))
+                raise InputError(f"{place}: {name}", f"is missing ({len(archive)} arrays are there)", REMEDY)
+        extra = sorted(set(archive) - set(names))
         if extra:
-            raise InputError(
-                f"{path}: {extra[0]}", f"is no tensor of the network, which has {n_tensors}", REMEDY
-            )
+            problem = f"is no tensor of the network, which has {len(names)}"
+            raise InputError(f"{place}: {extra[0]}", problem, REMEDY)
         arrays = []
-        for name in wanted:
+        for name in names:
             try:
                 arrays.append(archive[name])
-            except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-                raise InputError(f"{path}: {name}", f"cannot be read ({error})", REMEDY) from None
-        return arrays
+            except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                raise InputError(f"{place}: {name}", f"cannot be read ({error})", REMEDY) from None
+    return arrays
 
 
 def _cast(array: np.ndarray, shape: tuple[int, ...], dtype: str, place: str) -> np.ndarray:

@@ -1,13 +1,14 @@
 """A contraction path under a memory limit, found with cotengra. Knows no layouts and no schedule.
 
-First cotengra's hyper-optimizer, whose trials are scored after slicing, then simulated annealing in which
-moves of the tree and changes of the sliced indices alternate: slicing is always part of the search.
+First cotengra's hyper-optimizer, whose trials are scored after slicing, then rounds of simulated annealing in
+which moves of the tree and changes of the sliced indices alternate: slicing is always part of the search.
 """
 
 from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -190,19 +191,25 @@ def _task(
 ) -> tuple[_Task, dict[str, str]]:
     """The search in cotengra's terms, and the index name of each symbol.
 
-    Repeats on one tensor change no path and are dropped; forced slices have extent 1.
+    Repeats on one tensor, and indices that one tensor alone has and that are summed, change no path and are
+    dropped; forced slices have extent 1.
     """
     from cotengra import get_symbol
 
+    count = Counter(index for term in network.inputs for index in set(term))
+    count.update(network.output)
     symbols: dict[str, str] = {}
     for term in network.inputs:
         for index in term:
-            symbols.setdefault(index, get_symbol(len(symbols)))
-    inputs = tuple(tuple(symbols[index] for index in dict.fromkeys(term)) for term in network.inputs)
+            if count[index] > 1:
+                symbols.setdefault(index, get_symbol(len(symbols)))
+    inputs = tuple(
+        tuple(symbols[index] for index in dict.fromkeys(term) if index in symbols) for term in network.inputs
+    )
     sizes = {symbol: 1 if index in forced else network.size_dict[index] for index, symbol in symbols.items()}
     start = None
     if from_path is not None:
-        sliced = tuple(symbols[index] for index in from_path.sliced_inds if index not in forced)
+        sliced = tuple(symbols[i] for i in from_path.sliced_inds if i in symbols and i not in forced)
         start = (_pairs(from_path), sliced)
     output = tuple(symbols[index] for index in network.output)
     task = _Task(inputs, output, sizes, limit, minimize, methods, seed, effort, start)
@@ -224,39 +231,69 @@ def _pairs(path: ContractionPath) -> tuple[tuple[int, ...], ...]:
 
 def _search(task: _Task, tell: Callable[[_Found], None] | None = None) -> _Found:
     """One worker: trials, then rounds of annealing until the time or the rounds are used up."""
-    from cotengra.scoring import get_score_fn
-
     ends = time.monotonic() + task.effort.time_s
-    score = get_score_fn(task.minimize)
     with _seeded(task.seed):
-        first = _first_tree(task)
-        best = _sliced_to_limit(first, task)
-        best_score = score({"tree": best})
+        annealer = _Annealer(task)
         if tell is not None:
-            tell(_found(best, best_score))
-        last_s = 0.0
-        last_work = 1
+            tell(annealer.found())
+        pace_s = 0.0
         for number in range(task.effort.max_rounds if len(task.inputs) > 2 else 0):
             sweeps = 10 * 2 ** min(number // 8, 4)
             left_s = ends - time.monotonic()
-            expected_s = last_s * STEPS * sweeps / last_work
-            steps = STEPS if expected_s <= left_s else int(STEPS * left_s / expected_s)
+            steps = min(STEPS, int(left_s / (pace_s * sweeps))) if pace_s else STEPS
             if left_s <= 0 or steps < MIN_STEPS:
                 break
-            turn = number % (1 + len(REHEATS))
-            hot = first if turn == 0 else best
             before = time.monotonic()
-            tree = hot.simulated_anneal(
-                tstart=HOT if turn == 0 else REHEATS[turn - 1], tfinal=COLD, tsteps=steps, numiter=sweeps,
-                minimize=task.minimize, target_size=task.limit, seed=random.getrandbits(32),
-            )  # fmt: skip
-            tree = _sliced_to_limit(tree, task)
-            last_s, last_work = time.monotonic() - before, steps * sweeps
-            if score({"tree": tree}) < best_score:
-                best, best_score = tree, score({"tree": tree})
-                if tell is not None:
-                    tell(_found(best, best_score))
-    return _found(best, best_score)
+            better = annealer.anneal(number, steps, sweeps)
+            pace_s = (time.monotonic() - before) / (steps * sweeps)
+            if better and tell is not None:
+                tell(annealer.found())
+    return annealer.found()
+
+
+class _Annealer:
+    """The trees that rounds of annealing start from: the first, the best with the limit and without."""
+
+    def __init__(self, task: _Task) -> None:
+        from cotengra.scoring import get_score_fn
+
+        self.task = task
+        self.score_fn = get_score_fn(task.minimize)
+        self.first = _first_tree(task)
+        self.whole = self.first.unslice_all()
+        self.best = _sliced_to_limit(self.first, task)
+
+    def anneal(self, number: int, steps: int, sweeps: int) -> bool:
+        """One round; whether it found a better tree.
+
+        The annealer goes from limit to limit in logarithms, so that its last one may come out a little low.
+        """
+        turn = number % (2 + len(REHEATS))
+        start, temperature, limit = self.best, REHEATS[turn - 2], self.task.limit
+        if turn == 0:
+            start, temperature = self.first, HOT
+        elif turn == 1:
+            start, temperature, limit = self.whole, HOT if number == 1 else REHEATS[0], None
+        tree = start.simulated_anneal(
+            tstart=temperature, tfinal=COLD, tsteps=steps, numiter=sweeps, minimize=self.task.minimize,
+            target_size=limit and limit * (1 + 1e-12) + 0.5, seed=random.getrandbits(32),
+        )  # fmt: skip
+        if turn == 1 and self._score(tree) < self._score(self.whole):
+            self.whole = tree
+        tree = _sliced_to_limit(tree, self.task)
+        better = self._score(tree) < self._score(self.best)
+        if better:
+            self.best = tree
+        return better
+
+    def found(self) -> _Found:
+        """The best tree as plain data."""
+        sliced = tuple(symbol for symbol in self.best.sliced_inds if self.best.size_dict[symbol] > 1)
+        steps = tuple(tuple(map(int, step)) for step in self.best.get_ssa_path())
+        return _Found(self._score(self.best), steps, sliced)
+
+    def _score(self, tree: Any) -> float:
+        return float(self.score_fn({"tree": tree}))
 
 
 def _first_tree(task: _Task) -> Any:
@@ -303,14 +340,6 @@ def _inner_sliced_tree() -> Any:
             return self.slice(*args, **options, inplace=True)
 
     return InnerSlicedTree
-
-
-def _found(tree: Any, score: float) -> _Found:
-    return _Found(
-        score,
-        tuple(tuple(map(int, step)) for step in tree.get_ssa_path()),
-        tuple(symbol for symbol in tree.sliced_inds if tree.size_dict[symbol] > 1),
-    )
 
 
 @contextmanager

@@ -30,7 +30,7 @@ class SizeType(click.ParamType):
         text = str(value).strip()
         if self.unlimited and text.lower() == "unlimited":
             return math.inf
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]i?b|b)?", text, re.IGNORECASE)
+        match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([kmgt]i?b|b)?", text, re.IGNORECASE)
         if match is not None:
             size_bytes = round(float(match[1]) * UNITS[(match[2] or "").lower()])
             if 1 <= size_bytes <= LARGEST:

@@ -53,6 +53,11 @@ def state_counts(schedule: Schedule) -> dict[str, int]:
     return {state: counts[state] for state in STATES if counts[state]}
 
 
+def used_groups(schedule: Schedule, devices: int) -> int:
+    """How many groups have work on `devices` devices: no more than there are slices."""
+    return max(min(devices // schedule.ranks_per_group, schedule.n_slices), 1)
+
+
 def repeats(schedule: Schedule, n_groups: int) -> Callable[[Step], int]:
     """How often one group of `n_groups` carries out a step of the whole contraction."""
     rounds = -(-schedule.n_slices // n_groups)

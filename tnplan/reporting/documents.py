@@ -8,12 +8,12 @@ from typing import Any
 from planner.files import plain
 from planner.projection import Projection
 from planner.schedule import Schedule
-from tnplan.reporting.chain import largest, link_document, state_counts, use_chain
+from tnplan.reporting.chain import largest, link_document, state_counts, use_chain, used_groups
 
 
 def schedule_document(schedule: Schedule, devices: int) -> dict[str, Any]:
     """The figures of one plan for `devices` devices."""
-    groups = max(devices // schedule.ranks_per_group, 1)
+    groups = used_groups(schedule, devices)
     return {
         "name": schedule.name,
         "identity": schedule.identity,

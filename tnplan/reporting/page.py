@@ -128,7 +128,8 @@ def _chain(projection: Projection, row: Row) -> str:
     rounds = -(-schedule.n_slices // row.n_groups)
     moved = schedule.predicted.once_moved_bytes + rounds * schedule.predicted.slice_moved_bytes
     text = (
-        f"{projection.labels[row.path]}, {groups}, {figure_text(schedule.n_slices)} slices. "
+        f"{projection.labels[row.path]}, {groups}, "
+        f"{figure_text(schedule.n_slices)} slice{'s' if schedule.sliced else ''}. "
         f"Steps: {counts}. A rank receives {size_text(moved)} in all."
     )
     times = repeats(schedule, row.n_groups)

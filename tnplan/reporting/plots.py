@@ -157,7 +157,7 @@ def _chain(axes: Axes, schedule: Schedule) -> None:
 
 def _stretches(steps: list[int]) -> list[slice]:
     """Where the chain goes on without a long gap of small steps."""
-    longest = max(10, (steps[-1] - steps[0]) // 30)
+    longest = max(16, (steps[-1] - steps[0]) // 20)
     cuts = [place for place in range(1, len(steps)) if steps[place] - steps[place - 1] > longest]
     return [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, len(steps)], strict=True)]
 

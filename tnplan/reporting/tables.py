@@ -11,7 +11,7 @@ from rich.table import Table
 
 from planner.projection import Projection, Row
 from planner.schedule import Schedule
-from tnplan.reporting.chain import Link, mode_names, state_counts
+from tnplan.reporting.chain import Link, mode_names, state_counts, used_groups
 from tnplan.reporting.units import figure_text, percent_text, size_text, time_text
 
 TIMES = "\u00d7"
@@ -47,7 +47,8 @@ def table(title: str, columns: Sequence[str], left: Sequence[str] = ()) -> Table
 def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
     """What a plan amounts to, as names and values."""
     expected = schedule.predicted
-    groups = max(devices // schedule.ranks_per_group, 1)
+    groups = used_groups(schedule, devices)
+    idle = devices - groups * schedule.ranks_per_group
     grid = f" {TIMES} ".join(str(digit.radix) for digit in schedule.grid) or "1"
     states = ", ".join(f"{count} {state}" for state, count in state_counts(schedule).items()) or "none"
     rounds = -(-schedule.n_slices // groups)
@@ -58,15 +59,18 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
             f": {time_text(expected.once_s)} before the first slice, {time_text(expected.slice_s)} each",
             f", {size_text(expected.slice_moved_bytes)} a slice",
         )
+    ranks = f"{groups} group{'s' if groups > 1 else ''} of {schedule.ranks_per_group}, process grid {grid}"
     limit = "unlimited" if schedule.memory_bytes is None else size_text(schedule.memory_bytes)
     return [
         ("network", f"{schedule.name or 'unnamed'} ({len(schedule.leaves)} tensors, {schedule.dtype})"),
         ("hardware", f"{schedule.profile['name']}, {schedule.precision}, policy {schedule.policy}"),
-        ("slices", f"{figure_text(schedule.n_slices)} over {len(schedule.sliced)} indices"),
         (
-            "ranks",
-            f"{groups} group{'s' if groups > 1 else ''} of {schedule.ranks_per_group}, process grid {grid}",
+            "slices",
+            f"{figure_text(schedule.n_slices)} over {len(schedule.sliced)} indices"
+            if schedule.sliced
+            else "none",
         ),
+        ("ranks", ranks + (f", {idle} of {devices} devices idle" if idle > 0 else "")),
         ("steps", states),
         ("predicted time", f"{time_text(schedule.projected_s(groups))}{slices[0]}"),
         ("bytes moved", f"{size_text(moved_bytes)} a rank{slices[1]}"),

@@ -32,7 +32,7 @@ def index_names(labels: Iterable[Any], place: str) -> dict[Any, str]:
             raise InputError(
                 place, f"labels {taken[name]!r} and {label!r} have one name", "rename one of them"
             )
-        names[label] = taken[name] = name
+        names[label], taken[name] = name, label
     return names
 
 

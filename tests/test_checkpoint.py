@@ -1,0 +1,161 @@
+"""Checkpoints: an interrupted run resumes to the same bits; one of another run or left over is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from executor_case import Case, make_case
+
+from executor.contraction import checkpoint as checkpoints
+from planner.errors import InputError
+from tnplan.execution import execute
+
+
+class InterruptedRunError(Exception):
+    """Stands for whatever ends a run."""
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case(tmp_path_factory.mktemp("case"), 2, n_sliced=4)
+
+
+@pytest.fixture(autouse=True)
+def keep_every_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "INTERVAL", 0)
+
+
+def interrupt(case: Case, output: Path, after: int, ranks: int, **options: object) -> None:
+    def progress(done: int, n_slices: int) -> None:
+        if done == after:
+            raise InterruptedRunError
+
+    with pytest.raises(InterruptedRunError):
+        execute(case.schedule, case.arrays, ranks=ranks, output=output, progress=progress, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 6])
+@pytest.mark.parametrize("after", [1, 2])
+def test_resume_gives_the_same_bits(case: Case, tmp_path: Path, ranks: int, after: int) -> None:
+    output = tmp_path / "result.npy"
+    whole = execute(case.schedule, case.arrays, ranks=ranks, threads=1)
+    interrupt(case, output, after, ranks, threads=1)
+    assert not output.exists()
+    resumed = execute(case.schedule, case.arrays, ranks=ranks, output=output, resume=True, threads=1)
+    assert resumed.array is not None
+    assert np.array_equal(resumed.array, whole.array)
+    assert np.array_equal(np.load(output), whole.array)
+    assert resumed.report["slices"]["resumed"] >= after
+    assert len(resumed.report["measured"]["slices_s"]) == 16 - resumed.report["slices"]["resumed"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["result.json", "result.npy"]
+
+
+def test_an_interrupted_resume_resumes(case: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 3, 2)
+    interrupt(case, output, 9, 2, resume=True)
+    resumed = execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
+    assert resumed.report["slices"]["resumed"] == 9
+    assert np.array_equal(resumed.array, execute(case.schedule, case.arrays, ranks=2).array)  # type: ignore[arg-type]
+
+
+def test_one_generation_is_left_and_the_newest_common_one_is_used(case: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 5, 2)
+    folder = tmp_path / "result.npy.ckpt"
+    counts = {
+        rank: {int(entry.name.split(".")[1]) for entry in folder.glob(f"rank{rank}.*.npy")} for rank in (0, 1)
+    }
+    assert all(len(found) <= 2 for found in counts.values())
+    assert max(counts[0] & counts[1]) == 5
+    # Rank 1 was killed before it wrote the generation that rank 0 has.
+    (folder / "rank0.5.npy").rename(folder / "rank0.6.npy")
+    (folder / "rank0.4.npy").write_bytes((folder / "rank0.6.npy").read_bytes())
+    (folder / "rank1.4.npy").write_bytes((folder / "rank1.5.npy").read_bytes())
+    resumed = execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
+    assert resumed.report["slices"]["resumed"] == 4
+
+
+def test_a_left_checkpoint_is_refused_without_resume(case: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 2, 2)
+    before = sorted(entry.name for entry in (tmp_path / "result.npy.ckpt").iterdir())
+    with pytest.raises(InputError, match="--resume, or delete"):
+        execute(case.schedule, case.arrays, ranks=2, output=output)
+    assert sorted(entry.name for entry in (tmp_path / "result.npy.ckpt").iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [({"ranks": 4}, "n_groups"), ({"ranks": 2, "slices": "0:8"}, "slices")],
+)
+def test_the_checkpoint_of_another_run_is_refused(
+    case: Case, tmp_path: Path, options: dict[str, object], field: str
+) -> None:
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 2, 2)
+    with pytest.raises(InputError, match=field):
+        execute(case.schedule, case.arrays, output=output, resume=True, **options)  # type: ignore[arg-type]
+
+
+def test_the_checkpoint_of_another_schedule_is_refused(case: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 2, 2)
+    other = make_case(tmp_path, 2, n_sliced=4, n_open=1)
+    with pytest.raises(InputError, match="schedule"):
+        execute(other.schedule, other.arrays, ranks=2, output=output, resume=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an array", None])
+def test_a_damaged_checkpoint_is_refused(case: Case, tmp_path: Path, content: bytes | None) -> None:
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 2, 2)
+    for path in (tmp_path / "result.npy.ckpt").glob("rank1.2.npy"):
+        if content is None:
+            np.save(path, np.zeros(3))
+        else:
+            path.write_bytes(content)
+    with pytest.raises(InputError, match="rank1"):
+        execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
+
+
+def test_a_manifest_of_another_version_is_refused(case: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 2, 2)
+    manifest = tmp_path / "result.npy.ckpt" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 99}))
+    with pytest.raises(InputError, match="version"):
+        execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
+
+
+def test_resume_without_a_checkpoint_starts_at_the_beginning(case: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    assert (
+        execute(case.schedule, case.arrays, ranks=2, output=output, resume=True).report["slices"]["resumed"]
+        == 0
+    )
+
+
+def test_checkpoints_can_be_left_out(case: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 2, 2, checkpoint=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_resume_needs_an_output(case: Case) -> None:
+    with pytest.raises(InputError, match="output"):
+        execute(case.schedule, case.arrays, ranks=2, resume=True)
+
+
+def test_checkpoints_are_rare_when_they_are_dear(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "INTERVAL", 1 << 40)
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 7, 2)
+    assert sorted(entry.name for entry in (tmp_path / "result.npy.ckpt").iterdir()) == [
+        "manifest.json", "rank0.1.npy", "rank1.1.npy",
+    ]  # fmt: skip

@@ -1,0 +1,84 @@
+"""In-process ranks: exchanges, splits, and one failure that ends all."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from executor.device.communicator import AgreedError, agree
+from executor.device.launcher import launched_rank, launched_size
+from executor.device.threads import ThreadCommunicator, run_ranks
+from planner.errors import InputError
+
+
+def test_everyone_sends_to_everyone() -> None:
+    def work(world: ThreadCommunicator) -> list[float]:
+        peers = [peer for peer in range(world.size) if peer != world.rank]
+        received = {peer: np.zeros(3) for peer in peers}
+        world.exchange(
+            [(peer, np.full(3, 10.0 * world.rank + peer)) for peer in peers], list(received.items())
+        )
+        return [float(received[peer][0]) for peer in peers]
+
+    assert run_ranks(4, work)[1] == [1.0, 21.0, 31.0]
+
+
+def test_split_numbers_by_key() -> None:
+    def work(world: ThreadCommunicator) -> tuple[int, int, list[int]]:
+        group = world.split(world.rank % 2, -world.rank)
+        return group.rank, group.size, group.gather_objects(world.rank)
+
+    assert run_ranks(5, work) == [
+        (2, 3, [4, 2, 0]),
+        (1, 2, [3, 1]),
+        (1, 3, [4, 2, 0]),
+        (0, 2, [3, 1]),
+        (0, 3, [4, 2, 0]),
+    ]
+
+
+def test_a_failure_ends_every_rank_and_is_raised() -> None:
+    def work(world: ThreadCommunicator) -> None:
+        if world.rank == 2:
+            raise KeyError("rank 2")
+        world.exchange([], [(2, np.zeros(1))])
+
+    start = time.monotonic()
+    with pytest.raises(KeyError, match="rank 2"):
+        run_ranks(4, work)
+    assert time.monotonic() - start < 5
+
+
+def test_ranks_agree_on_the_first_refusal() -> None:
+    refused = []
+
+    def work(world: ThreadCommunicator) -> None:
+        def check() -> None:
+            if world.rank:
+                raise InputError(f"rank {world.rank}", "is wrong", "mend it")
+
+        try:
+            agree(world, check)
+        except AgreedError as error:
+            refused.append(str(error))
+
+    run_ranks(3, work)
+    assert refused == ["rank 1: is wrong; mend it"] * 3
+
+
+@pytest.mark.parametrize(
+    ("environment", "size", "rank"),
+    [
+        ({}, 1, 0),
+        ({"PMI_SIZE": "4", "PMI_RANK": "3"}, 4, 3),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, 2, 1),
+        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, 1, 0),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5"}, 8, 5),
+        ({"PMI_SIZE": "1", "PMI_RANK": "0"}, 1, 0),
+    ],
+)
+def test_launchers_are_found_by_their_environment(environment: dict[str, str], size: int, rank: int) -> None:
+    assert launched_size(environment) == size
+    assert launched_rank(environment) == rank

@@ -1,0 +1,144 @@
+"""Ranks started by mpirun: the bits of in-process ranks, refusals in one line, failures that end the job."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from executor_case import Case, check_values, make_case
+
+from executor.contraction.result import load_shards
+from tnplan.execution import execute
+
+BIN = Path(sys.executable).parent
+MPIRUN = BIN / "mpirun"
+HERE = Path(__file__).parent
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(not MPIRUN.exists(), reason="there is no mpirun beside this Python"),
+    pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed"),
+]
+
+
+def mpirun(n_ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [str(MPIRUN), "-n", str(n_ranks), sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def tnplan(n_ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return mpirun(n_ranks, "-m", "tnplan", "execute", *arguments)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case(tmp_path_factory.mktemp("pair"), 2)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case(tmp_path_factory.mktemp("single"), 1)
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 4])
+def test_the_same_bits_as_in_process_ranks(pair: Case, single: Case, tmp_path: Path, n_ranks: int) -> None:
+    case = single if n_ranks == 1 else pair
+    output = tmp_path / "result.npy"
+    done = tnplan(n_ranks, case.schedule_file, "--tensors", case.tensors_file, "-o", output, "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    result = np.load(output)
+    check_values(case, result)
+    assert np.array_equal(result, execute(case.schedule, case.arrays, ranks=n_ranks, threads=1).array)
+    report = json.loads(output.with_suffix(".json").read_text())
+    assert report["ranks"] == n_ranks
+    assert report["environment"]["communicator"] == ("threads" if n_ranks == 1 else "mpi")
+    assert report["measured"]["peak_bytes"] <= report["predicted"]["peak_bytes"]
+    assert not Path(f"{output}.ckpt").exists()
+
+
+def test_a_sharded_result(pair: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    done = tnplan(2, pair.schedule_file, "--tensors", pair.tensors_file, "-o", output, "--result", "sharded")
+    assert done.returncode == 0, done.stderr
+    assert not output.exists()
+    check_values(pair, load_shards(tmp_path / "result.shards.json"))
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "options", "problem"),
+    [
+        (3, (), "3 ranks are no multiple"),
+        (2, ("--tensors", "nowhere.npz"), "nowhere.npz"),
+        (2, ("--slices", "5:99"), "--slices"),
+        (2, ("--device", "gpu"), "gpu"),
+        (2, ("--ranks", 4), "mpirun started 2"),
+    ],
+)
+def test_a_refusal_is_one_line_and_status_2(
+    pair: Case, tmp_path: Path, n_ranks: int, options: tuple[object, ...], problem: str
+) -> None:
+    output = tmp_path / "result.npy"
+    output.write_bytes(b"kept")
+    done = tnplan(n_ranks, pair.schedule_file, "--tensors", pair.tensors_file, "-o", output, *options)
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("device:")]
+    assert len(errors) == 1
+    assert errors[0].startswith("tnplan: error: ")
+    assert problem in errors[0]
+    assert output.read_bytes() == b"kept"
+
+
+def test_a_rank_that_fails_ends_the_job_with_its_message(pair: Case, tmp_path: Path) -> None:
+    start = time.monotonic()
+    done = mpirun(
+        4,
+        HERE / "mpi" / "kill_at_slice.py",
+        3,
+        1,
+        pair.schedule_file,
+        pair.tensors_file,
+        tmp_path / "r.npy",
+        "raise",
+    )
+    assert time.monotonic() - start < 30
+    assert done.returncode != 0
+    assert "rank 3: RuntimeError: struck by a test" in done.stderr
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_killed_rank_ends_the_job_and_resume_gives_the_same_bits(
+    pair: Case, tmp_path: Path, victim: int
+) -> None:
+    output = tmp_path / "result.npy"
+    start = time.monotonic()
+    done = mpirun(
+        4, HERE / "mpi" / "kill_at_slice.py", victim, 3, pair.schedule_file, pair.tensors_file, output
+    )
+    assert time.monotonic() - start < 30
+    assert done.returncode != 0
+    assert not output.exists()
+    assert list(Path(f"{output}.ckpt").glob("rank*.npy"))
+    arguments = (pair.schedule_file, "--tensors", pair.tensors_file, "-o", output)
+    refused = tnplan(4, *arguments)
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+    resumed = tnplan(4, *arguments, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    report = json.loads(output.with_suffix(".json").read_text())
+    assert report["slices"]["resumed"] >= 2
+    whole = tmp_path / "whole.npy"
+    assert tnplan(4, *arguments[:-1], whole).returncode == 0
+    assert np.array_equal(np.load(output), np.load(whole))
+    assert not Path(f"{output}.ckpt").exists()
+
+
+def test_messages_go_in_chunks(tmp_path: Path) -> None:
+    done = mpirun(2, HERE / "mpi" / "chunked.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["ok", "ok"]

@@ -1,0 +1,94 @@
+"""Every real path and network at hand plans at 1 to 1024 ranks, is accepted, and replays without values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+
+import cotengra
+import pytest
+
+from executor.contraction.null_replay import null_replay
+from planner.errors import InputError
+from planner.hardware.profile import load_profile
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.importers import read_any
+from planner.networks.network import Network
+from planner.passes.pipeline import Planner
+from planner.passes.verify import verify
+from planner.schedule import Schedule
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared" / "data"
+RANKS = (1, 2, 8, 64, 1024)
+
+
+def sources() -> Iterator[Path]:
+    """The paths that come with the project and those that lie beside a checkout."""
+    yield from sorted((ROOT / "paths").glob("*.json"))
+    yield from sorted((SHARED / "paths").glob("*.json"))
+    yield from sorted((SHARED / "networks").glob("*.json"))
+
+
+def load(source: Path) -> ContractionPath:
+    """A path file of any kind; a network without a path is given a greedy one."""
+    if source.parent.name != "networks":
+        return read_any(source)[0]
+    inputs, output, sizes = cotengra.utils.load_from_json(source)
+    tree = cotengra.HyperOptimizer(methods=["greedy"], max_repeats=4, parallel=False, optlib="random", seed=0).search(
+        inputs, output, sizes
+    )
+    network = Network(tuple(map(tuple, inputs)), tuple(output), dict(sizes))
+    return ContractionPath(network, tuple(map(tuple, tree.get_ssa_path())), (), "complex64", source.stem)
+
+
+def check_counters(schedule: Schedule) -> None:
+    """The bytes of a null replay are the predicted ones.
+
+    They are counted from the slowest tier on, since the model may charge a byte to a slower tier than it takes.
+    Uneven splits are predicted by their worst overlap, so that up to a tenth may be missing.
+    """
+    predicted = moved_by_tier(schedule)
+    most = 0
+    for rank in sorted({0, schedule.ranks_per_group // 3, schedule.ranks_per_group - 1}):
+        counts, peak_bytes = null_replay(schedule, rank)
+        assert peak_bytes <= schedule.predicted.peak_bytes
+        for tier in range(len(predicted)):
+            assert sum(counts.received_bytes[tier:]) <= sum(predicted[tier:])
+        most = max(most, sum(counts.received_bytes))
+    assert most >= 0.9 * sum(predicted)
+
+
+def moved_by_tier(schedule: Schedule) -> list[int]:
+    """Predicted bytes by tier of `once` and one slice."""
+    return [sum(tier) for tier in zip(*(step.moved_bytes_by_tier for step in schedule.steps), strict=True)]
+
+
+def test_there_are_real_paths() -> None:
+    assert len(list((ROOT / "paths").glob("*.json"))) >= 5
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data, which is not here")
+def test_the_shared_paths_are_found() -> None:
+    assert len(list(sources())) > 25
+
+
+@pytest.mark.parametrize("source", list(sources()), ids=lambda source: f"{source.parent.name}/{source.stem}")
+def test_plans_at_every_number_of_ranks(source: Path) -> None:
+    path = load(source)
+    profile = load_profile("dgx-h100")
+    unlimited, limited = Planner(path, profile, inf), Planner(path, profile, 80e9)
+    for ranks in RANKS:
+        schedule = unlimited.plan(ranks)
+        verify(schedule)
+        check_counters(schedule)
+        try:
+            fitting = limited.plan(ranks)
+        except InputError as refusal:
+            assert schedule.predicted.peak_bytes > 80e9, "refused though it fits"
+            assert refusal.place.startswith("step ")
+            assert "GiB" in refusal.problem
+            assert "more memory" in refusal.remedy
+        else:
+            assert fitting.predicted.peak_bytes <= 80e9
