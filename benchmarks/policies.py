@@ -64,7 +64,9 @@ def main() -> None:
         path = load_path(name)
         for ranks in RANKS:
             rows.append(row(path, name.stem, ranks, options.hardware))
-            cells = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in rows[-1].values()]
+            cells = [
+                f"{value:.4g}" if isinstance(value, float) else str(value) for value in rows[-1].values()
+            ]
             print("| " + " | ".join(cells) + " |", flush=True)
     if options.output:
         environment = {"python": platform.python_version(), "numpy": numpy.__version__}

@@ -36,7 +36,9 @@ def load_json(path: str | Path) -> Any:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror})", "check the name and its rights") from None
+        raise InputError(
+            str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
+        ) from None
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text", "give a JSON file") from None
     try:
@@ -55,10 +57,14 @@ def read_json(path: str | Path, format_: str, version: int) -> dict[str, Any]:
     if not isinstance(document, dict) or "format" not in document:
         raise InputError(f"{path}: format", "is missing", f"give a file whose format is {format_!r}")
     if document["format"] != format_:
-        raise InputError(f"{path}: format", f"is {document['format']!r}", f"give a file whose format is {format_!r}")
+        raise InputError(
+            f"{path}: format", f"is {document['format']!r}", f"give a file whose format is {format_!r}"
+        )
     if document.get("version") != version:
         raise InputError(
-            f"{path}: version", f"is {document.get('version')!r}", f"this tnplan reads version {version} of {format_}"
+            f"{path}: version",
+            f"is {document.get('version')!r}",
+            f"this tnplan reads version {version} of {format_}",
         )
     return document
 
@@ -75,7 +81,9 @@ def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
         raise InputError(
-            str(target), f"cannot be written ({error.strerror})", "choose a folder that exists and is writable"
+            str(target),
+            f"cannot be written ({error.strerror})",
+            "choose a folder that exists and is writable",
         ) from None
     temporary = Path(name)
     try:
@@ -100,7 +108,9 @@ def check_writable(path: str | Path) -> None:
         raise InputError(str(target), "is a folder", "give the name of a file")
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise InputError(
-            str(target), "its folder does not exist or is not writable", "choose a folder that exists and is writable"
+            str(target),
+            "its folder does not exist or is not writable",
+            "choose a folder that exists and is writable",
         )
 
 

@@ -147,7 +147,9 @@ class Free:
     buffer: int
 
 
-Instruction = Load | FixSlice | SumModes | Contract | Redistribute | Gather | ReduceScatter | Accumulate | Free
+Instruction = (
+    Load | FixSlice | SumModes | Contract | Redistribute | Gather | ReduceScatter | Accumulate | Free
+)
 OPCODES: dict[str, type] = {
     kind.op: kind
     for kind in (Load, FixSlice, SumModes, Contract, Redistribute, Gather, ReduceScatter, Accumulate, Free)

@@ -132,8 +132,8 @@ def test_contract_over_a_split_mode_then_reduce_and_gather(sizes: tuple[int, int
     modes = (Mode("m", m), Mode("n", n), Mode("k", k))
     schedule = hand_made(
         PAIR, modes, (("m", "k"), ("n", "k")), ("n", "m"),
-        [((1, 0), (None,), ()), ((0, 2), (2,), ()), ((1, 2), (2,), ()), ((1, 0), (None,), (0,)), ((1, 0), (1,), ()),
-         ((1, 0), (0,), ())],
+        [((1, 0), (None,), ()), ((0, 2), (2,), ()), ((1, 2), (2,), ()), ((1, 0), (None,), (0,)),
+         ((1, 0), (1,), ()), ((1, 0), (0,), ())],
         once=(Load(0, 1), Load(1, 2), Contract(1, 2, 3, None, 0), Free(1), ReduceScatter(3, 4, 6, 0),
               Redistribute(4, 5, 6, 0), Gather(5, 0, 6, 0)),
     )  # fmt: skip
@@ -298,6 +298,16 @@ def test_refusals_come_first(case: Case, tmp_path: Path, options: dict[str, obje
     with pytest.raises(InputError, match=problem):
         execute(case.schedule, case.arrays, **options)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_never_replaces_another_file(tmp_path: Path) -> None:
+    case = make_case(tmp_path, 1)
+    before = case.schedule_file.read_bytes()
+    with pytest.raises(InputError, match=r"schedule\.json.*would be replaced"):
+        execute(case.schedule_file, case.tensors_file, output=case.schedule_file.with_suffix(".npy"))
+    assert case.schedule_file.read_bytes() == before
+    for _ in range(2):
+        execute(case.schedule_file, case.tensors_file, output=tmp_path / "result.npy")
 
 
 def test_wrong_tensors_are_refused(case: Case) -> None:

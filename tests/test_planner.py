@@ -15,7 +15,16 @@ from support import eager_profile, random_path
 
 from planner.errors import InputError
 from planner.hardware.cost import CostModel, make_grid
-from planner.hardware.layout import Digit, box, box_shape, grid_size, intersect, prime_factors, rank_digits, rank_of
+from planner.hardware.layout import (
+    Digit,
+    box,
+    box_shape,
+    grid_size,
+    intersect,
+    prime_factors,
+    rank_digits,
+    rank_of,
+)
 from planner.hardware.profile import load_profile
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
@@ -49,7 +58,9 @@ def test_tree_costs_are_cotengras(seed: int) -> None:
     network = path.network
     terms = [tuple(dict.fromkeys(term)) for term in network.inputs]
     ours = build(path)
-    theirs = cotengra.ContractionTree.from_path(terms, network.output, network.size_dict, ssa_path=path.ssa_path)
+    theirs = cotengra.ContractionTree.from_path(
+        terms, network.output, network.size_dict, ssa_path=path.ssa_path
+    )
     for index in path.sliced_inds:
         theirs.remove_ind_(index)
     legs = [ours.extent(ours.legs[ours.n_leaves + number]) for number in range(len(ours.children))]
@@ -65,7 +76,9 @@ def test_every_operand_is_batch_kept_reduced(seed: int) -> None:
     tree = build(random_path(seed))
     orders = reorder(tree)
     depth = depths(tree)
-    hyper = any(count > 2 for count in Counter(m for leaf in range(tree.n_leaves) for m in tree.legs[leaf]).values())
+    hyper = any(
+        count > 2 for count in Counter(m for leaf in range(tree.n_leaves) for m in tree.legs[leaf]).values()
+    )
     for number, (left, right) in enumerate(tree.children):
         output = orders[tree.n_leaves + number]
         shared = set(orders[left]) & set(orders[right])
@@ -140,13 +153,17 @@ def test_predicted_exchanges_are_what_the_boxes_say(seed: int) -> None:
             layout.append(chance.choice([None, *even]) if even else None)
             if layout[-1] is not None:
                 free.remove(layout[-1])
-        state = tuple(sum(1 << tree.slots[layout[p]] for p in item.places if layout[p] is not None)
-                      for item in space.classes)
+        state = tuple(
+            sum(1 << tree.slots[layout[p]] for p in item.places if layout[p] is not None)
+            for item in space.classes
+        )
         return state, tuple(layout)
 
     source, before = draw()
     target, _ = draw()
-    needed = tuple(m if m is not None and any(s >> tree.slots[m] & 1 for s in target) else None for m in before)
+    needed = tuple(
+        m if m is not None and any(s >> tree.slots[m] & 1 for s in target) else None for m in before
+    )
     after = _place_like(space, tree, target, needed, before)
     predicted = space.exchange(tree.root - 1, source, target)
     received = []
@@ -205,13 +222,20 @@ def test_never_slower_than_the_papers_policy(seed: int) -> None:
     assert ours.projected_s(1) <= paper.projected_s(1) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("name", ["zuchongzhi_n60_m24_b35_flops", "triangular_7x7_l24_b42_flops", "sycamore_n53_m20_b30_time"])
+@pytest.mark.parametrize(
+    "name", ["zuchongzhi_n60_m24_b35_flops", "triangular_7x7_l24_b42_flops", "sycamore_n53_m20_b30_time"]
+)
 def test_never_slower_than_the_papers_policy_on_real_paths(name: str, shared) -> None:  # type: ignore[no-untyped-def]
     from planner.networks.path_file import load_path
 
     path = load_path(shared / f"paths/{name}.json")
     for ranks in (8, 64, 1024):
-        common = {"devices": ranks, "ranks_per_group": ranks, "memory_bytes": inf, "threshold_bytes": 8 * 2**30}
+        common = {
+            "devices": ranks,
+            "ranks_per_group": ranks,
+            "memory_bytes": inf,
+            "threshold_bytes": 8 * 2**30,
+        }
         ours = plan(path, load_profile("dgx-h100"), **common)
         paper = plan(path, load_profile("dgx-h100"), policy="paper", **common)
         assert ours.projected_s(1) <= paper.projected_s(1)
@@ -247,7 +271,9 @@ def test_arena_with_more_buffers_than_are_placed_by_size() -> None:
     chance = random.Random(0)
     lifetimes = []
     for first in range(3000):
-        lifetimes.append(Lifetime(chance.randint(1, 10**chance.randint(1, 6)), first, first + chance.randint(0, 30)))
+        lifetimes.append(
+            Lifetime(chance.randint(1, 10 ** chance.randint(1, 6)), first, first + chance.randint(0, 30))
+        )
     arena = assign(lifetimes)
     placed = sorted(range(len(lifetimes)), key=lambda n: lifetimes[n].first)
     for n, i in enumerate(placed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -26,8 +27,10 @@ RANKS = (1, 2, 8, 64, 1024)
 
 def sources() -> Iterator[Path]:
     """The paths that come with the project and those that lie beside a checkout."""
-    yield from sorted((ROOT / "paths").glob("*.json"))
-    yield from sorted((SHARED / "paths").glob("*.json"))
+    own = sorted((ROOT / "paths").glob("*.json"))
+    yield from own
+    names = {source.name for source in own}
+    yield from sorted(source for source in (SHARED / "paths").glob("*.json") if source.name not in names)
     yield from sorted((SHARED / "networks").glob("*.json"))
 
 
@@ -36,9 +39,9 @@ def load(source: Path) -> ContractionPath:
     if source.parent.name != "networks":
         return read_any(source)[0]
     inputs, output, sizes = cotengra.utils.load_from_json(source)
-    tree = cotengra.HyperOptimizer(methods=["greedy"], max_repeats=4, parallel=False, optlib="random", seed=0).search(
-        inputs, output, sizes
-    )
+    tree = cotengra.HyperOptimizer(
+        methods=["greedy"], max_repeats=4, parallel=False, optlib="random", seed=0
+    ).search(inputs, output, sizes)
     network = Network(tuple(map(tuple, inputs)), tuple(output), dict(sizes))
     return ContractionPath(network, tuple(map(tuple, tree.get_ssa_path())), (), "complex64", source.stem)
 
@@ -46,8 +49,9 @@ def load(source: Path) -> ContractionPath:
 def check_counters(schedule: Schedule) -> None:
     """The bytes of a null replay are the predicted ones.
 
-    They are counted from the slowest tier on, since the model may charge a byte to a slower tier than it takes.
-    Uneven splits are predicted by their worst overlap, so that up to a tenth may be missing.
+    They are counted from the slowest tier on: the model may charge a byte to a slower tier than it takes.
+    Splits of odd extents are predicted by their worst overlap, at another rank for each exchange: no one rank
+    receives all of it.
     """
     predicted = moved_by_tier(schedule)
     most = 0
@@ -57,7 +61,8 @@ def check_counters(schedule: Schedule) -> None:
         for tier in range(len(predicted)):
             assert sum(counts.received_bytes[tier:]) <= sum(predicted[tier:])
         most = max(most, sum(counts.received_bytes))
-    assert most >= 0.9 * sum(predicted)
+    even = all(mode.extent == 2 for mode in schedule.modes)
+    assert most >= (0.95 if even else 0.7) * sum(predicted)
 
 
 def moved_by_tier(schedule: Schedule) -> list[int]:
@@ -78,17 +83,29 @@ def test_the_shared_paths_are_found() -> None:
 def test_plans_at_every_number_of_ranks(source: Path) -> None:
     path = load(source)
     profile = load_profile("dgx-h100")
-    unlimited, limited = Planner(path, profile, inf), Planner(path, profile, 80e9)
+    one_round = replace(
+        profile, exchange_bytes=1 << 62
+    )  # petabytes in rounds of 1 GiB would take hours to count
+    unlimited, limited = Planner(path, one_round, inf), Planner(path, profile, 80e9)
     for ranks in RANKS:
         schedule = unlimited.plan(ranks)
         verify(schedule)
         check_counters(schedule)
-        try:
-            fitting = limited.plan(ranks)
-        except InputError as refusal:
-            assert schedule.predicted.peak_bytes > 80e9, "refused though it fits"
-            assert refusal.place.startswith("step ")
-            assert "GiB" in refusal.problem
-            assert "more memory" in refusal.remedy
+        if schedule.predicted.peak_bytes <= 80e9:
+            assert limited.plan(ranks).predicted.peak_bytes <= 80e9
         else:
-            assert fitting.predicted.peak_bytes <= 80e9
+            fits_or_names_the_step(limited, ranks)
+
+
+def fits_or_names_the_step(planner: Planner, ranks: int) -> None:
+    """Meet the limit with another plan, or refuse with the step, the size and the remedy."""
+    try:
+        schedule = planner.plan(ranks)
+    except InputError as error:
+        refusal = error
+    else:
+        assert schedule.predicted.peak_bytes <= 80e9
+        return
+    assert refusal.place.startswith("step ")
+    assert "GiB" in refusal.problem
+    assert "more memory" in refusal.remedy

@@ -1,4 +1,4 @@
-"""Planning stays linear in the number of steps: counted in function calls, which no machine's speed changes."""
+"""Planning stays linear in the number of steps, counted in function calls."""
 
 from __future__ import annotations
 

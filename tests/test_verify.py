@@ -98,7 +98,10 @@ SPREAD = next(n for n, buffer in enumerate(SCHEDULE.buffers) if any(m is not Non
         (lambda: edit("once", Load, lambda i: replace(i, tensor=i.tensor + 1)), "not those of tensor"),
         (lambda: edit_buffer(CONTRACT.c, offset_bytes=SCHEDULE.predicted.peak_bytes), "outside the arena"),
         (lambda: edit_buffer(CONTRACT.c, offset_bytes=SCHEDULE.buffers[CONTRACT.a].offset_bytes), "overlaps"),
-        (lambda: edit_buffer(CONTRACT.a, modes=SCHEDULE.buffers[CONTRACT.a].modes[::-1]), "out is no part|\\[batch|modes"),
+        (
+            lambda: edit_buffer(CONTRACT.a, modes=SCHEDULE.buffers[CONTRACT.a].modes[::-1]),
+            "out is no part|\\[batch|modes",
+        ),
         (lambda: edit_buffer(CONTRACT.a, modes=SCHEDULE.buffers[CONTRACT.a].modes[:1] * 2), "twice|size"),
         (lambda: edit_buffer(SPREAD, layout=(None, None, None)), "size|digit"),
         (lambda: edit_buffer(SPREAD, layout=(None,)), "another number of digits"),
@@ -119,7 +122,9 @@ def test_a_broken_schedule_is_refused(broken: Callable[[], Schedule], message: s
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_schedule_survives_its_file(seed: int, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    schedule = plan(random_path(seed), eager_profile(), devices=4, ranks_per_group=4, memory_bytes=inf, threshold_bytes=1)
+    schedule = plan(
+        random_path(seed), eager_profile(), devices=4, ranks_per_group=4, memory_bytes=inf, threshold_bytes=1
+    )
     save_schedule(schedule, tmp_path / "s.json")
     loaded = load_schedule(tmp_path / "s.json")
     assert loaded == schedule

@@ -21,16 +21,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.contraction.record import FORMAT as REPORT_FORMAT
 from executor.contraction.record import record
-from executor.contraction.result import count_not_finite, gather_result, shard_index, write_shards
-from executor.contraction.run import Job, Outcome, Progress, run_rank
+from executor.contraction.result import FORMAT as SHARDS_FORMAT
+from executor.contraction.result import (
+    count_not_finite,
+    gather_result,
+    own_shard,
+    shard_index,
+    write_shards,
+)
+from executor.contraction.run import Job, Progress, run_rank
 from executor.contraction.slices import parse_slices, share_of
 from executor.device.communicator import AgreedError, Communicator, agree
 from executor.device.launcher import world_communicator
 from executor.device.numpy_device import NumpyDevice
 from executor.device.threads import run_ranks
 from planner.errors import InputError
-from planner.files import check_writable, write_file, write_text
+from planner.files import check_writable, load_json, write_file, write_text
 from planner.networks.network import Network
 from planner.networks.tensors import check_tensors, load_tensors
 from planner.passes.verify import verify
@@ -139,7 +147,9 @@ def _prepare(
                 "--output", f"{str(output)!r} does not end in .npy", "give the result a name in .npy"
             )
         check_writable(target)
-        check_writable(target.with_suffix(".json"))
+        _check_document(target.with_suffix(".json"), REPORT_FORMAT)
+        if result == "sharded":
+            _check_document(shard_index(target), SHARDS_FORMAT)
     elif resume or result == "sharded":
         raise InputError(
             "--resume" if resume else "--result", "needs an output file", "name it with --output"
@@ -148,6 +158,23 @@ def _prepare(
     kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
     arrays = _tensors(plan, tensors, folder)
     return _Request(Job(plan, chosen, kept, resume), arrays, result, target, threads)
+
+
+def _check_document(path: Path, format_: str) -> None:
+    """Refuse to write a document over a file that is not an earlier one of its kind."""
+    check_writable(path)
+    if not path.exists():
+        return
+    try:
+        held = load_json(path)
+    except InputError:
+        held = None
+    if not isinstance(held, dict) or held.get("format") != format_:
+        raise InputError(
+            str(path),
+            f"would be replaced, and is no {format_}",
+            "choose another name for --output, or move the file",
+        )
 
 
 def _tensors(
@@ -204,7 +231,7 @@ def _work(
     heard = progress if world.name == "mpi" or world.rank == 0 else None
     outcome = run_rank(request.job, request.tensors, world, device, heard)
     array = gather_result(outcome, device) if request.result == "gathered" else None
-    held = array if request.result == "gathered" else _own_shard(outcome, device)
+    held = array if request.result == "gathered" else own_shard(outcome, device)
     not_finite = 0 if held is None else count_not_finite(held)
     document = record(request.job, outcome, device, world, n_threads, not_finite)
     output = request.output
@@ -214,14 +241,10 @@ def _work(
         agree(world, lambda: _write(output, array, document) if world.rank == 0 else None)
     if outcome.checkpoint is not None:
         outcome.checkpoint.remove()
-    if not_finite and array is not None:
-        message = f"the result holds {not_finite} values that are NaN or infinite"
+    if document["not_finite"] and world.rank == 0:
+        message = f"the result holds {document['not_finite']} values that are NaN or infinite"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     return ExecutionResult(array, document)
-
-
-def _own_shard(outcome: Outcome, device: NumpyDevice) -> NDArray[Any] | None:
-    return device.to_host(outcome.program.result) if outcome.share.group == 0 else None
 
 
 def _write(output: Path, array: NDArray[Any] | None, document: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ def record(
         "slices": {
             "first": job.slices[0], "stop": job.slices[1], "of": schedule.n_slices, "resumed": resumed,
         },
-        "not_finite": max(entry["not_finite"] for entry in ranks),
+        "not_finite": sum(entry["not_finite"] for entry in ranks),
         "environment": environment(world, device, sorted({entry["host"] for entry in ranks})),
         "measured": {
             **{name: max(entry[name] for entry in ranks)

@@ -84,6 +84,13 @@ def place_shard(whole: NDArray[Any], shard: NDArray[Any], bounds: Box, extents: 
     NumpyDevice().bind_copy(whole, shard, copy, start, 0)()
 
 
+def own_shard(outcome: Outcome, device: Device) -> NDArray[Any] | None:
+    """This rank's part of a sharded result, flat; None where another rank holds the same."""
+    if outcome.share.group != 0 or outcome.group.rank not in owners(outcome.program.schedule):
+        return None
+    return device.to_host(outcome.program.result)
+
+
 def shard_index(output: Path) -> Path:
     """The index file of a sharded result."""
     return output.with_suffix(".shards.json")
@@ -98,8 +105,8 @@ def write_shards(outcome: Outcome, device: Device, world: Communicator, output: 
         return f"{output.stem}.rank{rank}.npy"
 
     def write_own() -> None:
-        if outcome.share.group == 0 and outcome.group.rank in holders:
-            shard = device.to_host(outcome.program.result)
+        shard = own_shard(outcome, device)
+        if shard is not None:
             write_file(output.with_name(name(outcome.group.rank)), lambda stream: np.save(stream, shard))
 
     def write_index() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from executor.contraction.bind import Program, bind
 from executor.contraction.checkpoint import Checkpoint, Run
 from executor.contraction.replay import Timings, new_timings, run_once, run_slices
-from executor.contraction.slices import Share, share_of, sum_groups
+from executor.contraction.slices import Share, active_groups, share_of, sum_groups
 from executor.device.communicator import Communicator, CountedCommunicator, agree
 from executor.device.device import Device
 from planner.schedule import Schedule
@@ -84,7 +84,7 @@ def run_rank(
     _run_slices(outcome, device, done, progress)
     summed = perf_counter()
     outcome.run_s = summed - bound
-    sum_groups(program, device, across)
+    sum_groups(program, device, across, active_groups(*job.slices, share.n_groups))
     outcome.sum_groups_s = perf_counter() - summed
     outcome.sent_bytes = group.sent_bytes
     outcome.checkpoint_s = 0.0 if checkpoint is None else checkpoint.total_s

@@ -5,6 +5,7 @@ World ranks are numbered so that a group is a run of consecutive ranks. Slice s 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from executor.contraction.bind import Program, arena_bytes
@@ -16,7 +17,6 @@ from planner.schedule import Schedule
 
 ALIGNMENT_BYTES = 64
 STAGING_ELEMENTS = 1 << 20
-EXTRA_ELEMENTS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,24 @@ def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
     return first, stop
 
 
-def sum_groups(program: Program, device: Device, across: Communicator) -> None:
-    """Add the partial results of groups 1, 2, ... to that of group 0, in this order, on the ranks of group 0.
+def sum_groups(program: Program, device: Device, across: Communicator, active: Sequence[int]) -> None:
+    """Add the partial results of the `active` groups, in rising order, to that of group 0, on its ranks.
 
     `across` joins the ranks of all groups with the same rank in their group, numbered by group. Parts arrive
     in bytes of the arena that nothing uses any more.
     """
-    if across.size == 1:
+    senders = [group for group in active if group != 0]
+    if not senders or (across.rank != 0 and across.rank not in senders):
         return
     result = program.result
-    offset, length = _staging(program)
+    offset, length = _staging(program.schedule)
     pieces = [result[first : first + length] for first in range(0, len(result), length)]
     if across.rank != 0:
         for piece in pieces:
             across.exchange([(0, piece)], [])
         return
-    dtype = program.schedule.dtype
-    staging = device.extra(length, dtype) if offset is None else device.view(offset, length, dtype)
-    for group in range(1, across.size):
+    staging = device.view(offset, length, program.schedule.dtype)
+    for group in senders:
         for piece in pieces:
             arrived = staging[: len(piece)]
             across.exchange([], [(group, arrived)])
@@ -86,12 +86,16 @@ def sum_groups(program: Program, device: Device, across: Communicator) -> None:
     device.synchronize()
 
 
-def _staging(program: Program) -> tuple[int | None, int]:
+def active_groups(first: int, stop: int, n_groups: int) -> list[int]:
+    """The groups that have a slice among first .. stop-1."""
+    return sorted({number % n_groups for number in range(first, min(stop, first + n_groups))})
+
+
+def _staging(schedule: Schedule) -> tuple[int, int]:
     """Where arriving pieces go, and their elements: the larger part of the arena beside the result.
 
-    None, and few elements, where the arena holds nothing but the result.
+    A schedule with slices has room there, for the operands that it fixes.
     """
-    schedule = program.schedule
     buffer = schedule.buffers[schedule.result]
     end = -(-(buffer.offset_bytes + buffer.size_bytes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     before_bytes, after_bytes = buffer.offset_bytes, arena_bytes(schedule) - end
@@ -100,5 +104,5 @@ def _staging(program: Program) -> tuple[int | None, int]:
         buffer.modes, buffer.layout, schedule.extents, schedule.grid
     )
     if size_bytes < itemsize:
-        return None, EXTRA_ELEMENTS
+        raise ValueError("the arena has no room beside the result")
     return offset, min(size_bytes // itemsize, STAGING_ELEMENTS)

@@ -17,54 +17,68 @@ from executor.device.permutation import Tables
 @numba.njit(nogil=True, cache=True)
 def copy_elements(
     target: Any, source: Any, target_table: Any, source_table: Any,
-    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int,
+    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
 ) -> None:  # fmt: skip
     """target[...] = source[...] for outer entries first .. last-1 of a table whose runs are one element."""
-    inner = target_table.size - outer - middle
-    target_inner = target_table[outer + middle :]
-    source_inner = source_table[outer + middle :]
+    column, inner = outer + middle, outer + middle + columns
+    target_inner, source_inner = target_table[inner:], source_table[inner:]
     for o in range(first, last):
-        for i in range(outer, outer + middle):
-            t = target_table[o] + target_table[i] + np.uint64(target_start)
-            s = source_table[o] + source_table[i] + np.uint64(source_start)
-            for j in range(inner):
-                target[t + target_inner[j]] = source[s + source_inner[j]]
+        for i in range(outer, column):
+            t_row = target_table[o] + target_table[i] + np.uint64(target_start)
+            s_row = source_table[o] + source_table[i] + np.uint64(source_start)
+            for c in range(column, inner):
+                t = t_row + target_table[c]
+                s = s_row + source_table[c]
+                for j in range(target_inner.size):
+                    target[t + target_inner[j]] = source[s + source_inner[j]]
 
 
 @numba.njit(nogil=True, cache=True)
 def copy_runs(
     target: Any, source: Any, target_table: Any, source_table: Any,
-    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, run: int,
+    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
+    run: int,
 ) -> None:  # fmt: skip
     """Like `copy_elements`, with runs of `run` elements."""
     length = np.uint64(run)
+    column, inner = outer + middle, outer + middle + columns
+    target_inner, source_inner = target_table[inner:], source_table[inner:]
     for o in range(first, last):
-        for i in range(outer, outer + middle):
-            t = target_table[o] + target_table[i] + np.uint64(target_start)
-            s = source_table[o] + source_table[i] + np.uint64(source_start)
-            for j in range(outer + middle, target_table.size):
-                a = t + target_table[j]
-                b = s + source_table[j]
-                for r in range(length):
-                    target[a + r] = source[b + r]
+        for i in range(outer, column):
+            t_row = target_table[o] + target_table[i] + np.uint64(target_start)
+            s_row = source_table[o] + source_table[i] + np.uint64(source_start)
+            for c in range(column, inner):
+                t = t_row + target_table[c]
+                s = s_row + source_table[c]
+                for j in range(target_inner.size):
+                    a = t + target_inner[j]
+                    b = s + source_inner[j]
+                    for r in range(length):
+                        target[a + r] = source[b + r]
 
 
 @numba.njit(nogil=True, cache=True)
 def add_runs(
     target: Any, source: Any, target_table: Any, source_table: Any,
-    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, run: int,
+    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
+    run: int,
 ) -> None:  # fmt: skip
     """Like `copy_runs`, adding to the target."""
     length = np.uint64(run)
+    column, inner = outer + middle, outer + middle + columns
+    target_inner, source_inner = target_table[inner:], source_table[inner:]
     for o in range(first, last):
-        for i in range(outer, outer + middle):
-            t = target_table[o] + target_table[i] + np.uint64(target_start)
-            s = source_table[o] + source_table[i] + np.uint64(source_start)
-            for j in range(outer + middle, target_table.size):
-                a = t + target_table[j]
-                b = s + source_table[j]
-                for r in range(length):
-                    target[a + r] += source[b + r]
+        for i in range(outer, column):
+            t_row = target_table[o] + target_table[i] + np.uint64(target_start)
+            s_row = source_table[o] + source_table[i] + np.uint64(source_start)
+            for c in range(column, inner):
+                t = t_row + target_table[c]
+                s = s_row + source_table[c]
+                for j in range(target_inner.size):
+                    a = t + target_inner[j]
+                    b = s + source_inner[j]
+                    for r in range(length):
+                        target[a + r] += source[b + r]
 
 
 @numba.njit(nogil=True, cache=True)
@@ -86,9 +100,12 @@ def copy_numpy(
     """The NumPy twin of the copy and add kernels."""
 
     def positions(table: NDArray[np.uint64], start: int) -> NDArray[np.int64]:
-        outer, middle, inner = np.split(table.astype(np.int64), [tables.outer, tables.outer + tables.middle])
-        run = np.arange(tables.run)
-        return start + np.add.outer(np.add.outer(np.add.outer(outer[first:last], middle), inner), run)
+        ends = np.cumsum([tables.outer, tables.middle, tables.columns])
+        outer, *inner = np.split(table.astype(np.int64), ends)
+        places = start + outer[first:last]
+        for steps in (*inner, np.arange(tables.run)):
+            places = np.add.outer(places, steps)
+        return places
 
     values = source[positions(tables.source, source_start)]
     place = positions(tables.target, target_start)

@@ -63,9 +63,6 @@ class Device(Protocol):
     def view(self, offset_bytes: int, count: int, dtype: str) -> View:
         """A flat view of `count` elements of the arena."""
 
-    def extra(self, count: int, dtype: str) -> View:
-        """A flat buffer outside the arena, counted in the peak."""
-
     def bind_copy(
         self, target: View, source: View, copy: Copy, target_start: int = 0, source_start: int = 0,
         rows: tuple[int, int] | None = None, add: bool = False,

@@ -64,7 +64,7 @@ class NullDevice:
 
     @property
     def peak_bytes(self) -> int:
-        """The bytes of the arena and of every extra buffer."""
+        """The bytes of the arena."""
         return self._held_bytes
 
     def allocate(self, size_bytes: int) -> None:
@@ -78,12 +78,6 @@ class NullDevice:
             raise ValueError(
                 f"{view.nbytes} bytes at {offset_bytes} are outside an arena of {self._held_bytes}"
             )
-        return view
-
-    def extra(self, count: int, dtype: str) -> NullView:
-        """Count a buffer outside the arena."""
-        view = NullView(count, dtype)
-        self._held_bytes += view.nbytes
         return view
 
     def _moves(self, n_bytes: int) -> Call:

@@ -39,46 +39,28 @@ class Mover:
 
     def placed(self, target: Array, source: Array) -> Callable[[int], None]:
         """The whole copy from the start of `source`, called with its start in `target`; in units."""
-        from executor.device.copy_kernel import copy_elements, copy_runs
-
-        table = self.tables
-        t_table, s_table, outer, middle, length = (
-            table.target,
-            table.source,
-            table.outer,
-            table.middle,
-            table.run,
-        )
-        self.bind(target, source, 0, 0, 0, 0)
-        if length == 1:
-            return lambda start: copy_elements(
-                target, source, t_table, s_table, start, 0, 0, outer, outer, middle
-            )
-        return lambda start: copy_runs(
-            target, source, t_table, s_table, start, 0, 0, outer, outer, middle, length
-        )
+        kernel, sizes = self._kernel(target, source)
+        t_table, s_table, outer = self.tables.target, self.tables.source, self.tables.outer
+        return lambda start: kernel(target, source, t_table, s_table, start, 0, 0, outer, *sizes)
 
     def bind(
         self, target: Array, source: Array, target_start: int, source_start: int, first: int, last: int
     ) -> Call:
-        """The copy of the outer entries first .. last-1, compiled; arrays and starts in units."""
+        """The copy of the outer entries first .. last-1; arrays and starts in units."""
+        kernel, sizes = self._kernel(target, source)
+        t_table, s_table = self.tables.target, self.tables.source
+        return lambda: kernel(
+            target, source, t_table, s_table, target_start, source_start, first, last, *sizes
+        )
+
+    def _kernel(self, target: Array, source: Array) -> tuple[Callable[..., None], tuple[int, ...]]:
+        """The kernel, compiled by copying nothing, and its arguments after the range of entries."""
         from executor.device.copy_kernel import add_runs, copy_elements, copy_runs
 
         table = self.tables
-        t_table, s_table, outer, middle, length = (
-            table.target,
-            table.source,
-            table.outer,
-            table.middle,
-            table.run,
-        )
-        if length == 1 and not self._add:
-            copy_elements(target, source, t_table, s_table, 0, 0, 0, 0, outer, middle)
-            return lambda: copy_elements(
-                target, source, t_table, s_table, target_start, source_start, first, last, outer, middle
-            )
-        kernel = add_runs if self._add else copy_runs
-        kernel(target, source, t_table, s_table, 0, 0, 0, 0, outer, middle, length)
-        return lambda: kernel(
-            target, source, t_table, s_table, target_start, source_start, first, last, outer, middle, length
-        )
+        kernel: Callable[..., None] = add_runs if self._add else copy_runs
+        sizes: tuple[int, ...] = (table.outer, table.middle, table.columns, table.run)
+        if table.run == 1 and not self._add:
+            kernel, sizes = copy_elements, sizes[:3]
+        kernel(target, source, table.target, table.source, 0, 0, 0, 0, *sizes)
+        return kernel, sizes

@@ -37,7 +37,7 @@ class NumpyDevice:
 
     @property
     def peak_bytes(self) -> int:
-        """The bytes of the arena and of every extra buffer."""
+        """The bytes of the arena; nothing else is allocated."""
         return self._held_bytes
 
     def allocate(self, size_bytes: int) -> None:
@@ -51,12 +51,6 @@ class NumpyDevice:
         """A flat view of `count` elements of the arena."""
         kind = np.dtype(dtype)
         return self._arena[offset_bytes : offset_bytes + count * kind.itemsize].view(kind)
-
-    def extra(self, count: int, dtype: str) -> Array:
-        """A flat buffer outside the arena, counted in the peak."""
-        buffer = np.empty(count, dtype)
-        self._held_bytes += buffer.nbytes
-        return buffer
 
     def bind_copy(
         self, target: Array, source: Array, copy: Copy, target_start: int = 0, source_start: int = 0,

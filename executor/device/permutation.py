@@ -1,8 +1,8 @@
 """Permuting copies as arithmetic: fused modes and the offset tables of a copy.
 
 A copy moves the elements of a box from one row-major order to another. Its modes are fused where they stay
-adjacent on both sides, then dealt to three nested loops whose offsets add up:
-target[start + outer + middle + inner + r] = source[the same sum], r in a contiguous run.
+adjacent on both sides, then dealt to four nested loops whose offsets add up:
+target[start + outer + middle + column + inner + r] = source[the same sum], r in a contiguous run.
 Knows nothing of arrays' contents, of devices or of layouts.
 """
 
@@ -20,7 +20,7 @@ Axis = tuple[int, int, int]
 """Extent, stride in the source, stride in the target; strides in elements."""
 
 SIDE_ELEMENTS = 64
-TILE_ELEMENTS = 8192
+"""How many elements that lie together on one side the two inner loops take."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class Copy:
 
 @dataclass(frozen=True)
 class Tables:
-    """Offsets of a copy, in elements: outer, middle and inner entries one after the other, for each side."""
+    """Offsets of a copy, in elements, for each side: the entries of the four loops one after the other."""
 
     source: NDArray[np.uint64]
     target: NDArray[np.uint64]
     outer: int
     middle: int
-    inner: int
+    columns: int
     run: int
 
 
@@ -111,46 +111,41 @@ def widen(copy: Copy, start_divisor: int, widest: int) -> tuple[Copy, int]:
     return Copy(scaled(copy.lead), scaled(copy.axes), copy.run // unit), unit
 
 
-def deal(copy: Copy) -> tuple[list[Axis], list[Axis], list[Axis]]:
-    """The axes of the outer, middle and inner loops.
+def deal(copy: Copy) -> tuple[list[Axis], list[Axis], list[Axis], list[Axis]]:
+    """The axes of the outer, middle, column and inner loops.
 
-    The inner loop takes the fastest axes of the source and of the target, so that cache lines of both sides
-    are used up by neighbouring iterations; the others run from large to small strides. With leading axes,
-    the outer loop is over their rows.
+    The inner loop takes the fastest axes of the target and the columns those of the source, so that cache
+    lines of both sides are used up by neighbouring iterations; the others run from large to small strides.
+    With leading axes, the outer loop is over their rows.
     """
     if any(extent == 0 for extent, _, _ in copy.lead + copy.axes):
-        return [(0, 0, 0)], [], []
+        return [(0, 0, 0)], [], [], []
     remaining = list(copy.axes)
-    inner: list[Axis] = []
-    for side in (2, 1):
-        _take_fastest(remaining, inner, side, copy.run)
-    inner.sort(key=lambda axis: -axis[2])
+    inner = _take_fastest(remaining, 2, copy.run)
+    near = prod(extent for extent, source, _ in inner if source < SIDE_ELEMENTS)
+    columns = _take_fastest(remaining, 1, near)
     remaining.sort(key=lambda axis: -min(axis[1], axis[2]))
     if copy.lead:
-        return list(copy.lead), remaining, inner
+        return list(copy.lead), remaining, columns, inner
     half = 0
     total = prod(extent for extent, _, _ in remaining)
     while half < len(remaining) and prod(axis[0] for axis in remaining[:half]) ** 2 < total:
         half += 1
-    return remaining[:half], remaining[half:], inner
+    return remaining[:half], remaining[half:], columns, inner
 
 
-def _take_fastest(remaining: list[Axis], inner: list[Axis], side: int, run: int) -> None:
-    taken = run if side == 2 else 1
-    for axis in inner:
-        if side == 1 and axis[1] < SIDE_ELEMENTS:
-            taken *= axis[0]
+def _take_fastest(remaining: list[Axis], side: int, taken: int) -> list[Axis]:
+    """Move the fastest axes of one side out of `remaining` until, with `taken`, they hold enough elements."""
+    moved: list[Axis] = []
     while remaining and taken < SIDE_ELEMENTS:
         axis = min(remaining, key=lambda entry: entry[side])
-        room = TILE_ELEMENTS // max(1, run * prod(extent for extent, _, _ in inner))
         factor = _factor(axis[0], -(-SIDE_ELEMENTS // taken))
-        if inner and factor > room:
-            return
         remaining.remove(axis)
-        inner.append((factor, axis[1], axis[2]))
+        moved.append((factor, axis[1], axis[2]))
         if factor < axis[0]:
             remaining.append((axis[0] // factor, axis[1] * factor, axis[2] * factor))
         taken *= factor
+    return sorted(moved, key=lambda axis: -axis[2])
 
 
 def _factor(extent: int, wanted: int) -> int:
@@ -172,5 +167,5 @@ def tables(copy: Copy) -> Tables:
     """The offset tables of a copy; equal copies share them."""
     loops = deal(copy)
     sides = [[offsets(axes, side) for axes in loops] for side in (1, 2)]
-    outer, middle, inner = (len(table) for table in sides[0])
-    return Tables(np.concatenate(sides[0]), np.concatenate(sides[1]), outer, middle, inner, copy.run)
+    outer, middle, columns, _ = (len(table) for table in sides[0])
+    return Tables(np.concatenate(sides[0]), np.concatenate(sides[1]), outer, middle, columns, copy.run)

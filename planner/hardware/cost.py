@@ -83,7 +83,9 @@ def memory_limit(profile: Profile, memory_bytes: float | None) -> float:
     if memory_bytes is None:
         return profile.memory_bytes - profile.reserved_bytes
     if memory_bytes <= 0:
-        raise InputError("--memory", f"is {memory_bytes}", "give a positive size such as 1GiB, or 'unlimited'")
+        raise InputError(
+            "--memory", f"is {memory_bytes}", "give a positive size such as 1GiB, or 'unlimited'"
+        )
     return memory_bytes
 
 

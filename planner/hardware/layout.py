@@ -75,7 +75,9 @@ def largest_part(extent: int, radix: int) -> int:
 Box = tuple[tuple[int, int], ...]
 
 
-def box(modes: Sequence[int], layout: Layout, extents: Mapping[int, int], digits: Sequence[int], grid: Grid) -> Box:
+def box(
+    modes: Sequence[int], layout: Layout, extents: Mapping[int, int], digits: Sequence[int], grid: Grid
+) -> Box:
     """Start and stop in each of `modes` of the part that the rank with `digits` holds."""
     split = {mode: place for place, mode in enumerate(layout) if mode is not None}
     bounds = []

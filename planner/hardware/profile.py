@@ -71,9 +71,13 @@ class Profile:
         )  # fmt: skip
         for name in positive:
             if getattr(self, name) <= 0:
-                raise InputError(f"profile {self.name}: {name}", f"is {getattr(self, name)}", "give a positive figure")
+                raise InputError(
+                    f"profile {self.name}: {name}", f"is {getattr(self, name)}", "give a positive figure"
+                )
         if not self.tiers:
-            raise InputError(f"profile {self.name}: tiers", "is empty", "describe one tier of interconnect or more")
+            raise InputError(
+                f"profile {self.name}: tiers", "is empty", "describe one tier of interconnect or more"
+            )
         for tier in self.tiers:
             if tier.bytes_per_s <= 0:
                 raise InputError(
@@ -115,7 +119,9 @@ def load_profile(name: str | Path) -> Profile:
         except (OSError, UnicodeDecodeError):
             known = ", ".join(shipped_profiles())
             raise InputError(
-                "--hardware", f"{str(name)!r} is neither a profile nor a file", f"choose from {known}, or a TOML file"
+                "--hardware",
+                f"{str(name)!r} is neither a profile nor a file",
+                f"choose from {known}, or a TOML file",
             ) from None
     try:
         return profile_from_document(tomllib.loads(text), str(name))
@@ -130,4 +136,6 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
     try:
         return msgspec.convert(document, Profile)
     except msgspec.ValidationError as error:
-        raise InputError(place, f"not a hardware profile: {error}", "see docs/hardware.md for its fields") from None
+        raise InputError(
+            place, f"not a hardware profile: {error}", "see docs/hardware.md for its fields"
+        ) from None

@@ -102,7 +102,9 @@ def ssa_from_linear(path: Iterable[Sequence[int]], n_inputs: int) -> tuple[tuple
                     "give an opt_einsum (linear) path of this network",
                 )
         if len(set(step)) != len(step):
-            raise InputError(f"path[{number}]", f"a position stands twice in {list(step)}", "name each tensor once")
+            raise InputError(
+                f"path[{number}]", f"a position stands twice in {list(step)}", "name each tensor once"
+            )
         ssa.append(tuple(live[position] for position in step))
         for position in sorted(step, reverse=True):
             del live[position]

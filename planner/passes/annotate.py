@@ -5,7 +5,14 @@ from __future__ import annotations
 from math import ceil
 
 from planner.hardware.layout import Layout
-from planner.passes.distribute import Choice, Distribution, StepModes, contract_terms, exchange_before, restrict
+from planner.passes.distribute import (
+    Choice,
+    Distribution,
+    StepModes,
+    contract_terms,
+    exchange_before,
+    restrict,
+)
 from planner.passes.reorder import Orders
 from planner.passes.states import Exchange, StateSpace
 from planner.passes.tree import Tree
@@ -13,7 +20,13 @@ from planner.schedule import Prediction, Step
 
 
 def annotate(
-    tree: Tree, orders: Orders, space: StateSpace, chosen: Distribution, step: StepModes, layout: Layout, once: bool
+    tree: Tree,
+    orders: Orders,
+    space: StateSpace,
+    chosen: Distribution,
+    step: StepModes,
+    layout: Layout,
+    once: bool,
 ) -> Step:
     """Describe one step as it was planned."""
     choice = chosen.choices[step.node]
@@ -29,7 +42,7 @@ def annotate(
         exchanges.append(after)
     by_tier = [ceil(sum(item.bytes_by_tier[tier] for item in exchanges)) for tier in range(space.n_tiers)]
     contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
-    sizes = {name: 1 for name in ("batch", "m", "n")}
+    sizes = dict.fromkeys(("batch", "m", "n"), 1)
     for mode in tree.legs[step.node]:
         slot = tree.slots[mode]
         kind = ("m", "n", "batch")[(step.left_mask >> slot & 1) + 2 * (step.right_mask >> slot & 1) - 1]

@@ -115,7 +115,9 @@ def _permuted(order: list[int], left: int, right: int) -> bool:
     return len(runs) != len(set(runs)) or (3 in runs and runs[0] != 3)
 
 
-def distribute(tree: Tree, space: StateSpace, steps: tuple[StepModes, ...], candidates: Candidates) -> Distribution:
+def distribute(
+    tree: Tree, space: StateSpace, steps: tuple[StepModes, ...], candidates: Candidates
+) -> Distribution:
     """Choose the states with the least predicted time under the memory limit of `space`."""
     produced: list[dict[State, Choice] | None] = [None] * tree.n_leaves
     active = [False] * tree.n_leaves
@@ -251,7 +253,8 @@ def _prune(
     kept: dict[State, Choice] = {}
     for state, choice in sorted(states.items(), key=lambda item: (item[1].cost_s, item[0])):
         if not any(
-            other.cost_s + space.move_s(node, source, state) <= choice.cost_s for source, other in kept.items()
+            other.cost_s + space.move_s(node, source, state) <= choice.cost_s
+            for source, other in kept.items()
         ):
             kept[state] = choice
     if lookahead is None or len(kept) <= STATES_KEPT:
@@ -282,7 +285,9 @@ def _backtrack(
     return Distribution(steps, tuple(states), tuple(choices))
 
 
-def exchange_before(space: StateSpace, step: StepModes, choice: Choice, child: int, state: State) -> Exchange | None:
+def exchange_before(
+    space: StateSpace, step: StepModes, choice: Choice, child: int, state: State
+) -> Exchange | None:
     """What moves to bring an operand from the state it was produced in to the layout of its step."""
     mask = step.left_mask if child == step.left else step.right_mask
     target = restrict(choice.layout, mask)

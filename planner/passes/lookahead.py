@@ -76,7 +76,9 @@ class Lookahead:
         known = self._death_order.get(node)
         if known is None:
             slots, death = self._tree.slots, self._tree.death
-            found = [(1 << slots[mode], end) for mode in self._tree.legs[node] if (end := death[mode]) is not None]
+            found = [
+                (1 << slots[mode], end) for mode in self._tree.legs[node] if (end := death[mode]) is not None
+            ]
             known = self._death_order[node] = sorted(found, key=lambda item: -self._depth[item[1]])
         return known
 

@@ -55,7 +55,13 @@ def lower(
 
 class _Lowering:
     def __init__(
-        self, tree: Tree, orders: Orders, grid: Grid, space: StateSpace, chosen: Distribution, placed: Placement
+        self,
+        tree: Tree,
+        orders: Orders,
+        grid: Grid,
+        space: StateSpace,
+        chosen: Distribution,
+        placed: Placement,
     ) -> None:
         self.tree, self.orders, self.grid, self.space = tree, orders, grid, space
         self.chosen, self.placed = chosen, placed
@@ -102,7 +108,7 @@ class _Lowering:
         tree = self.tree
         if self.kept[tree.root]:
             return [tree.root]
-        roots = []
+        roots: list[int] = []
         for number, pair in enumerate(tree.children):
             if not self.kept[tree.n_leaves + number]:
                 roots.extend(child for child in pair if self.kept[child])
@@ -180,7 +186,9 @@ class _Lowering:
         layout = self.placed.steps[node]
         assert layout is not None
         number = len(program.steps)
-        annotation = annotate(tree, self.orders, self.space, self.chosen, step, layout, self.target is program.once)
+        annotation = annotate(
+            tree, self.orders, self.space, self.chosen, step, layout, self.target is program.once
+        )
         program.steps.append(annotation)
         operands = [self._deliver(child, step, layout, number) for child in (step.left, step.right)]
         partial = self.placed.partial[node]
@@ -194,7 +202,9 @@ class _Lowering:
         if partial:
             source, output = output, self._buffer(self.orders[node], self.placed.produced[node])
             peers = self._parts(partial) - 1
-            self._exchange(ReduceScatter, source, output, peers * program.buffers[output].size_bytes, peers, number)
+            self._exchange(
+                ReduceScatter, source, output, peers * program.buffers[output].size_bytes, peers, number
+            )
         self.buffer_of[node] = output
 
     def _parts(self, digits: tuple[int, ...]) -> int:

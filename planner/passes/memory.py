@@ -47,7 +47,9 @@ def _aligned(size: int) -> int:
     return max(-(-size // ALIGNMENT), 1) * ALIGNMENT
 
 
-def _place_by_size(lifetimes: Sequence[Lifetime], sizes: list[int], order: list[int], offsets: list[int]) -> int:
+def _place_by_size(
+    lifetimes: Sequence[Lifetime], sizes: list[int], order: list[int], offsets: list[int]
+) -> int:
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; sorted by offset
     top = 0
     for number in order:

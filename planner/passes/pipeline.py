@@ -17,9 +17,9 @@ from planner.passes.distribute import Distribution, DoesNotFit, distribute, step
 from planner.passes.lower import Program, lower
 from planner.passes.memory import Arena, assign
 from planner.passes.place import place
-from planner.passes.reorder import Orders, reorder
+from planner.passes.reorder import reorder
 from planner.passes.states import StateSpace
-from planner.passes.tree import Tree, build
+from planner.passes.tree import build
 from planner.passes.verify import verify
 from planner.schedule import Schedule
 from planner.schedule_file import with_identity
@@ -51,12 +51,16 @@ def plan(
     if devices < 1:
         raise InputError("--devices", f"is {devices}", "give a number of devices from 1 up")
     if policy not in policies.POLICIES:
-        raise InputError("--policy", f"{policy!r} is unknown", f"choose one of {', '.join(policies.POLICIES)}")
+        raise InputError(
+            "--policy", f"{policy!r} is unknown", f"choose one of {', '.join(policies.POLICIES)}"
+        )
     if threshold_bytes is not None and threshold_bytes < 1:
         raise InputError("--threshold", f"is {threshold_bytes}", "give a positive size such as 8GiB")
     if ranks_per_group is not None:
         if ranks_per_group < 1 or ranks_per_group > devices:
-            raise InputError("--ranks-per-group", f"is {ranks_per_group}", f"give 1 to {devices}, the devices")
+            raise InputError(
+                "--ranks-per-group", f"is {ranks_per_group}", f"give 1 to {devices}, the devices"
+            )
         return Planner(path, profile, memory_bytes, threshold_bytes, precision).plan(ranks_per_group, policy)
     planner = Planner(path, profile, memory_bytes, threshold_bytes, precision)
     best: Schedule | None = None
@@ -67,7 +71,9 @@ def plan(
         except InputError as error:
             refusal = refusal or error
             continue
-        if best is None or schedule.projected_s(devices // size) < best.projected_s(devices // best.ranks_per_group):
+        if best is None or schedule.projected_s(devices // size) < best.projected_s(
+            devices // best.ranks_per_group
+        ):
             best = schedule
     if best is None:
         assert refusal is not None
@@ -141,9 +147,9 @@ class Planner:
                 threshold = max(threshold // 4, 1)
         if closest is None:
             space = StateSpace(self.tree, grid, self.model, self.limit_bytes)
-            raise DoesNotFit(max(range(self.tree.n_leaves, self.tree.n_nodes), key=space.size_bytes.__getitem__)).error(
-                self.tree, space, ranks
-            )
+            raise DoesNotFit(
+                max(range(self.tree.n_leaves, self.tree.n_nodes), key=space.size_bytes.__getitem__)
+            ).error(self.tree, space, ranks)
         raise closest.refusal(self.limit_bytes, ranks)
 
     def _threshold(self, policy: str) -> int:

@@ -65,9 +65,13 @@ def _mixtures(space: StateSpace, first: State, second: State, step: StepModes) -
     shared = restrict(first, step.right_mask)
     yield space.fill(shared, step.out_bits)
     spread_first = [bit for bit in (*step.left_kept_bits, *step.reduced_bits) if any(bit & m for m in first)]
-    spread_second = [bit for bit in (*step.right_kept_bits, *step.reduced_bits) if any(bit & m for m in second)]
+    spread_second = [
+        bit for bit in (*step.right_kept_bits, *step.reduced_bits) if any(bit & m for m in second)
+    ]
     for count in range(len(spread_first) + 1):
-        yield space.fill(space.local, (*spread_first[:count], *spread_second, *spread_first[count:], *step.out_bits))
+        yield space.fill(
+            space.local, (*spread_first[:count], *spread_second, *spread_first[count:], *step.out_bits)
+        )
 
 
 def paper(space: StateSpace, step: StepModes, left: list[State], right: list[State]) -> Iterable[State]:

@@ -25,7 +25,9 @@ def reorder(tree: Tree) -> Orders:
         left, right = tree.children[number]
         output = orders[tree.n_leaves + number]
         left_legs, right_legs = set(tree.legs[left]), set(tree.legs[right])
-        reduced = sorted((left_legs & right_legs).difference(output), key=lambda mode: (first_leaf[mode], mode))
+        reduced = sorted(
+            (left_legs & right_legs).difference(output), key=lambda mode: (first_leaf[mode], mode)
+        )
         for node, own, other in ((left, left_legs, right_legs), (right, right_legs, left_legs)):
             batch = [mode for mode in output if mode in own and mode in other]
             kept = [mode for mode in output if mode in own and mode not in other]
@@ -53,7 +55,8 @@ def lifetime_order(tree: Tree, depth: list[int]) -> tuple[tuple[int, ...], ...]:
         for mode in tree.legs[leaf]:
             shallowest[mode] = min(depth[leaf], shallowest.get(mode, depth[leaf]))
     key = {
-        mode: (-1 if node is None else depth[node], -shallowest[mode], mode) for mode, node in tree.death.items()
+        mode: (-1 if node is None else depth[node], -shallowest[mode], mode)
+        for mode, node in tree.death.items()
     }
     return tuple(tuple(sorted(legs, key=key.__getitem__)) for legs in tree.legs)
 

@@ -49,7 +49,9 @@ class StateSpace:
     where otherwise modes that stay on their digits do not move.
     """
 
-    def __init__(self, tree: Tree, grid: Grid, model: CostModel, limit_bytes: float, whole_exchange: bool = False):
+    def __init__(
+        self, tree: Tree, grid: Grid, model: CostModel, limit_bytes: float, whole_exchange: bool = False
+    ):
         self.model = model
         self.limit_bytes = limit_bytes
         self.whole_exchange = whole_exchange
@@ -91,7 +93,9 @@ class StateSpace:
     def fill(self, kept: State, bits: Iterable[int], room: Iterable[int] | None = None) -> State:
         """Spread further modes, in the order of `bits`, over the free digits of every class (or `room` of them)."""
         if room is None:
-            free = [len(item.places) - modes.bit_count() for item, modes in zip(self.classes, kept, strict=True)]
+            free = [
+                len(item.places) - modes.bit_count() for item, modes in zip(self.classes, kept, strict=True)
+            ]
         else:
             free = list(room)
         if not any(free):

@@ -72,12 +72,12 @@ def build(path: ContractionPath) -> Tree:
 
     legs: list[tuple[int, ...]] = []
     summed: list[tuple[int, ...]] = []
-    for term in terms:
-        legs.append(tuple(mode for mode in term if total[mode] > 1))
-        summed.append(tuple(mode for mode in term if total[mode] == 1))
+    for own in terms:
+        legs.append(tuple(mode for mode in own if total[mode] > 1))
+        summed.append(tuple(mode for mode in own if total[mode] == 1))
 
-    seen: list[dict[int, int] | None] = [dict.fromkeys(term, 1) for term in legs]
-    sliced_under = [bool(term) for term in sliced_terms]
+    seen: list[dict[int, int] | None] = [dict.fromkeys(own, 1) for own in legs]
+    sliced_under = [bool(own) for own in sliced_terms]
     death: dict[int, int | None] = dict.fromkeys(output)
     for number, (left, right) in enumerate(children):
         first, second = seen[left], seen[right]
@@ -126,7 +126,9 @@ def _prime_modes(path: ContractionPath) -> tuple[tuple[Mode, ...], dict[str, tup
     return tuple(modes), indices
 
 
-def _binary_steps(ssa_path: tuple[tuple[int, ...], ...], n_leaves: int) -> tuple[tuple[tuple[int, int], ...], int]:
+def _binary_steps(
+    ssa_path: tuple[tuple[int, ...], ...], n_leaves: int
+) -> tuple[tuple[tuple[int, int], ...], int]:
     node_of = {tensor: tensor for tensor in range(n_leaves)}
     children: list[tuple[int, int]] = []
     root = 0

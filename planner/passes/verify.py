@@ -61,7 +61,9 @@ class _Verifier:
             self.place = "body"
             self._require(self.live == stay, "a slice leaves buffers behind or frees what the next one needs")
         self.place = "result"
-        self._require(schedule.result in self.live, f"buffer {schedule.result} does not hold the result at the end")
+        self._require(
+            schedule.result in self.live, f"buffer {schedule.result} does not hold the result at the end"
+        )
         wanted = tuple(mode for index in schedule.output for mode in schedule.indices[index])
         self._require(self.buffers[schedule.result].modes == wanted, "its modes are not those of the output")
         self._require(not self.buffers[schedule.result].partial, "its shards are still partial")
@@ -73,20 +75,28 @@ class _Verifier:
     def _check_header(self) -> None:
         schedule = self.schedule
         ranks = grid_size(schedule.grid)
-        self._require(ranks == schedule.ranks_per_group, f"the grid has {ranks} ranks, not {schedule.ranks_per_group}")
+        self._require(
+            ranks == schedule.ranks_per_group, f"the grid has {ranks} ranks, not {schedule.ranks_per_group}"
+        )
         self._require(schedule.dtype in ITEM_BYTES, f"dtype {schedule.dtype!r} is unknown")
         self._require(0 <= schedule.result < len(self.buffers), f"result {schedule.result} is no buffer")
         for index, modes in schedule.indices.items():
             size = 1
             for mode in modes:
                 size *= schedule.modes[mode].extent
-            self._require(size == schedule.size_dict[index], f"the modes of index {index!r} do not make up its size")
+            self._require(
+                size == schedule.size_dict[index], f"the modes of index {index!r} do not make up its size"
+            )
 
     def _check_buffer(self, buffer: Buffer) -> None:
         schedule = self.schedule
         end = buffer.offset_bytes + buffer.size_bytes
-        self._require(buffer.offset_bytes >= 0 and end <= schedule.predicted.peak_bytes, "it lies outside the arena")
-        self._require(len(buffer.layout) == len(schedule.grid), "its layout has another number of digits than the grid")
+        self._require(
+            buffer.offset_bytes >= 0 and end <= schedule.predicted.peak_bytes, "it lies outside the arena"
+        )
+        self._require(
+            len(buffer.layout) == len(schedule.grid), "its layout has another number of digits than the grid"
+        )
         if buffer.workspace:
             return
         self._require(len(set(buffer.modes)) == len(buffer.modes), "a mode stands twice")
@@ -96,11 +106,16 @@ class _Verifier:
             if mode is not None:
                 self._require(mode in buffer.modes, f"mode {mode} of its layout is not one of its modes")
                 extent = schedule.extents[mode]
-                self._require(extent >= digit.radix, f"mode {mode} of extent {extent} has fewer parts than {digit.radix}")
+                self._require(
+                    extent >= digit.radix,
+                    f"mode {mode} of extent {extent} has fewer parts than {digit.radix}",
+                )
         for place in buffer.partial:
             self._require(buffer.layout[place] is None, f"digit {place} is spread and partial at once")
         elements = largest_shard(buffer.modes, buffer.layout, schedule.extents, schedule.grid)
-        self._require(elements * ITEM_BYTES[schedule.dtype] == buffer.size_bytes, "its size is not that of its shard")
+        self._require(
+            elements * ITEM_BYTES[schedule.dtype] == buffer.size_bytes, "its size is not that of its shard"
+        )
 
     def _check_part(self, name: str, instructions: Sequence[Instruction]) -> None:
         for number, instruction in enumerate(instructions):
@@ -113,7 +128,9 @@ class _Verifier:
             self.live.remove(item.buffer)
             self.occupied.remove(self._extent(item.buffer))
         elif isinstance(item, Load):
-            self._require(0 <= item.tensor < len(self.schedule.leaves), f"tensor {item.tensor} does not exist")
+            self._require(
+                0 <= item.tensor < len(self.schedule.leaves), f"tensor {item.tensor} does not exist"
+            )
             self._define(item.out)
             self._check_load(item)
         elif isinstance(item, FixSlice | SumModes):
@@ -175,7 +192,9 @@ class _Verifier:
         if isinstance(item, FixSlice):
             fixed = source.modes[: len(source.modes) - len(kept)]
             sliced = all(self.schedule.modes[mode].index in self.schedule.sliced for mode in fixed)
-            self._require(sliced and source.modes[len(fixed) :] == kept, "the fixed modes are not leading sliced ones")
+            self._require(
+                sliced and source.modes[len(fixed) :] == kept, "the fixed modes are not leading sliced ones"
+            )
 
     def _check_contract(self, item: Contract) -> None:
         a, b, c = (self.buffers[buffer] for buffer in (item.a, item.b, item.c))
@@ -184,9 +203,14 @@ class _Verifier:
         reduced = tuple(mode for mode in a.modes if mode not in in_c)
         for operand in (a, b):
             own = tuple(mode for mode in operand.modes if mode not in batch and mode not in reduced)
-            self._require(operand.modes == (*batch, *own, *reduced), "an operand is not stored as [batch | kept | reduced]")
+            self._require(
+                operand.modes == (*batch, *own, *reduced),
+                "an operand is not stored as [batch | kept | reduced]",
+            )
         self._require(set(reduced) <= in_b, "a reduced mode is on one operand only")
-        self._require(in_c == (in_a | in_b) - set(reduced), "the modes of c do not follow from those of a and b")
+        self._require(
+            in_c == (in_a | in_b) - set(reduced), "the modes of c do not follow from those of a and b"
+        )
         for place, (x, y, z) in enumerate(zip(a.layout, b.layout, c.layout, strict=True)):
             mode = x if x is not None else y
             clash = x is not None and y is not None and x != y
@@ -194,7 +218,10 @@ class _Verifier:
             self._require(not clash and (x, y) == want, f"digit {place} spreads a and b over different modes")
             kept = mode if mode in in_c else None
             self._require(z == kept, f"digit {place} spreads c over another mode than its operands")
-            self._require((mode in reduced) == (place in c.partial), f"digit {place}: c is partial where it should not be")
+            self._require(
+                (mode in reduced) == (place in c.partial),
+                f"digit {place}: c is partial where it should not be",
+            )
         self._require(0 <= item.step < len(self.schedule.steps), f"step {item.step} does not exist")
 
     def _check_exchange(self, item: Redistribute | Gather | ReduceScatter) -> None:
@@ -210,4 +237,6 @@ class _Verifier:
 
     def _check_kept(self, before: Layout, after: Layout, partial: tuple[int, ...]) -> None:
         for place, (old, new) in enumerate(zip(before, after, strict=True)):
-            self._require(place in partial or old == new, f"digit {place} changes though it is not summed over")
+            self._require(
+                place in partial or old == new, f"digit {place} changes though it is not summed over"
+            )

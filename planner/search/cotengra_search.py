@@ -35,9 +35,21 @@ TENSORS_AT_ONCE = 3
 HYPER_SHARE = 0.2
 STEPS = 40
 MIN_STEPS = 5
-HOT = 2.0
-REHEATS = (1.0, 0.5, 0.3)
+SWEEPS = 10
 COLD = 0.02
+# Rounds in turn: the tree to start from, the first temperature, and how cotengra's annealer changes slices.
+# Restarts end in very different basins, so that many short ones pay more than long ones.
+TURNS: tuple[tuple[str, float, str | int], ...] = (
+    ("first", 2.0, "basic"),
+    ("best", 1.0, "basic"),
+    ("whole", 2.0, "basic"),
+    ("best", 0.5, "basic"),
+    ("first", 2.0, "reslice"),
+    ("best", 0.5, "basic"),
+    ("first", 1.0, 2),
+    ("best", 0.3, "basic"),
+)
+ROUNDS_PER_DOUBLING = 6 * len(TURNS)
 
 Report = Callable[[float, ContractionPath], None]
 
@@ -238,7 +250,7 @@ def _search(task: _Task, tell: Callable[[_Found], None] | None = None) -> _Found
             tell(annealer.found())
         pace_s = 0.0
         for number in range(task.effort.max_rounds if len(task.inputs) > 2 else 0):
-            sweeps = 10 * 2 ** min(number // 8, 4)
+            sweeps = SWEEPS * 2 ** min(number // ROUNDS_PER_DOUBLING, 4)
             left_s = ends - time.monotonic()
             steps = min(STEPS, int(left_s / (pace_s * sweeps))) if pace_s else STEPS
             if left_s <= 0 or steps < MIN_STEPS:
@@ -268,17 +280,14 @@ class _Annealer:
 
         The annealer goes from limit to limit in logarithms, so that its last one may come out a little low.
         """
-        turn = number % (2 + len(REHEATS))
-        start, temperature, limit = self.best, REHEATS[turn - 2], self.task.limit
-        if turn == 0:
-            start, temperature = self.first, HOT
-        elif turn == 1:
-            start, temperature, limit = self.whole, HOT if number == 1 else REHEATS[0], None
-        tree = start.simulated_anneal(
+        name, temperature, mode = TURNS[number % len(TURNS)]
+        whole = name == "whole"
+        limit = None if whole or self.task.limit is None else self.task.limit * (1 + 1e-12) + 0.5
+        tree = getattr(self, name).simulated_anneal(
             tstart=temperature, tfinal=COLD, tsteps=steps, numiter=sweeps, minimize=self.task.minimize,
-            target_size=limit and limit * (1 + 1e-12) + 0.5, seed=random.getrandbits(32),
+            target_size=limit, slice_mode=mode, seed=random.getrandbits(32),
         )  # fmt: skip
-        if turn == 1 and self._score(tree) < self._score(self.whole):
+        if whole and self._score(tree) < self._score(self.whole):
             self.whole = tree
         tree = _sliced_to_limit(tree, self.task)
         better = self._score(tree) < self._score(self.best)
