@@ -45,7 +45,8 @@ def row(path: ContractionPath, label: str, ranks: int, hardware: str) -> dict[st
     ours = plan(path, profile, **threshold, **common)
     free = plan(path, profile, **common)
     values = (
-        label, ranks, moved_gb(paper), moved_gb(ours), moved_gb(ours) / (moved_gb(paper) or inf), moved_gb(free),
+        label, ranks, moved_gb(paper), moved_gb(ours), moved_gb(ours) / (moved_gb(paper) or inf),
+        moved_gb(free),
         slice_s(paper), slice_s(ours), slice_s(free),
     )  # fmt: skip
     return dict(zip(COLUMNS, values, strict=True))

@@ -121,7 +121,7 @@ class Gather:
 
 @dataclass(frozen=True)
 class ReduceScatter:
-    """Sum `source` over its partial digits, in the order of those digits' values, into the layout of `out`."""
+    """Sum `source` over its partial digits, in the order of their values, into the layout of `out`."""
 
     op: ClassVar[str] = "reduce_scatter"
     source: int

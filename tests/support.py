@@ -1,4 +1,4 @@
-"""Random networks with their exact results, and a machine on which even tiny tensors are worth distributing."""
+"""Random networks with their exact results, and a machine on which tiny tensors are worth distributing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def eager_profile(exchange_bytes: int = 512, tile_bytes: int = 256, node: int = 
 
 
 def random_path(seed: int, max_elements: int = 60_000) -> ContractionPath:
-    """A random network and path: hyper-indices, traces, open and sliced indices, extents 1 to 5, any dtype."""
+    """A random network and path: hyper-indices, traces, open and sliced indices, extents 1 to 5."""
     chance = random.Random(seed)
     while True:
         n_tensors = chance.choice((1, 2, 3, 4, 5, 6, 7))

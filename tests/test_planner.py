@@ -184,8 +184,8 @@ def _place_like(space, tree, state, keep, before):  # type: ignore[no-untyped-de
 def test_the_four_states_of_the_paper_and_reduce_occur() -> None:
     path = window(40, 12)
     for policy in policies.POLICIES:
-        schedule = plan(path, eager_profile(), devices=8, ranks_per_group=8, memory_bytes=inf, threshold_bytes=4096,
-                        policy=policy)  # fmt: skip
+        schedule = plan(path, eager_profile(), devices=8, ranks_per_group=8, memory_bytes=inf,
+                        threshold_bytes=4096, policy=policy)  # fmt: skip
         states = Counter(step.state for step in schedule.steps)
         assert states["activate"] == 1, states
         assert states["keep"] > 20, states
@@ -204,8 +204,8 @@ def test_gather_ends_a_use_chain() -> None:
     for number in range(width):
         ssa.append((len(inputs) + len(ssa) - 1, len(chain.network.inputs) + number))
     path = ContractionPath(Network(tuple(inputs), (), sizes), tuple(ssa))
-    schedule = plan(path, eager_profile(), devices=4, ranks_per_group=4, memory_bytes=inf, threshold_bytes=4096,
-                    policy="paper")  # fmt: skip
+    schedule = plan(path, eager_profile(), devices=4, ranks_per_group=4, memory_bytes=inf,
+                    threshold_bytes=4096, policy="paper")  # fmt: skip
     states = [step.state for step in schedule.steps]
     assert states.index("activate") < states.index("keep") < states.index("gather") < len(states) - 1
     assert set(states[states.index("gather") + 1 :]) == {"local"}
@@ -287,7 +287,7 @@ def test_arena_with_more_buffers_than_are_placed_by_size() -> None:
 
 def test_memory_that_nothing_meets_is_refused_by_name() -> None:
     path = window(20, 16)
-    with pytest.raises(InputError, match=r"step \d+.*GiB.*allow more memory"):
+    with pytest.raises(InputError, match=r"step \d+.*[KM]iB.*allow more memory"):
         plan(path, eager_profile(), devices=2, ranks_per_group=2, memory_bytes=1000)
     fitting = plan(path, eager_profile(), devices=8, ranks_per_group=8, memory_bytes=300_000)
     assert fitting.predicted.peak_bytes <= 300_000

@@ -107,5 +107,5 @@ def fits_or_names_the_step(planner: Planner, ranks: int) -> None:
         assert schedule.predicted.peak_bytes <= 80e9
         return
     assert refusal.place.startswith("step ")
-    assert "GiB" in refusal.problem
+    assert "iB" in refusal.problem
     assert "more memory" in refusal.remedy

@@ -16,8 +16,8 @@ from planner.networks.network import Network
 from planner.passes.pipeline import plan
 from planner.projection import Projection, project
 from planner.schedule import Schedule
+from planner.units import figure_text, percent_text, scientific, size_text, time_text
 from tnplan.reporting import chain, documents, page, plots, tables
-from tnplan.reporting.units import figure_text, percent_text, scientific, size_text, time_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 

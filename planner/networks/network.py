@@ -1,4 +1,4 @@
-"""A tensor network: which index sits on which tensor, and how large it is. No values, no contraction order."""
+"""A tensor network: which index sits on which tensor, and how large it is. No values, no order."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from planner.passes.lookahead import Lookahead
 from planner.passes.reorder import Orders, depths, lifetime_order
 from planner.passes.states import Exchange, State, StateSpace
 from planner.passes.tree import Tree
+from planner.units import size_text
 
 STATES_KEPT = 8
 
@@ -67,7 +68,7 @@ Candidates = Callable[[StateSpace, StepModes, list[State], list[State]], Iterabl
 
 @dataclass(frozen=True)
 class Distribution:
-    """The chosen state of every node and how it is produced. Leaves have the state in which they are loaded."""
+    """The chosen state of every node and how it is produced. Leaves have the state they are loaded in."""
 
     steps: tuple[StepModes, ...]
     states: tuple[State, ...]
@@ -182,8 +183,8 @@ class DoesNotFit(Exception):  # noqa: N818 - a signal between passes, not an err
         sizes = [space.size_bytes[node] for node in (left, right, self.node)]
         return InputError(
             f"step {self.node - tree.n_leaves}",
-            f"its tensors take {sum(sizes) / 2**30:.4g} GiB together, and no layout over {ranks} ranks fits "
-            f"a memory limit of {space.limit_bytes / 2**30:.4g} GiB a rank",
+            f"its tensors take {size_text(sum(sizes))} together, and no layout over {ranks} ranks fits a limit "
+            f"of {size_text(space.limit_bytes)} a rank",
             "allow more memory, use more ranks, or search a path that is sliced further",
         )
 

@@ -25,7 +25,7 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Arena:
-    """Offsets of the buffers, the arena's size, and the most bytes that live at once (a lower bound of it)."""
+    """Offsets of the buffers, the arena's size, and the most bytes that live at once (its lower bound)."""
 
     offsets: tuple[int, ...]
     size_bytes: int

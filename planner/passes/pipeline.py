@@ -23,6 +23,7 @@ from planner.passes.tree import build
 from planner.passes.verify import verify
 from planner.schedule import Schedule
 from planner.schedule_file import with_identity
+from planner.units import size_text
 
 PAPER_THRESHOLD_BYTES = 8 * 2**30
 OURS_BELOW_PAPER = 128
@@ -110,7 +111,7 @@ class Planner:
         self.orders = reorder(self.tree)
 
     def plan(self, ranks: int, policy: str = "ours") -> Schedule:
-        """The schedule of one group of `ranks` ranks. Our policy takes the paper's plan where that is faster."""
+        """The schedule of one group of `ranks` ranks. Ours takes the paper's plan where that is faster."""
         attempt = self._fit(ranks, policy)
         if policy == "ours" and ranks > 1 and any(step.state != "local" for step in attempt.program.steps):
             try:
@@ -227,7 +228,7 @@ class Attempt:
         over = self.arena.size_bytes - limit_bytes
         return InputError(
             "tensor 0" if worst is None else f"step {worst}",
-            f"a rank of {ranks} needs {self.arena.size_bytes / 2**30:.4g} GiB, {over / 2**30:.4g} GiB more than the "
-            f"limit of {limit_bytes / 2**30:.4g} GiB",
+            f"a rank of {ranks} needs {size_text(self.arena.size_bytes)}, {size_text(over)} more than the limit "
+            f"of {size_text(limit_bytes)}",
             "allow more memory, use more ranks, or search a path that is sliced further",
         )

@@ -1,8 +1,9 @@
 """Distribution states and what it costs to change them: the algebra that the distribution passes search in.
 
 A state says which modes a tensor is spread over, for every class of digits (equal tier and radix), as one
-bit mask of modes (by their slots in the tree) a class, slowest tier first. Which digit of its class a mode takes does not change any
-cost; pass 4 (`place`) settles it. Knows the tree's sizes and the cost model, not the tree's shape.
+bit mask a class of the modes' slots in the tree, slowest tier first. Which digit of its class a mode takes
+does not change any cost; pass 4 (`place`) settles it. Knows the tree's sizes and the cost model, not the
+tree's shape.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class StateSpace:
         return share
 
     def fill(self, kept: State, bits: Iterable[int], room: Iterable[int] | None = None) -> State:
-        """Spread further modes, in the order of `bits`, over the free digits of every class (or `room` of them)."""
+        """Spread further modes, in the order of `bits`, over the free digits (or `room`) of each class."""
         if room is None:
             free = [
                 len(item.places) - modes.bit_count() for item, modes in zip(self.classes, kept, strict=True)
@@ -168,7 +169,7 @@ class StateSpace:
         return inf if held > self.limit_bytes else self.exchange_s(exchange)
 
     def reduction(self, node: int, partial: State, base: State, target: State) -> Exchange:
-        """What moves when shards in state `base`, partial over the digits of `partial`, are summed into `target`."""
+        """What moves when shards in state `base`, partial over the digits of `partial`, become `target`."""
         target_bytes = self.shard_bytes(node, target)
         peers_by_tier = [1] * self.n_tiers
         for place, item in enumerate(self.classes):

@@ -81,7 +81,8 @@ def build(path: ContractionPath) -> Tree:
     death: dict[int, int | None] = dict.fromkeys(output)
     for number, (left, right) in enumerate(children):
         first, second = seen[left], seen[right]
-        assert first is not None and second is not None
+        assert first is not None
+        assert second is not None
         seen[left] = seen[right] = None
         if len(first) < len(second):
             first, second = second, first
@@ -148,7 +149,7 @@ def _slots(
     n_leaves: int,
     root: int,
 ) -> tuple[dict[int, int], tuple[int, ...]]:
-    """Number modes from the root down: a mode summed at a step takes the lowest slot that the step leaves free.
+    """Number modes from the root down: a mode summed at a step takes the lowest slot the step leaves free.
 
     A mode lives on a connected part of the tree, so that no two modes of one step ever share a slot.
     """
@@ -169,7 +170,7 @@ def _slots(
 
     take(list(legs[root]), set())
     for number in range(len(children) - 1, -1, -1):
-        left, right = children[number]
+        left, _ = children[number]
         present = {slots[mode] for mode in legs[n_leaves + number]}
         take([mode for mode in legs[left] if mode not in slots], present)
     return slots, tuple(slot_extents)

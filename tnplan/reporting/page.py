@@ -7,11 +7,11 @@ from html import escape
 from importlib.metadata import version
 
 from planner.projection import Projection, Row
+from planner.units import figure_text, percent_text, size_text, time_text
 from tnplan.reporting import plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain
 from tnplan.reporting.style import CSS
 from tnplan.reporting.tables import PROJECTION_COLUMNS, TIMES, projection_cells, projection_notes
-from tnplan.reporting.units import figure_text, percent_text, size_text, time_text
 
 NOTES = (
     "All times are predictions of the planner's cost model, not measurements.",

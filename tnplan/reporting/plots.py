@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from planner.projection import Projection
 from planner.schedule import Schedule
+from planner.units import figure_text, power_text, size_text, time_text
 from tnplan.reporting.chain import use_chain
-from tnplan.reporting.units import figure_text, power_text, size_text, time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from planner.projection import Projection, Row
 from planner.schedule import Schedule
+from planner.units import figure_text, percent_text, size_text, time_text
 from tnplan.reporting.chain import Link, mode_names, state_counts, used_groups
-from tnplan.reporting.units import figure_text, percent_text, size_text, time_text
 
 TIMES = "\u00d7"
 WIDTH_IN_A_FILE = 150
