@@ -62,6 +62,13 @@ def test_the_same_bits_as_in_process_ranks(pair: Case, single: Case, tmp_path: P
     assert not Path(f"{output}.ckpt").exists()
 
 
+@pytest.mark.parametrize("n_ranks", [1, 2, 4])
+def test_random_networks_agree_with_einsum(n_ranks: int) -> None:
+    done = mpirun(n_ranks, "-m", "mpi4py", HERE / "mpi" / "random_networks.py")
+    assert done.returncode == 0, done.stderr
+    assert f"40 networks agree on {n_ranks} ranks" in done.stdout
+
+
 def test_a_sharded_result(pair: Case, tmp_path: Path) -> None:
     output = tmp_path / "result.npy"
     done = tnplan(2, pair.schedule_file, "--tensors", pair.tensors_file, "-o", output, "--result", "sharded")

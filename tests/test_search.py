@@ -24,7 +24,7 @@ from planner.networks.path_file import load_path, save_network, save_path
 from planner.networks.tensors import load_tensors, random_tensors
 from planner.search.cotengra_search import Effort, search_path
 from planner.search.figures import path_figures
-from planner.workloads.mixed import peps_network
+from planner.workloads.mixed import peps_network, regular_network
 from tnplan.cli import network as network_command
 from tnplan.cli import search as search_command
 from tnplan.cli import workload as workload_command
@@ -94,7 +94,7 @@ def test_figures_of_a_known_path() -> None:
 
 
 def test_same_seed_same_path() -> None:
-    network = peps_network(7, 7, 0, extents=(2, 3))
+    network = regular_network(40, 0, extents=(2, 3))
     found = [
         search_path(network, "complex64", max_tensor_elements=2**8, effort=SMALL, seed=s) for s in (1, 1, 2)
     ]

@@ -183,8 +183,8 @@ class DoesNotFit(Exception):  # noqa: N818 - a signal between passes, not an err
         sizes = [space.size_bytes[node] for node in (left, right, self.node)]
         return InputError(
             f"step {self.node - tree.n_leaves}",
-            f"its tensors take {size_text(sum(sizes))} together, and no layout over {ranks} ranks fits a limit "
-            f"of {size_text(space.limit_bytes)} a rank",
+            f"its tensors take {size_text(sum(sizes))} together, and no layout over {ranks} ranks fits a "
+            f"limit of {size_text(space.limit_bytes)} a rank",
             "allow more memory, use more ranks, or search a path that is sliced further",
         )
 

@@ -228,7 +228,7 @@ class Attempt:
         over = self.arena.size_bytes - limit_bytes
         return InputError(
             "tensor 0" if worst is None else f"step {worst}",
-            f"a rank of {ranks} needs {size_text(self.arena.size_bytes)}, {size_text(over)} more than the limit "
-            f"of {size_text(limit_bytes)}",
+            f"a rank of {ranks} needs {size_text(self.arena.size_bytes)}, {size_text(over)} more than the "
+            f"limit of {size_text(limit_bytes)}",
             "allow more memory, use more ranks, or search a path that is sliced further",
         )
