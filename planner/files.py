@@ -49,6 +49,8 @@ def load_json(path: str | Path) -> Any:
         ) from None
     except RecursionError:
         raise InputError(str(path), "is nested too deeply to be read", "give a flatter file") from None
+    except ValueError:
+        raise InputError(str(path), "holds a number of too many digits", "mend the file") from None
 
 
 def read_json(path: str | Path, format_: str, version: int) -> dict[str, Any]:
@@ -60,10 +62,11 @@ def read_json(path: str | Path, format_: str, version: int) -> dict[str, Any]:
         raise InputError(
             f"{path}: format", f"is {document['format']!r}", f"give a file whose format is {format_!r}"
         )
-    if document.get("version") != version:
+    stated = document.get("version")
+    if type(stated) is not int or stated != version:
         raise InputError(
             f"{path}: version",
-            f"is {document.get('version')!r}",
+            f"is {stated!r}",
             f"this tnplan reads version {version} of {format_}",
         )
     return document
@@ -101,9 +104,11 @@ def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
         raise
 
 
-def check_writable(path: str | Path) -> None:
-    """Refuse an output path that cannot be written, before any work is done."""
+def check_writable(path: str | Path, *inputs: str | Path | None) -> None:
+    """Refuse an output path that cannot be written or is one of the `inputs`, before any work is done."""
     target = Path(path)
+    if any(source is not None and target.resolve() == Path(source).resolve() for source in inputs):
+        raise InputError(str(target), "is an input and would be replaced", "give the output another name")
     if target.is_dir():
         raise InputError(str(target), "is a folder", "give the name of a file")
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):

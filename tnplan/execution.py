@@ -86,7 +86,7 @@ def execute(
     """Contract the network of a schedule, or of its slices first:stop.
 
     `schedule` is a schedule or its file; `tensors` the arrays in the order of the network, or an .npz with
-    t0, t1, ... (default: the file that the schedule names, beside the schedule's file). Under mpirun the call
+    t0, t1, ... (default: the file that the schedule names, seen from its own folder). Under mpirun the call
     is collective over all ranks; otherwise `ranks` threads of this process work (default: one group).
     With `output` the result goes to that .npy, or to shards beside it (`result="sharded"`), with a .json of
     what was measured; a schedule of several slices then keeps checkpoints in `<output>.ckpt` unless
@@ -133,7 +133,7 @@ def _prepare(
     result: str,
 ) -> _Request:
     """Read and check everything that a run needs; raises InputError."""
-    folder = None if isinstance(schedule, Schedule) else Path(schedule).parent
+    folder = Path() if isinstance(schedule, Schedule) else Path(schedule).parent
     plan = schedule if isinstance(schedule, Schedule) else load_schedule(schedule)
     verify(plan)
     text = slices if slices is None or isinstance(slices, str) else f"{slices[0]}:{slices[1]}"
@@ -178,11 +178,11 @@ def _check_document(path: Path, format_: str) -> None:
 
 
 def _tensors(
-    schedule: Schedule, tensors: str | Path | Sequence[NDArray[Any]] | None, folder: Path | None
+    schedule: Schedule, tensors: str | Path | Sequence[NDArray[Any]] | None, folder: Path
 ) -> list[NDArray[Any]]:
     network = Network(schedule.leaves, schedule.output, schedule.size_dict)
     if tensors is None:
-        if schedule.tensors is None or folder is None:
+        if schedule.tensors is None:
             raise InputError(
                 "--tensors", "the schedule names no file of tensors", "give an .npz with t0, t1, ..."
             )

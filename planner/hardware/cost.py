@@ -43,7 +43,7 @@ class CostModel:
     def __init__(self, profile: Profile, dtype: str, precision: str | None) -> None:
         self.profile = profile
         self.dtype = dtype
-        self.precision = precision or DEFAULT_PRECISION[dtype]
+        self.precision = DEFAULT_PRECISION[dtype] if precision is None else precision
         self.item_bytes = ITEM_BYTES[dtype]
         self.flops_per_product = FLOPS_PER_PRODUCT[dtype]
         self._rate = profile.rate(dtype, self.precision)

@@ -8,6 +8,9 @@ from math import prod
 
 from planner.errors import InputError
 
+LARGEST_SIZE = 2**40
+"""No index is larger: sizes are factorised by trial division, and no tensor of more elements is held whole."""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -27,14 +30,16 @@ class Network:
             raise InputError("network inputs", "there is no tensor", "give at least one tensor")
         present = {index for term in self.inputs for index in term}
         for index in sorted(present):
-            size = self.size_dict.get(index)
-            if size is None:
+            if index not in self.size_dict:
                 raise InputError(
                     "network size_dict", f"index {index!r} has no size", "give every index of inputs a size"
                 )
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        for index, size in self.size_dict.items():
+            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST_SIZE:
                 raise InputError(
-                    "network size_dict", f"index {index!r} has size {size!r}", "sizes are integers from 1 up"
+                    "network size_dict",
+                    f"index {index!r} has size {size!r}",
+                    f"sizes are integers from 1 to {LARGEST_SIZE}",
                 )
         for index, count in Counter(self.output).items():
             if count > 1:

@@ -27,7 +27,7 @@ Built = TypeVar("Built")
 _NETWORK_FIELDS: list[tuple[Any, ...]] = [
     ("inputs", list[list[str]]),
     ("output", list[str]),
-    ("size_dict", dict[str, int]),
+    ("size_dict", dict[str, Any]),
 ]
 _PATH_FIELDS: list[tuple[Any, ...]] = [
     ("ssa_path", list[list[int]] | None, None),
