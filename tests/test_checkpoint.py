@@ -109,6 +109,14 @@ def test_the_checkpoint_of_another_schedule_is_refused(case: Case, tmp_path: Pat
         execute(other.schedule, other.arrays, ranks=2, output=output, resume=True)
 
 
+def test_the_checkpoint_of_other_values_is_refused(case: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    interrupt(case, output, 2, 2)
+    changed = [array * 2 for array in case.arrays]
+    with pytest.raises(InputError, match="values"):
+        execute(case.schedule, changed, ranks=2, output=output, resume=True)
+
+
 @pytest.mark.parametrize("content", [b"", b"not an array", None])
 def test_a_damaged_checkpoint_is_refused(case: Case, tmp_path: Path, content: bytes | None) -> None:
     output = tmp_path / "result.npy"

@@ -40,7 +40,7 @@ from executor.device.threads import run_ranks
 from planner.errors import InputError
 from planner.files import check_writable, load_json, write_file, write_text
 from planner.networks.network import Network
-from planner.networks.tensors import check_tensors, load_tensors
+from planner.networks.tensors import check_tensors, load_tensors, values_identity
 from planner.passes.verify import verify
 from planner.schedule import Schedule
 from planner.schedule_file import load_schedule
@@ -157,7 +157,8 @@ def _prepare(
     keeps = target is not None and plan.body and (checkpoint or resume)
     kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
     arrays = _tensors(plan, tensors, folder)
-    return _Request(Job(plan, chosen, kept, resume), arrays, result, target, threads)
+    values = "" if kept is None else values_identity(arrays)
+    return _Request(Job(plan, chosen, kept, resume, values), arrays, result, target, threads)
 
 
 def _check_document(path: Path, format_: str) -> None:

@@ -39,12 +39,13 @@ class Run:
     n_groups: int
     slices: tuple[int, int]
     dtype: str
+    values: str
 
     def document(self) -> dict[str, Any]:
         """The manifest."""
         return {
             "format": FORMAT, "version": VERSION, "schedule": self.schedule, "n_groups": self.n_groups,
-            "slices": list(self.slices), "dtype": self.dtype,
+            "slices": list(self.slices), "dtype": self.dtype, "values": self.values,
         }  # fmt: skip
 
 
@@ -100,7 +101,7 @@ class Checkpoint:
             if found.get(name) != value:
                 raise InputError(
                     f"{self._manifest}: {name}", f"is {found.get(name)!r}, this run has {value!r}",
-                    "resume with the schedule, ranks and --slices of that run, or delete the folder",
+                    "resume with the schedule, tensors, ranks and --slices of that run, or delete the folder",
                 )  # fmt: skip
 
     def restore(self, expected: int, dtype: str) -> tuple[int, NDArray[Any] | None]:

@@ -27,12 +27,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Job:
-    """What to run: slices first .. stop-1, with checkpoints in a folder (None: without)."""
+    """What to run: slices first .. stop-1, with checkpoints in a folder (None: without).
+
+    `values` is the identity of the tensors' values, which belongs to that of a checkpoint.
+    """
 
     schedule: Schedule
     slices: tuple[int, int]
     checkpoint_folder: Path | None
     resume: bool
+    values: str = ""
 
 
 @dataclass
@@ -94,7 +98,7 @@ def run_rank(
 def _open_checkpoint(job: Job, share: Share, world: Communicator, group: Communicator) -> Checkpoint | None:
     if job.checkpoint_folder is None:
         return None
-    identity = Run(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype)
+    identity = Run(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype, job.values)
     checkpoint = Checkpoint(job.checkpoint_folder, identity, world, group)
     checkpoint.open(job.resume)
     return checkpoint

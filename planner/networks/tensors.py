@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 import zlib
 from collections import Counter
@@ -38,6 +39,15 @@ def save_tensors(arrays: Sequence[np.ndarray], path: str | Path) -> None:
     """Write arrays as t0, t1, ... of an .npz, to a temporary name first, then moved into place."""
     named = {f"t{i}": np.asarray(array) for i, array in enumerate(arrays)}
     write_file(path, lambda stream: np.savez(stream, **named))  # type: ignore[arg-type]
+
+
+def values_identity(arrays: Sequence[np.ndarray]) -> str:
+    """The SHA-256 of the dtypes, shapes and values of some arrays, in order."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def random_tensors(network: Network, dtype: str, seed: int) -> list[np.ndarray]:

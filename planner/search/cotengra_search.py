@@ -44,9 +44,9 @@ TURNS: tuple[tuple[str, float, str | int], ...] = (
     ("best", 1.0, "basic"),
     ("whole", 2.0, "basic"),
     ("best", 0.5, "basic"),
-    ("first", 2.0, "reslice"),
+    ("first", 2.0, 2),
     ("best", 0.5, "basic"),
-    ("first", 1.0, 2),
+    ("first", 1.0, "basic"),
     ("best", 0.3, "basic"),
 )
 ROUNDS_PER_DOUBLING = 6 * len(TURNS)
@@ -102,8 +102,8 @@ def search_path(
     """Search a path none of whose tensors, after slicing, has more than `max_tensor_elements` elements.
 
     With `memory_bytes` instead, three such tensors of `dtype` fill that memory; with neither nothing is
-    sliced. `from_path` is a path of the same network to start from instead of cotengra's trials. The time is
-    looked at between trials and rounds, so that it may be exceeded by one trial. Where trials and rounds, not
+    sliced. `from_path` is a path of the same network to start from instead of cotengra's trials. The time may
+    be exceeded by one of those trials; a round of annealing is given up when it runs out. Where trials and rounds, not
     the time, end the search, the same seed finds the same path. Every worker searches on its own from its
     own seed. `report` is called with the seconds so far and each better path of the first worker.
     """
@@ -245,7 +245,7 @@ def _search(task: _Task, tell: Callable[[_Found], None] | None = None) -> _Found
     """One worker: trials, then rounds of annealing until the time or the rounds are used up."""
     ends = time.monotonic() + task.effort.time_s
     with _seeded(task.seed):
-        annealer = _Annealer(task)
+        annealer = _Annealer(task, ends)
         if tell is not None:
             tell(annealer.found())
         pace_s = 0.0
@@ -256,24 +256,55 @@ def _search(task: _Task, tell: Callable[[_Found], None] | None = None) -> _Found
             if left_s <= 0 or steps < MIN_STEPS:
                 break
             before = time.monotonic()
-            better = annealer.anneal(number, steps, sweeps)
+            try:
+                better = annealer.anneal(number, steps, sweeps)
+            except _TimeUpError:
+                break
             pace_s = (time.monotonic() - before) / (steps * sweeps)
             if better and tell is not None:
                 tell(annealer.found())
     return annealer.found()
 
 
+class _TimeUpError(Exception):
+    """The time of the search is used up."""
+
+
+class _TimedObjective:
+    """One of cotengra's objectives, which gives up when time is up: annealing and slicing ask it all along."""
+
+    def __init__(self, objective: Any, ends: float) -> None:
+        self.objective = objective
+        self.ends = ends
+
+    def __call__(self, trial: dict[str, Any]) -> float:
+        return float(self.objective(trial))
+
+    def score_local(self, **quantities: Any) -> float:
+        """The score of one or two contractions."""
+        if time.monotonic() > self.ends:
+            raise _TimeUpError
+        return float(self.objective.score_local(**quantities))
+
+    def score_slice_index(self, costs: Any, index: str) -> float:
+        """The gain from slicing an index."""
+        if time.monotonic() > self.ends:
+            raise _TimeUpError
+        return float(self.objective.score_slice_index(costs, index))
+
+
 class _Annealer:
     """The trees that rounds of annealing start from: the first, the best with the limit and without."""
 
-    def __init__(self, task: _Task) -> None:
+    def __init__(self, task: _Task, ends: float) -> None:
         from cotengra.scoring import get_score_fn
 
         self.task = task
-        self.score_fn = get_score_fn(task.minimize)
+        self.objective = get_score_fn(task.minimize)
+        self.timed = _TimedObjective(self.objective, ends)
         self.first = _first_tree(task)
         self.whole = self.first.unslice_all()
-        self.best = _sliced_to_limit(self.first, task)
+        self.best = _sliced_to_limit(self.first, task.limit, self.objective)
 
     def anneal(self, number: int, steps: int, sweeps: int) -> bool:
         """One round; whether it found a better tree.
@@ -284,12 +315,12 @@ class _Annealer:
         whole = name == "whole"
         limit = None if whole or self.task.limit is None else self.task.limit * (1 + 1e-12) + 0.5
         tree = getattr(self, name).simulated_anneal(
-            tstart=temperature, tfinal=COLD, tsteps=steps, numiter=sweeps, minimize=self.task.minimize,
+            tstart=temperature, tfinal=COLD, tsteps=steps, numiter=sweeps, minimize=self.timed,
             target_size=limit, slice_mode=mode, seed=random.getrandbits(32),
         )  # fmt: skip
         if whole and self._score(tree) < self._score(self.whole):
             self.whole = tree
-        tree = _sliced_to_limit(tree, self.task)
+        tree = _sliced_to_limit(tree, self.task.limit, self.timed)
         better = self._score(tree) < self._score(self.best)
         if better:
             self.best = tree
@@ -302,7 +333,7 @@ class _Annealer:
         return _Found(self._score(self.best), steps, sliced)
 
     def _score(self, tree: Any) -> float:
-        return float(self.score_fn({"tree": tree}))
+        return float(self.objective({"tree": tree}))
 
 
 def _first_tree(task: _Task) -> Any:
@@ -330,11 +361,11 @@ def _first_tree(task: _Task) -> Any:
     return tree
 
 
-def _sliced_to_limit(tree: Any, task: _Task) -> Any:
-    """A copy that keeps the limit: annealing reaches it except where its last moves broke it again."""
-    if task.limit is None or tree.max_size() <= task.limit:
+def _sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:
+    """The tree, sliced on where it is over the limit: a given path may be, or what annealing left."""
+    if limit is None or tree.max_size() <= limit:
         return tree
-    return tree.slice(target_size=task.limit, minimize=task.minimize, seed=random.getrandbits(32))
+    return tree.slice(target_size=limit, minimize=objective, seed=random.getrandbits(32))
 
 
 def _inner_sliced_tree() -> Any:
