@@ -34,7 +34,7 @@ def identity_of(document: Any) -> str:
 def load_json(path: str | Path) -> Any:
     """Parse a JSON file; errors name the file and the place in it."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = file_path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
             str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
@@ -51,6 +51,13 @@ def load_json(path: str | Path) -> Any:
         raise InputError(str(path), "is nested too deeply to be read", "give a flatter file") from None
     except ValueError:
         raise InputError(str(path), "holds a number of too many digits", "mend the file") from None
+
+
+def file_path(name: Any) -> Path:
+    """The path that a file's name means; anything but text or a path is refused."""
+    if not isinstance(name, str | os.PathLike):
+        raise InputError(f"file {name!r}", f"is {type(name).__name__}, no name of a file", "give its path")
+    return Path(name)
 
 
 def read_json(path: str | Path, format_: str, version: int) -> dict[str, Any]:

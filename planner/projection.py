@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from planner.errors import InputError
 from planner.hardware.profile import Profile
 from planner.networks.contraction_path import ContractionPath
-from planner.passes.pipeline import Planner
+from planner.passes.pipeline import LARGEST_WORLD, Planner
 from planner.passes.policies import POLICIES
 from planner.schedule import Schedule, Step
 
@@ -269,11 +269,13 @@ def _demand(planner: Planner) -> _Demand:
 
 
 def _checked_counts(devices: Sequence[int]) -> list[int]:
-    if not devices:
+    if not isinstance(devices, Sequence) or not devices:
         raise InputError("--devices", "is empty", "give one number of devices or more, such as 1,2,4,8")
     for count in devices:
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InputError("--devices", f"{count!r} is no number of devices", "give integers from 1 up")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= LARGEST_WORLD:
+            raise InputError(
+                "--devices", f"{count!r} is no number of devices", f"give integers from 1 to {LARGEST_WORLD}"
+            )
     return sorted({1, *devices})
 
 

@@ -18,6 +18,7 @@ from planner.hardware.layout import Digit, Layout
 
 FORMAT = "tnplan.schedule"
 VERSION = 1
+STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
 
 @dataclass(frozen=True)

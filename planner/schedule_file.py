@@ -47,13 +47,23 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
 
     stated = document.get("identity")
     body = {key: value for key, value in document.items() if key != "identity"}
-    computed = identity_of(body)
+    try:
+        computed = identity_of(body)
+    except ValueError:
+        raise InputError(
+            place, "holds a number that is not finite", "write it again with 'tnplan plan'"
+        ) from None
     if stated != computed:
         raise InputError(
             f"{place}: identity",
             f"{str(stated)[:12]}... is not that of the contents ({computed[:12]}...)",
             "the file was changed after planning; write it again with 'tnplan plan'",
         )
+    for part in ("once", "body"):
+        if not isinstance(body.get(part), list):
+            raise InputError(
+                f"{place}: {part}", "is no list of instructions", "write it again with 'tnplan plan'"
+            )
     try:
         parts: dict[str, Any] = {
             part: tuple(_instruction(entry, f"{part}[{i}]") for i, entry in enumerate(body.pop(part)))
@@ -61,7 +71,7 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
         }
         content = {key: value for key, value in body.items() if key not in ("format", "version")}
         form: Any = msgspec.convert(content, _form())
-    except (msgspec.ValidationError, KeyError, TypeError) as error:
+    except (msgspec.ValidationError, TypeError) as error:
         raise InputError(place, f"not a schedule: {error}", "write it again with 'tnplan plan'") from None
     return Schedule(**msgspec.structs.asdict(form), **parts, identity=str(stated))
 

@@ -88,7 +88,7 @@ def test_tensors_start_at_the_folder_of_the_file() -> None:
         ({"version": 2}, r"version: is 2"),
         ({"inputs": None}, r"missing required field `inputs`"),
         ({"inputs": [["a", 1]]}, r"inputs\[0\]\[1\]: Expected `str`, got `int`"),
-        ({"size_dict": {"a": 2.5}}, r"size_dict\[\.\.\.\]: Expected `int`, got `float`"),
+        ({"size_dict": {"a": 2.5, "b": 3, "c": 4}}, r"size_dict: index 'a' has size 2\.5"),
         ({"sliced": ["b"]}, r"unknown field `sliced`"),
         ({"dtype": "int8"}, r"dtype: 'int8' is unknown"),
         ({"size_dict": {"a": 2, "b": 3}}, r"size_dict: index 'c' has no size"),

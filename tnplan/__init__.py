@@ -110,10 +110,12 @@ def report(
 
 
 def _path(path: ContractionPath | str | Path) -> ContractionPath:
-    return load_path(path) if isinstance(path, str | Path) else path
+    from planner.networks.contraction_path import ContractionPath
+
+    return path if isinstance(path, ContractionPath) else load_path(path)
 
 
 def _profile(hardware: Profile | str | Path) -> Profile:
-    from planner.hardware.profile import load_profile
+    from planner.hardware.profile import Profile, load_profile
 
-    return load_profile(hardware) if isinstance(hardware, str | Path) else hardware
+    return hardware if isinstance(hardware, Profile) else load_profile(hardware)

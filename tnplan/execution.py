@@ -37,9 +37,11 @@ from executor.device.communicator import AgreedError, Communicator, agree
 from executor.device.launcher import world_communicator
 from executor.device.numpy_device import NumpyDevice
 from executor.device.threads import run_ranks
+from planner.checks import check_count
 from planner.errors import InputError
-from planner.files import check_writable, load_json, write_file, write_text
+from planner.files import check_writable, file_path, load_json, write_file, write_text
 from planner.networks.network import Network
+from planner.networks.path_file import placed
 from planner.networks.tensors import check_tensors, load_tensors, values_identity
 from planner.passes.verify import verify
 from planner.schedule import Schedule
@@ -47,6 +49,7 @@ from planner.schedule_file import load_schedule
 
 DEVICES = ("auto", "cpu", "gpu")
 RESULTS = ("gathered", "sharded")
+LARGEST_RANKS = 4096
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ def execute(
     own group, on every MPI rank, or in this process for rank 0. Raises InputError before any work is done.
     """
     choose_device(device)
+    if ranks is not None:
+        check_count("--ranks", ranks, 1, LARGEST_RANKS)
     if result not in RESULTS:
         raise InputError("result", f"{result!r} is unknown", f"choose from {', '.join(RESULTS)}")
     world = world_communicator()
@@ -133,14 +138,14 @@ def _prepare(
     result: str,
 ) -> _Request:
     """Read and check everything that a run needs; raises InputError."""
-    folder = Path() if isinstance(schedule, Schedule) else Path(schedule).parent
-    plan = schedule if isinstance(schedule, Schedule) else load_schedule(schedule)
-    verify(plan)
-    text = slices if slices is None or isinstance(slices, str) else f"{slices[0]}:{slices[1]}"
-    chosen = parse_slices(text, plan.n_slices)
-    if threads is not None and threads < 1:
-        raise InputError("--threads", f"is {threads}", "give a positive number")
-    target = None if output is None else Path(output)
+    folder = Path() if isinstance(schedule, Schedule) else file_path(schedule).parent
+    plan = schedule if isinstance(schedule, Schedule) else load_verified(schedule)
+    if isinstance(schedule, Schedule):
+        verify(plan)
+    chosen = parse_slices(_slices_text(slices), plan.n_slices)
+    if threads is not None:
+        check_count("--threads", threads)
+    target = None if output is None else file_path(output)
     if target is not None:
         if target.suffix != ".npy":
             raise InputError(
@@ -159,6 +164,19 @@ def _prepare(
     arrays = _tensors(plan, tensors, folder)
     values = "" if kept is None else values_identity(arrays)
     return _Request(Job(plan, chosen, kept, resume, values), arrays, result, target, threads)
+
+
+def load_verified(path: str | Path) -> Schedule:
+    """Read schedule.json and verify what it says; errors name the file."""
+    schedule = load_schedule(path)
+    placed(str(path), lambda: verify(schedule))
+    return schedule
+
+
+def _slices_text(slices: str | tuple[int, int] | None) -> str | None:
+    if slices is None or isinstance(slices, str):
+        return slices
+    return ":".join(map(str, slices)) if isinstance(slices, Sequence) else str(slices)
 
 
 def _check_document(path: Path, format_: str) -> None:
@@ -190,6 +208,8 @@ def _tensors(
         tensors = folder / schedule.tensors
     if isinstance(tensors, str | Path):
         arrays = load_tensors(tensors, network, schedule.dtype)
+    elif not isinstance(tensors, Sequence):
+        raise InputError("tensors", f"is {type(tensors).__name__}", "give a list of arrays, or an .npz file")
     else:
         arrays = check_tensors(tensors, network, schedule.dtype, "tensors")
     return [np.ascontiguousarray(array) for array in arrays]

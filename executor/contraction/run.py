@@ -22,7 +22,7 @@ from executor.device.device import Device
 from planner.schedule import Schedule
 
 Progress = Callable[[int, int], None]
-"""Called with the slices that this rank's group has done and those that it has in all."""
+"""Called with the slices that this rank's group has done and those that it has in all, before the first too."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ def run_rank(
     outcome.resumed_slices = done
     bound = perf_counter()
     outcome.bind_s = bound - start
+    if progress is not None:
+        progress(done, len(share.slices))
     if done < len(share.slices):
         run_once(program, device, outcome.timings)
     elif not share.slices:

@@ -5,6 +5,7 @@ World ranks are numbered so that a group is a run of consecutive ranks. Slice s 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,12 +48,11 @@ def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
     """The range that 'a:b' names; either end may be left out."""
     if text is None:
         return 0, n_slices
-    begin, colon, end = text.partition(":")
-    parts = [part.strip() for part in (begin, end)]
-    if not colon or not all(part.isdecimal() or not part for part in parts):
+    parts = re.fullmatch(r" *([0-9]{0,30}) *: *([0-9]{0,30}) *", text)
+    if parts is None:
         raise InputError("--slices", f"{text!r} is not a range", "give FIRST:STOP, such as 0:16")
-    first = int(parts[0]) if parts[0] else 0
-    stop = int(parts[1]) if parts[1] else n_slices
+    first = int(parts[1] or 0)
+    stop = int(parts[2] or n_slices)
     if not first < stop <= n_slices:
         raise InputError(
             "--slices", f"{text} holds no slice of the {n_slices} or reaches beyond them",

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from math import gcd
 
+from planner.checks import is_number
 from planner.errors import InputError
 from planner.hardware.layout import Digit, Grid, prime_factors
 from planner.hardware.profile import DEFAULT_PRECISION, Profile
@@ -82,9 +83,9 @@ def memory_limit(profile: Profile, memory_bytes: float | None) -> float:
     """The bytes that a rank may hold: the given limit, or the device's less what its libraries take."""
     if memory_bytes is None:
         return profile.memory_bytes - profile.reserved_bytes
-    if memory_bytes <= 0:
+    if not is_number(memory_bytes) or not memory_bytes > 0:
         raise InputError(
-            "--memory", f"is {memory_bytes}", "give a positive size such as 1GiB, or 'unlimited'"
+            "--memory", f"is {memory_bytes!r}", "give a positive size such as 1GiB, or 'unlimited'"
         )
     return memory_bytes
 

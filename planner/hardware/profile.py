@@ -8,11 +8,13 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field
 from importlib import resources
+from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.files import plain
+from planner.files import file_path, plain
 
 DEFAULT_PRECISION = {"float32": "fp32", "complex64": "fp32", "float64": "fp64", "complex128": "fp64"}
 
@@ -65,25 +67,34 @@ class Profile:
     gemm_curves: dict[str, dict[str, GemmCurve]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        positive = (
+        place = f"profile {self.name}"
+        for name in (
             "devices_per_node", "memory_bytes", "memory_bytes_per_s", "permute_bytes_per_s",
             "tile_bytes", "exchange_bytes",
-        )  # fmt: skip
-        for name in positive:
-            if getattr(self, name) <= 0:
-                raise InputError(
-                    f"profile {self.name}: {name}", f"is {getattr(self, name)}", "give a positive figure"
-                )
-        if not self.tiers:
+        ):  # fmt: skip
+            _check_figure(f"{place}: {name}", getattr(self, name))
+        _check_figure(f"{place}: reserved_bytes", self.reserved_bytes, zero=True)
+        _check_figure(f"{place}: launch_s", self.launch_s, zero=True)
+        if self.reserved_bytes >= self.memory_bytes:
             raise InputError(
-                f"profile {self.name}: tiers", "is empty", "describe one tier of interconnect or more"
-            )
+                f"{place}: reserved_bytes", f"is {self.reserved_bytes} of {self.memory_bytes}",
+                "leave some of the memory",
+            )  # fmt: skip
+        for dtype, rates in self.flop_per_s.items():
+            for precision, rate in rates.items():
+                _check_figure(f"{place}: flop_per_s.{dtype}.{precision}", rate)
+        for dtype, curves in self.gemm_curves.items():
+            for precision, curve in curves.items():
+                _check_curve(f"{place}: gemm_curves.{dtype}.{precision}", curve.k, curve.flop_per_s)
+        if not self.tiers:
+            raise InputError(f"{place}: tiers", "is empty", "describe one tier of interconnect or more")
         for tier in self.tiers:
-            if tier.bytes_per_s <= 0:
-                raise InputError(
-                    f"profile {self.name}: tier {tier.name}", f"moves {tier.bytes_per_s} bytes a second",
-                    "give a positive rate",
-                )  # fmt: skip
+            own = f"{place}: tier {tier.name}"
+            _check_figure(f"{own}: bytes_per_s", tier.bytes_per_s)
+            for name in ("devices", "latency_s", "granule_bytes"):
+                _check_figure(f"{own}: {name}", getattr(tier, name), zero=True)
+            if tier.curve_bytes or tier.curve_bytes_per_s:
+                _check_curve(f"{own}: curve_bytes", tier.curve_bytes, tier.curve_bytes_per_s)
 
     def rate(self, dtype: str, precision: str) -> float:
         """Peak real operations a second; raises where the profile has none for the pair."""
@@ -112,21 +123,27 @@ def shipped_profiles() -> list[str]:
 def load_profile(name: str | Path) -> Profile:
     """A shipped profile by its name, or one from a TOML file."""
     if str(name) in shipped_profiles():
-        text = (resources.files("planner.hardware") / f"{name}.toml").read_text()
+        text = (resources.files("planner.hardware") / f"{name}.toml").read_text(encoding="utf-8")
     else:
         try:
-            text = Path(name).read_text()
-        except (OSError, UnicodeDecodeError):
+            text = file_path(name).read_text(encoding="utf-8")
+        except OSError as error:
             known = ", ".join(shipped_profiles())
             raise InputError(
                 "--hardware",
-                f"{str(name)!r} is neither a profile nor a file",
+                f"{str(name)!r} is no profile, and cannot be read as a file ({error.strerror})",
                 f"choose from {known}, or a TOML file",
             ) from None
+        except UnicodeDecodeError:
+            raise InputError(str(name), "is not UTF-8 text", "give a TOML file") from None
     try:
         return profile_from_document(tomllib.loads(text), str(name))
-    except tomllib.TOMLDecodeError as error:
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(str(name), f"not TOML ({error})", "mend the file") from None
+    except RecursionError:
+        raise InputError(str(name), "is nested too deeply to be read", "give a flatter file") from None
 
 
 def profile_from_document(document: dict[str, Any], place: str) -> Profile:
@@ -136,6 +153,26 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
     try:
         return msgspec.convert(document, Profile)
     except msgspec.ValidationError as error:
+        wrong = error.__cause__
+        if isinstance(wrong, InputError):
+            raise InputError(f"{place}: {wrong.place}", wrong.problem, wrong.remedy) from None
         raise InputError(
             place, f"not a hardware profile: {error}", "see docs/hardware.md for its fields"
         ) from None
+
+
+def _check_figure(place: str, value: float, *, zero: bool = False) -> None:
+    if not (value > 0 or (zero and value == 0)) or not isfinite(value):
+        raise InputError(place, f"is {value}", f"give a finite figure{', 0 or more' if zero else ' above 0'}")
+
+
+def _check_curve(place: str, points: tuple[float, ...], rates: tuple[float, ...]) -> None:
+    """A curve has as many rates as points, and its points rise."""
+    if not points or len(points) != len(rates):
+        raise InputError(
+            place, f"has {len(points)} points and {len(rates)} rates", "give a rate for every point"
+        )
+    for value in (*points, *rates):
+        _check_figure(place, value)
+    if any(second <= first for first, second in pairwise(points)):
+        raise InputError(place, f"has the points {', '.join(map(str, points))}", "let them rise")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
+from planner.checks import check_count
 from planner.errors import InputError
 from planner.hardware.cost import CostModel, make_grid, memory_limit
 from planner.hardware.layout import Grid
@@ -28,6 +29,7 @@ from planner.units import size_text
 PAPER_THRESHOLD_BYTES = 8 * 2**30
 OURS_BELOW_PAPER = 128
 MEMORY_TRIES = 6
+LARGEST_WORLD = 2**24
 
 
 def plan(
@@ -49,19 +51,13 @@ def plan(
     is large and may be distributed (default: 8 GiB or a quarter of the memory for the paper's policy, a
     128th of that for ours, which distributes only where it is faster). Raises InputError if nothing fits.
     """
-    if devices < 1:
-        raise InputError("--devices", f"is {devices}", "give a number of devices from 1 up")
+    devices = check_count("--devices", devices, 1, LARGEST_WORLD)
     if policy not in policies.POLICIES:
         raise InputError(
             "--policy", f"{policy!r} is unknown", f"choose one of {', '.join(policies.POLICIES)}"
         )
-    if threshold_bytes is not None and threshold_bytes < 1:
-        raise InputError("--threshold", f"is {threshold_bytes}", "give a positive size such as 8GiB")
     if ranks_per_group is not None:
-        if ranks_per_group < 1 or ranks_per_group > devices:
-            raise InputError(
-                "--ranks-per-group", f"is {ranks_per_group}", f"give 1 to {devices}, the devices"
-            )
+        check_count("--ranks-per-group", ranks_per_group, 1, devices)
         return Planner(path, profile, memory_bytes, threshold_bytes, precision).plan(ranks_per_group, policy)
     planner = Planner(path, profile, memory_bytes, threshold_bytes, precision)
     best: Schedule | None = None
@@ -106,6 +102,8 @@ class Planner:
         self.path, self.profile = path, profile
         self.model = CostModel(profile, path.dtype, precision)
         self.limit_bytes = memory_limit(profile, memory_bytes)
+        if threshold_bytes is not None:
+            check_count("--threshold", threshold_bytes)
         self.threshold_bytes = threshold_bytes
         self.tree = build(path)
         self.orders = reorder(self.tree)

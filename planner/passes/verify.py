@@ -7,12 +7,15 @@ instruction and the bytes of the arena are checked from the schedule alone.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from planner.errors import InputError
 from planner.hardware.cost import ITEM_BYTES
 from planner.hardware.layout import Layout, grid_size, largest_shard
+from planner.hardware.profile import profile_from_document
+from planner.networks.network import Network
 from planner.schedule import (
+    STATES,
     Accumulate,
     Buffer,
     Contract,
@@ -80,7 +83,39 @@ class _Verifier:
         )
         self._require(schedule.dtype in ITEM_BYTES, f"dtype {schedule.dtype!r} is unknown")
         self._require(0 <= schedule.result < len(self.buffers), f"result {schedule.result} is no buffer")
+        profile = profile_from_document(schedule.profile, "schedule: profile")
+        peak_bytes, limit_bytes = schedule.predicted.peak_bytes, schedule.memory_bytes
+        self._require(
+            limit_bytes is None or peak_bytes <= limit_bytes,
+            f"its peak of {peak_bytes} bytes is over its limit of {limit_bytes}",
+        )
+        self._check_indices(Network(schedule.leaves, schedule.output, schedule.size_dict))
+        for number, step in enumerate(schedule.steps):
+            self.place = f"steps[{number}]"
+            self._require(step.state in STATES, f"state {step.state!r} is unknown")
+            self._require(len(step.layout) == len(schedule.grid), "its layout is not one of the grid")
+            self._require(
+                len(step.moved_bytes_by_tier) == len(profile.tiers), "its bytes are not those of the tiers"
+            )
+            self._check_modes({*step.a_modes, *step.b_modes, *step.c_modes, *step.layout} - {None})
+
+    def _check_modes(self, modes: Collection[int | None]) -> None:
+        unknown = set(modes) - self.schedule.extents.keys()
+        self._require(not unknown, f"mode {min(unknown, default=0)} does not exist")
+
+    def _check_indices(self, network: Network) -> None:
+        schedule = self.schedule
+        present = {index for leaf in network.inputs for index in leaf}
+        for index in sorted(present - schedule.indices.keys()):
+            self._require(False, f"index {index!r} has no modes")
+        for index in schedule.sliced:
+            sliced = index in present and index not in network.output
+            self._require(sliced, f"sliced index {index!r} is no summed index of the network")
+        for number, mode in enumerate(schedule.modes):
+            self._require(mode.extent > 0, f"mode {number} has extent {mode.extent}")
         for index, modes in schedule.indices.items():
+            self._require(index in schedule.size_dict, f"index {index!r} has no size")
+            self._check_modes(modes)
             size = 1
             for mode in modes:
                 size *= schedule.modes[mode].extent
@@ -99,6 +134,7 @@ class _Verifier:
         )
         if buffer.workspace:
             return
+        self._check_modes(buffer.modes)
         self._require(len(set(buffer.modes)) == len(buffer.modes), "a mode stands twice")
         spread = [mode for mode in buffer.layout if mode is not None]
         self._require(len(set(spread)) == len(spread), "a mode is spread over two digits")
@@ -111,6 +147,7 @@ class _Verifier:
                     f"mode {mode} of extent {extent} has fewer parts than {digit.radix}",
                 )
         for place in buffer.partial:
+            self._require(0 <= place < len(buffer.layout), f"digit {place} does not exist")
             self._require(buffer.layout[place] is None, f"digit {place} is spread and partial at once")
         elements = largest_shard(buffer.modes, buffer.layout, schedule.extents, schedule.grid)
         self._require(

@@ -6,13 +6,11 @@ which moves of the tree and changes of the sliced indices alternate: slicing is 
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -21,68 +19,16 @@ import numpy as np
 from planner.errors import InputError
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
+from planner.search.annealing import Effort, Found, Task, search_tree
 from planner.search.figures import path_figures
 
+__all__ = ["METHODS", "OBJECTIVES", "Effort", "search_path"]
+
 METHODS = ("greedy", "random-greedy", "labels")
-# Labels would else start processes of its own for its last few tensors.
-CONSTANTS: dict[str, dict[str, Any]] = {
-    "greedy": {},
-    "random-greedy": {},
-    "labels": {"super_optimize": "greedy"},
-}
 OBJECTIVES = ("flops", "write", "size", "combo")
 TENSORS_AT_ONCE = 3
-HYPER_SHARE = 0.2
-STEPS = 40
-MIN_STEPS = 5
-SWEEPS = 10
-COLD = 0.02
-# Rounds in turn: the tree to start from, the first temperature, and how cotengra's annealer changes slices.
-# Restarts end in very different basins, so that many short ones pay more than long ones.
-TURNS: tuple[tuple[str, float, str | int], ...] = (
-    ("first", 2.0, "basic"),
-    ("best", 1.0, "basic"),
-    ("whole", 2.0, "basic"),
-    ("best", 0.5, "basic"),
-    ("first", 2.0, 2),
-    ("best", 0.5, "basic"),
-    ("first", 1.0, "basic"),
-    ("best", 0.3, "basic"),
-)
-ROUNDS_PER_DOUBLING = 6 * len(TURNS)
 
 Report = Callable[[float, ContractionPath], None]
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long to search: `time_s` in all, and at most so many trials and annealing rounds a worker."""
-
-    time_s: float = 60.0
-    max_trials: int = 64
-    max_rounds: int = 10_000
-
-
-@dataclass(frozen=True)
-class _Task:
-    """One worker's search; index names are cotengra's single symbols."""
-
-    inputs: tuple[tuple[str, ...], ...]
-    output: tuple[str, ...]
-    sizes: dict[str, int]
-    limit: int | None
-    minimize: str
-    methods: tuple[str, ...]
-    seed: int
-    effort: Effort
-    start: tuple[tuple[tuple[int, ...], ...], tuple[str, ...]] | None
-
-
-@dataclass(frozen=True)
-class _Found:
-    score: float
-    ssa_path: tuple[tuple[int, ...], ...]
-    sliced: tuple[str, ...]
 
 
 def search_path(
@@ -103,9 +49,10 @@ def search_path(
 
     With `memory_bytes` instead, three such tensors of `dtype` fill that memory; with neither nothing is
     sliced. `from_path` is a path of the same network to start from instead of cotengra's trials. The time may
-    be exceeded by one of those trials; a round of annealing is given up when it runs out. Where trials and rounds, not
-    the time, end the search, the same seed finds the same path. Every worker searches on its own from its
-    own seed. `report` is called with the seconds so far and each better path of the first worker.
+    be exceeded by one of those trials; a round of annealing is given up when it runs out. Where trials and
+    rounds, not the time, end the search, the same seed finds the same path. Every worker searches on its
+    own from its own seed. `report` is called with the seconds so far and each better path of the first
+    worker.
     """
     effort = effort or Effort()
     limit = _limit(max_tensor_elements, memory_bytes, dtype)
@@ -114,18 +61,19 @@ def search_path(
     forced = _forced_slices(network, limit)
     task, names = _task(network, forced, limit, minimize, tuple(methods), seed, effort, from_path)
 
-    def finished(found: _Found) -> ContractionPath:
+    def finished(found: Found) -> ContractionPath:
         sliced = tuple(sorted({names[symbol] for symbol in found.sliced} | forced))
         return ContractionPath(network, found.ssa_path, sliced, dtype)
 
-    def tell(found: _Found) -> None:
+    def tell(found: Found) -> None:
         if report is not None:
             report(time.monotonic() - started, finished(found))
 
     tasks = [replace(task, seed=seed + i) for i in range(1, n_workers)]
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
-        others = [pool.submit(_search, other) for other in tasks]
-        found = min([_search(task, tell), *(other.result() for other in others)], key=lambda one: one.score)
+        others = [pool.submit(search_tree, other) for other in tasks]
+        results = [search_tree(task, tell), *(other.result() for other in others)]
+    found = min(results, key=lambda one: one.score)
     path = finished(found)
     return replace(path, meta=_meta(path, limit, task, n_workers, time.monotonic() - started))
 
@@ -200,7 +148,7 @@ def _task(
     seed: int,
     effort: Effort,
     from_path: ContractionPath | None,
-) -> tuple[_Task, dict[str, str]]:
+) -> tuple[Task, dict[str, str]]:
     """The search in cotengra's terms, and the index name of each symbol.
 
     Repeats on one tensor, and indices that one tensor alone has and that are summed, change no path and are
@@ -224,7 +172,7 @@ def _task(
         sliced = tuple(symbols[i] for i in from_path.sliced_inds if i in symbols and i not in forced)
         start = (_pairs(from_path), sliced)
     output = tuple(symbols[index] for index in network.output)
-    task = _Task(inputs, output, sizes, limit, minimize, methods, seed, effort, start)
+    task = Task(inputs, output, sizes, limit, minimize, methods, seed, effort, start)
     return task, {symbol: index for index, symbol in symbols.items()}
 
 
@@ -241,160 +189,8 @@ def _pairs(path: ContractionPath) -> tuple[tuple[int, ...], ...]:
     return tuple(pairs)
 
 
-def _search(task: _Task, tell: Callable[[_Found], None] | None = None) -> _Found:
-    """One worker: trials, then rounds of annealing until the time or the rounds are used up."""
-    ends = time.monotonic() + task.effort.time_s
-    with _seeded(task.seed):
-        annealer = _Annealer(task, ends)
-        if tell is not None:
-            tell(annealer.found())
-        pace_s = 0.0
-        for number in range(task.effort.max_rounds if len(task.inputs) > 2 else 0):
-            sweeps = SWEEPS * 2 ** min(number // ROUNDS_PER_DOUBLING, 4)
-            left_s = ends - time.monotonic()
-            steps = min(STEPS, int(left_s / (pace_s * sweeps))) if pace_s else STEPS
-            if left_s <= 0 or steps < MIN_STEPS:
-                break
-            before = time.monotonic()
-            try:
-                better = annealer.anneal(number, steps, sweeps)
-            except _TimeUpError:
-                break
-            pace_s = (time.monotonic() - before) / (steps * sweeps)
-            if better and tell is not None:
-                tell(annealer.found())
-    return annealer.found()
-
-
-class _TimeUpError(Exception):
-    """The time of the search is used up."""
-
-
-class _TimedObjective:
-    """One of cotengra's objectives, which gives up when time is up: annealing and slicing ask it all along."""
-
-    def __init__(self, objective: Any, ends: float) -> None:
-        self.objective = objective
-        self.ends = ends
-
-    def __call__(self, trial: dict[str, Any]) -> float:
-        return float(self.objective(trial))
-
-    def score_local(self, **quantities: Any) -> float:
-        """The score of one or two contractions."""
-        if time.monotonic() > self.ends:
-            raise _TimeUpError
-        return float(self.objective.score_local(**quantities))
-
-    def score_slice_index(self, costs: Any, index: str) -> float:
-        """The gain from slicing an index."""
-        if time.monotonic() > self.ends:
-            raise _TimeUpError
-        return float(self.objective.score_slice_index(costs, index))
-
-
-class _Annealer:
-    """The trees that rounds of annealing start from: the first, the best with the limit and without."""
-
-    def __init__(self, task: _Task, ends: float) -> None:
-        from cotengra.scoring import get_score_fn
-
-        self.task = task
-        self.objective = get_score_fn(task.minimize)
-        self.timed = _TimedObjective(self.objective, ends)
-        self.first = _first_tree(task)
-        self.whole = self.first.unslice_all()
-        self.best = _sliced_to_limit(self.first, task.limit, self.objective)
-
-    def anneal(self, number: int, steps: int, sweeps: int) -> bool:
-        """One round; whether it found a better tree.
-
-        The annealer goes from limit to limit in logarithms, so that its last one may come out a little low.
-        """
-        name, temperature, mode = TURNS[number % len(TURNS)]
-        whole = name == "whole"
-        limit = None if whole or self.task.limit is None else self.task.limit * (1 + 1e-12) + 0.5
-        tree = getattr(self, name).simulated_anneal(
-            tstart=temperature, tfinal=COLD, tsteps=steps, numiter=sweeps, minimize=self.timed,
-            target_size=limit, slice_mode=mode, seed=random.getrandbits(32),
-        )  # fmt: skip
-        if whole and self._score(tree) < self._score(self.whole):
-            self.whole = tree
-        tree = _sliced_to_limit(tree, self.task.limit, self.timed)
-        better = self._score(tree) < self._score(self.best)
-        if better:
-            self.best = tree
-        return better
-
-    def found(self) -> _Found:
-        """The best tree as plain data."""
-        sliced = tuple(symbol for symbol in self.best.sliced_inds if self.best.size_dict[symbol] > 1)
-        steps = tuple(tuple(map(int, step)) for step in self.best.get_ssa_path())
-        return _Found(self._score(self.best), steps, sliced)
-
-    def _score(self, tree: Any) -> float:
-        return float(self.objective({"tree": tree}))
-
-
-def _first_tree(task: _Task) -> Any:
-    """The tree to anneal first: the given path, or the best of cotengra's trials."""
-    from cotengra import HyperOptimizer
-
-    kind = _inner_sliced_tree()
-    if task.start is not None:
-        ssa_path, sliced = task.start
-    else:
-        slicing = None
-        if task.limit is not None:
-            slicing = {"target_size": task.limit, "allow_outer": False, "max_repeats": 2}
-        optimizer = HyperOptimizer(
-            methods=list(task.methods), minimize=task.minimize, max_repeats=task.effort.max_trials,
-            max_time=HYPER_SHARE * task.effort.time_s, parallel=False, slicing_opts=slicing, optlib="sbplx",
-            seed=task.seed, on_trial_error="raise",
-            constants={method: dict(CONSTANTS[method]) for method in task.methods},
-        )  # fmt: skip
-        tree = optimizer.search(task.inputs, task.output, task.sizes)
-        ssa_path, sliced = tree.get_ssa_path(), tuple(tree.sliced_inds)
-    tree = kind.from_path(task.inputs, task.output, task.sizes, ssa_path=ssa_path, objective=task.minimize)
-    for symbol in sliced:
-        tree.remove_ind_(symbol)
-    return tree
-
-
-def _sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:
-    """The tree, sliced on where it is over the limit: a given path may be, or what annealing left."""
-    if limit is None or tree.max_size() <= limit:
-        return tree
-    return tree.slice(target_size=limit, minimize=objective, seed=random.getrandbits(32))
-
-
-def _inner_sliced_tree() -> Any:
-    """cotengra's tree, slicing summed indices only: its annealer would take open ones too."""
-    from cotengra import ContractionTree
-
-    class InnerSlicedTree(ContractionTree):
-        def slice(self, *args: Any, **options: Any) -> Any:
-            return super().slice(*args, **{**options, "allow_outer": False})
-
-        def slice_(self, *args: Any, **options: Any) -> Any:
-            return self.slice(*args, **options, inplace=True)
-
-    return InnerSlicedTree
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """cotengra's trials draw from Python's global generator: seed it, and put it back afterwards."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)
-
-
 def _meta(
-    path: ContractionPath, limit: int | None, task: _Task, n_workers: int, time_s: float
+    path: ContractionPath, limit: int | None, task: Task, n_workers: int, time_s: float
 ) -> dict[str, Any]:
     from cotengra import __version__
 

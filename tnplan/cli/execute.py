@@ -11,8 +11,6 @@ from typing import Any
 
 import click
 
-from planner.errors import InputError
-
 LOG_EVERY_S = 10.0
 SHOW_EVERY_S = 1.0
 SHOWN_VALUES = 4
@@ -65,21 +63,13 @@ def command(
     from tnplan.execution import choose_device, execute
 
     first = launched_rank() == 0
-    try:
-        chosen = choose_device(device)
-        if first and device == "auto":
-            click.echo(f"device: {chosen} (this version has no other)", err=True)
-        with warnings.catch_warnings(), _Progress(first) as progress:
-            warnings.simplefilter("ignore", RuntimeWarning)
-            outcome = execute(
-                schedule, tensors, ranks=ranks, device=device, result=result, slices=slices, resume=resume,
-                output=output, threads=threads, checkpoint=checkpoint, progress=progress.update,
-            )  # fmt: skip
-    except InputError:
-        # All ranks refuse alike; the first one says so.
-        if first:
-            raise
-        raise click.exceptions.Exit(2) from None
+    chosen = f"device: {choose_device(device)} (this version has no other)" if device == "auto" else None
+    with warnings.catch_warnings(), _Progress(first, chosen) as progress:
+        warnings.simplefilter("ignore", RuntimeWarning)
+        outcome = execute(
+            schedule, tensors, ranks=ranks, device=device, result=result, slices=slices, resume=resume,
+            output=output, threads=threads, checkpoint=checkpoint, progress=progress.update,
+        )  # fmt: skip
     if first:
         _show(outcome.array, outcome.report, output, as_json)
 
@@ -87,8 +77,9 @@ def command(
 class _Progress:
     """Slices done and the time left: a line that is rewritten on a terminal, plain lines in a log."""
 
-    def __init__(self, shown: bool) -> None:
+    def __init__(self, shown: bool, chosen: str | None) -> None:
         self._shown = shown
+        self._chosen = chosen
         self._terminal = shown and sys.stderr.isatty()
         self._start = self._last = time.monotonic()
         self._done_before: int | None = None
@@ -107,10 +98,13 @@ class _Progress:
             self._live.__exit__(None, None, None)
 
     def update(self, done: int, n_slices: int) -> None:
-        """A slice is done; says so when it is time to."""
+        """All input is accepted, or a slice is done; says so when it is time to."""
         now = time.monotonic()
         if self._done_before is None:
-            self._done_before = done - 1
+            self._done_before = done
+            if self._shown and self._chosen is not None:
+                self._say(self._chosen)
+            return
         due = now - self._last >= (SHOW_EVERY_S if self._terminal else LOG_EVERY_S)
         if not self._shown or not due:
             return
@@ -119,6 +113,12 @@ class _Progress:
         line = f"slice {done} of {n_slices}, about {_duration(left_s)} left"
         if self._live is not None:
             self._live.update(line)
+        else:
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(line)
         else:
             click.echo(line, err=True)
 

@@ -16,6 +16,7 @@ from importlib.metadata import version
 
 import click
 
+from executor.device.launcher import launched_rank, launched_size
 from planner.errors import InputError
 
 COMMANDS = {
@@ -27,6 +28,8 @@ COMMANDS = {
     "execute": "Carry out a schedule.",
     "report": "Project time and speedup for each device count.",
 }
+
+LONGEST_LINE = 2000
 
 
 @dataclass
@@ -65,11 +68,19 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
     "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show the traceback of a failure."
 )
 @click.version_option(version("tnplan"), prog_name="tnplan")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Plan tensor-network contractions for many devices, and carry them out.
 
     Every command explains itself: tnplan COMMAND --help.
     """
+    n_ranks = launched_size()
+    if n_ranks > 1 and context.invoked_subcommand != "execute":
+        raise InputError(
+            "mpirun",
+            f"started {n_ranks} ranks of 'tnplan {context.invoked_subcommand}'",
+            "start it without mpirun: only execute works on ranks",
+        )
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -88,7 +99,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             if isinstance(error, click.UsageError) and error.ctx
             else ""
         )
-        _print_error(error.format_message().rstrip(".") + hint)
+        _refuse(error.format_message().rstrip(".") + hint)
         return 2
     except (click.Abort, KeyboardInterrupt):
         _print_error("interrupted")
@@ -107,12 +118,21 @@ def _complain(error: Exception, settings: Settings, status: int) -> int:
     if settings.debug:
         traceback.print_exception(error)
     if isinstance(error, InputError):
-        _print_error(str(error))
+        _refuse(str(error))
     else:
         more = "" if settings.debug else " (tnplan --debug COMMAND ... shows where)"
         _print_error(f"{type(error).__name__}: {error}{more}")
     return status
 
 
+def _refuse(message: str) -> None:
+    """Say what is wrong with the input. All ranks of a job refuse alike; the first one says so."""
+    if launched_rank() == 0:
+        _print_error(message)
+
+
 def _print_error(message: str) -> None:
-    click.echo("tnplan: error: " + " ".join(message.split()), err=True)
+    text = " ".join(message.split())
+    if len(text) > LONGEST_LINE:
+        text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"
+    click.echo(f"tnplan: error: {text}", err=True)

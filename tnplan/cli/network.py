@@ -42,7 +42,7 @@ def command(
     from planner.networks.store import check_store, store_network, tensors_beside
 
     target = output or Path(f"{circuit.stem}.json")
-    check_store(target)
+    check_store(target, circuit)
     read = load_circuit(circuit)
     network, arrays = circuit_network(read, amplitude, open_qubits)
     if not no_simplify:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from planner.files import check_writable
-from tnplan.cli.options import SIZE
+from tnplan.cli.options import SIZE, SizeType
 
 SHOWN_STEPS = 6
 
@@ -26,7 +26,9 @@ SHOWN_STEPS = 6
 @click.option("--hardware", default="cpu", show_default=True, help="A shipped profile or a TOML file.")
 @click.option("--memory", type=SIZE, help="All bytes of a rank, or 'unlimited' [default: the profile's].")
 @click.option(
-    "--threshold", type=SIZE, help="Size from which a whole tensor is large [default: see docs/cli.md]."
+    "--threshold",
+    type=SizeType(unlimited=False),
+    help="Size from which a whole tensor is large [default: see docs/cli.md].",
 )
 @click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
 @click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
@@ -60,7 +62,7 @@ def command(
     from tnplan.reporting.chain import largest, use_chain
 
     target = output or Path(f"{path.name.removesuffix('.json')}.schedule.json")
-    check_writable(target)
+    check_writable(target, path, hardware)
     profile = load_profile(hardware)
     read, arrays = read_any(path)
     values = target.with_name(target.name.removesuffix(".json").removesuffix(".schedule") + ".npz")
@@ -68,6 +70,7 @@ def command(
         check_writable(values)
         read = replace(read, tensors=values.name)
     elif read.tensors is not None:
+        check_writable(target, path.parent / read.tensors)
         read = replace(read, tensors=os.path.relpath(path.parent / read.tensors, target.parent))
     with Console(stderr=True).status(f"planning {read.name or path.name} for {devices} devices"):
         schedule = pipeline.plan(

@@ -83,7 +83,7 @@ def command(
     from tnplan.reporting.page import projection_page
 
     if html:
-        check_writable(html)
+        check_writable(html, *paths, hardware)
     profile = load_profile(hardware)
     read = [read_any(path)[0] for path in paths]
     columns = (

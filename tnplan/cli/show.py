@@ -23,15 +23,13 @@ def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -
     Listed are the steps that are distributed or whose largest tensor reaches the schedule's threshold, each
     with its sizes, state, distributed modes (marked by a star) and predicted time.
     """
-    from planner.passes.verify import verify
-    from planner.schedule_file import load_schedule
+    from tnplan.execution import load_verified
     from tnplan.reporting import documents, tables
     from tnplan.reporting.chain import largest, use_chain
 
     if plot:
-        check_writable(plot)
-    loaded = load_schedule(schedule)
-    verify(loaded)
+        check_writable(plot, schedule)
+    loaded = load_verified(schedule)
     if plot:
         from tnplan.reporting.plots import chain_svg
 

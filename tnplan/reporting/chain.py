@@ -9,9 +9,7 @@ from math import prod
 from typing import Any
 
 from planner.hardware.cost import ITEM_BYTES
-from planner.schedule import Schedule, Step
-
-STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
+from planner.schedule import STATES, Schedule, Step
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ import numpy as np
 
 from planner.errors import InputError
 
+LARGEST_CIRCUIT = 100_000
+
 
 @dataclass(frozen=True, eq=False)
 class Gate:
@@ -51,8 +53,8 @@ class Circuit:
     gates: tuple[Gate, ...]
 
     def __post_init__(self) -> None:
-        if self.n_qubits < 1:
-            raise InputError("circuit", f"has {self.n_qubits} qubits", "give one qubit or more")
+        if not 1 <= self.n_qubits <= LARGEST_CIRCUIT:
+            raise InputError("circuit", f"has {self.n_qubits} qubits", f"give 1 to {LARGEST_CIRCUIT}")
         for number, gate in enumerate(self.gates):
             outside = [qubit for qubit in gate.qubits if not 0 <= qubit < self.n_qubits]
             if outside:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit, Gate
+from planner.networks.path_file import placed
 
 if TYPE_CHECKING:
     from qiskit import QuantumCircuit
@@ -43,9 +45,9 @@ def parse_qasm(text: str, place: str) -> Circuit:
         raise InputError(
             place, "OpenQASM needs qiskit", "install it with: pip install 'tnplan[qasm]'"
         ) from None
-    first = next((line for line in text.splitlines() if line.strip().startswith("OPENQASM")), "OPENQASM 2.0;")
+    version = re.search(r"^\s*OPENQASM\s+(\d)", text, re.MULTILINE)
     try:
-        if first.split()[1].startswith("3"):
+        if version is not None and version[1] == "3":
             circuit = qiskit.qasm3.loads(text)
         else:
             circuit = qiskit.qasm2.loads(text, custom_instructions=qiskit.qasm2.LEGACY_CUSTOM_INSTRUCTIONS)
@@ -55,19 +57,19 @@ def parse_qasm(text: str, place: str) -> Circuit:
         ) from None
     except Exception as error:
         raise InputError(place, f"is no OpenQASM that qiskit reads ({error})", "mend the file") from None
-    return _circuit(circuit, place)
+    return placed(place, lambda: _circuit(circuit))
 
 
-def _circuit(circuit: QuantumCircuit, place: str) -> Circuit:
+def _circuit(circuit: QuantumCircuit) -> Circuit:
     if circuit.parameters:
         names = ", ".join(sorted(parameter.name for parameter in circuit.parameters))
-        raise InputError(f"{place}: parameters {names}", "have no value", "write numbers")
+        raise InputError(f"parameters {names}", "have no value", "write numbers")
     gates: list[Gate] = []
     measured: set[int] = set()
     phase = complex(np.exp(1j * float(circuit.global_phase)))
     for number, instruction in enumerate(circuit.data):
         operation = instruction.operation
-        where = f"{place}: instruction {number} ({operation.name})"
+        where = f"instruction {number} ({operation.name})"
         qubits = tuple(circuit.find_bit(qubit).index for qubit in instruction.qubits)
         if operation.name == "barrier":
             continue

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from planner.errors import InputError
 from planner.files import write_text
-from planner.networks.circuits.circuit import Circuit, Gate
+from planner.networks.circuits.circuit import LARGEST_CIRCUIT, Circuit, Gate
 from planner.networks.circuits.gates import KINDS, gate
 
 ALIASES = {"fsim": "fs", "swap": "sw", "id_1": "id1", "id_2": "id2", "id": "id1", "cx": "cnot", "iswap": "is"}
 MEASUREMENT = "m"
+LONGEST_COUNT = 18
 
 
 def load_qsim(path: str | Path) -> Circuit:
@@ -38,11 +39,11 @@ def parse_qsim(text: str, place: str) -> Circuit:
     """Parse a qsim circuit; `place` names it in errors."""
     lines = _lines(text)
     number, words = next(lines, (1, [""]))
-    if len(words) != 1 or not _is_count(words[0]) or int(words[0]) < 1:
+    if len(words) != 1 or not _is_count(words[0]) or not 1 <= int(words[0]) <= LARGEST_CIRCUIT:
         raise InputError(
             f"{place}: line {number}",
             f"{' '.join(words)!r} is no number of qubits",
-            "start with the number of qubits",
+            f"start with the number of qubits, 1 to {LARGEST_CIRCUIT}",
         )
     reader = _Reader(int(words[0]), place)
     gates = [read for number, words in lines for read in reader.read(number, words)]
@@ -73,7 +74,7 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _is_count(word: str) -> bool:
-    return word.isascii() and word.isdigit()
+    return word.isascii() and word.isdigit() and len(word) <= LONGEST_COUNT
 
 
 class _Reader:

@@ -1,0 +1,223 @@
+"""One worker of the search: cotengra's trials, then rounds of its annealer. Imports cotengra when it runs.
+
+Indices have cotengra's single symbols. Knows no memory and no machine, only the limit on a tensor's elements.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+# Labels would else start processes of its own for its last few tensors.
+CONSTANTS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "random-greedy": {},
+    "labels": {"super_optimize": "greedy"},
+}
+HYPER_SHARE = 0.2
+STEPS = 40
+MIN_STEPS = 5
+SWEEPS = 10
+COLD = 0.02
+# Rounds in turn: the tree to start from, the first temperature, and how cotengra's annealer changes slices.
+# Restarts end in very different basins, so that many short ones pay more than long ones.
+TURNS: tuple[tuple[str, float, str | int], ...] = (
+    ("first", 2.0, "basic"),
+    ("best", 1.0, "basic"),
+    ("whole", 2.0, "basic"),
+    ("best", 0.5, "basic"),
+    ("first", 2.0, 2),
+    ("best", 0.5, "basic"),
+    ("first", 1.0, "basic"),
+    ("best", 0.3, "basic"),
+)
+ROUNDS_PER_DOUBLING = 6 * len(TURNS)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to search: `time_s` in all, and at most so many trials and annealing rounds a worker."""
+
+    time_s: float = 60.0
+    max_trials: int = 64
+    max_rounds: int = 10_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """One worker's search; index names are cotengra's single symbols."""
+
+    inputs: tuple[tuple[str, ...], ...]
+    output: tuple[str, ...]
+    sizes: dict[str, int]
+    limit: int | None
+    minimize: str
+    methods: tuple[str, ...]
+    seed: int
+    effort: Effort
+    start: tuple[tuple[tuple[int, ...], ...], tuple[str, ...]] | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best tree as plain data; `sliced` are symbols of extent 2 or more."""
+
+    score: float
+    ssa_path: tuple[tuple[int, ...], ...]
+    sliced: tuple[str, ...]
+
+
+def search_tree(task: Task, tell: Callable[[Found], None] | None = None) -> Found:
+    """One worker: trials, then rounds of annealing until the time or the rounds are used up."""
+    ends = time.monotonic() + task.effort.time_s
+    with _seeded(task.seed):
+        annealer = _Annealer(task, ends)
+        if tell is not None:
+            tell(annealer.found())
+        pace_s = 0.0
+        for number in range(task.effort.max_rounds if len(task.inputs) > 2 else 0):
+            sweeps = SWEEPS * 2 ** min(number // ROUNDS_PER_DOUBLING, 4)
+            left_s = ends - time.monotonic()
+            steps = min(STEPS, int(left_s / (pace_s * sweeps))) if pace_s else STEPS
+            if left_s <= 0 or steps < MIN_STEPS:
+                break
+            before = time.monotonic()
+            try:
+                better = annealer.anneal(number, steps, sweeps)
+            except TimeUpError:
+                break
+            pace_s = (time.monotonic() - before) / (steps * sweeps)
+            if better and tell is not None:
+                tell(annealer.found())
+    return annealer.found()
+
+
+class TimeUpError(Exception):
+    """The time of the search is used up."""
+
+
+class _TimedObjective:
+    """One of cotengra's objectives that gives up when time is up: annealing and slicing ask it throughout."""
+
+    def __init__(self, objective: Any, ends: float) -> None:
+        self.objective = objective
+        self.ends = ends
+
+    def __call__(self, trial: dict[str, Any]) -> float:
+        return float(self.objective(trial))
+
+    def score_local(self, **quantities: Any) -> float:
+        """The score of one or two contractions."""
+        if time.monotonic() > self.ends:
+            raise TimeUpError
+        return float(self.objective.score_local(**quantities))
+
+    def score_slice_index(self, costs: Any, index: str) -> float:
+        """The gain from slicing an index."""
+        if time.monotonic() > self.ends:
+            raise TimeUpError
+        return float(self.objective.score_slice_index(costs, index))
+
+
+class _Annealer:
+    """The trees that rounds of annealing start from: the first, the best with the limit and without."""
+
+    def __init__(self, task: Task, ends: float) -> None:
+        from cotengra.scoring import get_score_fn
+
+        self.task = task
+        self.objective = get_score_fn(task.minimize)
+        self.timed = _TimedObjective(self.objective, ends)
+        self.first = _first_tree(task)
+        self.whole = self.first.unslice_all()
+        self.best = _sliced_to_limit(self.first, task.limit, self.objective)
+
+    def anneal(self, number: int, steps: int, sweeps: int) -> bool:
+        """One round; whether it found a better tree.
+
+        The annealer goes from limit to limit in logarithms, so that its last one may come out a little low.
+        """
+        name, temperature, mode = TURNS[number % len(TURNS)]
+        whole = name == "whole"
+        limit = None if whole or self.task.limit is None else self.task.limit * (1 + 1e-12) + 0.5
+        tree = getattr(self, name).simulated_anneal(
+            tstart=temperature, tfinal=COLD, tsteps=steps, numiter=sweeps, minimize=self.timed,
+            target_size=limit, slice_mode=mode, seed=random.getrandbits(32),
+        )  # fmt: skip
+        if whole and self._score(tree) < self._score(self.whole):
+            self.whole = tree
+        tree = _sliced_to_limit(tree, self.task.limit, self.timed)
+        better = self._score(tree) < self._score(self.best)
+        if better:
+            self.best = tree
+        return better
+
+    def found(self) -> Found:
+        """The best tree as plain data."""
+        sliced = tuple(symbol for symbol in self.best.sliced_inds if self.best.size_dict[symbol] > 1)
+        steps = tuple(tuple(map(int, step)) for step in self.best.get_ssa_path())
+        return Found(self._score(self.best), steps, sliced)
+
+    def _score(self, tree: Any) -> float:
+        return float(self.objective({"tree": tree}))
+
+
+def _first_tree(task: Task) -> Any:
+    """The tree to anneal first: the given path, or the best of cotengra's trials."""
+    from cotengra import HyperOptimizer
+
+    kind = _inner_sliced_tree()
+    if task.start is not None:
+        ssa_path, sliced = task.start
+    else:
+        slicing = None
+        if task.limit is not None:
+            slicing = {"target_size": task.limit, "allow_outer": False, "max_repeats": 2}
+        optimizer = HyperOptimizer(
+            methods=list(task.methods), minimize=task.minimize, max_repeats=task.effort.max_trials,
+            max_time=HYPER_SHARE * task.effort.time_s, parallel=False, slicing_opts=slicing, optlib="sbplx",
+            seed=task.seed, on_trial_error="raise",
+            constants={method: dict(CONSTANTS[method]) for method in task.methods},
+        )  # fmt: skip
+        tree = optimizer.search(task.inputs, task.output, task.sizes)
+        ssa_path, sliced = tree.get_ssa_path(), tuple(tree.sliced_inds)
+    tree = kind.from_path(task.inputs, task.output, task.sizes, ssa_path=ssa_path, objective=task.minimize)
+    for symbol in sliced:
+        tree.remove_ind_(symbol)
+    return tree
+
+
+def _sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:
+    """The tree, sliced on where it is over the limit: a given path may be, or what annealing left."""
+    if limit is None or tree.max_size() <= limit:
+        return tree
+    return tree.slice(target_size=limit, minimize=objective, seed=random.getrandbits(32))
+
+
+def _inner_sliced_tree() -> Any:
+    """cotengra's tree, slicing summed indices only: its annealer would take open ones too."""
+    from cotengra import ContractionTree
+
+    class InnerSlicedTree(ContractionTree):
+        def slice(self, *args: Any, **options: Any) -> Any:
+            return super().slice(*args, **{**options, "allow_outer": False})
+
+        def slice_(self, *args: Any, **options: Any) -> Any:
+            return self.slice(*args, **options, inplace=True)
+
+    return InnerSlicedTree
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """cotengra's trials draw from Python's global generator: seed it, and put it back afterwards."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
