@@ -113,25 +113,18 @@ class _Demand:
     """What a path asks of any plan: bounds that need no planning.
 
     `slice_flops` are the real operations of the steps that every slice repeats, `once_flops` those done
-    once, `step_bytes` the operands and output of the largest step together. `rate` is the most real
-    operations a second that the profile grants a device.
+    once, `step_bytes` the operands and output of the largest step together.
     """
 
     n_slices: int
     once_flops: float
     slice_flops: float
     step_bytes: int
-    rate: float
 
     @property
     def complexity(self) -> float:
         """C_t: the real operations of the full contraction, all slices included."""
         return self.once_flops + self.n_slices * self.slice_flops
-
-    def least_s(self, devices: int, ranks: int) -> float:
-        """No plan for groups of `ranks` takes less on `devices` devices."""
-        rounds = -(-self.n_slices // (devices // ranks))
-        return (self.once_flops + rounds * self.slice_flops) / (ranks * self.rate)
 
 
 @dataclass(frozen=True)
@@ -191,7 +184,7 @@ def project(
                 f"the limit is {limit:.3g}",
             )
             continue
-        if all(p in best and demand.least_s(p, ranks) >= best[p].time_s for p in served):
+        if all(p in best and planners[number].least_s(p, ranks) >= best[p].time_s for p in served):
             continue
         try:
             schedule = planners[number].plan(ranks, policy)
@@ -250,9 +243,7 @@ def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice, demands
 
 
 def _demand(planner: Planner) -> _Demand:
-    path, profile, tree, cost = planner.path, planner.profile, planner.tree, planner.model
-    curve = profile.gemm_curves.get(path.dtype, {}).get(cost.precision)
-    rate = max((profile.rate(path.dtype, cost.precision), *(curve.flop_per_s if curve else ())))
+    path, tree, cost = planner.path, planner.tree, planner.model
     once = repeated = step_bytes = 0
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number
@@ -265,7 +256,7 @@ def _demand(planner: Planner) -> _Demand:
         step_bytes = max(
             step_bytes, sum(tree.extent(tree.legs[n]) for n in (left, right, node)) * cost.item_bytes
         )
-    return _Demand(path.n_slices, float(once), float(repeated), step_bytes, rate)
+    return _Demand(path.n_slices, float(once), float(repeated), step_bytes)
 
 
 def _checked_counts(devices: Sequence[int]) -> list[int]:

@@ -296,10 +296,10 @@ def test_memory_that_nothing_meets_is_refused_by_name() -> None:
 
 
 def test_group_sizes() -> None:
-    assert group_sizes(8, 1000) == [8, 4, 2, 1]
-    assert group_sizes(6, 1000) == [6, 4, 3, 2, 1]
+    assert group_sizes(8, 1000) == [1, 2, 4, 8]
+    assert group_sizes(6, 1000) == [1, 2, 3, 4, 6]
     assert group_sizes(8, 1) == [8]
-    assert group_sizes(8, 2) == [8, 4]
+    assert group_sizes(8, 2) == [4, 8]
 
 
 @pytest.mark.parametrize(

@@ -206,10 +206,10 @@ def _tensors(
                 "--tensors", "the schedule names no file of tensors", "give an .npz with t0, t1, ..."
             )
         tensors = folder / schedule.tensors
+    if not isinstance(tensors, str | Path | Sequence):
+        raise InputError("tensors", f"is {type(tensors).__name__}", "give a list of arrays, or an .npz file")
     if isinstance(tensors, str | Path):
         arrays = load_tensors(tensors, network, schedule.dtype)
-    elif not isinstance(tensors, Sequence):
-        raise InputError("tensors", f"is {type(tensors).__name__}", "give a list of arrays, or an .npz file")
     else:
         arrays = check_tensors(tensors, network, schedule.dtype, "tensors")
     return [np.ascontiguousarray(array) for array in arrays]

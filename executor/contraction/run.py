@@ -22,7 +22,7 @@ from executor.device.device import Device
 from planner.schedule import Schedule
 
 Progress = Callable[[int, int], None]
-"""Called with the slices that this rank's group has done and those that it has in all, before the first too."""
+"""Called with the slices that this rank's group has done and has in all; first before any is computed."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Changelog of the profile: the fields below are version 1 (2026-11-21).
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from itertools import pairwise
 from math import isfinite
@@ -150,6 +150,9 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
     """Build a profile from its document, naming `place` in errors."""
     import msgspec
 
+    _check_fields(document, Profile, place)
+    for number, tier in enumerate(document.get("tiers", ())):
+        _check_fields(tier, Tier, f"{place}: tiers[{number}]")
     try:
         return msgspec.convert(document, Profile)
     except msgspec.ValidationError as error:
@@ -159,6 +162,14 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
         raise InputError(
             place, f"not a hardware profile: {error}", "see docs/hardware.md for its fields"
         ) from None
+
+
+def _check_fields(table: Any, kind: type, place: str) -> None:
+    """Refuse fields that nobody reads; what is no table at all is refused later."""
+    known = [item.name for item in fields(kind)]
+    for name in table if isinstance(table, dict) else ():
+        if name not in known:
+            raise InputError(f"{place}: {name}", "is no field of it", f"use {', '.join(known)}")
 
 
 def _check_figure(place: str, value: float, *, zero: bool = False) -> None:

@@ -9,7 +9,7 @@ from math import prod
 from planner.errors import InputError
 
 LARGEST_SIZE = 2**40
-"""No index is larger: sizes are factorised by trial division, and no tensor of more elements is held whole."""
+"""No index is larger: the planner factorises sizes by trial division."""
 
 
 @dataclass(frozen=True)

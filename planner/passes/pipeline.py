@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 
 from planner.checks import check_count
@@ -14,7 +15,7 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.path_file import path_identity
 from planner.passes import policies
 from planner.passes.annotate import predict
-from planner.passes.distribute import Distribution, DoesNotFit, distribute, step_modes
+from planner.passes.distribute import Distribution, DoesNotFit, contract_terms, distribute, step_modes
 from planner.passes.lower import Program, lower
 from planner.passes.memory import Arena, assign
 from planner.passes.place import place
@@ -29,6 +30,8 @@ from planner.units import size_text
 PAPER_THRESHOLD_BYTES = 8 * 2**30
 OURS_BELOW_PAPER = 128
 MEMORY_TRIES = 6
+WORTH_PLANNING = 0.05
+"""A larger group is planned only where it could save this share of the time."""
 LARGEST_WORLD = 2**24
 
 
@@ -61,17 +64,19 @@ def plan(
         return Planner(path, profile, memory_bytes, threshold_bytes, precision).plan(ranks_per_group, policy)
     planner = Planner(path, profile, memory_bytes, threshold_bytes, precision)
     best: Schedule | None = None
+    best_s = inf
     refusal: InputError | None = None
     for size in group_sizes(devices, path.n_slices):
+        if planner.least_s(devices, size) >= best_s * (1 - WORTH_PLANNING):
+            continue
         try:
             schedule = planner.plan(size, policy)
         except InputError as error:
-            refusal = refusal or error
+            refusal = error
             continue
-        if best is None or schedule.projected_s(devices // size) < best.projected_s(
-            devices // best.ranks_per_group
-        ):
-            best = schedule
+        time_s = schedule.projected_s(devices // size)
+        if time_s < best_s:
+            best, best_s = schedule, time_s
     if best is None:
         assert refusal is not None
         raise refusal
@@ -79,13 +84,13 @@ def plan(
 
 
 def group_sizes(devices: int, n_slices: int) -> list[int]:
-    """Group sizes worth planning for some devices, largest first: the powers of two and the divisors.
+    """Group sizes worth planning for some devices, smallest first: the powers of two and the divisors.
 
     A size that leaves more groups than slices is left out: its other groups would idle.
     """
     sizes = {size for size in range(1, devices + 1) if devices % size == 0 or size & (size - 1) == 0}
     least = max((size for size in sizes if devices // size >= n_slices), default=1)
-    return sorted((size for size in sizes if size >= least), reverse=True)
+    return sorted(size for size in sizes if size >= least)
 
 
 class Planner:
@@ -107,6 +112,26 @@ class Planner:
         self.threshold_bytes = threshold_bytes
         self.tree = build(path)
         self.orders = reorder(self.tree)
+
+    @cached_property
+    def _alone_s(self) -> tuple[float, float]:
+        """Seconds of one rank without launches: of all that is done once, and of one slice."""
+        space = StateSpace(self.tree, (), self.model, inf)
+        once_s = slice_s = 0.0
+        for step in step_modes(self.tree, self.orders, self.model.item_bytes, inf):
+            contract_s, permute_s, _ = contract_terms(space, step, space.local)
+            time_s = contract_s - self.profile.launch_s + permute_s
+            if self.path.sliced_inds and not self.tree.sliced_under[step.node]:
+                once_s += time_s
+            else:
+                slice_s += time_s
+        return once_s, slice_s
+
+    def least_s(self, devices: int, ranks: int) -> float:
+        """No plan for groups of `ranks` takes less on `devices` devices: work divides by `ranks` at best."""
+        once_s, slice_s = self._alone_s
+        rounds = -(-self.path.n_slices // (devices // ranks))
+        return (once_s + rounds * slice_s) / ranks
 
     def plan(self, ranks: int, policy: str = "ours") -> Schedule:
         """The schedule of one group of `ranks` ranks. Ours takes the paper's plan where that is faster."""

@@ -7,7 +7,7 @@ instruction and the bytes of the arena are checked from the schedule alone.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from planner.errors import InputError
 from planner.hardware.cost import ITEM_BYTES
@@ -84,6 +84,7 @@ class _Verifier:
         self._require(schedule.dtype in ITEM_BYTES, f"dtype {schedule.dtype!r} is unknown")
         self._require(0 <= schedule.result < len(self.buffers), f"result {schedule.result} is no buffer")
         profile = profile_from_document(schedule.profile, "schedule: profile")
+        profile.rate(schedule.dtype, schedule.precision)
         peak_bytes, limit_bytes = schedule.predicted.peak_bytes, schedule.memory_bytes
         self._require(
             limit_bytes is None or peak_bytes <= limit_bytes,
@@ -97,9 +98,10 @@ class _Verifier:
             self._require(
                 len(step.moved_bytes_by_tier) == len(profile.tiers), "its bytes are not those of the tiers"
             )
-            self._check_modes({*step.a_modes, *step.b_modes, *step.c_modes, *step.layout} - {None})
+            spread = (mode for mode in step.layout if mode is not None)
+            self._check_modes((*step.a_modes, *step.b_modes, *step.c_modes, *spread))
 
-    def _check_modes(self, modes: Collection[int | None]) -> None:
+    def _check_modes(self, modes: Sequence[int]) -> None:
         unknown = set(modes) - self.schedule.extents.keys()
         self._require(not unknown, f"mode {min(unknown, default=0)} does not exist")
 
@@ -111,8 +113,8 @@ class _Verifier:
         for index in schedule.sliced:
             sliced = index in present and index not in network.output
             self._require(sliced, f"sliced index {index!r} is no summed index of the network")
-        for number, mode in enumerate(schedule.modes):
-            self._require(mode.extent > 0, f"mode {number} has extent {mode.extent}")
+        for number, extent in schedule.extents.items():
+            self._require(extent > 0, f"mode {number} has extent {extent}")
         for index, modes in schedule.indices.items():
             self._require(index in schedule.size_dict, f"index {index!r} has no size")
             self._check_modes(modes)

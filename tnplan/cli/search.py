@@ -30,7 +30,14 @@ METHODS = ["greedy", "random-greedy", "labels"]
 @click.option(
     "--from", "start", type=click.Path(path_type=Path), metavar="PATH.json", help="Start from this path."
 )
-@click.option("--time", "time_s", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds.")
+@click.option(
+    "--time",
+    "time_s",
+    type=click.FloatRange(0, 1e9, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds.",
+)
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64", "complex64", "complex128"]),
@@ -86,6 +93,7 @@ def command(
         profile = load_profile(hardware)
         memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
     structure, stated_dtype, values, arrays = read_network(network)
+    check_writable(target, values, hardware)
     if arrays is not None:
         values = tensors_beside(target)
         check_writable(values)
