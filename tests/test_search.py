@@ -6,6 +6,7 @@ import json
 import math
 import random
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,8 @@ def test_global_random_state_is_left_alone() -> None:
         ({"max_tensor_elements": 1}, "--max-tensor: is 1 elements, but the result alone has"),
         ({"max_tensor_elements": 64, "memory_bytes": 64}, "--max-tensor: stands beside a memory limit"),
         ({"minimize": "luck"}, "--minimize: 'luck' is unknown"),
-        ({"methods": ("kahypar",)}, "--methods: 'kahypar' is unknown"),
-        ({"methods": ()}, "--methods: is empty"),
+        ({"methods": ("best",)}, "--method: 'best' is unknown"),
+        ({"methods": ()}, "--method: is empty"),
         ({"seed": -1}, "--seed: is -1"),
         ({"n_workers": 0}, "--workers: is 0"),
         ({"effort": Effort(math.nan)}, "--time: is nan"),
@@ -354,3 +355,9 @@ def test_counts_and_qubits() -> None:
     for text in ("", "0,", "a", "1 2", "-1"):
         with pytest.raises(click.BadParameter, match="names no qubits"):
             QUBITS.convert(text, None, None)
+
+
+@pytest.mark.skipif(find_spec("kahypar") is not None, reason="kahypar is installed")
+def test_a_method_that_is_not_installed_names_the_extra() -> None:
+    with pytest.raises(InputError, match=r"kahypar is not installed.*tnplan\[search\]"):
+        search_path(Network((("a",), ("a",)), (), {"a": 2}), "complex64", methods=("kahypar",))

@@ -151,7 +151,8 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
     import msgspec
 
     _check_fields(document, Profile, place)
-    for number, tier in enumerate(document.get("tiers", ())):
+    tiers = document.get("tiers")
+    for number, tier in enumerate(tiers if isinstance(tiers, list | tuple) else ()):
         _check_fields(tier, Tier, f"{place}: tiers[{number}]")
     try:
         return msgspec.convert(document, Profile)

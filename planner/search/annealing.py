@@ -17,6 +17,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "random-greedy": {},
     "labels": {"super_optimize": "greedy"},
+    "kahypar": {"super_optimize": "greedy"},
 }
 HYPER_SHARE = 0.2
 STEPS = 40

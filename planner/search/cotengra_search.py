@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Any
 
@@ -25,6 +26,8 @@ from planner.search.figures import path_figures
 __all__ = ["METHODS", "OBJECTIVES", "Effort", "search_path"]
 
 METHODS = ("greedy", "random-greedy", "labels")
+PARTITIONER = "kahypar"
+"""A further method of cotengra's, which needs a package of its own: the extra [search]."""
 OBJECTIVES = ("flops", "write", "size", "combo")
 TENSORS_AT_ONCE = 3
 
@@ -99,10 +102,15 @@ def _check(
     if minimize not in OBJECTIVES:
         raise InputError("--minimize", f"{minimize!r} is unknown", f"use one of {', '.join(OBJECTIVES)}")
     for method in methods:
-        if method not in METHODS:
-            raise InputError("--methods", f"{method!r} is unknown", f"use some of {', '.join(METHODS)}")
+        if method not in (*METHODS, PARTITIONER):
+            known = ", ".join((*METHODS, PARTITIONER))
+            raise InputError("--method", f"{method!r} is unknown", f"use some of {known}")
+        if method == PARTITIONER and find_spec(PARTITIONER) is None:
+            raise InputError(
+                "--method", f"{method} is not installed", "install the extra: pip install 'tnplan[search]'"
+            )
     if not methods:
-        raise InputError("--methods", "is empty", f"use some of {', '.join(METHODS)}")
+        raise InputError("--method", "is empty", f"use some of {', '.join(METHODS)}")
     for place, value, least in (
         ("--time", effort.time_s, 0),
         ("--seed", seed, 0),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 OBJECTIVES = ["flops", "write", "size", "combo"]
 METHODS = ["greedy", "random-greedy", "labels"]
+PARTITIONER = "kahypar"
 
 
 @click.command()
@@ -46,7 +47,11 @@ METHODS = ["greedy", "random-greedy", "labels"]
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--minimize", type=click.Choice(OBJECTIVES), default="flops", show_default=True)
 @click.option(
-    "--method", "methods", type=click.Choice(METHODS), multiple=True, help="May be repeated. Default: all."
+    "--method",
+    "methods",
+    type=click.Choice([*METHODS, PARTITIONER]),
+    multiple=True,
+    help="May be repeated. Default: all but kahypar, which needs the extra [search].",
 )
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes, each its own search."

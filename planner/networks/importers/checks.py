@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from planner.errors import InputError
@@ -25,6 +25,8 @@ def index_names(labels: Iterable[Any], place: str) -> dict[Any, str]:
     names: dict[Any, str] = {}
     taken: dict[str, Any] = {}
     for label in labels:
+        if not isinstance(label, Hashable):
+            raise InputError(place, f"{label!r} is no label of an index", "label indices by text or numbers")
         if label in names:
             continue
         name = str(label)

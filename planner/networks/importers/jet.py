@@ -62,9 +62,9 @@ def _tensor(entry: Any, where: str) -> tuple[tuple[str, ...], np.ndarray]:
         raise InputError(where, "is not [tags, indices, shape, values]", REMEDY)
     _, indices, shape, values = entry
     try:
-        pairs = np.asarray(values, dtype=np.float64).reshape(-1, 2)
-        array = (pairs[:, 0] + 1j * pairs[:, 1]).reshape([int(extent) for extent in shape])
-    except (TypeError, ValueError) as error:
+        pairs = np.asarray(values, dtype=np.float64, order="C").reshape(-1, 2)
+        array = pairs.view(np.complex128).reshape([int(extent) for extent in shape])
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(where, f"its values do not fill its shape ({error})", REMEDY) from None
     if not isinstance(indices, list) or len(indices) != array.ndim:
         raise InputError(where, f"has {array.ndim} extents for the indices {indices}", REMEDY)
