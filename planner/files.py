@@ -55,8 +55,8 @@ def load_json(path: str | Path) -> Any:
 
 def file_path(name: Any) -> Path:
     """The path that a file's name means; anything but text or a path is refused."""
-    if not isinstance(name, str | os.PathLike):
-        raise InputError(f"file {name!r}", f"is {type(name).__name__}, no name of a file", "give its path")
+    if not isinstance(name, str | os.PathLike) or not str(name):
+        raise InputError(f"file {name!r}", "is no name of a file", "give its path")
     return Path(name)
 
 
@@ -113,7 +113,7 @@ def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
 
 def check_writable(path: str | Path, *inputs: str | Path | None) -> None:
     """Refuse an output path that cannot be written or is one of the `inputs`, before any work is done."""
-    target = Path(path)
+    target = file_path(path)
     if any(source is not None and target.resolve() == Path(source).resolve() for source in inputs):
         raise InputError(str(target), "is an input and would be replaced", "give the output another name")
     if target.is_dir():

@@ -288,7 +288,7 @@ def test_ranges_may_leave_out_an_end() -> None:
         ({"result": "sharded"}, "needs an output"),
         ({"output": "result.txt"}, "does not end in .npy"),
         ({"output": "nowhere/result.npy"}, "folder"),
-        ({"threads": 0}, "positive"),
+        ({"threads": 0}, "--threads: is 0"),
         ({"slices": (3, 3)}, "--slices"),
     ],
 )

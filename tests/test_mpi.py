@@ -85,6 +85,8 @@ def test_a_sharded_result(pair: Case, tmp_path: Path) -> None:
         (2, ("--slices", "5:99"), "--slices"),
         (2, ("--device", "gpu"), "gpu"),
         (2, ("--ranks", 4), "mpirun started 2"),
+        (2, ("--ranks", 0), "0 is not in the range"),
+        (2, ("--colour",), "No such option"),
     ],
 )
 def test_a_refusal_is_one_line_and_status_2(
@@ -94,11 +96,18 @@ def test_a_refusal_is_one_line_and_status_2(
     output.write_bytes(b"kept")
     done = tnplan(n_ranks, pair.schedule_file, "--tensors", pair.tensors_file, "-o", output, *options)
     assert done.returncode == 2
-    errors = [line for line in done.stderr.splitlines() if not line.startswith("device:")]
+    errors = done.stderr.splitlines()
     assert len(errors) == 1
     assert errors[0].startswith("tnplan: error: ")
     assert problem in errors[0]
     assert output.read_bytes() == b"kept"
+
+
+def test_only_execute_works_on_ranks() -> None:
+    done = mpirun(2, "-m", "tnplan", "plan", "path.json")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "mpirun: started 2 ranks of 'tnplan plan'; start it without mpirun" in line
 
 
 def test_a_rank_that_fails_ends_the_job_with_its_message(pair: Case, tmp_path: Path) -> None:

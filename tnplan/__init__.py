@@ -88,9 +88,12 @@ def report(
     html: str | Path | None = None,
 ) -> Projection:
     """Project time and speedup for each number of devices; write a page with the plots to `html`."""
+    from planner.errors import InputError
     from planner.files import check_writable, write_text
     from planner.projection import project
 
+    if isinstance(paths, str) or not isinstance(paths, Sequence):
+        raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
     if html is not None:
         check_writable(html)
     projection = project(

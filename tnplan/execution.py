@@ -239,8 +239,12 @@ def _collective(
     except AgreedError:
         raise
     except BaseException as error:
-        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-        world.abort(f"rank {world.rank}: {kind}{error}", 2 if isinstance(error, InputError) else 1)
+        text, status = f"{type(error).__name__}: {error}", 1
+        if isinstance(error, InputError):
+            text, status = str(error), 2
+        elif isinstance(error, KeyboardInterrupt):
+            text, status = "interrupted", 130
+        world.abort(f"rank {world.rank}: {text}", status)
         raise
 
 

@@ -65,24 +65,28 @@ class Checkpoint:
     def open(self, resume: bool) -> None:
         """Check or create the folder; collective over the world. Raises where it belongs to another run."""
 
-        def check() -> None:
+        def begin() -> None:
             if self._world.rank == 0:
                 self._check_manifest(resume)
+                made = not self._folder.exists()
+                self._make_folder()
+                try:
+                    write_text(self._manifest, json.dumps(self._run.document(), indent=1) + "\n")
+                except BaseException:
+                    if made:
+                        self._folder.rmdir()
+                    raise
 
-        def create() -> None:
-            try:
-                self._folder.mkdir(exist_ok=True)
-            except OSError as error:
-                raise InputError(
-                    str(self._folder),
-                    f"cannot be made ({error.strerror})",
-                    "choose a folder that is writable",
-                ) from None
-            if self._world.rank == 0:
-                write_text(self._manifest, json.dumps(self._run.document(), indent=1) + "\n")
+        agree(self._world, begin)
+        agree(self._world, self._make_folder)
 
-        agree(self._world, check)
-        agree(self._world, create)
+    def _make_folder(self) -> None:
+        try:
+            self._folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                str(self._folder), f"cannot be made ({error.strerror})", "choose a folder that is writable"
+            ) from None
 
     @property
     def _manifest(self) -> Path:

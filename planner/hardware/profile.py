@@ -99,7 +99,7 @@ class Profile:
     def rate(self, dtype: str, precision: str) -> float:
         """Peak real operations a second; raises where the profile has none for the pair."""
         rates = self.flop_per_s.get(dtype, {})
-        if precision not in rates:
+        if not isinstance(precision, str) or precision not in rates:
             known = ", ".join(sorted(rates)) or "none"
             raise InputError(
                 f"profile {self.name}: flop_per_s.{dtype}",

@@ -108,7 +108,10 @@ def _arrays(stream: BinaryIO, names: Sequence[str], place: str) -> list[np.ndarr
 
 
 def _cast(array: np.ndarray, shape: tuple[int, ...], dtype: str, place: str) -> np.ndarray:
-    array = np.asarray(array)
+    try:
+        array = np.asarray(array)
+    except ValueError:
+        raise InputError(place, "is no array of one shape", "give real or complex numbers") from None
     if array.shape != shape:
         raise InputError(place, f"has shape {array.shape}, the network says {shape}", REMEDY)
     if array.dtype.kind not in "iufc":

@@ -85,6 +85,8 @@ class _Verifier:
         self._require(0 <= schedule.result < len(self.buffers), f"result {schedule.result} is no buffer")
         profile = profile_from_document(schedule.profile, "schedule: profile")
         profile.rate(schedule.dtype, schedule.precision)
+        threshold_bytes = schedule.threshold_bytes
+        self._require(threshold_bytes > 0, f"its threshold is {threshold_bytes} bytes")
         peak_bytes, limit_bytes = schedule.predicted.peak_bytes, schedule.memory_bytes
         self._require(
             limit_bytes is None or peak_bytes <= limit_bytes,
@@ -119,11 +121,14 @@ class _Verifier:
             self._require(index in schedule.size_dict, f"index {index!r} has no size")
             self._check_modes(modes)
             size = 1
-            for mode in modes:
-                size *= schedule.modes[mode].extent
+            for number in modes:
+                size *= schedule.modes[number].extent
             self._require(
                 size == schedule.size_dict[index], f"the modes of index {index!r} do not make up its size"
             )
+        for place, mode in enumerate(schedule.modes):
+            named = place in schedule.indices.get(mode.index, ())
+            self._require(named, f"mode {place} is none of index {mode.index!r}")
 
     def _check_buffer(self, buffer: Buffer) -> None:
         schedule = self.schedule
@@ -266,6 +271,7 @@ class _Verifier:
     def _check_exchange(self, item: Redistribute | Gather | ReduceScatter) -> None:
         source, out = self.buffers[item.source], self.buffers[item.out]
         self._require(source.modes == out.modes, "source and out have different modes")
+        self._require(0 <= item.step < len(self.schedule.steps), f"step {item.step} does not exist")
         if isinstance(item, ReduceScatter):
             self._require(bool(source.partial) and not out.partial, "source is not partial or out still is")
             self._check_kept(source.layout, out.layout, source.partial)

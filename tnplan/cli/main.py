@@ -91,7 +91,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _complain(error, settings, 2)
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
+        if launched_rank() == 0:
+            error.show()
         return 2
     except click.ClickException as error:
         hint = (

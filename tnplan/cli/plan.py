@@ -52,6 +52,7 @@ def command(
     The schedule goes to --output, and with it the tensors where PATH itself carries values.
     """
     from rich.console import Console
+    from rich.text import Text
 
     from planner.hardware.profile import load_profile
     from planner.networks.importers import read_any
@@ -72,7 +73,7 @@ def command(
     elif read.tensors is not None:
         check_writable(target, path.parent / read.tensors)
         read = replace(read, tensors=os.path.relpath(path.parent / read.tensors, target.parent))
-    with Console(stderr=True).status(f"planning {read.name or path.name} for {devices} devices"):
+    with Console(stderr=True).status(Text(f"planning {read.name or path.name} for {devices} devices")):
         schedule = pipeline.plan(
             read,
             profile,

@@ -34,7 +34,7 @@ PARTITIONER = "kahypar"
 @click.option(
     "--time",
     "time_s",
-    type=click.FloatRange(0, 1e9, min_open=True),
+    type=click.FloatRange(0, 1e9),
     default=60.0,
     show_default=True,
     help="Seconds.",

@@ -32,8 +32,11 @@ PROJECTION_COLUMNS = (
 
 
 def console() -> Console:
-    """A console on standard output: as wide as the terminal, or wide enough for every table."""
-    return Console(width=None if sys.stdout.isatty() else WIDTH_IN_A_FILE, highlight=False)
+    """A console on standard output: as wide as the terminal, or wide enough for every table.
+
+    Brackets in names of files and indices are no markup.
+    """
+    return Console(width=None if sys.stdout.isatty() else WIDTH_IN_A_FILE, highlight=False, markup=False)
 
 
 def table(title: str, columns: Sequence[str], left: Sequence[str] = ()) -> Table:

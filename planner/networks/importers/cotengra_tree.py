@@ -17,6 +17,8 @@ def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> Con
 
     Sliced open indices and projected indices are refused: a path sums over its slices.
     """
+    if not hasattr(tree, "is_complete"):
+        raise InputError(PLACE, f"is {type(tree).__name__}", "give a cotengra ContractionTree")
     if not tree.is_complete():
         raise InputError(PLACE, "is not complete", "contract all tensors in the tree first")
     names = index_names((label for term in tree.inputs for label in term), PLACE)

@@ -1,0 +1,214 @@
+"""Wrong values from Python, values that are not finite, a full disk, Ctrl-C: nothing silent or half-done."""
+
+from __future__ import annotations
+
+import errno
+import io
+import math
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bad_input_case import NETWORK, make_folder, snapshot, tensors
+from executor_case import make_case
+
+import planner.files
+import tnplan
+from planner.errors import InputError
+from planner.networks.tensors import random_tensors
+from tnplan.cli.main import run
+
+COMMANDS = [
+    "plan path.json --devices 4 -o out.json",
+    "report path.json --devices 1,2 --hardware cpu --html out.html",
+    "search net.json --unlimited --time 0.1 -o out.json",
+    "show four.json --plot out.svg",
+    "execute four.json -o r.npy --no-checkpoint",
+    "execute four.json -o r.npy --no-checkpoint --result sharded",
+    "execute four.json -o r.npy",
+    "network c.qsim -o n.json",
+    "workload peps --rows 2 --columns 2 --hyper 0 -o n.json",
+]
+OLD_RESULT = '{"format": "tnplan.result"}'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The good files and old outputs, in the current folder."""
+    make_folder(tmp_path)
+    for name in ("out.json", "out.html", "out.svg", "n.json", "n.npz", "r.npy"):
+        (tmp_path / name).write_text("old")
+    (tmp_path / "r.json").write_text(OLD_RESULT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+NOT_FILES = [5, None, b"t.npz", ["path.json"], "", "absent", "folder", "t.npz", "four.npy"]
+NOT_COUNTS = [0, -1, 2.5, "4", True, math.nan, [4], 10**12]
+NOT_SIZES = [0, -1, math.nan, -math.inf, "1GiB", True, [1], 1]
+NOT_WORDS = ["fp8", "", 5, ["fp32"]]
+NOT_SLICES = [(5, 2), (0, 999), (1,), (0, 1, 2), ("a", "b"), (None, 2), (0.5, 1), "x", 5, 2.5]
+NOT_ARRAYS: list[Any] = [
+    [], [np.ones((4, 8))], [None] * 4, ["x"] * 4, [[[1], [1, 2]]] * 4, {"t0": 1}, np.ones(4), 5,
+    [object()] * 4,
+]  # fmt: skip
+
+
+def plan_with(**options: Any) -> object:
+    return tnplan.plan("path.json", **options)
+
+
+def report_with(**options: Any) -> object:
+    return tnplan.report(**{"paths": ["path.json"], "devices": [1], "hardware": "cpu", **options})
+
+
+def execute_with(**options: Any) -> object:
+    values = random_tensors(NETWORK, "complex64", 1)
+    return tnplan.execute(**{"schedule": "four.json", "tensors": values, **options})
+
+
+CALLS: list[tuple[str, Callable[..., object], list[Any]]] = [
+    ("path", tnplan.load_path, NOT_FILES),
+    ("path", tnplan.plan, NOT_FILES),
+    ("devices", plan_with, NOT_COUNTS),
+    ("ranks_per_group", plan_with, [value for value in NOT_COUNTS if value is not None]),
+    ("threshold_bytes", plan_with, NOT_COUNTS[:-1]),
+    ("memory_bytes", plan_with, NOT_SIZES),
+    ("precision", plan_with, NOT_WORDS),
+    ("policy", plan_with, NOT_WORDS),
+    ("hardware", plan_with, NOT_FILES),
+    ("paths", report_with, [[], "path.json", None, 5, *([name] for name in NOT_FILES)]),
+    ("devices", report_with, [[], 4, None, "4", *([value] for value in NOT_COUNTS)]),
+    ("memory_bytes", report_with, NOT_SIZES),
+    ("html", report_with, ["folder", "absent/x.html", 5, b"x"]),
+    ("schedule", execute_with, NOT_FILES),
+    ("tensors", execute_with, [*NOT_ARRAYS, "absent", "four.json"]),
+    ("ranks", execute_with, [3, *NOT_COUNTS]),
+    ("threads", execute_with, NOT_COUNTS[:-1]),
+    ("slices", execute_with, NOT_SLICES),
+    ("device", execute_with, ["gpu", "tpu", 5]),
+    ("result", execute_with, ["both", 5]),
+    ("output", execute_with, ["r.txt", "absent/r.npy", 5, b"r.npy"]),
+    ("resume", execute_with, [True]),
+    ("tree", tnplan.from_cotengra, [None, 5, "path.json"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "value"),
+    [(name, call, value) for name, call, values in CALLS for value in values],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_wrong_argument_is_an_input_error(
+    folder: Path, name: str, call: Callable[..., object], value: object
+) -> None:
+    before = snapshot(folder)
+    with pytest.raises(InputError) as caught:
+        call(**{name: value}) if call not in (tnplan.load_path, tnplan.from_cotengra) else call(value)
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.place
+    assert caught.value.problem
+    assert caught.value.remedy
+    assert snapshot(folder) == before
+
+
+def test_a_schedule_without_tensors_asks_for_them(folder: Path) -> None:
+    from dataclasses import replace
+
+    path = replace(tnplan.load_path("path.json"), tensors=None)
+    with pytest.raises(InputError, match=r"--tensors: the schedule names no file"):
+        tnplan.execute(tnplan.plan(path))
+
+
+def test_values_that_are_not_finite_are_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensors(t0=np.full((4, 8), np.nan))(folder)
+    assert run(["execute", "four.json", "-o", "r.npy"]) == 0
+    assert "warning: the result holds 16 values that are NaN or infinite" in capsys.readouterr().err
+    assert '"not_finite": 16' in (folder / "r.json").read_text()
+    with pytest.warns(RuntimeWarning, match="16 values that are NaN"):
+        tnplan.execute("four.json")
+
+
+class Failing(io.FileIO):
+    """A file whose writes fail."""
+
+    error: BaseException
+
+    def write(self, data: Any) -> int:
+        raise self.error
+
+
+def fail_writes(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let every write of an output fail with `error`."""
+    monkeypatch.setattr(Failing, "error", error, raising=False)
+    monkeypatch.setattr(
+        planner.files.os, "fdopen", lambda handle, mode: io.BufferedWriter(Failing(handle, "w"))
+    )
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "cannot be written (No space left on device)"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+    ids=["full disk", "ctrl-c"],
+)
+def test_a_write_that_fails_leaves_the_old_file_alone(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    error: BaseException,
+    status: int,
+    says: str,
+) -> None:
+    before = snapshot(folder)
+    fail_writes(monkeypatch, error)
+    assert run(line.split()) == status
+    lines = [text for text in capsys.readouterr().err.splitlines() if text.startswith("tnplan: ")]
+    assert len(lines) == 1
+    assert says in lines[0]
+    assert snapshot(folder) == before
+
+
+def interrupted(folder: Path, line: str, after: str) -> str:
+    """Start a command, send it Ctrl-C once it has said `after`, and return what it said."""
+    command = [sys.executable, "-m", "tnplan", *line.split()]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = ""
+        while after not in said:
+            text = process.stderr.readline()
+            assert text, said
+            said += text
+        process.send_signal(signal.SIGINT)
+        said += process.stderr.read()
+    assert process.returncode == 130, said
+    return said
+
+
+def test_ctrl_c_in_a_search_leaves_nothing(folder: Path) -> None:
+    before = snapshot(folder)
+    said = interrupted(folder, "search net.json --unlimited --time 60 -o out.json", "multiply-adds")
+    assert said.splitlines()[-1] == "tnplan: error: interrupted"
+    assert "Traceback" not in said
+    assert snapshot(folder) == before
+
+
+def test_ctrl_c_in_a_run_leaves_its_checkpoint_alone(folder: Path) -> None:
+    make_case(folder, 2, n_sliced=15)
+    before = snapshot(folder)
+    said = interrupted(folder, "execute schedule.json --tensors tensors.npz -o r.npy --threads 1", "device:")
+    assert said.splitlines()[-1] == "tnplan: error: interrupted"
+    kept = [path.name for path in (folder / "r.npy.ckpt").iterdir()]
+    assert [name for name in kept if name.startswith(".")] == []
+    shutil.rmtree(folder / "r.npy.ckpt")
+    assert snapshot(folder) == before
