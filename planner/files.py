@@ -31,16 +31,21 @@ def identity_of(document: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def load_json(path: str | Path) -> Any:
-    """Parse a JSON file; errors name the file and the place in it."""
+def read_text(path: str | Path, wanted: str) -> str:
+    """The text of a file; `wanted` says in errors what kind of file to give."""
     try:
-        text = file_path(path).read_text(encoding="utf-8")
+        return file_path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
             str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
         ) from None
     except UnicodeDecodeError:
-        raise InputError(str(path), "is not UTF-8 text", "give a JSON file") from None
+        raise InputError(str(path), "is not UTF-8 text", f"give {wanted}") from None
+
+
+def load_json(path: str | Path) -> Any:
+    """Parse a JSON file; errors name the file and the place in it."""
+    text = read_text(path, "a JSON file")
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

@@ -21,7 +21,6 @@ def eager_profile(exchange_bytes: int = 512, tile_bytes: int = 256, node: int = 
     return replace(
         load_profile("cpu"),
         name="eager",
-        devices_per_node=node,
         memory_bytes_per_s=1e9,
         permute_bytes_per_s=1e9,
         launch_s=0.0,

@@ -54,7 +54,6 @@ class Profile:
     """
 
     name: str
-    devices_per_node: int
     memory_bytes: int
     reserved_bytes: int
     memory_bytes_per_s: float
@@ -69,7 +68,7 @@ class Profile:
     def __post_init__(self) -> None:
         place = f"profile {self.name}"
         for name in (
-            "devices_per_node", "memory_bytes", "memory_bytes_per_s", "permute_bytes_per_s",
+            "memory_bytes", "memory_bytes_per_s", "permute_bytes_per_s",
             "tile_bytes", "exchange_bytes",
         ):  # fmt: skip
             _check_figure(f"{place}: {name}", getattr(self, name))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError
+from planner.files import read_text
 from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.path_file import placed
 
@@ -20,15 +21,7 @@ LARGEST_GATE = 6
 
 def load_qasm(path: str | Path) -> Circuit:
     """Read an OpenQASM file; its own first statement says which version it is (none: 2)."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(str(path), "is not UTF-8 text", "give an OpenQASM file") from None
-    return parse_qasm(text, str(path))
+    return parse_qasm(read_text(path, "an OpenQASM file"), str(path))
 
 
 def parse_qasm(text: str, place: str) -> Circuit:

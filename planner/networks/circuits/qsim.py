@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from planner.errors import InputError
-from planner.files import write_text
+from planner.files import read_text, write_text
 from planner.networks.circuits.circuit import LARGEST_CIRCUIT, Circuit, Gate
 from planner.networks.circuits.gates import KINDS, gate
 
@@ -24,15 +24,7 @@ LONGEST_COUNT = 18
 
 def load_qsim(path: str | Path) -> Circuit:
     """Read a qsim file; errors name the file, the line and the gate."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(str(path), "is not UTF-8 text", "give a qsim file") from None
-    return parse_qsim(text, str(path))
+    return parse_qsim(read_text(path, "a qsim file"), str(path))
 
 
 def parse_qsim(text: str, place: str) -> Circuit:
