@@ -302,6 +302,17 @@ def test_group_sizes() -> None:
     assert group_sizes(8, 2) == [4, 8]
 
 
+def test_devices_that_would_only_repeat_work_stay_idle() -> None:
+    path = window(10, 4)
+    assert plan(path, load_profile("cpu"), devices=4).ranks_per_group == 1
+    assert plan(path, load_profile("cpu"), devices=4, ranks_per_group=4).ranks_per_group == 4
+
+
+def test_binary_modes_use_four_of_six_devices() -> None:
+    schedule = plan(window(30, 14), eager_profile(node=8), devices=6, memory_bytes=inf, threshold_bytes=4096)
+    assert schedule.ranks_per_group == 4
+
+
 @pytest.mark.parametrize(
     ("options", "place"),
     [

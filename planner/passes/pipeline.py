@@ -74,7 +74,9 @@ def plan(
         except InputError as error:
             refusal = error
             continue
-        time_s = schedule.projected_s(devices // size)
+        if size > 1 and all(step.state == "local" for step in schedule.steps):
+            schedule = planner.plan(1, policy)  # every rank would do the same work
+        time_s = schedule.projected_s(devices // schedule.ranks_per_group)
         if time_s < best_s:
             best, best_s = schedule, time_s
     if best is None:
@@ -86,11 +88,11 @@ def plan(
 def group_sizes(devices: int, n_slices: int) -> list[int]:
     """Group sizes worth planning for some devices, smallest first: the powers of two and the divisors.
 
-    A size that leaves more groups than slices is left out: its other groups would idle.
+    A size is left out where one of its multiples still leaves a group for every slice.
     """
     sizes = {size for size in range(1, devices + 1) if devices % size == 0 or size & (size - 1) == 0}
-    least = max((size for size in sizes if devices // size >= n_slices), default=1)
-    return sorted(size for size in sizes if size >= least)
+    enough = [size for size in sizes if devices // size >= n_slices]
+    return sorted(size for size in sizes if not any(more > size and more % size == 0 for more in enough))
 
 
 class Planner:
