@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from planner.errors import InputError
 from planner.hardware.profile import Profile
 from planner.networks.contraction_path import ContractionPath
-from planner.passes.pipeline import LARGEST_WORLD, Planner
+from planner.passes.pipeline import LARGEST_WORLD, Planner, divisors_and_powers
 from planner.passes.policies import POLICIES
 from planner.schedule import Schedule, Step
 
@@ -169,7 +169,7 @@ def project(
     limit = planners[0].limit_bytes
     demands = [_demand(planner) for planner in planners]
     order = sorted(range(len(paths)), key=lambda number: demands[number].complexity)
-    jobs = [(number, ranks) for number in order for ranks in _group_sizes(counts)]
+    jobs = [(number, ranks) for number in order for ranks in divisors_and_powers(counts)]
     best: dict[int, _Choice] = {}
     nearest: dict[int, str] = {}
     for done, (number, ranks) in enumerate(jobs):
@@ -268,16 +268,6 @@ def _checked_counts(devices: Sequence[int]) -> list[int]:
                 "--devices", f"{count!r} is no number of devices", f"give integers from 1 to {LARGEST_WORLD}"
             )
     return sorted({1, *devices})
-
-
-def _group_sizes(counts: Sequence[int]) -> list[int]:
-    """Every divisor of every count and every power of two up to the largest, smallest first."""
-    sizes = {1 << exponent for exponent in range(max(counts).bit_length())}
-    for count in counts:
-        for low in range(1, int(count**0.5) + 1):
-            if count % low == 0:
-                sizes |= {low, count // low}
-    return sorted(sizes)
 
 
 def _nearest_reason(nearest: dict[int, str], devices: int) -> str:

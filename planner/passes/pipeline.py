@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
+from math import inf, isqrt
 
 from planner.checks import check_count
 from planner.errors import InputError
@@ -90,9 +91,19 @@ def group_sizes(devices: int, n_slices: int) -> list[int]:
 
     A size is left out where one of its multiples still leaves a group for every slice.
     """
-    sizes = {size for size in range(1, devices + 1) if devices % size == 0 or size & (size - 1) == 0}
+    sizes = divisors_and_powers([devices])
     enough = [size for size in sizes if devices // size >= n_slices]
     return sorted(size for size in sizes if not any(more > size and more % size == 0 for more in enough))
+
+
+def divisors_and_powers(counts: Sequence[int]) -> list[int]:
+    """Every divisor of every count and every power of two up to the largest, smallest first."""
+    sizes = {1 << exponent for exponent in range(max(counts).bit_length())}
+    for count in counts:
+        for low in range(1, isqrt(count) + 1):
+            if count % low == 0:
+                sizes |= {low, count // low}
+    return sorted(sizes)
 
 
 class Planner:
