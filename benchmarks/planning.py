@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 from math import inf
 from pathlib import Path
-
-import numpy
 
 from planner.hardware.profile import load_profile
 from planner.networks.path_file import load_path
@@ -49,11 +46,7 @@ def main() -> None:
         print(f"{name.stem:34s} {len(path.ssa_path):6d} {cells}", flush=True)
     print(f"goal: {GOAL_S:g} s at P = 1024")
     if options.output:
-        environment = {
-            "python": platform.python_version(),
-            "numpy": numpy.__version__,
-            "cpu": platform.processor(),
-        }
+        environment = {**host_facts(), "commit": commit()}
         document = {"environment": environment, "goal_s": GOAL_S, "rows": rows}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 from math import inf
 from pathlib import Path
 
-import numpy
-
+from executor.contraction.record import commit
+from executor.device.host import host_facts
 from planner.hardware.profile import load_profile
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.path_file import load_path
@@ -70,7 +69,7 @@ def main() -> None:
             ]
             print("| " + " | ".join(cells) + " |", flush=True)
     if options.output:
-        environment = {"python": platform.python_version(), "numpy": numpy.__version__}
+        environment = {**host_facts(), "commit": commit()}
         document = {"environment": environment, "hardware": options.hardware, "rows": rows}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
 

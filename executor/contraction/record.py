@@ -6,7 +6,6 @@ Changelog of `tnplan.result`:
 
 from __future__ import annotations
 
-import platform
 import socket
 import subprocess
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from typing import Any
 from executor.contraction.run import Job, Outcome
 from executor.device.communicator import Communicator
 from executor.device.device import Device
+from executor.device.host import host_facts
 from planner.schedule import Schedule
 
 FORMAT = "tnplan.result"
@@ -87,8 +87,8 @@ def record(
 def environment(world: Communicator, device: Device, hosts: list[str]) -> dict[str, Any]:
     """Host, versions and commit."""
     facts = {
-        "hosts": hosts, "system": platform.platform(), "python": platform.python_version(),
-        "tnplan": version("tnplan"), "commit": commit(), "communicator": world.name, **device.facts(),
+        "hosts": hosts, **host_facts(), "tnplan": version("tnplan"), "commit": commit(),
+        "communicator": world.name, **device.facts(),
     }  # fmt: skip
     if world.name == "mpi":
         from executor.device.mpi import library

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import gcd
@@ -165,7 +163,7 @@ class NumpyDevice:
         """Nothing to wait for."""
 
     def facts(self) -> dict[str, Any]:
-        """The host's CPU and the versions of NumPy, BLAS and numba."""
+        """The versions of NumPy, BLAS and numba."""
         from importlib.metadata import version
 
         from threadpoolctl import threadpool_info
@@ -176,8 +174,7 @@ class NumpyDevice:
             if entry.get("user_api") == "blas"
         ]
         return {
-            "device": "cpu", "machine": platform.machine(), "cores": len(os.sched_getaffinity(0)),
-            "numpy": np.__version__, "numba": version("numba"), "blas": sorted(set(blas)),
+            "device": "cpu", "numpy": np.__version__, "numba": version("numba"), "blas": sorted(set(blas)),
         }  # fmt: skip
 
 

@@ -1,0 +1,28 @@
+"""What can be said of the host that a run was made on. Knows no device."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+
+def host_facts() -> dict[str, Any]:
+    """The system, the processor's name and the cores that this process may use."""
+    return {
+        "system": platform.platform(),
+        "cpu": cpu_name(Path("/proc/cpuinfo")),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+    }
+
+
+def cpu_name(cpuinfo: Path) -> str:
+    """The processor as Linux names it, or its architecture where there is no such file."""
+    if cpuinfo.exists():
+        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
+        if found:
+            return f"{found[1].strip()} ({platform.machine()})"
+    return platform.machine()
