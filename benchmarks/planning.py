@@ -11,6 +11,8 @@ import time
 from math import inf
 from pathlib import Path
 
+from executor.contraction.record import commit
+from executor.device.host import host_facts
 from planner.hardware.profile import load_profile
 from planner.networks.path_file import load_path
 from planner.passes.pipeline import plan
