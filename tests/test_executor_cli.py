@@ -28,7 +28,7 @@ def test_a_result_and_its_figures(case: Case, tmp_path: Path, capsys: pytest.Cap
     check_values(case, np.load(output))
     shown = capsys.readouterr()
     assert "device: cpu" in shown.err
-    assert "2 ranks in 1 groups, 8 slices" in shown.out
+    assert "2 ranks in 1 group, 8 slices" in shown.out
     assert f"written: {output}" in shown.out
 
 

@@ -155,8 +155,8 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     ]
     n_slices = report["slices"]["stop"] - report["slices"]["first"]
     click.echo(
-        f"{report['ranks']} ranks in {report['groups']} groups, {n_slices} slices, "
-        f"{report['threads_per_rank']} threads a rank"
+        f"{_count(report['ranks'], 'rank')} in {_count(report['groups'], 'group')}, "
+        f"{_count(n_slices, 'slice')}, {_count(report['threads_per_rank'], 'thread')} a rank"
     )
     click.echo(f"{'':<18}{'measured':>12}{'predicted':>12}")
     for name, own, expected in rows:
@@ -165,3 +165,7 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         click.echo(f"result: {array.tolist()}")
     if output is not None:
         click.echo(f"written: {output if array is not None else output.with_suffix('.shards.json')}")
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
