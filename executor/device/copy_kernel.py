@@ -37,9 +37,9 @@ def copy_elements(
 def copy_runs(
     target: Any, source: Any, target_table: Any, source_table: Any,
     target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
-    run: int,
+    run: int, add: bool,
 ) -> None:  # fmt: skip
-    """Like `copy_elements`, with runs of `run` elements."""
+    """Like `copy_elements`, with runs of `run` elements, which are added to the target if `add`."""
     length = np.uint64(run)
     column, inner = outer + middle, outer + middle + columns
     target_inner, source_inner = target_table[inner:], source_table[inner:]
@@ -53,32 +53,12 @@ def copy_runs(
                 for j in range(target_inner.size):
                     a = t + target_inner[j]
                     b = s + source_inner[j]
-                    for r in range(length):
-                        target[a + r] = source[b + r]
-
-
-@numba.njit(nogil=True, cache=True)
-def add_runs(
-    target: Any, source: Any, target_table: Any, source_table: Any,
-    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
-    run: int,
-) -> None:  # fmt: skip
-    """Like `copy_runs`, adding to the target."""
-    length = np.uint64(run)
-    column, inner = outer + middle, outer + middle + columns
-    target_inner, source_inner = target_table[inner:], source_table[inner:]
-    for o in range(first, last):
-        for i in range(outer, column):
-            t_row = target_table[o] + target_table[i] + np.uint64(target_start)
-            s_row = source_table[o] + source_table[i] + np.uint64(source_start)
-            for c in range(column, inner):
-                t = t_row + target_table[c]
-                s = s_row + source_table[c]
-                for j in range(target_inner.size):
-                    a = t + target_inner[j]
-                    b = s + source_inner[j]
-                    for r in range(length):
-                        target[a + r] += source[b + r]
+                    if add:
+                        for r in range(length):
+                            target[a + r] += source[b + r]
+                    else:
+                        for r in range(length):
+                            target[a + r] = source[b + r]
 
 
 @numba.njit(nogil=True, cache=True)

@@ -55,12 +55,12 @@ class Mover:
 
     def _kernel(self, target: Array, source: Array) -> tuple[Callable[..., None], tuple[int, ...]]:
         """The kernel, compiled by copying nothing, and its arguments after the range of entries."""
-        from executor.device.copy_kernel import add_runs, copy_elements, copy_runs
+        from executor.device.copy_kernel import copy_elements, copy_runs
 
         table = self.tables
-        kernel: Callable[..., None] = add_runs if self._add else copy_runs
-        sizes: tuple[int, ...] = (table.outer, table.middle, table.columns, table.run)
-        if table.run == 1 and not self._add:
-            kernel, sizes = copy_elements, sizes[:3]
+        sizes: tuple[int, ...] = (table.outer, table.middle, table.columns)
+        kernel: Callable[..., None] = copy_elements
+        if table.run > 1 or self._add:
+            kernel, sizes = copy_runs, (*sizes, table.run, self._add)
         kernel(target, source, table.target, table.source, 0, 0, 0, 0, *sizes)
         return kernel, sizes
