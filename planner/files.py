@@ -65,8 +65,8 @@ def file_path(name: Any) -> Path:
     return Path(name)
 
 
-def read_json(path: str | Path, format_: str, version: int) -> dict[str, Any]:
-    """Read a JSON object and check its `format` and `version`."""
+def read_json(path: str | Path, format_: str, version: int, remedy: str = "") -> dict[str, Any]:
+    """Read a JSON object and check its `format` and `version`; `remedy` says what to do about another one."""
     document = load_json(path)
     if not isinstance(document, dict) or "format" not in document:
         raise InputError(f"{path}: format", "is missing", f"give a file whose format is {format_!r}")
@@ -79,7 +79,7 @@ def read_json(path: str | Path, format_: str, version: int) -> dict[str, Any]:
         raise InputError(
             f"{path}: version",
             f"is {stated!r}",
-            f"this tnplan reads version {version} of {format_}",
+            f"this tnplan reads version {version} of {format_}{remedy and f': {remedy}'}",
         )
     return document
 

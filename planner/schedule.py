@@ -5,6 +5,7 @@ tensor values. Knows nothing of how a device carries out an instruction.
 
 Changelog of `tnplan.schedule`:
 1 (2026-11-21): first version.
+2 (2026-11-21): `fused`; `engine` and `precision` of `contract`; `fused` of a step. Version 1 is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any, ClassVar
 from planner.hardware.layout import Digit, Layout
 
 FORMAT = "tnplan.schedule"
-VERSION = 1
+VERSION = 2
+ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
 
@@ -83,7 +85,8 @@ class Contract:
     `a` is stored as [batch | m | k] and `b` as [batch | n | k], with equal orders of the batch modes and of
     the k modes; `c` holds batch, m and n modes in any order. `workspace` is the tile in which a product is
     formed before it is written in the order of `c`; None where it can be written directly. `step` is the
-    number of the annotation.
+    number of the annotation. `precision` says how values are multiplied (fp32, tf32, fp16x3, fp64), at
+    least; `engine` which library of a GPU does it: `gemm`, a matrix product, or `cutensor`, a tensor one.
     """
 
     op: ClassVar[str] = "contract"
@@ -92,6 +95,24 @@ class Contract:
     c: int
     workspace: int | None
     step: int
+    engine: str = "gemm"
+    precision: str = "fp32"
+
+
+@dataclass(frozen=True)
+class Fused:
+    """`out` = `operand` contracted with each of `branches` in turn, on this rank's shards alone.
+
+    A mode that a branch shares with what the chain holds by then is summed; its others join. `out` holds
+    its modes in any order; results in between are never stored. No mode is shared by all three tensors of a
+    step, and nothing is partial. `steps` are the numbers of the annotations, one a branch.
+    """
+
+    op: ClassVar[str] = "fused"
+    operand: int
+    branches: tuple[int, ...]
+    out: int
+    steps: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -149,12 +170,10 @@ class Free:
 
 
 Instruction = (
-    Load | FixSlice | SumModes | Contract | Redistribute | Gather | ReduceScatter | Accumulate | Free
+    Load | FixSlice | SumModes | Contract | Fused | Redistribute | Gather | ReduceScatter | Accumulate | Free
 )
-OPCODES: dict[str, type] = {
-    kind.op: kind
-    for kind in (Load, FixSlice, SumModes, Contract, Redistribute, Gather, ReduceScatter, Accumulate, Free)
-}
+KINDS = (Load, FixSlice, SumModes, Contract, Fused, Redistribute, Gather, ReduceScatter, Accumulate, Free)
+OPCODES: dict[str, type] = {kind.op: kind for kind in KINDS}
 
 
 @dataclass(frozen=True)
@@ -162,7 +181,8 @@ class Step:
     """The annotation of one pairwise contraction. Sizes are global, after slicing; bytes and times a rank.
 
     `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
-    step that no sliced index touches, done before the first slice.
+    step that no sliced index touches, done before the first slice. Steps of one `Fused` have the same number
+    `fused`, counted from 0 over the schedule, and share its time; for others it is None.
     """
 
     state: str
@@ -182,6 +202,7 @@ class Step:
     permute_s: float
     exchange_s: float
     once: bool = False
+    fused: int | None = None
 
     @property
     def predicted_s(self) -> float:

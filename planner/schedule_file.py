@@ -37,7 +37,7 @@ def save_schedule(schedule: Schedule, path: str | Path) -> None:
 
 def load_schedule(path: str | Path) -> Schedule:
     """Read schedule.json and check its form and its identity (not its meaning: see `passes.verify`)."""
-    document = read_json(path, FORMAT, VERSION)
+    document = read_json(path, FORMAT, VERSION, "write it again with 'tnplan plan'")
     return from_document(document, str(path))
 
 

@@ -92,7 +92,7 @@ CALLS: list[tuple[str, Callable[..., object], list[Any]]] = [
     ("ranks", execute_with, [3, *NOT_COUNTS]),
     ("threads", execute_with, NOT_COUNTS[:-1]),
     ("slices", execute_with, NOT_SLICES),
-    ("device", execute_with, ["gpu", "tpu", 5]),
+    ("device", execute_with, ["tpu", 5]),
     ("result", execute_with, ["both", 5]),
     ("output", execute_with, ["r.txt", "absent/r.npy", 5, b"r.npy"]),
     ("resume", execute_with, [True]),

@@ -110,7 +110,7 @@ TENSORS: list[tuple[Spoil, str]] = [
 SCHEDULES: list[tuple[str, object, bool, str]] = [
     ("ranks_per_group", 2, False, "four.json: identity:"), ("identity", "0", False, "identity: 0... is not"),
     ("identity", None, False, "identity: None"), ("predicted.peak_bytes", 1, False, "identity:"),
-    ("version", 2, False, "version: is 2"), ("format", "tnplan.path", False, "format: is 'tnplan.path'"),
+    ("version", 1, False, "version: is 1"), ("format", "tnplan.path", False, "format: is 'tnplan.path'"),
     ("once", None, True, "four.json: once: is no list"), ("steps", None, True, "field `steps`"),
     ("ranks_per_group", 2, True, "four.json: schedule: the grid has 4 ranks, not 2"),
     ("once.0.op", "jump", True, "once[0] has no known op"),
@@ -244,8 +244,7 @@ USAGE: list[tuple[str, str]] = [
       (("5:2", "5:2 holds no slice of the 2"), ("0:999999", "0:999999 holds"), ("1", "'1' is not a range"),
        ("1:1", "1:1"), ("-1:1", "'-1:1' is not"), ("a:b", "'a:b'"), ("", "''"),
        ("0:" + "9" * 5000, "'0:99"))],
-    (f"{RUN} --device gpu", "--device: this version has no gpu"), (f"{RUN} --device tpu", "'tpu'"),
-    (f"{RUN} --threads 0", "0 is not in"), (f"{RUN} --result both", "'both'"),
+    (f"{RUN} --device tpu", "'tpu'"), (f"{RUN} --threads 0", "0 is not in"), (f"{RUN} --result both", "'both'"),
     ("execute four.json --resume", "--resume: needs an output"),
     ("execute four.json --result sharded", "--result"),
     # search

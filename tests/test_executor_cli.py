@@ -43,7 +43,7 @@ def test_json_is_the_report(case: Case, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize(
     ("options", "problem"),
-    [(("--device", "gpu"), "no gpu device"), (("--ranks", 5), "5 ranks"), (("--resume",), "--output")],
+    [(("--device", "tpu"), "'tpu'"), (("--ranks", 5), "5 ranks"), (("--resume",), "--output")],
 )
 def test_refusals(
     case: Case, capsys: pytest.CaptureFixture[str], options: tuple[object, ...], problem: str

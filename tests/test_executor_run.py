@@ -282,7 +282,6 @@ def test_ranges_may_leave_out_an_end() -> None:
     ("options", "problem"),
     [
         ({"ranks": 3}, "3 ranks are no multiple"),
-        ({"device": "gpu"}, "no gpu device"),
         ({"device": "tpu"}, "unknown"),
         ({"result": "scattered"}, "unknown"),
         ({"result": "sharded"}, "needs an output"),

@@ -83,7 +83,6 @@ def test_a_sharded_result(pair: Case, tmp_path: Path) -> None:
         (3, (), "3 ranks are no multiple"),
         (2, ("--tensors", "nowhere.npz"), "nowhere.npz"),
         (2, ("--slices", "5:99"), "--slices"),
-        (2, ("--device", "gpu"), "gpu"),
         (2, ("--ranks", 4), "mpirun started 2"),
         (2, ("--ranks", 0), "0 is not in the range"),
         (2, ("--colour",), "No such option"),

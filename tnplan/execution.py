@@ -12,7 +12,7 @@ import os
 import socket
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.contraction.bind import arena_bytes
 from executor.contraction.record import FORMAT as REPORT_FORMAT
 from executor.contraction.record import record
 from executor.contraction.result import FORMAT as SHARDS_FORMAT
@@ -31,11 +32,12 @@ from executor.contraction.result import (
     shard_index,
     write_shards,
 )
-from executor.contraction.run import Job, Progress, run_rank
+from executor.contraction.run import Job, Outcome, Progress, run_rank
 from executor.contraction.slices import parse_slices, share_of
 from executor.device.communicator import AgreedError, Communicator, agree
+from executor.device.device import Device
 from executor.device.launcher import world_communicator
-from executor.device.numpy_device import NumpyDevice
+from executor.device.select import check_device, open_device
 from executor.device.threads import run_ranks
 from planner.checks import check_count
 from planner.errors import InputError
@@ -47,7 +49,6 @@ from planner.passes.verify import verify
 from planner.schedule import Schedule
 from planner.schedule_file import load_schedule
 
-DEVICES = ("auto", "cpu", "gpu")
 RESULTS = ("gathered", "sharded")
 LARGEST_RANKS = 4096
 
@@ -70,6 +71,7 @@ class _Request:
     result: str
     output: Path | None
     threads: int | None
+    device: str
 
 
 def execute(
@@ -85,19 +87,22 @@ def execute(
     threads: int | None = None,
     checkpoint: bool = True,
     progress: Progress | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> ExecutionResult:
     """Contract the network of a schedule, or of its slices first:stop.
 
     `schedule` is a schedule or its file; `tensors` the arrays in the order of the network, or an .npz with
     t0, t1, ... (default: the file that the schedule names, seen from its own folder). Under mpirun the call
     is collective over all ranks; otherwise `ranks` threads of this process work (default: one group).
+    `device` is "gpu" (a GPU a rank), "cpu", or "auto": the GPUs if they are there and have room, else the
+    CPU; `announce` is called once, in the process of rank 0, with a line that says what "auto" chose and why.
     With `output` the result goes to that .npy, or to shards beside it (`result="sharded"`), with a .json of
     what was measured; a schedule of several slices then keeps checkpoints in `<output>.ckpt` unless
     `checkpoint` is false, and `resume` continues from them. `threads` are those of BLAS and of copies, a rank
     (default: the cores of the host over its ranks). `progress(done, all)` is called after each slice of the
     own group, on every MPI rank, or in this process for rank 0. Raises InputError before any work is done.
     """
-    choose_device(device)
+    check_device(device)
     if ranks is not None:
         check_count("--ranks", ranks, 1, LARGEST_RANKS)
     if result not in RESULTS:
@@ -105,7 +110,7 @@ def execute(
     world = world_communicator()
 
     def prepare() -> _Request:
-        return _prepare(schedule, tensors, slices, resume, output, threads, checkpoint, result)
+        return _prepare(schedule, tensors, slices, resume, output, threads, checkpoint, result, device)
 
     if world is None:
         request = prepare()
@@ -113,18 +118,9 @@ def execute(
         share_of(request.job.schedule, n_ranks, 0, *request.job.slices)
         n_threads = request.threads or max(1, len(_own_cores()) // n_ranks)
         with _blas_threads(n_threads):
-            results = run_ranks(n_ranks, lambda rank: _work(request, rank, n_threads, progress))
+            results = run_ranks(n_ranks, lambda rank: _work(request, rank, n_threads, progress, announce))
         return results[0]
-    return _collective(world, prepare, ranks, progress)
-
-
-def choose_device(device: str) -> str:
-    """The device that 'auto', 'cpu' or 'gpu' means here."""
-    if device not in DEVICES:
-        raise InputError("--device", f"{device!r} is unknown", f"choose from {', '.join(DEVICES)}")
-    if device == "gpu":
-        raise InputError("--device", "this version has no gpu device", "choose cpu, or auto")
-    return "cpu"
+    return _collective(world, prepare, ranks, progress, announce)
 
 
 def _prepare(
@@ -136,6 +132,7 @@ def _prepare(
     threads: int | None,
     checkpoint: bool,
     result: str,
+    device: str,
 ) -> _Request:
     """Read and check everything that a run needs; raises InputError."""
     folder = Path() if isinstance(schedule, Schedule) else file_path(schedule).parent
@@ -163,7 +160,7 @@ def _prepare(
     kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
     arrays = _tensors(plan, tensors, folder)
     values = "" if kept is None else values_identity(arrays)
-    return _Request(Job(plan, chosen, kept, resume, values), arrays, result, target, threads)
+    return _Request(Job(plan, chosen, kept, resume, values), arrays, result, target, threads, device)
 
 
 def load_verified(path: str | Path) -> Schedule:
@@ -216,7 +213,11 @@ def _tensors(
 
 
 def _collective(
-    world: Communicator, prepare: Callable[[], _Request], ranks: int | None, progress: Progress | None
+    world: Communicator,
+    prepare: Callable[[], _Request],
+    ranks: int | None,
+    progress: Progress | None,
+    announce: Callable[[str], None] | None,
 ) -> ExecutionResult:
     """Run on the ranks of mpirun; any failure but a refusal on which all agree ends the whole job."""
 
@@ -235,7 +236,7 @@ def _collective(
         request: _Request = world.broadcast_object(agree(world, check), 0)
         n_threads = request.threads or _shared_cores(world)
         with _blas_threads(n_threads):
-            return _work(request, world, n_threads, progress)
+            return _work(request, world, n_threads, progress, announce)
     except AgreedError:
         raise
     except BaseException as error:
@@ -249,12 +250,29 @@ def _collective(
 
 
 def _work(
-    request: _Request, world: Communicator, n_threads: int, progress: Progress | None
+    request: _Request,
+    world: Communicator,
+    n_threads: int,
+    progress: Progress | None,
+    announce: Callable[[str], None] | None,
 ) -> ExecutionResult:
-    """One rank: run, hand over the result, write it, and remove the checkpoint."""
-    device = NumpyDevice(n_threads)
+    """One rank: choose a device, run, and hand over the result."""
+    chosen = open_device(request.device, world, arena_bytes(request.job.schedule), n_threads)
+    if announce is not None and request.device == "auto" and world.rank == 0:
+        announce(chosen.line)
     heard = progress if world.name == "mpi" or world.rank == 0 else None
-    outcome = run_rank(request.job, request.tensors, world, device, heard)
+    with closing(chosen):
+        outcome = run_rank(request.job, request.tensors, chosen.ranks, chosen.device, heard)
+        result = _hand_over(request, outcome, chosen.device, world, n_threads)
+        chosen.device.synchronize()
+        chosen.ranks.close_memory()
+        return result
+
+
+def _hand_over(
+    request: _Request, outcome: Outcome, device: Device, world: Communicator, n_threads: int
+) -> ExecutionResult:
+    """Gather or write the result, write what was measured, and remove the checkpoint."""
     array = gather_result(outcome, device) if request.result == "gathered" else None
     held = array if request.result == "gathered" else own_shard(outcome, device)
     not_finite = 0 if held is None else count_not_finite(held)

@@ -12,10 +12,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from executor.contraction.bind_direct import Places
 from executor.contraction.bind_exchange import bind_exchange
 from executor.contraction.exchange import Shards
-from executor.device.communicator import Communicator
-from executor.device.device import Call, ContractShape, Device, View
+from executor.device.communicator import Communicator, PeerMemory
+from executor.device.device import Call, ContractShape, Device, FusedShape, View
 from executor.device.permutation import make_copy, row_major
 from planner.hardware.layout import Box, box, box_shape, rank_digits
 from planner.schedule import (
@@ -23,6 +24,7 @@ from planner.schedule import (
     Contract,
     FixSlice,
     Free,
+    Fused,
     Gather,
     Instruction,
     Load,
@@ -35,11 +37,17 @@ from planner.schedule import (
 
 @dataclass(frozen=True)
 class Bound:
-    """An instruction ready to run: its opcode, the step that it belongs to (or None) and the call."""
+    """An instruction ready to run: its opcode, the step that it belongs to (or None; of a fused chain the
+    last one) and the call."""
 
     op: str
     step: int | None
     call: Call
+
+    @property
+    def name(self) -> str:
+        """How a profiler shows it."""
+        return self.op if self.step is None else f"{self.op} {self.step}"
 
 
 @dataclass
@@ -81,10 +89,12 @@ def bind(
     `tensors` are the inputs in the schedule's dtype, row-major and contiguous, with the axes of `leaves`;
     None only for a device that holds no values.
     """
-    return _Binder(schedule, device, communicator, tensors).program()
+    return Binder(schedule, device, communicator, tensors).program()
 
 
-class _Binder:
+class Binder:
+    """Binds one rank; an engine of another kind overrides how single instructions are bound."""
+
     def __init__(
         self,
         schedule: Schedule,
@@ -98,21 +108,23 @@ class _Binder:
         self._tensors = tensors
         self._digits = rank_digits(communicator.rank, schedule.grid)
         self._itemsize = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}[schedule.dtype]
+        self._memory: PeerMemory | None = None
         self._shards: dict[int, Shard] = {}
         self._program = Program(schedule)
 
     def program(self) -> Program:
         schedule, program = self._schedule, self._program
-        self._device.allocate(arena_bytes(schedule))
+        n_bytes = arena_bytes(schedule)
+        self._device.allocate(n_bytes)
+        if self._communicator.size > 1:
+            self._memory = self._communicator.open_memory(self._device.view(0, n_bytes, "uint8"))
         program.slice_values.update(dict.fromkeys(schedule.sliced, 0))
         result = self._shard(schedule.result)
         program.result, program.result_box = result.view, result.bounds
         for part, into in ((schedule.once, program.once), (schedule.body, program.body)):
             for instruction in part:
                 if not isinstance(instruction, Free):
-                    into.append(
-                        Bound(instruction.op, getattr(instruction, "step", None), self._call(instruction))
-                    )
+                    into.append(Bound(instruction.op, _step(instruction), self._call(instruction)))
         return program
 
     def _call(self, instruction: Instruction) -> Call:
@@ -125,6 +137,8 @@ class _Binder:
                 return self._sum_modes(instruction)
             case Contract():
                 return self._contract(instruction)
+            case Fused():
+                return self._fused(instruction)
             case Redistribute() | Gather() | ReduceScatter():
                 return self._exchange(instruction)
             case Accumulate():
@@ -220,8 +234,20 @@ class _Binder:
 
         shape = ContractShape(modes_of(batch), modes_of(m), modes_of(n), prod(extents[0][mode] for mode in k))
         return self._device.bind_contract(
-            shape, a.view, b.view, c.view, self._workspace(instruction.workspace)
+            shape, a.view, b.view, c.view, self._workspace(instruction.workspace),
+            instruction.precision, instruction.engine,
+        )  # fmt: skip
+
+    def _fused(self, instruction: Fused) -> Call:
+        def modes(number: int) -> tuple[tuple[int, int], ...]:
+            return tuple(zip(self._schedule.buffers[number].modes, self._shard(number).shape, strict=True))
+
+        shape = FusedShape(
+            modes(instruction.operand), tuple(map(modes, instruction.branches)), modes(instruction.out)
         )
+        branches = [self._shard(number).view for number in instruction.branches]
+        operand, out = self._shard(instruction.operand).view, self._shard(instruction.out).view
+        return self._device.bind_fused(shape, operand, branches, out, self._schedule.profile["fused_bytes"])
 
     def _exchange(self, instruction: Redistribute | Gather | ReduceScatter) -> Call:
         schedule = self._schedule
@@ -233,5 +259,13 @@ class _Binder:
             Shards(out.modes, out.layout, out.partial),
             schedule.extents, schedule.grid, self._device, self._communicator,
             source_shard.view, out_shard.view, self._workspace(instruction.workspace),
-            source_shard.strides, tuple(place[mode][1] for mode in source.modes),
+            source_shard.strides, tuple(place[mode][1] for mode in source.modes), self._memory,
+            Places(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
         )  # fmt: skip
+
+
+def _step(instruction: Instruction) -> int | None:
+    """The step that an instruction's time is counted to."""
+    if isinstance(instruction, Fused):
+        return instruction.steps[-1]
+    return getattr(instruction, "step", None)

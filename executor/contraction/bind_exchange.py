@@ -1,5 +1,7 @@
 """A change of layout on a device: packs, exchanges and unpacks, round by round, bound once.
 
+Where the communicator can work beside the device, a round is packed while the one before it moves.
+
 Knows the device's and the communicator's interfaces and boxes; never schedules.
 """
 
@@ -7,39 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 
+from executor.contraction.bind_direct import Places, bind_direct, can_be_direct
 from executor.contraction.exchange import Exchange, Rounds, Shards, Transfer, leading_modes, plan_exchange
-from executor.device.communicator import Communicator, Message
+from executor.contraction.side import Side, piece_copy
+from executor.device.communicator import Communicator, Message, PeerMemory
 from executor.device.device import Call, Device, View
-from executor.device.permutation import Copy, make_copy, row_major
-from planner.hardware.layout import Box, Grid, box, box_shape, rank_digits
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of an exchange on this rank: the shard's box, strides over the source's modes, and view."""
-
-    bounds: Box
-    strides: tuple[int, ...]
-    view: View
-
-    def start(self, bounds: Box) -> int:
-        """The element at which a box of the whole tensor begins in the shard."""
-        return sum(
-            (first - own) * stride
-            for (first, _), (own, _), stride in zip(bounds, self.bounds, self.strides, strict=True)
-        )
-
-
-@lru_cache(maxsize=65536)
-def piece_copy(
-    shape: tuple[int, ...], strides: tuple[int, ...], target: tuple[int, ...], n_lead: int
-) -> Copy:
-    """The copy of a box between two sets of strides, with its first `n_lead` modes as rows."""
-    axes = list(zip(shape, strides, target, strict=True))
-    return make_copy(axes[n_lead:], axes[:n_lead])
+from executor.device.permutation import row_major
+from planner.hardware.layout import Grid, box, box_shape, rank_digits
 
 
 class _Piece:
@@ -73,30 +51,70 @@ def bind_exchange(
     source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, device: Device,
     communicator: Communicator, source_view: View, out_view: View, workspace: View | None,
     source_strides: tuple[int, ...], out_strides: tuple[int, ...],
+    memory: PeerMemory | None = None, places: Places | None = None,
 ) -> Call:  # fmt: skip
-    """The call that fills this rank's shard of `out`; strides are over the source's modes."""
+    """The call that fills this rank's shard of `out`; strides are over the source's modes.
+
+    With the peers' `memory`, and the places of the tensors there, buffers are left out where they can be.
+    """
     capacity = 0 if workspace is None else len(workspace)
-    plan = plan_exchange(source, out, extents, grid, communicator.rank, capacity)
+    plan = plan_exchange(source, out, extents, grid, communicator.rank, capacity, communicator.overlaps)
     digits = rank_digits(communicator.rank, grid)
     own = Side(box(source.modes, source.layout, extents, digits, grid), source_strides, source_view)
     result = Side(box(source.modes, out.layout, extents, digits, grid), out_strides, out_view)
+    if memory is not None and places is not None:
+        shared = source, out, extents, grid, communicator.rank, plan, memory
+        if can_be_direct(*shared, places.itemsize):
+            return bind_direct(*shared, places, own, result, device)
     summed = set(source.partial) != set(out.partial)
     binder = _RoundBinder(plan, own, result, device, communicator, workspace, summed)
-    calls: list[Call] = []
+    kept = []
     if not summed:
         whole = Rounds(1, 1, 1)
-        for transfer in plan.receives:
-            if transfer.peer == communicator.rank:
-                calls.append(binder.local(_Piece(transfer, 0, whole), False))
-    for number in range(plan.rounds.pieces):
-        for wave in range(plan.rounds.waves):
-            calls += binder.round(number, wave)
+        kept = [
+            binder.local(_Piece(transfer, 0, whole), False)
+            for transfer in plan.receives
+            if transfer.peer == communicator.rank
+        ]
+    rounds = [
+        binder.round(number, wave)
+        for number in range(plan.rounds.pieces)
+        for wave in range(plan.rounds.waves)
+    ]
+    calls = _in_order(rounds, kept, plan.rounds.turns)
 
     def run() -> None:
         for call in calls:
             call()
 
     return run
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The calls of one round, in the order in which they must come."""
+
+    packs: list[Call]
+    begin: list[Call]
+    end: list[Call]
+    unpacks: list[Call]
+
+
+def _in_order(rounds: list[_Round], kept: list[Call], turns: int) -> list[Call]:
+    """All calls, with `turns` rounds begun before the first of them ends.
+
+    A round packs into its part of the workspace after the round that had it has ended, and begins after
+    that one is unpacked; what a rank keeps is copied while the first rounds move.
+    """
+    calls: list[Call] = []
+    for round_ in rounds[:turns]:
+        calls += round_.packs + round_.begin
+    calls += kept
+    for number, round_ in enumerate(rounds):
+        calls += round_.end + round_.unpacks
+        for following in rounds[number + turns : number + turns + 1]:
+            calls += following.packs + following.begin
+    return calls
 
 
 class _RoundBinder:
@@ -120,18 +138,22 @@ class _RoundBinder:
             self._result.start(piece.bounds), self._own.start(piece.bounds), piece.rows, add,
         )  # fmt: skip
 
-    def round(self, number: int, wave: int) -> list[Call]:
+    def round(self, number: int, wave: int) -> _Round:
         """The packs, the exchange and the unpacks of one round."""
-        calls, sends = self._packs(number, wave)
-        unpacks, receives = self._unpacks(number, wave)
+        turns = self._plan.rounds.turns
+        size = 0 if self._workspace is None else len(self._workspace) // turns
+        first = (number * self._plan.rounds.waves + wave) % turns * size
+        packs, sends = self._packs(number, wave, first)
+        unpacks, receives = self._unpacks(number, wave, first + size // 2)
+        begin, end = [], []
         if sends or receives:
-            calls.append(lambda: self._communicator.exchange(sends, receives))
-        return calls + unpacks
+            bound = self._communicator.bind_exchange(sends, receives)
+            begin, end = [bound[0]], [bound[1]]
+        return _Round(packs, begin, end, unpacks)
 
-    def _packs(self, number: int, wave: int) -> tuple[list[Call], list[Message]]:
+    def _packs(self, number: int, wave: int, cursor: int) -> tuple[list[Call], list[Message]]:
         calls: list[Call] = []
         sends: list[Message] = []
-        cursor = 0
         for transfer in self._plan.sends:
             piece = _Piece(transfer, number, self._plan.rounds)
             if transfer.wave != wave or not piece.elements:
@@ -155,10 +177,9 @@ class _RoundBinder:
             sends.append((transfer.peer, view))
         return calls, sends
 
-    def _unpacks(self, number: int, wave: int) -> tuple[list[Call], list[Message]]:
+    def _unpacks(self, number: int, wave: int, cursor: int) -> tuple[list[Call], list[Message]]:
         calls: list[Call] = []
         receives: list[Message] = []
-        cursor = 0 if self._workspace is None else len(self._workspace) // 2
         for _, terms in groupby(self._plan.receives, key=lambda transfer: transfer.bounds):
             for place, transfer in enumerate(terms):
                 piece = _Piece(transfer, number, self._plan.rounds)

@@ -27,6 +27,9 @@ from planner.hardware.layout import (
 )
 
 ROWS_A_PIECE = 16
+PIPELINED_ELEMENTS = 1 << 20
+"""A round that overlaps with its neighbours sends at least about this many elements to each peer."""
+PIPELINED_PIECES = 4
 
 
 @dataclass(frozen=True)
@@ -59,23 +62,29 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Every box goes in `pieces` pieces; `peers_a_wave` peers are served in one round, `waves` in turn."""
+    """Every box goes in `pieces` pieces; `peers_a_wave` peers are served in one round, `waves` in turn.
+
+    Rounds take turns in `turns` equal parts of the workspace: with two, one is packed while another moves.
+    """
 
     pieces: int
     peers_a_wave: int
     waves: int
+    turns: int = 1
 
 
 @dataclass(frozen=True)
 class Exchange:
     """One rank's part of a change of layout; its own data is in `receives` alone.
 
-    `receives` with equal bounds are terms of one sum and stand together, by rising `order`.
+    `receives` with equal bounds are terms of one sum and stand together, by rising `order`. `moving` are the
+    digits in which ranks that exchange can differ.
     """
 
     sends: tuple[Transfer, ...]
     receives: tuple[Transfer, ...]
     rounds: Rounds
+    moving: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -88,9 +97,10 @@ class _Choice:
 
 
 def plan_exchange(
-    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, rank: int, capacity: int
-) -> Exchange:
-    """This rank's transfers; `capacity` is the elements of the workspace.
+    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, rank: int, capacity: int,
+    overlap: bool = False,
+) -> Exchange:  # fmt: skip
+    """This rank's transfers; `capacity` is the elements of the workspace, `overlap` asks for two turns in it.
 
     Digits that are partial in the source and not in `out` are summed; the others must be partial in both.
     """
@@ -102,7 +112,7 @@ def plan_exchange(
         digit for digit in range(len(grid))
         if digit in summed or (source.layout[digit] is not None and source.layout[digit] != out.layout[digit])
     ]  # fmt: skip
-    rounds = plan_rounds(source, out, extents, grid, moving, capacity, bool(summed))
+    rounds = plan_rounds(source, out, extents, grid, moving, capacity, bool(summed), overlap)
     own_source = box(source.modes, source.layout, extents, digits, grid)
     own_out = box(source.modes, out.layout, extents, digits, grid)
     receives = []
@@ -119,7 +129,7 @@ def plan_exchange(
             wave = _wave(digits, peer_digits, grid, moving, rounds)
             sends.append(Transfer(rank_of(peer_digits, grid), bounds, wave, order))
     receives.sort(key=lambda transfer: (transfer.bounds, transfer.order))
-    return Exchange(tuple(sends), tuple(receives), rounds)
+    return Exchange(tuple(sends), tuple(receives), rounds, tuple(moving))
 
 
 def _senders(
@@ -188,7 +198,7 @@ def _combine(choices: list[list[_Choice]], own: Box) -> list[tuple[tuple[int, ..
 
 def plan_rounds(
     source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, moving: Sequence[int], capacity: int,
-    summed: bool,
+    summed: bool, overlap: bool = False,
 ) -> Rounds:  # fmt: skip
     """The rounds of an exchange, from figures that every rank knows.
 
@@ -197,14 +207,21 @@ def plan_rounds(
     """
     peers = prod(grid[digit].radix for digit in moving) - 1
     largest = _largest_box(source, out, extents, grid)
+    wanted = min(PIPELINED_PIECES, largest // PIPELINED_ELEMENTS)
+    if overlap and peers and wanted > 1 and capacity // 2 >= 2 * peers:
+        return Rounds(max(wanted, _pieces(largest, capacity // 2 // (2 * peers))), peers, 1, 2)
     if peers == 0 or largest == 0 or 2 * peers * largest <= capacity:
         return Rounds(1, max(1, peers), 1)
     peers_a_wave = peers if 2 * peers <= capacity else capacity // 2
     if peers_a_wave == 0 or (summed and peers_a_wave < peers):
         raise ValueError(f"a workspace of {capacity} elements is too small to exchange with {peers} peers")
-    piece = capacity // (2 * peers_a_wave)
-    pieces = -(-largest * (ROWS_A_PIECE + 1) // (ROWS_A_PIECE * piece))
+    pieces = _pieces(largest, capacity // (2 * peers_a_wave))
     return Rounds(pieces, peers_a_wave, -(-peers // peers_a_wave))
+
+
+def _pieces(largest: int, piece: int) -> int:
+    """The pieces of which none exceeds `piece` elements, though they are whole rows."""
+    return 1 if largest <= piece else -(-largest * (ROWS_A_PIECE + 1) // (ROWS_A_PIECE * piece))
 
 
 def _largest_box(source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid) -> int:

@@ -22,6 +22,7 @@ FORMAT = "tnplan.result"
 VERSION = 1
 KINDS = {
     "contract": "contract_s",
+    "fused": "contract_s",
     "redistribute": "exchange_s",
     "gather": "exchange_s",
     "reduce_scatter": "exchange_s",
@@ -70,7 +71,8 @@ def record(
             "first": job.slices[0], "stop": job.slices[1], "of": schedule.n_slices, "resumed": resumed,
         },
         "not_finite": sum(entry["not_finite"] for entry in ranks),
-        "environment": environment(world, device, sorted({entry["host"] for entry in ranks})),
+        "environment": environment(world, device, outcome.group.name,
+                                   sorted({entry["host"] for entry in ranks})),
         "measured": {
             **{name: max(entry[name] for entry in ranks)
                for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s", "peak_bytes")},
@@ -84,16 +86,20 @@ def record(
     }  # fmt: skip
 
 
-def environment(world: Communicator, device: Device, hosts: list[str]) -> dict[str, Any]:
-    """Host, versions and commit."""
+def environment(world: Communicator, device: Device, communicator: str, hosts: list[str]) -> dict[str, Any]:
+    """Hosts, versions and commit; `communicator` carried the device's buffers."""
     facts = {
         "hosts": hosts, **host_facts(), "tnplan": version("tnplan"), "commit": commit(),
-        "communicator": world.name, **device.facts(),
+        "communicator": communicator, **device.facts(),
     }  # fmt: skip
     if world.name == "mpi":
         from executor.device.mpi import library
 
         facts["mpi"] = library()
+    if communicator == "nccl":
+        from executor.device.nccl import nccl_version
+
+        facts["nccl"] = nccl_version()
     return facts
 
 

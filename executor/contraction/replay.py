@@ -1,16 +1,17 @@
 """The replay loop: runs a bound program, once and then slice by slice, and times every instruction.
 
-Knows callables and clocks; never what an instruction does.
+Knows callables and marks; never what an instruction does. Nothing waits for the device inside a slice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from time import perf_counter
 
 from executor.contraction.bind import Bound, Program
-from executor.device.device import Device
+from executor.device.device import Device, Mark
 
 
 @dataclass
@@ -46,30 +47,46 @@ def new_timings(program: Program) -> Timings:
 
 def run_once(program: Program, device: Device, timings: Timings) -> None:
     """Run what comes before the first slice; the result is zero afterwards where slices add to it."""
-    run_timed(program.once, timings.once_s)
+    part = _Part(program.once, device)
+    part.run()
     if program.body:
         device.zero(program.result)
     device.synchronize()
+    part.add_times(timings.once_s)
 
 
 def run_slices(
     program: Program, device: Device, timings: Timings, slices: Iterable[int], after_slice: Callable[[], None]
 ) -> None:
     """Run the body for each of `slices`; `after_slice` is called when one is done."""
+    body = _Part(program.body, device)
     for number in slices:
         start = perf_counter()
         program.set_slice(number)
-        run_timed(program.body, timings.body_s)
+        body.run()
         device.synchronize()
         timings.slice_s[number] = perf_counter() - start
+        body.add_times(timings.body_s)
         after_slice()
 
 
-def run_timed(part: Sequence[Bound], seconds: list[float]) -> None:
-    """Run the calls in order, adding the time of each to its entry."""
-    last = perf_counter()
-    for place, bound in enumerate(part):
-        bound.call()
-        now = perf_counter()
-        seconds[place] += now - last
-        last = now
+class _Part:
+    """Calls with a mark before the first and after each."""
+
+    def __init__(self, part: Sequence[Bound], device: Device) -> None:
+        self._device = device
+        self._calls = [device.named(bound.name, bound.call) for bound in part]
+        self._marks: Sequence[Mark] = device.marks(len(part) + 1)
+
+    def run(self) -> None:
+        """Run the calls in order."""
+        mark, marks = self._device.mark, self._marks
+        mark(marks[0])
+        for call, after in zip(self._calls, marks[1:], strict=True):
+            call()
+            mark(after)
+
+    def add_times(self, seconds: list[float]) -> None:
+        """Add the time of each call of the last run, which is done, to its entry."""
+        for place, (before, after) in enumerate(pairwise(self._marks)):
+            seconds[place] += self._device.elapsed_s(before, after)

@@ -57,11 +57,11 @@ def gather_result(outcome: Outcome, device: Device) -> NDArray[Any] | None:
     if outcome.share.group != 0:
         return None
     holders = owners(schedule)
-    own = device.to_host(outcome.program.result)
     if group.rank != 0:
-        if group.rank in holders and len(own):
-            group.exchange([(0, own)], [])
+        if group.rank in holders and len(outcome.program.result):
+            group.exchange([(0, device.to_host(outcome.program.result))], [])
         return None
+    own = device.to_host(outcome.program.result)
     if holders == [0]:
         return own.copy().reshape(schedule.output_shape)
     whole = np.empty(prod(schedule.output_shape), schedule.dtype)

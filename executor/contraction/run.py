@@ -71,6 +71,8 @@ def run_rank(
     across = world.split(share.rank_in_group, share.group)
     checkpoint = _open_checkpoint(job, share, world, group)
     program = bind(schedule, device, group, tensors)
+    group.connect()
+    device.synchronize()
     outcome = Outcome(program, share, group, new_timings(program), checkpoint=checkpoint)
     done, partial = 0, None
     if checkpoint is not None:

@@ -76,6 +76,7 @@ def sum_groups(program: Program, device: Device, across: Communicator, active: S
     if across.rank != 0:
         for piece in pieces:
             across.exchange([(0, piece)], [])
+        device.synchronize()
         return
     staging = device.view(offset, length, program.schedule.dtype)
     for group in senders:

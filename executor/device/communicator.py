@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from executor.device.device import Call, View
 from planner.errors import InputError
 
 Result = TypeVar("Result")
@@ -13,18 +14,50 @@ Message = tuple[int, Any]
 """A peer's rank and a flat contiguous view: what to send to it, or where to receive from it."""
 
 
+class PeerMemory(Protocol):
+    """The arenas of other ranks that this rank's device reads and writes itself."""
+
+    ranks: frozenset[int]
+    """The ranks, this one among them, that all reach each other; the same set on each of them."""
+
+    def view(self, peer: int, offset_bytes: int, count: int, dtype: str) -> View:
+        """A flat view of a peer's arena."""
+
+    def bind(self, copies: Sequence[Call], peers: Sequence[int], sent_bytes: int) -> Call:
+        """The copies, after the devices of all peers came to this call and before any of them goes on.
+
+        `sent_bytes` of this rank's data come to its peers by their copies and its own.
+        """
+
+
 class Communicator(Protocol):
     """A group of ranks numbered 0 .. size-1. Every call but `abort` is collective over the ranks it names."""
 
     name: str
     rank: int
     size: int
+    overlaps: bool
+    """Whether other work can be done between the two calls of a bound exchange; equal on all ranks."""
+
+    def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
+        """The call that begins to send and receive all messages at once, and the call that ends it.
+
+        The messages hold what the device's work before the first call gave, and work after the second one
+        finds them arrived. Both sides name the same messages in the same order for each pair, with equal
+        sizes; none is empty. Exchanges begin in the same order on all ranks.
+        """
+
+    def connect(self) -> None:
+        """Open the ways to the peers of all exchanges bound so far, ahead of their first run."""
+
+    def open_memory(self, arena: View) -> PeerMemory | None:
+        """Open this rank's arena, as bytes, to the others and theirs to it; None where that cannot be."""
+
+    def close_memory(self) -> None:
+        """Close what `open_memory` opened, here and in groups split off; arenas may be freed afterwards."""
 
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
-        """Send and receive all messages at once; returns when every one is done.
-
-        Both sides name the same messages in the same order for each pair, with equal sizes; none is empty.
-        """
+        """An exchange bound, begun and ended. Messages between hosts are done when it returns."""
 
     def barrier(self) -> None:
         """Wait until every rank of the group is here."""
@@ -42,6 +75,30 @@ class Communicator(Protocol):
         """End every rank of the job with a message and an exit status."""
 
 
+class Blocking:
+    """The part of `Communicator` that follows from an `exchange` which returns when all messages are done."""
+
+    overlaps = False
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """Send and receive all messages."""
+        raise NotImplementedError
+
+    def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
+        """The whole exchange, and nothing that is left to do."""
+        return lambda: self.exchange(sends, receives), lambda: None
+
+    def connect(self) -> None:
+        """Nothing to open."""
+
+    def open_memory(self, arena: View) -> PeerMemory | None:
+        """Hosts exchange by messages alone."""
+        return None
+
+    def close_memory(self) -> None:
+        """Nothing to close."""
+
+
 class AgreedError(InputError):
     """A refusal of the input that every rank of the job raises."""
 
@@ -55,17 +112,56 @@ class CountedCommunicator:
         self.rank = inner.rank
         self.size = inner.size
         self.sent_bytes = 0
+        self.overlaps = inner.overlaps
+        self.connect = inner.connect
+        self.close_memory = inner.close_memory
         self.barrier = inner.barrier
         self.broadcast_object = inner.broadcast_object
         self.gather_objects = inner.gather_objects
         self.split = inner.split
         self.abort = inner.abort
 
+    def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
+        """Bind an exchange that is counted whenever it begins."""
+        size_bytes = sum(view.nbytes for _, view in sends)
+        begin, end = self._inner.bind_exchange(sends, receives)
+
+        def counted() -> None:
+            self.sent_bytes += size_bytes
+            begin()
+
+        return counted, end
+
+    def open_memory(self, arena: View) -> PeerMemory | None:
+        """Memory whose copies are counted."""
+        memory = self._inner.open_memory(arena)
+        return None if memory is None else _CountedMemory(memory, self)
+
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """Exchange and count."""
-        for _, view in sends:
-            self.sent_bytes += view.nbytes
-        self._inner.exchange(sends, receives)
+        begin, end = self.bind_exchange(sends, receives)
+        begin()
+        end()
+
+
+class _CountedMemory:
+    """Peers' memory of a counted communicator."""
+
+    def __init__(self, inner: PeerMemory, counter: CountedCommunicator) -> None:
+        self._inner = inner
+        self._counter = counter
+        self.ranks = inner.ranks
+        self.view = inner.view
+
+    def bind(self, copies: Sequence[Call], peers: Sequence[int], sent_bytes: int) -> Call:
+        """Bind copies that are counted whenever they are made."""
+        call, counter = self._inner.bind(copies, peers, sent_bytes), self._counter
+
+        def counted() -> None:
+            counter.sent_bytes += sent_bytes
+            call()
+
+        return counted
 
 
 def agree(communicator: Communicator, check: Callable[[], Result]) -> Result:

@@ -1,4 +1,4 @@
-"""The numba kernels of the CPU: permuting copies, sums, small products. Imported lazily (numba loads slowly).
+"""The numba kernels of the CPU: copies, sums, small products, chains. Imported lazily (numba loads slowly).
 
 Each kernel is one call over flat arrays, releases the interpreter lock, and has a NumPy twin for tests.
 """
@@ -71,6 +71,38 @@ def small_products(a: Any, b: Any, c: Any) -> None:
                 for q in range(1, a.shape[2]):
                     total += a[t, i, q] * b[t, j, q]
                 c[t, i, j] = total
+
+
+@numba.njit(nogil=True, cache=True)
+def fused_tiles(
+    operand: Any, branches: Any, out: Any, scratch: Any, tile_source: Any, tile_target: Any,
+    gather: Any, scatter: Any, tables: Any, sizes: Any,
+) -> None:  # fmt: skip
+    """Every tile of the operand through all stages of a chain; see `numpy_fused.Plan` for the tables.
+
+    `branches` holds all branches one after the other, each [n | k]; `scratch` two tiles.
+    """
+    zero = operand.dtype.type(0)
+    for t in range(tile_source.size):
+        held, following = scratch[0], scratch[1]
+        for i in range(gather.size):
+            held[i] = operand[tile_source[t] + gather[i]]
+        branch = 0
+        table = 0
+        for stage in range(sizes.shape[0]):
+            m, n, k = sizes[stage]
+            for i in range(m):
+                start = tables[table + i]
+                for j in range(n):
+                    total = zero
+                    for q in range(k):
+                        total += held[start + tables[table + m + q]] * branches[branch + j * k + q]
+                    following[i * n + j] = total
+            branch += n * k
+            table += m + k
+            held, following = following, held
+        for i in range(scatter.size):
+            out[tile_target[t] + scatter[i]] = held[i]
 
 
 def copy_numpy(

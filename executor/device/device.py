@@ -6,7 +6,7 @@ once to its views and shapes and becomes a callable without arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -18,6 +18,8 @@ from executor.device.permutation import Copy, row_major
 Call = Callable[[], None]
 View = Any
 """A flat typed view of a device's memory: a NumPy array on the CPU."""
+Mark = Any
+"""A point in a device's work, made by `Device.marks`."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,25 @@ class ContractShape:
         return None
 
 
+@dataclass(frozen=True)
+class FusedShape:
+    """A chain: `operand` contracted with each of `branches` in turn, done in one pass over the large tensors.
+
+    Each tensor lists (mode, extent) as it is stored, row-major and contiguous; mode numbers are labels. A
+    mode that a branch shares with what the chain holds by then is summed; its others join.
+    """
+
+    operand: tuple[tuple[int, int], ...]
+    branches: tuple[tuple[tuple[int, int], ...], ...]
+    out: tuple[tuple[int, int], ...]
+
+
 class Device(Protocol):
-    """What replay needs of a device."""
+    """What replay needs of a device.
+
+    Work is done in the order of its calls. A call may return before its work is done; `synchronize`, and what
+    hands values to the host, waits.
+    """
 
     name: str
 
@@ -78,8 +97,23 @@ class Device(Protocol):
     def bind_sum(self, target: View, source: View, extents: tuple[int, ...], kept: tuple[bool, ...]) -> Call:
         """Sum a row-major source of `extents` over the axes that are not kept."""
 
-    def bind_contract(self, shape: ContractShape, a: View, b: View, c: View, workspace: View | None) -> Call:
-        """c = the sum over k of a times b; `workspace` is a tile of the product if c has another order."""
+    def bind_contract(
+        self, shape: ContractShape, a: View, b: View, c: View, workspace: View | None,
+        precision: str = "fp32", engine: str = "gemm",
+    ) -> Call:  # fmt: skip
+        """c = the sum over k of a times b; `workspace` is a tile of the product if c has another order.
+
+        `precision` and `engine` are those of `planner.schedule.Contract`: values are multiplied at least
+        that precisely (a type of 64 bits a real number always in fp64).
+        """
+
+    def bind_fused(
+        self, shape: FusedShape, operand: View, branches: Sequence[View], out: View, capacity_bytes: int
+    ) -> Call:
+        """out = the operand contracted with every branch in turn, in tiles of at most `capacity_bytes`.
+
+        Raises ValueError where `planner.hardware.fusion` finds no tile.
+        """
 
     def bind_accumulate(self, target: View, source: View) -> Call:
         """Add the source to the target."""
@@ -95,6 +129,18 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait until all work is done."""
+
+    def marks(self, count: int) -> Sequence[Mark]:
+        """Points in time, made beforehand and set as often as wanted."""
+
+    def mark(self, point: Mark) -> None:
+        """Set a point to the time at which the work given so far is done."""
+
+    def elapsed_s(self, first: Mark, second: Mark) -> float:
+        """The seconds between two points; to be asked after `synchronize`."""
+
+    def named(self, name: str, call: Call) -> Call:
+        """The call under a name that profilers show, where the device has one to show it."""
 
     def facts(self) -> dict[str, Any]:
         """What result.json says of the device: kind, name, versions of its libraries."""

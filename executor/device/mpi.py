@@ -10,13 +10,13 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from executor.device.communicator import Message
+from executor.device.communicator import Blocking, Message
 
 CHUNK_BYTES = 1 << 30
 TAG = 7
 
 
-class MpiCommunicator:
+class MpiCommunicator(Blocking):
     """A communicator over an MPI one; see `Communicator`. Messages of any size go in chunks of 1 GiB."""
 
     name = "mpi"

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.device.communicator import Message
-from executor.device.device import Call, ContractShape
+from executor.device.communicator import Blocking, Message
+from executor.device.device import Call, ContractShape, FusedShape
+from executor.device.host_clock import HostClock
 from executor.device.permutation import Copy
 from planner.hardware.layout import Grid, rank_digits
 
@@ -53,7 +55,7 @@ class NullView:
         return self.count * self.itemsize
 
 
-class NullDevice:
+class NullDevice(HostClock):
     """Counts the operations and bytes of bound calls in `counts`; see `Device`."""
 
     name = "null"
@@ -118,13 +120,31 @@ class NullDevice:
         return self._moves(source.nbytes)
 
     def bind_contract(
-        self, shape: ContractShape, a: NullView, b: NullView, c: NullView, workspace: NullView | None
-    ) -> Call:
+        self, shape: ContractShape, a: NullView, b: NullView, c: NullView, workspace: NullView | None,
+        precision: str = "fp32", engine: str = "gemm",
+    ) -> Call:  # fmt: skip
         """Count the operations; raises where a workspace is missing."""
         n_batch, m, n, k = shape.sizes
         if shape.direct is None and not workspace and n_batch * m * n * k:
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
-        flops = float(n_batch) * m * n * k * (8 if c.dtype.startswith("complex") else 2)
+        return self._multiplies(float(n_batch) * m * n * k, c.dtype)
+
+    def bind_fused(
+        self, shape: FusedShape, operand: NullView, branches: Sequence[NullView], out: NullView,
+        capacity_bytes: int,
+    ) -> Call:  # fmt: skip
+        """Count the operations of every step."""
+        held = dict(shape.operand)
+        products = 0.0
+        for branch in shape.branches:
+            met = held | dict(branch)
+            products += prod(met.values())
+            summed = held.keys() & dict(branch).keys()
+            held = {mode: extent for mode, extent in met.items() if mode not in summed}
+        return self._multiplies(products, out.dtype)
+
+    def _multiplies(self, products: float, dtype: str) -> Call:
+        flops = products * (8 if dtype.startswith("complex") else 2)
         counts = self.counts
 
         def run() -> None:
@@ -155,7 +175,7 @@ class NullDevice:
         return {"device": "null"}
 
 
-class NullCommunicator:
+class NullCommunicator(Blocking):
     """Rank `rank` of a grid whose other ranks do not exist: counts messages and bytes by tier in `counts`."""
 
     name = "null"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import gcd
 from typing import Any
@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.device.device import Call, ContractShape
+from executor.device.device import Call, ContractShape, FusedShape
+from executor.device.host_clock import HostClock
 from executor.device.numpy_contract import bind_product, bind_tiles
 from executor.device.numpy_copy import Mover
+from executor.device.numpy_fused import bind_chain
 from executor.device.permutation import Copy
 from executor.device.tile import tile
 
@@ -22,7 +24,7 @@ ALIGNMENT_BYTES = 64
 PARALLEL_ELEMENTS = 1 << 18
 
 
-class NumpyDevice:
+class NumpyDevice(HostClock):
     """A CPU with `threads` threads for copies (the threads of BLAS are set around the replay)."""
 
     name = "cpu"
@@ -121,9 +123,14 @@ class NumpyDevice:
         return run
 
     def bind_contract(
-        self, shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None
-    ) -> Call:
-        """A batched product written to c, directly or tile by tile through the workspace."""
+        self, shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None,
+        precision: str = "fp32", engine: str = "gemm",
+    ) -> Call:  # fmt: skip
+        """A batched product by BLAS, written to c, directly or tile by tile through the workspace.
+
+        BLAS multiplies in the type of the values, which is at least as precise as any `precision`; it is
+        the only engine of a CPU.
+        """
         n_batch, m, n, k = shape.sizes
         if n_batch * m * n == 0:
             return _nothing
@@ -138,6 +145,12 @@ class NumpyDevice:
         if workspace is None or not len(workspace):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
         return bind_tiles(tile(shape, len(workspace)), a, b, c, workspace)
+
+    def bind_fused(
+        self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array, capacity_bytes: int
+    ) -> Call:
+        """A chain of contractions, tile by tile of the operand; see `numpy_fused`."""
+        return bind_chain(shape, operand, branches, out, capacity_bytes)
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target."""

@@ -12,12 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from executor.device.communicator import Message
+from executor.device.communicator import Blocking, Message
 
 Result = TypeVar("Result")
 
 BROKEN = object()
 """Put into every queue when a rank fails."""
+LOOK_EVERY_S = 0.5
+END_WITHIN_S = 5.0
+"""How long the others may take to end when a rank has failed; one inside a library may never hear of it."""
 
 
 class BrokenRanksError(Exception):
@@ -58,7 +61,7 @@ class _Shared:
             return self._queues.setdefault(key, SimpleQueue())
 
 
-class ThreadCommunicator:
+class ThreadCommunicator(Blocking):
     """One rank of an in-process group; see `Communicator`."""
 
     name = "threads"
@@ -132,7 +135,10 @@ def run_ranks(size: int, work: Callable[[ThreadCommunicator], Result]) -> list[R
         thread.start()
     try:
         for thread in threads:
-            thread.join()
+            while thread.is_alive() and shared.error is None:
+                thread.join(LOOK_EVERY_S)
+        for thread in threads:
+            thread.join(END_WITHIN_S)
     except BaseException as error:
         shared.fail(error)
         raise

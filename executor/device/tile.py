@@ -40,13 +40,16 @@ class Tiling:
     """The copy from tile to c, by the rows of its three blocks."""
 
 
-def tile(shape: ContractShape, capacity: int) -> Tiling:
-    """Cut a contraction into tiles of at most `capacity` elements (at least 1)."""
+def tile(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_EXTENT) -> Tiling:
+    """Cut a contraction into tiles of at most `capacity` elements (at least 1).
+
+    m and n of a tile stay at `efficient_extent` or more where they can.
+    """
     parts = [shape.batch, shape.m, shape.n]
     whole = [list(part) for part in parts]
     chunk = [0, 0, 0]
     while (size := _size(whole)) > capacity:
-        which = _strip(whole)
+        which = _strip(whole, efficient_extent)
         extent, stride = whole[which].pop(0)
         fit = capacity // (size // extent)
         if fit > 1:
@@ -66,7 +69,7 @@ def _size(whole: list[list[tuple[int, int]]]) -> int:
     return prod(extent for part in whole for extent, _ in part)
 
 
-def _strip(whole: list[list[tuple[int, int]]]) -> int:
+def _strip(whole: list[list[tuple[int, int]]], efficient_extent: int) -> int:
     """The part that loses its leading mode: the batch first, then what spreads the tile widest over c.
 
     m and n stay above the extent that a matrix product needs to be efficient while they can.
@@ -76,7 +79,7 @@ def _strip(whole: list[list[tuple[int, int]]]) -> int:
     if not whole[1] or not whole[2]:
         return 1 if whole[1] else 2
     rest = [prod(extent for extent, _ in part[1:]) for part in whole]
-    able = [which for which in (1, 2) if rest[which] >= EFFICIENT_EXTENT]
+    able = [which for which in (1, 2) if rest[which] >= efficient_extent]
     if len(able) == 1:
         return able[0]
     if able:

@@ -47,8 +47,16 @@ class CostModel:
         self.precision = DEFAULT_PRECISION[dtype] if precision is None else precision
         self.item_bytes = ITEM_BYTES[dtype]
         self.flops_per_product = FLOPS_PER_PRODUCT[dtype]
-        self._rate = profile.rate(dtype, self.precision)
-        self._curve = profile.gemm_curves.get(dtype, {}).get(self.precision)
+        profile.rate(dtype, self.precision)
+        rates, curves = profile.flop_per_s[dtype], profile.gemm_curves.get(dtype, {})
+        exact = DEFAULT_PRECISION[dtype]
+        self._rates = tuple(
+            (name, rates[name], curves.get(name)) for name in {exact: 0, self.precision: 0} if name in rates
+        )
+        rate = profile.fused_flop_per_s.get(dtype, 0.0)
+        self.fused_elements = profile.fused_bytes // self.item_bytes if rate else 0
+        """Elements of the largest tile of a fused chain; 0 where there is no kernel for the dtype."""
+        self._fused_rate = rate
         self._memory = profile.memory_bytes_per_s
         self._permute = profile.permute_bytes_per_s
         self._launch = profile.launch_s
@@ -56,8 +64,35 @@ class CostModel:
 
     def contract_s(self, moved_bytes: float, flops: float, k: float) -> float:
         """Eq. 6: the larger of the bytes read and written over bandwidth and the operations over rate."""
-        rate = self._rate if self._curve is None else _interpolate(k, self._curve.k, self._curve.flop_per_s)
-        return self._launch + max(moved_bytes / self._memory, flops / rate)
+        return self._launch + max(moved_bytes / self._memory, flops / self._gemm(k)[0])
+
+    def gemm_precision(self, moved_bytes: float, flops: float, k: float) -> str:
+        """The precision of a product that `contract_s` counts on: the dtype's own where it costs no time."""
+        rate, name = self._gemm(k)
+        exact, exact_rate, curve = self._rates[0]
+        if curve is not None:
+            exact_rate = _interpolate(k, curve.k, curve.flop_per_s)
+        bound_s = max(moved_bytes / self._memory, flops / rate)
+        return exact if flops / exact_rate <= bound_s else name
+
+    def _gemm(self, k: float) -> tuple[float, str]:
+        """The best rate of a product over `k`, of the precision asked for and the dtype's own, and which."""
+        best, best_name = 0.0, ""
+        for name, rate, curve in self._rates:
+            if curve is not None:
+                rate = _interpolate(k, curve.k, curve.flop_per_s)
+            if rate > best:
+                best, best_name = rate, name
+        return best, best_name
+
+    def fused_s(self, moved_bytes: float, tile_bytes: float, flops: float, tiles: float) -> float:
+        """A fused chain: the largest of three times: memory, memory on chip, operations.
+
+        `tile_bytes` are read and written on chip, over all tiles. With few `tiles` part of the device idles.
+        """
+        busy = min(tiles / self.profile.fused_tiles, 1.0)
+        chip_s = max(tile_bytes / self.profile.fused_tile_bytes_per_s, flops / self._fused_rate)
+        return self._launch + max(moved_bytes / self._memory, chip_s / busy)
 
     def permute_s(self, size_bytes: float) -> float:
         """One read and one write of `size_bytes`."""

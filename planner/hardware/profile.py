@@ -51,6 +51,10 @@ class Profile:
     `memory_bytes` is a device's, `reserved_bytes` what driver and libraries take of it. `tile_bytes` bounds
     the tile of a contraction that writes in another order than its product's, `exchange_bytes` the send and
     receive buffers of a redistribution. `tiers` run from fastest to slowest.
+
+    A device with a kernel for fused chains has `fused_bytes`, what a tile of the large tensor may take on
+    chip (0: no such kernel), `fused_flop_per_s[dtype]`, the kernel's rate, and `fused_tile_bytes_per_s`, the
+    rate of the memory on chip; both rates hold from `fused_tiles` tiles on.
     """
 
     name: str
@@ -64,6 +68,10 @@ class Profile:
     flop_per_s: dict[str, dict[str, float]]
     tiers: tuple[Tier, ...]
     gemm_curves: dict[str, dict[str, GemmCurve]] = field(default_factory=dict)
+    fused_bytes: int = 0
+    fused_tiles: int = 1
+    fused_tile_bytes_per_s: float = 0.0
+    fused_flop_per_s: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         place = f"profile {self.name}"
@@ -85,6 +93,12 @@ class Profile:
         for dtype, curves in self.gemm_curves.items():
             for precision, curve in curves.items():
                 _check_curve(f"{place}: gemm_curves.{dtype}.{precision}", curve.k, curve.flop_per_s)
+        _check_figure(f"{place}: fused_bytes", self.fused_bytes, zero=True)
+        _check_figure(f"{place}: fused_tiles", self.fused_tiles)
+        tile_rate = self.fused_tile_bytes_per_s
+        _check_figure(f"{place}: fused_tile_bytes_per_s", tile_rate, zero=not self.fused_bytes)
+        for dtype, rate in self.fused_flop_per_s.items():
+            _check_figure(f"{place}: fused_flop_per_s.{dtype}", rate)
         if not self.tiers:
             raise InputError(f"{place}: tiers", "is empty", "describe one tier of interconnect or more")
         for tier in self.tiers:

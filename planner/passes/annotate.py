@@ -27,8 +27,9 @@ def annotate(
     step: StepModes,
     layout: Layout,
     once: bool,
+    fused: tuple[int, float] | None,
 ) -> Step:
-    """Describe one step as it was planned."""
+    """Describe one step as it was planned; `fused`: the number of its chain, and its share of the seconds."""
     choice = chosen.choices[step.node]
     assert choice is not None
     before = [
@@ -41,7 +42,10 @@ def annotate(
     if after is not None:
         exchanges.append(after)
     by_tier = [ceil(sum(item.bytes_by_tier[tier] for item in exchanges)) for tier in range(space.n_tiers)]
-    contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
+    if fused is None:
+        contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
+    else:
+        contract_s, permute_s = fused[1], 0.0
     sizes = dict.fromkeys(("batch", "m", "n"), 1)
     for mode in tree.legs[step.node]:
         slot = tree.slots[mode]
@@ -63,6 +67,7 @@ def annotate(
         permute_s=permute_s,
         exchange_s=sum((space.exchange_s(item) for item in exchanges), 0.0),
         once=once,
+        fused=None if fused is None else fused[0],
     )
 
 

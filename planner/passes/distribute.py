@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import inf
 
 from planner.errors import InputError
+from planner.hardware.fusion import MOST_EXTENT
 from planner.passes.lookahead import Lookahead
 from planner.passes.reorder import Orders, depths, lifetime_order
 from planner.passes.states import Exchange, State, StateSpace
@@ -20,6 +21,8 @@ from planner.passes.tree import Tree
 from planner.units import size_text
 
 STATES_KEPT = 8
+SURE_ROWS = 128
+"""A tile of this many times the larger of k and n has the runs and rows that `hardware.fusion` asks for."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,18 @@ class StepModes:
     products: int
     reduced: int
     permuted: bool
+    binary: bool
     large: bool
 
     @property
     def reduced_mask(self) -> int:
         """The modes summed by the step."""
         return (self.left_mask | self.right_mask) & ~self.out_mask
+
+    @property
+    def batch_mask(self) -> int:
+        """The modes on both operands and the output."""
+        return self.left_mask & self.right_mask & self.out_mask
 
 
 Candidates = Callable[[StateSpace, StepModes, list[State], list[State]], Iterable[State]]
@@ -87,6 +96,7 @@ def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: flo
         a, b, c = masks[left], masks[right], masks[node]
         out_bits = tuple(bit[mode] for mode in lifetimes[node])
         reduced_modes = [mode for mode in lifetimes[left] if not bit[mode] & c]
+        met = (*tree.legs[left], *tree.legs[right])
         steps.append(
             StepModes(
                 node=node,
@@ -103,6 +113,7 @@ def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: flo
                 products=sizes[node] * tree.extent(reduced_modes),
                 reduced=tree.extent(reduced_modes),
                 permuted=_permuted([bit[mode] for mode in orders[node]], a, b),
+                binary=all(tree.modes[mode].extent == 2 for mode in met),
                 large=max(sizes[left], sizes[right], sizes[node]) * item_bytes >= threshold_bytes,
             )
         )
@@ -209,22 +220,61 @@ def cheapest_source(
 
 
 def contract_cost(space: StateSpace, step: StepModes, layout: State) -> float:
-    """Predicted seconds of a step's product and output permutation; infinite where its shards do not fit."""
+    """Predicted seconds of a step, output permutation included; infinite where its shards do not fit."""
     contract_s, permute_s, held_bytes = contract_terms(space, step, layout)
-    return inf if held_bytes > space.limit_bytes else contract_s + permute_s
+    if held_bytes > space.limit_bytes:
+        return inf
+    return min(contract_s + permute_s, fused_alone_s(space, step, layout)) if permute_s else contract_s
+
+
+def fused_alone_s(space: StateSpace, step: StepModes, layout: State) -> float:
+    """Predicted seconds of a step as a fused chain of one, where it surely has a tile; infinite elsewhere."""
+    model = space.model
+    capacity = model.fused_elements
+    if not capacity or not step.binary or step.batch_mask:
+        return inf
+    for spread in layout:
+        if spread & step.reduced_mask:
+            return inf
+    branch, stem = sorted(
+        (space.size_bytes[node] * space.share(layout, mask) / model.item_bytes)
+        for node, mask in ((step.left, step.left_mask), (step.right, step.right_mask))
+    )
+    n = branch / step.reduced
+    if stem < capacity or branch > capacity or max(step.reduced, n) > min(MOST_EXTENT, capacity / SURE_ROWS):
+        return inf
+    out = stem / step.reduced * n
+    flops = step.products * space.share(layout) * model.flops_per_product
+    moved, inside = (model.item_bytes * size for size in (stem + branch + out, 2 * (stem + out)))
+    return model.fused_s(moved, inside, flops, max(stem / capacity, 1.0))
+
+
+def gemm_precision(space: StateSpace, step: StepModes, layout: State) -> str:
+    """How the values of a step are multiplied where it is a matrix product."""
+    return space.model.gemm_precision(*_product(space, step, layout))
+
+
+def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
+    """The bytes of all three shards of a step, its real operations and its contracted extent, of a rank."""
+    size = sum(
+        space.size_bytes[node] * space.share(layout, mask)
+        for node, mask in (
+            (step.left, step.left_mask), (step.right, step.right_mask), (step.node, step.out_mask),
+        )
+    )  # fmt: skip
+    flops = step.products * space.share(layout) * space.model.flops_per_product
+    return size, flops, step.reduced * space.share(layout, step.reduced_mask)
 
 
 def contract_terms(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
-    """Seconds of a step's product, seconds of its output permutation, and the bytes that its shards take."""
+    """Seconds of a step's matrix product, seconds of its output permutation, and the bytes of its shards."""
     model = space.model
-    a = space.size_bytes[step.left] * space.share(layout, step.left_mask)
-    b = space.size_bytes[step.right] * space.share(layout, step.right_mask)
+    moved_bytes, flops, reduced = _product(space, step, layout)
+    contract_s = model.contract_s(moved_bytes, flops, reduced)
+    if not step.permuted:
+        return contract_s, 0.0, moved_bytes
     c = space.size_bytes[step.node] * space.share(layout, step.out_mask)
-    flops = step.products * space.share(layout) * model.flops_per_product
-    reduced = step.reduced * space.share(layout, step.reduced_mask)
-    permute_s = model.permute_s(c) if step.permuted else 0.0
-    tile = min(c, model.profile.tile_bytes) if step.permuted else 0.0
-    return model.contract_s(a + b + c, flops, reduced), permute_s, a + b + c + tile
+    return contract_s, model.permute_s(c), moved_bytes + min(c, model.profile.tile_bytes)
 
 
 def outcomes(space: StateSpace, step: StepModes, layout: State) -> list[tuple[State, float]]:

@@ -1,8 +1,8 @@
-"""Pass 5, lower: the tree with its layouts becomes flat instructions over buffers.
+"""Pass 6, lower: the tree with its layouts becomes flat instructions over buffers.
 
 Sub-trees are walked in the order that needs the least memory. Everything that no sliced index touches goes
 into `once` and stays; the rest is the `body` of every slice. Buffers have lifetimes here and no offsets
-yet (pass 6). Knows nothing of how an instruction is carried out.
+yet (pass 7). Knows nothing of how an instruction is carried out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from math import ceil, prod
 
 from planner.hardware.layout import Grid, Layout, largest_shard
 from planner.passes.annotate import annotate
-from planner.passes.distribute import Distribution, StepModes, exchange_before
+from planner.passes.distribute import Distribution, StepModes, exchange_before, gemm_precision
+from planner.passes.fuse import Chain, Fusion
 from planner.passes.memory import Lifetime
 from planner.passes.place import Placement, restrict_layout
 from planner.passes.reorder import Orders
@@ -24,6 +25,7 @@ from planner.schedule import (
     Contract,
     FixSlice,
     Free,
+    Fused,
     Gather,
     Instruction,
     Load,
@@ -47,10 +49,16 @@ class Program:
 
 
 def lower(
-    tree: Tree, orders: Orders, grid: Grid, space: StateSpace, chosen: Distribution, placed: Placement
+    tree: Tree,
+    orders: Orders,
+    grid: Grid,
+    space: StateSpace,
+    chosen: Distribution,
+    placed: Placement,
+    fusion: Fusion,
 ) -> Program:
     """Emit the program of one group of ranks."""
-    return _Lowering(tree, orders, grid, space, chosen, placed).run()
+    return _Lowering(tree, orders, grid, space, chosen, placed, fusion).run()
 
 
 class _Lowering:
@@ -62,9 +70,11 @@ class _Lowering:
         space: StateSpace,
         chosen: Distribution,
         placed: Placement,
+        fusion: Fusion,
     ) -> None:
         self.tree, self.orders, self.grid, self.space = tree, orders, grid, space
-        self.chosen, self.placed = chosen, placed
+        self.chosen, self.placed, self.fusion = chosen, placed, fusion
+        self.n_chains = 0
         self.legs = [frozenset(modes) for modes in tree.legs]
         self.extents = {number: mode.extent for number, mode in enumerate(tree.modes)}
         self.program = Program()
@@ -116,7 +126,7 @@ class _Lowering:
 
     def _emit_subtree(self, root: int) -> None:
         """Post-order, the operand that frees the most after its own peak first."""
-        first_of = self._walk_order(root)
+        order = self._walk_order(root)
         stack: list[tuple[int, bool]] = [(root, False)]
         in_body = self.target is self.program.body
         while stack:
@@ -128,19 +138,27 @@ class _Lowering:
                     self._fix_slice(node)
                 else:
                     self._load(node)
-            elif ready:
-                self._contract(node)
+            elif not ready:
+                stack.append((node, True))
+                stack.extend((child, False) for child in reversed(order[node]))
+            elif (chain := self.fusion.ends_at(node)) is not None:
+                self._fuse(chain)
             else:
-                left, right = self.tree.children[node - self.tree.n_leaves]
-                if first_of[node] == right:
-                    left, right = right, left
-                stack.extend(((node, True), (right, False), (left, False)))
+                self._contract(node)
 
-    def _walk_order(self, root: int) -> dict[int, int]:
-        """For every node under `root` the operand to compute first (Sethi and Ullman's rule on bytes)."""
+    def _operands(self, node: int) -> tuple[int, ...]:
+        """What must be there before a node: its operands, or the stem and all branches of its chain."""
+        chain = self.fusion.ends_at(node)
+        return (
+            self.tree.children[node - self.tree.n_leaves] if chain is None else (chain.stem, *chain.branches)
+        )
+
+    def _walk_order(self, root: int) -> dict[int, list[int]]:
+        """For every node under `root` its operands in the order to compute them (Sethi and Ullman's rule on
+        bytes); what lies inside a chain is never held."""
         peak: dict[int, float] = {}
         held: dict[int, float] = {}
-        first_of: dict[int, int] = {}
+        order: dict[int, list[int]] = {}
         in_body = self.target is self.program.body
         stack: list[tuple[int, bool]] = [(root, False)]
         while stack:
@@ -150,15 +168,15 @@ class _Lowering:
                 peak[node], held[node] = size, size
             elif not ready:
                 stack.append((node, True))
-                stack.extend((child, False) for child in self.tree.children[node - self.tree.n_leaves])
+                stack.extend((child, False) for child in self._operands(node))
             else:
-                left, right = self.tree.children[node - self.tree.n_leaves]
-                if peak[right] - held[right] > peak[left] - held[left]:
-                    left, right = right, left
-                first_of[node] = left
-                peak[node] = max(peak[left], held[left] + peak[right], held[left] + held[right] + size)
-                held[node] = size
-        return first_of
+                order[node] = sorted(self._operands(node), key=lambda child: held[child] - peak[child])
+                before = most = 0.0
+                for child in order[node]:
+                    most = max(most, before + peak[child])
+                    before += held[child]
+                peak[node], held[node] = max(most, before + size), size
+        return order
 
     def _load(self, leaf: int) -> None:
         tree = self.tree
@@ -181,21 +199,19 @@ class _Lowering:
             self.buffer_of[leaf] = fixed
 
     def _contract(self, node: int) -> None:
-        tree, program = self.tree, self.program
-        step = self.chosen.steps[node - tree.n_leaves]
-        layout = self.placed.steps[node]
-        assert layout is not None
-        number = len(program.steps)
-        annotation = annotate(
-            tree, self.orders, self.space, self.chosen, step, layout, self.target is program.once
-        )
-        program.steps.append(annotation)
+        program = self.program
+        step, layout = self._planned(node)
+        number = self._annotate(node, None)
         operands = [self._deliver(child, step, layout, number) for child in (step.left, step.right)]
         partial = self.placed.partial[node]
         own = restrict_layout(layout, self.legs[node])
         output = self._buffer(self.orders[node], own, partial)
         tile = self._tile(output) if step.permuted else None
-        self._emit(Contract(operands[0], operands[1], output, tile, number), reads=operands)
+        choice = self.chosen.choices[node]
+        assert choice is not None
+        precision = gemm_precision(self.space, step, choice.layout)
+        contract = Contract(operands[0], operands[1], output, tile, number, precision=precision)
+        self._emit(contract, reads=operands)
         for buffer in (*operands, tile):
             if buffer is not None:
                 self._free(buffer)
@@ -206,6 +222,35 @@ class _Lowering:
                 ReduceScatter, source, output, peers * program.buffers[output].size_bytes, peers, number
             )
         self.buffer_of[node] = output
+
+    def _fuse(self, chain: Chain) -> None:
+        shares = zip(chain.nodes, chain.times_s, strict=True)
+        numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
+        self.n_chains += 1
+        step, layout = self._planned(chain.nodes[0])
+        operands = [self._deliver(chain.stem, step, layout, numbers[0])]
+        for node, branch, number in zip(chain.nodes, chain.branches, numbers, strict=True):
+            operands.append(self._deliver(branch, *self._planned(node), number))
+        last = chain.nodes[-1]
+        output = self._buffer(self.orders[last], self.placed.produced[last])
+        self._emit(Fused(operands[0], tuple(operands[1:]), output, numbers), reads=operands)
+        for buffer in operands:
+            self._free(buffer)
+        self.buffer_of[last] = output
+
+    def _planned(self, node: int) -> tuple[StepModes, Layout]:
+        layout = self.placed.steps[node]
+        assert layout is not None
+        return self.chosen.steps[node - self.tree.n_leaves], layout
+
+    def _annotate(self, node: int, fused: tuple[int, float] | None) -> int:
+        """Append the annotation of a step; its number."""
+        once = self.target is self.program.once
+        step, layout = self._planned(node)
+        self.program.steps.append(
+            annotate(self.tree, self.orders, self.space, self.chosen, step, layout, once, fused)
+        )
+        return len(self.program.steps) - 1
 
     def _parts(self, digits: tuple[int, ...]) -> int:
         return prod(self.grid[place].radix for place in digits)

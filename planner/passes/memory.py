@@ -1,4 +1,4 @@
-"""Pass 6, memory: offsets in one arena for buffers with known lifetimes. Pure lists in, lists out.
+"""Pass 7, memory: offsets in one arena for buffers with known lifetimes. Pure lists in, lists out.
 
 Large buffers are placed first, largest first, each at the lowest gap between those that live at the same
 time; the many small ones share a region above them. Knows neither tensors nor instructions.

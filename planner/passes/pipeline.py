@@ -16,7 +16,8 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.path_file import path_identity
 from planner.passes import policies
 from planner.passes.annotate import predict
-from planner.passes.distribute import Distribution, DoesNotFit, contract_terms, distribute, step_modes
+from planner.passes.distribute import Distribution, DoesNotFit, distribute, step_modes
+from planner.passes.fuse import EXTENTS_OF_FUSION, fuse
 from planner.passes.lower import Program, lower
 from planner.passes.memory import Arena, assign
 from planner.passes.place import place
@@ -24,7 +25,7 @@ from planner.passes.reorder import reorder
 from planner.passes.states import StateSpace
 from planner.passes.tree import build
 from planner.passes.verify import verify
-from planner.schedule import Schedule
+from planner.schedule import Contract, Fused, Schedule
 from planner.schedule_file import with_identity
 from planner.units import size_text
 
@@ -129,19 +130,20 @@ class Planner:
     @cached_property
     def _alone_s(self) -> tuple[float, float]:
         """Seconds of one rank without launches: of all that is done once, and of one slice."""
-        space = StateSpace(self.tree, (), self.model, inf)
-        once_s = slice_s = 0.0
-        for step in step_modes(self.tree, self.orders, self.model.item_bytes, inf):
-            contract_s, permute_s, _ = contract_terms(space, step, space.local)
-            time_s = contract_s - self.profile.launch_s + permute_s
-            if self.path.sliced_inds and not self.tree.sliced_under[step.node]:
-                once_s += time_s
-            else:
-                slice_s += time_s
-        return once_s, slice_s
+        program = self._attempt((), "ours", inf, self._threshold("ours"), inf).program
+        times_s = {True: 0.0, False: 0.0}
+        for step in program.steps:
+            times_s[step.once] += step.predicted_s
+        for once, part in ((True, program.once), (False, program.body)):
+            launches = sum(isinstance(instruction, Contract | Fused) for instruction in part)
+            times_s[once] -= launches * self.profile.launch_s
+        return times_s[True], times_s[False]
 
     def least_s(self, devices: int, ranks: int) -> float:
-        """No plan for groups of `ranks` takes less on `devices` devices: work divides by `ranks` at best."""
+        """What a plan for groups of `ranks` takes on `devices` devices at best: work divides by `ranks`.
+
+        With fused chains this is an estimate: smaller shards may allow longer chains.
+        """
         once_s, slice_s = self._alone_s
         rounds = -(-self.path.n_slices // (devices // ranks))
         return (once_s + rounds * slice_s) / ranks
@@ -167,7 +169,7 @@ class Planner:
         closest: Attempt | None = None
         for _ in range(MEMORY_TRIES):
             try:
-                attempt = self._attempt(grid, policy, step_limit, threshold)
+                attempt = self._attempt(grid, policy, step_limit, threshold, self.limit_bytes)
             except DoesNotFit as refusal:
                 if given or threshold <= 1:
                     refused = closest.refusal(self.limit_bytes, ranks) if closest else None
@@ -195,7 +197,10 @@ class Planner:
         default = min(PAPER_THRESHOLD_BYTES, self.limit_bytes / 4)
         return max(int(default if policy == "paper" else default / OURS_BELOW_PAPER), 1)
 
-    def _attempt(self, grid: Grid, policy: str, limit_bytes: float, threshold_bytes: int) -> Attempt:
+    def _attempt(
+        self, grid: Grid, policy: str, limit_bytes: float, threshold_bytes: int, arena_bytes: float
+    ) -> Attempt:
+        """One pass through all passes: `limit_bytes` is for each step, `arena_bytes` for what is fused."""
         paper = policy == "paper"
         tree, orders = self.tree, self.orders
         searched = StateSpace(tree, grid, self.model, limit_bytes, whole_exchange=paper)
@@ -203,8 +208,15 @@ class Planner:
         chosen = distribute(tree, searched, steps, policies.paper if paper else policies.ours)
         space = StateSpace(tree, grid, self.model, inf)
         placed = place(tree, grid, space, chosen)
-        program = lower(tree, orders, grid, space, chosen, placed)
-        return Attempt(grid, chosen, program, assign(program.lifetimes), threshold_bytes, self.path.n_slices)
+        attempts = []
+        for extent in EXTENTS_OF_FUSION:
+            fusion = fuse(tree, orders, grid, space, chosen, placed, extent)
+            program = lower(tree, orders, grid, space, chosen, placed, fusion)
+            arena = assign(program.lifetimes)
+            attempts.append(Attempt(grid, chosen, program, arena, threshold_bytes, self.path.n_slices))
+            if arena.size_bytes <= arena_bytes or not fusion.chains:
+                break
+        return min(attempts, key=lambda attempt: max(attempt.arena.size_bytes, arena_bytes))
 
     def _schedule(self, attempt: Attempt, ranks: int, policy: str) -> Schedule:
         path, program, arena = self.path, attempt.program, attempt.arena

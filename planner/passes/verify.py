@@ -11,16 +11,19 @@ from collections.abc import Sequence
 
 from planner.errors import InputError
 from planner.hardware.cost import ITEM_BYTES
-from planner.hardware.layout import Layout, grid_size, largest_shard
+from planner.hardware.fusion import fused_tile
+from planner.hardware.layout import Layout, grid_size, largest_part, largest_shard
 from planner.hardware.profile import profile_from_document
 from planner.networks.network import Network
 from planner.schedule import (
+    ENGINES,
     STATES,
     Accumulate,
     Buffer,
     Contract,
     FixSlice,
     Free,
+    Fused,
     Gather,
     Instruction,
     Load,
@@ -85,6 +88,8 @@ class _Verifier:
         self._require(0 <= schedule.result < len(self.buffers), f"result {schedule.result} is no buffer")
         profile = profile_from_document(schedule.profile, "schedule: profile")
         profile.rate(schedule.dtype, schedule.precision)
+        rate = profile.fused_flop_per_s.get(schedule.dtype, 0.0)
+        self.fused_elements = profile.fused_bytes // ITEM_BYTES[schedule.dtype] if rate else 0
         threshold_bytes = schedule.threshold_bytes
         self._require(threshold_bytes > 0, f"its threshold is {threshold_bytes} bytes")
         peak_bytes, limit_bytes = schedule.predicted.peak_bytes, schedule.memory_bytes
@@ -187,6 +192,11 @@ class _Verifier:
             self._workspace(item.workspace)
             self._define(item.c)
             self._check_contract(item)
+        elif isinstance(item, Fused):
+            for buffer in (item.operand, *item.branches):
+                self._read(buffer)
+            self._define(item.out)
+            self._check_fused(item)
         elif isinstance(item, Accumulate):
             self._read(item.source)
             self._read(item.out)
@@ -266,12 +276,52 @@ class _Verifier:
                 (mode in reduced) == (place in c.partial),
                 f"digit {place}: c is partial where it should not be",
             )
-        self._require(0 <= item.step < len(self.schedule.steps), f"step {item.step} does not exist")
+        self._check_step(item.step)
+        self._require(item.engine in ENGINES, f"engine {item.engine!r} is unknown")
+        known = self.schedule.profile["flop_per_s"][self.schedule.dtype]
+        self._require(item.precision in known, f"precision {item.precision!r} is none of its dtype's")
+
+    def _check_fused(self, item: Fused) -> None:
+        operand, out = self.buffers[item.operand], self.buffers[item.out]
+        branches = [self.buffers[buffer] for buffer in item.branches]
+        tensors = (operand, *branches, out)
+        self._require(0 < len(branches) == len(item.steps), "it does not have one step a branch")
+        held, summed = set(operand.modes), set[int]()
+        for number, branch in zip(item.steps, branches, strict=True):
+            self._check_step(number)
+            own = set(branch.modes)
+            self._require(not own & summed, f"the branch of step {number} has a mode that was summed before")
+            summed |= held & own
+            held ^= own
+        self._require(held == set(out.modes), "the modes of out do not follow from those of its operands")
+        numbers = {self.schedule.steps[number].fused for number in item.steps}
+        self._require(len(numbers) == 1 and None not in numbers, "its steps are not annotated as one chain")
+        for place, digit in enumerate(self.schedule.grid):
+            mode = next((t.layout[place] for t in tensors if t.layout[place] is not None), None)
+            for tensor in tensors:
+                want = mode if mode in tensor.modes else None
+                self._require(tensor.layout[place] == want, f"digit {place} spreads its tensors differently")
+                self._require(place not in tensor.partial, f"digit {place}: a tensor is partial")
+            self._require(mode not in summed, f"digit {place} spreads mode {mode}, which is summed")
+            whole = mode is None or self.schedule.extents[mode] % digit.radix == 0
+            self._require(whole, f"digit {place} splits mode {mode} unevenly")
+        modes = [self._local(tensor) for tensor in tensors]
+        tile = fused_tile(modes[0], modes[1:-1], modes[-1], self.fused_elements)
+        self._require(tile is not None, f"it has no tile of {self.fused_elements} elements or less")
+
+    def _local(self, buffer: Buffer) -> tuple[tuple[int, int], ...]:
+        """The modes of a buffer with their extents on a rank."""
+        radix = {mode: digit.radix for digit, mode in zip(self.schedule.grid, buffer.layout, strict=True)}
+        extents = self.schedule.extents
+        return tuple((mode, largest_part(extents[mode], radix.get(mode, 1))) for mode in buffer.modes)
+
+    def _check_step(self, number: int) -> None:
+        self._require(0 <= number < len(self.schedule.steps), f"step {number} does not exist")
 
     def _check_exchange(self, item: Redistribute | Gather | ReduceScatter) -> None:
         source, out = self.buffers[item.source], self.buffers[item.out]
         self._require(source.modes == out.modes, "source and out have different modes")
-        self._require(0 <= item.step < len(self.schedule.steps), f"step {item.step} does not exist")
+        self._check_step(item.step)
         if isinstance(item, ReduceScatter):
             self._require(bool(source.partial) and not out.partial, "source is not partial or out still is")
             self._check_kept(source.layout, out.layout, source.partial)

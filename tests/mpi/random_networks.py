@@ -1,4 +1,7 @@
-"""Run under mpirun: random networks on MPI ranks, in groups of every fitting size, against einsum."""
+"""Run under mpirun: random networks on MPI ranks, in groups of every fitting size, against einsum.
+
+Argument: the device (default: cpu).
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ SEEDS = range(1000, 1040)
 
 
 def main() -> None:
+    device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     ranks, own = MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank
     divisors = [size for size in range(1, ranks + 1) if ranks % size == 0]
     moved = 0
@@ -29,7 +33,7 @@ def main() -> None:
             path, profile, devices=ranks, ranks_per_group=group, memory_bytes=inf, threshold_bytes=1
         )
         moved += schedule.predicted.once_moved_bytes + schedule.predicted.slice_moved_bytes
-        result = execute(schedule, random_arrays(path, seed), threads=1)
+        result = execute(schedule, random_arrays(path, seed), threads=1, device=device)
         if own == 0:
             agrees(result.array, path, random_arrays(path, seed))
     assert moved > 0 or ranks == 1

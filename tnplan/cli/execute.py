@@ -60,15 +60,15 @@ def command(
     was predicted; finished slices are kept in OUTPUT.ckpt until the result is written.
     """
     from executor.device.launcher import launched_rank
-    from tnplan.execution import choose_device, execute
+    from tnplan.execution import execute
 
     first = launched_rank() == 0
-    chosen = f"device: {choose_device(device)} (this version has no other)" if device == "auto" else None
-    with warnings.catch_warnings(), _Progress(first, chosen) as progress:
+    with warnings.catch_warnings(), _Progress(first) as progress:
         warnings.simplefilter("ignore", RuntimeWarning)
         outcome = execute(
             schedule, tensors, ranks=ranks, device=device, result=result, slices=slices, resume=resume,
             output=output, threads=threads, checkpoint=checkpoint, progress=progress.update,
+            announce=progress.choose,
         )  # fmt: skip
     if first:
         _show(outcome.array, outcome.report, output, as_json)
@@ -77,9 +77,9 @@ def command(
 class _Progress:
     """Slices done and the time left: a line that is rewritten on a terminal, plain lines in a log."""
 
-    def __init__(self, shown: bool, chosen: str | None) -> None:
+    def __init__(self, shown: bool) -> None:
         self._shown = shown
-        self._chosen = chosen
+        self._chosen: str | None = None
         self._terminal = shown and sys.stderr.isatty()
         self._start = self._last = time.monotonic()
         self._done_before: int | None = None
@@ -97,11 +97,16 @@ class _Progress:
         if self._live is not None:
             self._live.__exit__(None, None, None)
 
+    def choose(self, line: str) -> None:
+        """The device is chosen: it is said when the slices begin, so that a refusal stands alone."""
+        self._chosen = line
+
     def update(self, done: int, n_slices: int) -> None:
-        """All input is accepted, or a slice is done; says so when it is time to."""
+        """The slices are about to begin, or one is done; says so when it is time to."""
         now = time.monotonic()
         if self._done_before is None:
             self._done_before = done
+            self._start = now
             if self._shown and self._chosen is not None:
                 self._say(self._chosen)
             return

@@ -74,6 +74,46 @@ def sycamore(
 
 
 @command.command()
+@click.option(
+    "--kind", type=click.Choice(["rectangular", "triangular"]), default="rectangular", show_default=True
+)
+@click.option("--rows", type=click.IntRange(2), required=True)
+@click.option("--columns", type=click.IntRange(2), required=True)
+@click.option("--layers", type=click.IntRange(1), required=True, help="One edge colour each.")
+@SEED
+@click.option("--amplitude", metavar="BITS", help="0, 1 or . (open) for each qubit. Default: all 0.")
+@click.option(
+    "--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True
+)
+@OUTPUT
+def lattice(
+    kind: str,
+    rows: int,
+    columns: int,
+    layers: int,
+    seed: int,
+    amplitude: str | None,
+    dtype: str,
+    output: Path | None,
+) -> None:
+    """A random circuit on a lattice with open boundary: Haar-random gates on one edge colour a layer."""
+    from planner.networks.circuits.network import circuit_network
+    from planner.networks.simplify import simplify
+    from planner.networks.store import check_store, store_network
+    from planner.workloads.lattice import lattice_circuit
+
+    name = f"{kind}_{rows}x{columns}_l{layers}"
+    target = output or Path(f"{name}.json")
+    check_store(target)
+    circuit = lattice_circuit(kind, rows, columns, layers, seed)
+    network, arrays = simplify(*circuit_network(circuit, amplitude))
+    bits = amplitude or "0" * circuit.n_qubits
+    what = f"{kind} lattice, {layers} layers, seed {seed}, amplitude {bits}, rank-simplified"
+    store_network(network, arrays, target, dtype=dtype, name=name, meta={"what": what})
+    click.echo(f"wrote {target}: {len(network.inputs)} tensors, {len(network.size_dict)} indices")
+
+
+@command.command()
 @click.option("--rows", type=click.IntRange(2), default=10, show_default=True)
 @click.option("--columns", type=click.IntRange(2), default=10, show_default=True)
 @OPEN

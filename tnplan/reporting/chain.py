@@ -51,6 +51,12 @@ def state_counts(schedule: Schedule) -> dict[str, int]:
     return {state: counts[state] for state in STATES if counts[state]}
 
 
+def fused_counts(schedule: Schedule) -> tuple[int, int]:
+    """How many steps are fused, and in how many chains."""
+    fused = [step.fused for step in schedule.steps if step.fused is not None]
+    return len(fused), len(set(fused))
+
+
 def used_groups(schedule: Schedule, devices: int) -> int:
     """How many groups have work on `devices` devices: no more than there are slices."""
     return max(min(devices // schedule.ranks_per_group, schedule.n_slices), 1)
@@ -88,6 +94,7 @@ def link_document(schedule: Schedule, link: Link) -> dict[str, Any]:
         "step": link.number,
         "state": step.state,
         "once": step.once,
+        "fused": step.fused,
         "a_bytes": link.a_bytes,
         "b_bytes": link.b_bytes,
         "c_bytes": link.c_bytes,

@@ -8,12 +8,13 @@ from typing import Any
 from planner.files import plain
 from planner.projection import Projection
 from planner.schedule import Schedule
-from tnplan.reporting.chain import largest, link_document, state_counts, use_chain, used_groups
+from tnplan.reporting.chain import fused_counts, largest, link_document, state_counts, use_chain, used_groups
 
 
 def schedule_document(schedule: Schedule, devices: int) -> dict[str, Any]:
     """The figures of one plan for `devices` devices."""
     groups = used_groups(schedule, devices)
+    fused_steps, fused_chains = fused_counts(schedule)
     return {
         "name": schedule.name,
         "identity": schedule.identity,
@@ -31,6 +32,8 @@ def schedule_document(schedule: Schedule, devices: int) -> dict[str, Any]:
         "memory_bytes": schedule.memory_bytes,
         "threshold_bytes": schedule.threshold_bytes,
         "states": state_counts(schedule),
+        "fused_steps": fused_steps,
+        "fused_chains": fused_chains,
         "total_s": schedule.projected_s(groups),
         "predicted": plain(schedule.predicted),
     }

@@ -12,7 +12,7 @@ from rich.table import Table
 from planner.projection import Projection, Row
 from planner.schedule import Schedule
 from planner.units import figure_text, percent_text, size_text, time_text
-from tnplan.reporting.chain import Link, mode_names, state_counts, used_groups
+from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
 
 TIMES = "\u00d7"
 WIDTH_IN_A_FILE = 150
@@ -54,6 +54,9 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
     idle = devices - groups * schedule.ranks_per_group
     grid = f" {TIMES} ".join(str(digit.radix) for digit in schedule.grid) or "1"
     states = ", ".join(f"{count} {state}" for state, count in state_counts(schedule).items()) or "none"
+    fused, chains = fused_counts(schedule)
+    if fused:
+        states += f"; {fused} of them fused in {chains} chain{'s' if chains > 1 else ''}"
     rounds = -(-schedule.n_slices // groups)
     moved_bytes = expected.once_moved_bytes + rounds * expected.slice_moved_bytes
     slices = ("", "")
@@ -107,7 +110,9 @@ def steps_table(schedule: Schedule, chain: Sequence[Link], title: str) -> Table:
         shape = f"{step.m} · {step.n} · {step.k}" + (f" (batch {step.batch})" if step.batch > 1 else "")
         made.add_row(
             str(link.number),
-            step.state + (" (once)" if step.once else ""),
+            step.state
+            + (" (once)" if step.once else "")
+            + ("" if step.fused is None else f" (chain {step.fused})"),
             size_text(link.a_bytes),
             size_text(link.b_bytes),
             size_text(link.c_bytes),

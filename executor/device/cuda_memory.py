@@ -1,0 +1,107 @@
+"""The arenas of other ranks' GPUs on this machine, mapped here so that this rank's kernels reach them.
+
+Knows CUDA's handles of memory and which GPUs reach each other; never what is copied.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+
+from executor.device.communicator import Communicator
+from executor.device.device import Call
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+Together = Callable[[Sequence[int]], Call]
+"""Gives, for some peers, the call at which their streams and this rank's wait for each other."""
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """An arena as other ranks may open it: at `address` in process `process`, by `handle` in others."""
+
+    machine: str
+    process: int
+    gpu: int
+    address: int
+    size_bytes: int
+    handle: bytes
+
+
+class CudaMemory:
+    """See `PeerMemory`. Made by all ranks of a group together."""
+
+    def __init__(self, host: Communicator, arena: Any, together: Together) -> None:
+        self._together = together
+        self._opened: list[int] = []
+        self._bases: dict[int, tuple[int, int]] = {}
+        gpu = runtime.getDevice()
+        offers: list[_Offer] = host.gather_objects(_offer(arena, gpu))
+        reached = {rank for rank, offer in enumerate(offers) if self._open(rank, offer, offers[host.rank])}
+        everyone: list[set[int]] = host.gather_objects(reached)
+        here = {rank for rank, offer in enumerate(offers) if offer.machine == offers[host.rank].machine}
+        self.ranks = frozenset(here if all(everyone[rank] >= here for rank in here) else ())
+
+    def _open(self, rank: int, offer: _Offer, own: _Offer) -> bool:
+        """Map the arena of a rank; False where this GPU cannot."""
+        if offer.machine != own.machine:
+            return False
+        try:
+            if offer.process == own.process:
+                if offer.gpu != own.gpu:
+                    _enable(offer.gpu)
+                address = offer.address
+            else:
+                address = runtime.ipcOpenMemHandle(offer.handle)
+                self._opened.append(address)
+        except runtime.CUDARuntimeError:
+            return False
+        self._bases[rank] = address, offer.size_bytes
+        return True
+
+    def close(self) -> None:
+        """Unmap everything."""
+        while self._opened:
+            runtime.ipcCloseMemHandle(self._opened.pop())
+
+    def view(self, peer: int, offset_bytes: int, count: int, dtype: str) -> Any:
+        """A flat view of a peer's arena."""
+        address, size_bytes = self._bases[peer]
+        memory = cupy.cuda.UnownedMemory(address, size_bytes, self, runtime.getDevice())
+        return cupy.ndarray(count, np.dtype(dtype), cupy.cuda.MemoryPointer(memory, offset_bytes))
+
+    def bind(self, copies: Sequence[Call], peers: Sequence[int], sent_bytes: int) -> Call:
+        """The copies between two meetings of the streams."""
+        before, after = self._together(peers), self._together(peers)
+
+        def run() -> None:
+            before()
+            for copy in copies:
+                copy()
+            after()
+
+        return run
+
+
+def _offer(arena: Any, gpu: int) -> _Offer:
+    machine = f"{gethostname()} {BOOT.read_text().strip() if BOOT.exists() else ''}"
+    handle = bytes(runtime.ipcGetMemHandle(arena.data.ptr))
+    return _Offer(machine, os.getpid(), gpu, arena.data.ptr, arena.nbytes, handle)
+
+
+def _enable(gpu: int) -> None:
+    """Let the current GPU reach the memory of another one that this process sees."""
+    try:
+        runtime.deviceEnablePeerAccess(gpu)
+    except runtime.CUDARuntimeError as error:
+        if "AlreadyEnabled" not in str(error):
+            raise

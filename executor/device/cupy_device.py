@@ -1,0 +1,244 @@
+"""The CUDA device: one GPU, by CuPy. A replay launches kernels on one stream and allocates nothing.
+
+Knows flat views, boxes and strides; never schedules or ranks. What computes is in the `cupy_*` files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import nvtx, runtime
+from numpy.typing import NDArray
+
+from executor.device.cupy_contract import bind_contract, scratch_bytes
+from executor.device.cupy_copy import bind_copy, bind_load, bind_sum
+from executor.device.cupy_fused import bind_fused
+from executor.device.device import Call, ContractShape, FusedShape
+from executor.device.gpus import check_free, driver_version, gpu_name
+from executor.device.kernel_cache import load_kernel
+from executor.device.permutation import Copy
+
+Array = Any
+"""A flat cupy.ndarray over the arena."""
+
+STAGING_BYTES = 64 << 20
+DOUBLE_BYTES = 8
+OWN_BLOCK_BYTES = 2 << 20
+"""CUDA gives no other allocation a part of a block of this size, so that it can be opened to other ranks."""
+REALS = {4: "float", DOUBLE_BYTES: "double"}
+UNIT_BYTES = 16
+ADD_THREADS = 256
+ADD_BLOCKS_A_MULTIPROCESSOR = 8
+
+
+class CupyDevice:
+    """GPU `device_id` of this host, for the thread that makes it; to be closed by that thread."""
+
+    name = "gpu"
+
+    def __init__(self, device_id: int) -> None:
+        self.device_id = device_id
+        self._outer = runtime.getDevice()
+        runtime.setDevice(device_id)
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._properties = runtime.getDeviceProperties(device_id)
+        self._arena: Any = None
+        self._scratch: Array = cupy.ndarray(0, np.uint8)
+        self._staging: NDArray[np.uint8] | None = None
+        self._held_bytes = 0
+        self._names_shown = bool(nvtx.available)
+
+    def close(self) -> None:
+        """Wait for all work, give the arena back, and leave the thread on the GPU that it was on."""
+        self.synchronize()
+        self._arena = self._staging = None
+        self._scratch = cupy.ndarray(0, np.uint8)
+        runtime.setDevice(self._outer)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The bytes of the arena and of the scratch memory of contractions."""
+        return self._held_bytes
+
+    def allocate(self, size_bytes: int) -> None:
+        """Allocate the arena; raises InputError where the GPU has too little free memory."""
+        check_free(self.device_id, size_bytes)
+        self._arena = cupy.cuda.MemoryPointer(cupy.cuda.Memory(max(size_bytes, OWN_BLOCK_BYTES)), 0)
+        self._held_bytes += size_bytes
+
+    def view(self, offset_bytes: int, count: int, dtype: str) -> Array:
+        """A flat view of `count` elements of the arena."""
+        return cupy.ndarray(count, np.dtype(dtype), self._arena + offset_bytes)
+
+    def bind_copy(
+        self, target: Array, source: Array, copy: Copy, target_start: int = 0, source_start: int = 0,
+        rows: tuple[int, int] | None = None, add: bool = False,
+    ) -> Call:  # fmt: skip
+        """Copy a box (or a range of its leading rows); see `cupy_copy`."""
+        return bind_copy(target, source, copy, target_start, source_start, rows, add, self.stream)
+
+    def bind_load(self, target: Array, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
+        """Copy a box of a flat host array."""
+        if array is None:
+            raise ValueError("there are no values to load")
+        return bind_load(target, array, copy, source_start, self.stream)
+
+    def bind_block(self, target: Array, source: Array, start: Callable[[], int]) -> Call:
+        """Copy the block of the target's length that begins at element `start()` of the source."""
+        into, base, size_bytes = target.data.ptr, source.data.ptr, target.nbytes
+        itemsize, stream = target.itemsize, self.stream.ptr
+
+        def run() -> None:
+            runtime.memcpyAsync(
+                into, base + start() * itemsize, size_bytes, runtime.memcpyDeviceToDevice, stream
+            )
+
+        return run if size_bytes else _nothing
+
+    def bind_sum(
+        self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]
+    ) -> Call:
+        """Sum over axes; see `cupy_copy`."""
+        return bind_sum(target, source, extents, kept, self.stream)
+
+    def bind_contract(
+        self, shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None,
+        precision: str = "fp32", engine: str = "gemm",
+    ) -> Call:  # fmt: skip
+        """A batched product by matrix products (`cupy_contract`) or by cuTENSOR."""
+        dtype = c.dtype.name
+        if c.real.itemsize == DOUBLE_BYTES:
+            precision = "fp64"
+        if engine == "cutensor":
+            from executor.device import cutensor
+
+            scratch = self.scratch(cutensor.workspace_bytes(shape, dtype, precision))
+            return cutensor.bind_contract(shape, a, b, c, scratch, precision, self.stream)
+        scratch = self.scratch(scratch_bytes(shape, dtype, precision))
+        return bind_contract(shape, a, b, c, workspace, precision, self.stream, scratch)
+
+    def scratch(self, size_bytes: int) -> Array:
+        """Scratch memory that calls share, since they run one after the other."""
+        if size_bytes > self._scratch.nbytes:
+            check_free(self.device_id, size_bytes)
+            self._scratch = cupy.ndarray(
+                size_bytes, np.uint8, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0)
+            )
+            self._held_bytes += size_bytes
+        return self._scratch
+
+    def bind_fused(
+        self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array, capacity_bytes: int
+    ) -> Call:
+        """A chain of contractions in one pass; see `cupy_fused`."""
+        return bind_fused(shape, operand, branches, out, self.stream, capacity_bytes)
+
+    def bind_accumulate(self, target: Array, source: Array) -> Call:
+        """Add the source to the target."""
+        if not target.size:
+            return _nothing
+        real_bytes = target.real.itemsize
+        n_reals = target.nbytes // real_bytes
+        width = add_width(real_bytes, n_reals, target.data.ptr, source.data.ptr)
+        kernel = load_kernel("add.cu", "add", {"REAL": REALS[real_bytes], "WIDTH": width})
+        n_units = n_reals // width
+        most = self._properties["multiProcessorCount"] * ADD_BLOCKS_A_MULTIPROCESSOR
+        grid = (min(-(-n_units // ADD_THREADS), most),)
+        arguments = (target, source, np.int64(n_units))
+
+        def run() -> None:
+            kernel(grid, (ADD_THREADS,), arguments, stream=self.stream)
+
+        return run
+
+    def zero(self, target: Array) -> None:
+        """Fill with zeros."""
+        runtime.memsetAsync(target.data.ptr, 0, target.nbytes, self.stream.ptr)
+
+    def to_host(self, source: Array) -> NDArray[Any]:
+        """The contents as a new host array, by way of pinned memory."""
+        array = np.empty(source.size, source.dtype)
+        raw, staging = array.view(np.uint8), self._pinned()
+        for first in range(0, raw.size, STAGING_BYTES):
+            piece = raw[first : first + STAGING_BYTES]
+            runtime.memcpyAsync(
+                staging.ctypes.data, source.data.ptr + first, piece.size,
+                runtime.memcpyDeviceToHost, self.stream.ptr,
+            )  # fmt: skip
+            self.stream.synchronize()
+            np.copyto(piece, staging[: piece.size])
+        return array
+
+    def from_host(self, target: Array, array: NDArray[Any]) -> None:
+        """Set the contents from a flat host array, by way of pinned memory."""
+        raw = np.ascontiguousarray(array, target.dtype).view(np.uint8)
+        staging = self._pinned()
+        for first in range(0, raw.size, STAGING_BYTES):
+            piece = raw[first : first + STAGING_BYTES]
+            np.copyto(staging[: piece.size], piece)
+            runtime.memcpyAsync(
+                target.data.ptr + first, staging.ctypes.data, piece.size,
+                runtime.memcpyHostToDevice, self.stream.ptr,
+            )  # fmt: skip
+            self.stream.synchronize()
+
+    def _pinned(self) -> NDArray[np.uint8]:
+        if self._staging is None:
+            memory = cupy.cuda.alloc_pinned_memory(STAGING_BYTES)
+            self._staging = np.frombuffer(memory, np.uint8, STAGING_BYTES)
+        return self._staging
+
+    def synchronize(self) -> None:
+        """Wait for all work of the GPU; raises where any of it has failed."""
+        runtime.deviceSynchronize()
+
+    def marks(self, count: int) -> Sequence[Any]:
+        """CUDA events."""
+        return [cupy.cuda.Event() for _ in range(count)]
+
+    def mark(self, point: Any) -> None:
+        """Record an event on the stream."""
+        point.record(self.stream)
+
+    def elapsed_s(self, first: Any, second: Any) -> float:
+        """The seconds between two events."""
+        return float(cupy.cuda.get_elapsed_time(first, second)) * 1e-3
+
+    def named(self, name: str, call: Call) -> Call:
+        """The call in an NVTX range."""
+        if not self._names_shown:
+            return call
+
+        def run() -> None:
+            nvtx.RangePush(name)
+            call()
+            nvtx.RangePop()
+
+        return run
+
+    def facts(self) -> dict[str, Any]:
+        """The GPU and the versions of its driver and libraries."""
+        return {
+            "device": "gpu",
+            "gpu": gpu_name(self._properties),
+            "gpu_memory_bytes": int(self._properties["totalGlobalMem"]),
+            "driver": driver_version(),
+            "cuda_driver": runtime.driverGetVersion(),
+            "cuda_runtime": runtime.runtimeGetVersion(),
+            "cupy": cupy.__version__,
+            "numpy": np.__version__,
+        }
+
+
+def add_width(real_bytes: int, n_reals: int, *addresses: int) -> int:
+    """How many real numbers a thread adds at once: 16 bytes of them where the addresses and the count fit."""
+    width = UNIT_BYTES // real_bytes
+    fits = n_reals % width == 0 and all(address % UNIT_BYTES == 0 for address in addresses)
+    return width if fits else 1
+
+
+def _nothing() -> None:
+    """The callable of work that has no elements."""

@@ -1,0 +1,103 @@
+"""CUDA kernels from .cu files: compiled with NVRTC when first used, kept on disk, loaded once a process.
+
+Knows files, compilers and the current device's architecture; never what a kernel computes. Importing this
+module needs CuPy, compiling needs no GPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import cupy
+from cupy_backends.cuda.libs import nvrtc
+
+from planner.errors import InputError
+from planner.files import write_file
+
+NEVER_COMPILE = "TNPLAN_NO_COMPILE"
+"""Environment variable: where it is set and not 0, a kernel that is not in the cache is refused."""
+CACHE_FOLDER = "TNPLAN_KERNEL_CACHE"
+"""Environment variable: the folder of compiled kernels (default: tnplan/kernels in the user's cache)."""
+
+OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization")
+
+Defines = tuple[tuple[str, str], ...]
+
+
+def source(file: str) -> str:
+    """The text of a kernel file of this package."""
+    return (resources.files("executor.device") / "kernels" / file).read_text(encoding="utf-8")
+
+
+def compile_cubin(file: str, defines: Mapping[str, str | int], arch: str) -> bytes:
+    """Compile a kernel file for an architecture such as 'sm_90'; ValueError gives the compiler's log."""
+    text = source(file)
+    program = nvrtc.createProgram(text, file, (), ())
+    options = [
+        *OPTIONS,
+        f"--gpu-architecture={arch}",
+        *(f"-D{name}={value}" for name, value in defines.items()),
+    ]
+    try:
+        nvrtc.compileProgram(program, options)
+        cubin: bytes = nvrtc.getCUBIN(program)
+    except nvrtc.NVRTCError:
+        raise ValueError(f"{file} does not compile for {arch}: {nvrtc.getProgramLog(program)}") from None
+    finally:
+        nvrtc.destroyProgram(program)
+    return cubin
+
+
+def load_kernel(file: str, entry: str, defines: Mapping[str, str | int]) -> Any:
+    """Kernel `entry` of `file` with these definitions, for the current device; launched like a RawKernel."""
+    items = tuple(sorted((name, str(value)) for name, value in defines.items()))
+    return _module(cupy.cuda.Device().id, file, items).get_function(entry)
+
+
+@cache
+def _module(device: int, file: str, defines: Defines) -> Any:
+    arch = f"sm_{cupy.cuda.Device(device).compute_capability}"
+    return cupy.RawModule(path=str(_cubin(file, defines, arch)))
+
+
+def _cubin(file: str, defines: Defines, arch: str) -> Path:
+    """The compiled kernel's file in the cache, compiled now where it is not there."""
+    path = cache_folder() / f"{cache_key(file, defines, arch)}.cubin"
+    if path.exists():
+        return path
+    if os.environ.get(NEVER_COMPILE, "0") not in ("", "0"):
+        raise InputError(
+            NEVER_COMPILE, f"is set, and kernel {file} for {arch} is not in {path.parent}",
+            "run the schedule once without it, or copy the cache of a machine that has run it",
+        )  # fmt: skip
+    cubin = compile_cubin(file, dict(defines), arch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, lambda stream: stream.write(cubin))
+    return path
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept."""
+    given = os.environ.get(CACHE_FOLDER)
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tnplan" / "kernels"
+
+
+def cache_key(file: str, defines: Defines, arch: str) -> str:
+    """The SHA-256 of everything that the compiled kernel depends on."""
+    parts = (
+        source(file),
+        *OPTIONS,
+        arch,
+        *(f"{name}={value}" for name, value in defines),
+        str(nvrtc.getVersion()),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -1,0 +1,204 @@
+// c[batch(t) + row(i) + column(j)] = the sum over q of a[t, i, q] b[t, j, q] in fp32, for products whose
+// modes lie in c in any order: no tile of the product is stored first. a [batch | m | k], b [batch | n | k]
+// row-major; c anywhere.
+//
+// Injected: COMPLEX (0, 1); ROWS, COLUMNS: rows and columns of c that a thread sums; ACROSS: threads of a block
+// along the columns; VECTOR: floats that a row can be read by (4, 2, 1); BLOCKS: blocks that share a
+// multiprocessor. NumPy twin: einsum "tiq,tjq->tij". Every element is summed by one thread in rising q.
+
+typedef unsigned long long Address;
+
+#if COMPLEX
+typedef float2 Element;
+#else
+typedef float Element;
+#endif
+#define PARTS (COMPLEX + 1)
+#define THREADS 256
+#define DOWN (THREADS / ACROSS)
+#define BM (ROWS * DOWN)
+#define BN (COLUMNS * ACROSS)
+#define CHUNK 16                      // floats of a row that are in shared memory at once
+#define DEPTH (CHUNK / PARTS)         // and elements
+#define PIECE (4 / PARTS)             // elements in 16 bytes: rows that a thread has in a run
+#define READERS (CHUNK / 4)           // threads that read a row's chunk
+#define ROWS_A_PASS (THREADS / READERS)
+#define A_PASSES (BM / ROWS_A_PASS)
+#define B_PASSES ((BN + ROWS_A_PASS - 1) / ROWS_A_PASS)
+#define A_ROW (BM + PIECE)            // elements of a column of the chunk, padded against bank conflicts
+#define B_ROW (BN + PIECE)
+#define GROUP 8                       // blocks along m that are done before the next n, for the L2
+
+// Four floats of a row, zeros from `left` on.
+__device__ inline float4 read(const float *p, int left) {
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#if VECTOR == 4
+    if (left > 0)
+        v = __ldg((const float4 *)p);
+#elif VECTOR == 2
+    if (left > 0) {
+        const float2 x = __ldg((const float2 *)p);
+        v.x = x.x, v.y = x.y;
+    }
+    if (left > 2) {
+        const float2 x = __ldg((const float2 *)p + 1);
+        v.z = x.x, v.w = x.y;
+    }
+#else
+    if (left > 0)
+        v.x = __ldg(p);
+    if (left > 1)
+        v.y = __ldg(p + 1);
+    if (left > 2)
+        v.z = __ldg(p + 2);
+    if (left > 3)
+        v.w = __ldg(p + 3);
+#endif
+    return v;
+}
+
+// One operand's side of a block: what this thread reads of each chunk. STRIDE: elements between its columns.
+template <int PASSES, int STRIDE> struct Side {
+    float4 value[PASSES];
+    const float *next;
+    long long step;
+    int left, rows;
+
+    __device__ void start(const float *base, long long stride, int length, int first, int count, int most) {
+        const int mine = threadIdx.x / READERS;
+        next = base + (first + mine) * stride + threadIdx.x % READERS * 4;
+        step = ROWS_A_PASS * stride;
+        left = length - (int)(threadIdx.x % READERS) * 4;
+        rows = min(count - first, most) - mine;
+    }
+
+    __device__ void fetch() {
+#pragma unroll
+        for (int p = 0; p < PASSES; ++p)
+            value[p] = read(next + p * step, p * ROWS_A_PASS < rows ? left : 0);
+        next += CHUNK, left -= CHUNK;
+    }
+
+    __device__ void store(Element *stage, int most) const {
+#pragma unroll
+        for (int p = 0; p < PASSES; ++p) {
+            const int row = p * ROWS_A_PASS + threadIdx.x / READERS;
+            if (row >= most)
+                continue;
+            Element *at = stage + threadIdx.x % READERS * PIECE * STRIDE + row;
+            const float4 v = value[p];
+#if COMPLEX
+            at[0] = make_float2(v.x, v.y);
+            at[STRIDE] = make_float2(v.z, v.w);
+#else
+            at[0] = v.x;
+            at[STRIDE] = v.y;
+            at[2 * STRIDE] = v.z;
+            at[3 * STRIDE] = v.w;
+#endif
+        }
+    }
+};
+
+// Offsets in c of numbers 0, 1, ... of a part: high[number / split] + low[number % split].
+struct Part {
+    const long long *high, *low;
+    unsigned split;
+    __device__ long long operator()(unsigned number) const {
+        return __ldg(high + number / split) + __ldg(low + number % split);
+    }
+};
+
+__device__ inline void add_product(float (&sum)[PARTS], const float *x, const float *y) {
+#if COMPLEX
+    sum[0] = fmaf(x[0], y[0], sum[0]);
+    sum[1] = fmaf(x[0], y[1], sum[1]);
+    sum[0] = fmaf(-x[1], y[1], sum[0]);
+    sum[1] = fmaf(x[1], y[0], sum[1]);
+#else
+    sum[0] = fmaf(x[0], y[0], sum[0]);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+contract(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c, long long stride,
+              int length, unsigned m, unsigned n, unsigned m_tiles, unsigned n_tiles, const long long *batch_high,
+              const long long *batch_low, unsigned batch_split, const long long *m_high, const long long *m_low,
+              unsigned m_split, const long long *n_high, const long long *n_low, unsigned n_split) {
+    __shared__ __align__(16) Element a_stage[2][DEPTH * A_ROW];
+    __shared__ __align__(16) Element b_stage[2][DEPTH * B_ROW];
+    __shared__ long long offsets[BM + BN];
+
+    const Address tiles = (Address)m_tiles * n_tiles;
+    const unsigned batch = blockIdx.x / tiles;
+    const Address tile = blockIdx.x - batch * tiles;
+    const unsigned group = tile / ((Address)GROUP * n_tiles);
+    const unsigned within = tile - group * ((Address)GROUP * n_tiles);
+    const unsigned group_rows = min(GROUP, m_tiles - group * GROUP);
+    const unsigned first_m = (group * GROUP + within % group_rows) * BM, first_n = within / group_rows * BN;
+
+    Side<A_PASSES, A_ROW> left;
+    Side<B_PASSES, B_ROW> right;
+    left.start(a + (long long)batch * m * stride, stride, length, first_m, m, BM);
+    right.start(b + (long long)batch * n * stride, stride, length, first_n, n, BN);
+    left.fetch();
+    right.fetch();
+    {
+        const Part of_batch = {batch_high, batch_low, batch_split};
+        const Part of_m = {m_high, m_low, m_split}, of_n = {n_high, n_low, n_split};
+        const long long start = of_batch(batch);
+        for (unsigned i = threadIdx.x; i < BM; i += THREADS)
+            offsets[i] = start + (first_m + i < m ? of_m(first_m + i) : 0);
+        for (unsigned j = threadIdx.x; j < BN; j += THREADS)
+            offsets[BM + j] = first_n + j < n ? of_n(first_n + j) : 0;
+    }
+    left.store(a_stage[0], BM);
+    right.store(b_stage[0], BN);
+    __syncthreads();
+
+    // A warp's threads lie 4 down and 8 across (or as many as there are); a thread's rows are runs of PIECE,
+    // DOWN * PIECE apart, so that the threads of a warp read shared memory without gaps.
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const unsigned row = (lane / 8 + warp / (ACROSS / 8) * 4) * PIECE;
+    const unsigned column = (lane % 8 + warp % (ACROSS / 8) * 8) * PIECE;
+    float sum[ROWS][COLUMNS][PARTS] = {};
+    for (int done = 0; done < length; done += CHUNK) {
+        const int stage = done / CHUNK & 1;
+        left.fetch(); // past the end: zeros, and nothing is read
+        right.fetch();
+#pragma unroll
+        for (int q = 0; q < DEPTH; ++q) {
+            float4 x[ROWS / PIECE], y[COLUMNS / PIECE];
+#pragma unroll
+            for (int i = 0; i < ROWS / PIECE; ++i)
+                x[i] = *(const float4 *)&a_stage[stage][q * A_ROW + row + i * DOWN * PIECE];
+#pragma unroll
+            for (int j = 0; j < COLUMNS / PIECE; ++j)
+                y[j] = *(const float4 *)&b_stage[stage][q * B_ROW + column + j * ACROSS * PIECE];
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+                for (int j = 0; j < COLUMNS; ++j)
+                    add_product(sum[i][j], &x[0].x + i * PARTS, &y[0].x + j * PARTS);
+        }
+        left.store(a_stage[1 - stage], BM);
+        right.store(b_stage[1 - stage], BN);
+        __syncthreads();
+    }
+
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j) {
+            const unsigned in_m = row + i / PIECE * DOWN * PIECE + i % PIECE;
+            const unsigned in_n = column + j / PIECE * ACROSS * PIECE + j % PIECE;
+            if (first_m + in_m < m && first_n + in_n < n) {
+                Element *at = (Element *)c + offsets[in_m] + offsets[BM + in_n];
+#if COMPLEX
+                *at = make_float2(sum[i][j][0], sum[i][j][1]);
+#else
+                *at = sum[i][j][0];
+#endif
+            }
+        }
+}

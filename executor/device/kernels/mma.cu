@@ -1,0 +1,360 @@
+// c[batch(t) + row(i) + column(j)] (+)= the sum over q of a[t, i, q] b[t, j, q] by tensor cores, as exact as
+// fp32: both operands are split into two half-precision numbers, x 2^e = high + low, and three products are
+// summed in fp32: high high + high low + low high. a [batch | m | k], b [batch | n | k] row-major; c anywhere.
+//
+// Injected: COMPLEX (0, 1); BM, BN, WM, WN: rows of a and b of a block and of a warp; VECTOR: floats that a row
+// can be read by (4, 2, 1); BLOCKS: blocks that share a multiprocessor; ADD: 1 adds to c, 0 overwrites it.
+// NumPy twin: split_product in tests/test_cuda_contract.py.
+//
+// A row's numbers are scaled by a power of two, 2^e, chosen from the row's largest number in the first chunk.
+// Later numbers that would leave the range of half precision lower e, and what was summed is rescaled: every
+// row and column keeps its own range, and no pass over the operands is needed to find it.
+
+typedef unsigned long long Address;
+
+#define CHUNK 32                                   // floats of a row that are in shared memory at once
+#define WARPS (BM / WM * (BN / WN))
+#define THREADS (WARPS * 32)
+#define ROWS_A_PASS (THREADS / 8)                  // 8 threads read a row's chunk, 4 floats each
+#define A_PASSES (BM / ROWS_A_PASS)
+#define B_PASSES (BN / ROWS_A_PASS)
+#define MT (WM / 16)
+#define NT (WN / 8)
+#define PARTS (COMPLEX + 1)                        // real and imaginary sums
+#define PLANE_BYTES(rows) ((rows)*CHUNK * 2)       // one half (high or low) of a chunk of rows
+#define STAGE_BYTES (2 * PLANE_BYTES(BM) + 2 * PLANE_BYTES(BN))
+#define UNSET 127                                  // the exponent of a row of zeros: any number leaves its range
+#define LARGEST 65000.0f                           // below the largest half-precision number
+#define TOP 12                                     // the largest number found becomes 2^TOP .. 2^(TOP + 1)
+#define TURN(pass) ((pass) * (CHUNK / 16 * 3) / (A_PASSES + B_PASSES)) // when a chunk's passes are stored
+#define GROUP 8                                    // blocks along m that are done before the next n, for the L2
+
+__device__ inline unsigned shared_address(const void *pointer) {
+    unsigned address;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(pointer));
+    return address;
+}
+
+__device__ inline unsigned pack(float low, float high) {
+    unsigned pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+__device__ inline void unpack(unsigned pair, float &low, float &high) {
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+        : "=f"(low), "=f"(high)
+        : "r"(pair));
+}
+
+__device__ inline float power_of_two(int exponent) { // 0 below the normal numbers
+    return exponent < -126 ? 0.0f : __int_as_float((exponent + 127) << 23);
+}
+
+__device__ inline void load_matrices(unsigned (&r)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+__device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Byte offset of 16-byte piece `piece` of a row in a plane: pieces are exchanged so that neither the 8 rows
+// that ldmatrix reads nor the rows that half a warp writes share a bank.
+__device__ inline unsigned swizzled(unsigned row, unsigned piece) {
+    return row * (CHUNK * 2) + ((piece ^ (row >> 1 & 3)) << 4);
+}
+
+// Four floats of a row, zeros from `left` on.
+__device__ inline float4 read(const float *p, int left) {
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#if VECTOR == 4
+    if (left > 0)
+        v = __ldg((const float4 *)p);
+#elif VECTOR == 2
+    if (left > 0) {
+        const float2 x = __ldg((const float2 *)p);
+        v.x = x.x, v.y = x.y;
+    }
+    if (left > 2) {
+        const float2 x = __ldg((const float2 *)p + 1);
+        v.z = x.x, v.w = x.y;
+    }
+#else
+    if (left > 0)
+        v.x = __ldg(p);
+    if (left > 1)
+        v.y = __ldg(p + 1);
+    if (left > 2)
+        v.z = __ldg(p + 2);
+    if (left > 3)
+        v.w = __ldg(p + 3);
+#endif
+    return v;
+}
+
+__device__ inline float largest(const float4 &v) {
+    return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+}
+
+__device__ inline float finite(float x) { return fabsf(x) <= 3.402823466e38f ? fabsf(x) : 0.0f; }
+
+// One operand's side of a block: the rows that this thread reads, their scales, and floats under way.
+template <int PASSES> struct Side {
+    float4 value[PASSES];
+    float scale[PASSES];
+    const float *next; // this thread's floats of the chunk to be read next, in the first pass
+    unsigned step;     // bytes between passes
+    int left;          // floats of a row from there to its end
+    int rows;          // rows from the first pass on that exist
+
+    __device__ void start(const float *base, long long stride, int length, int first, int count) {
+        const int mine = threadIdx.x / 8;
+        next = base + (first + mine) * stride + threadIdx.x % 8 * 4;
+        step = ROWS_A_PASS * 4 * stride;
+        left = length - (int)(threadIdx.x % 8) * 4;
+        rows = count - first - mine;
+#pragma unroll
+        for (int p = 0; p < PASSES; ++p)
+            scale[p] = power_of_two(UNSET);
+    }
+
+    __device__ void fetch(int p) { value[p] = read((const float *)((const char *)next + p * step), p * ROWS_A_PASS < rows ? left : 0); }
+
+    __device__ void fetch_all() {
+#pragma unroll
+        for (int p = 0; p < PASSES; ++p)
+            fetch(p);
+    }
+
+    __device__ void move(int chunks) { next += chunks * CHUNK, left -= chunks * CHUNK; }
+
+    // Split the floats of a pass into halves and store them; the largest of them, scaled.
+    __device__ float store(int p, char *high, char *low) const {
+        const float4 x = value[p];
+        const float4 y = make_float4(x.x * scale[p], x.y * scale[p], x.z * scale[p], x.w * scale[p]);
+        uint2 h, l;
+        float4 rest;
+        h.x = pack(y.x, y.y);
+        h.y = pack(y.z, y.w);
+        unpack(h.x, rest.x, rest.y);
+        unpack(h.y, rest.z, rest.w);
+        l.x = pack(y.x - rest.x, y.y - rest.y);
+        l.y = pack(y.z - rest.z, y.w - rest.w);
+        const unsigned at =
+            swizzled(p * ROWS_A_PASS + threadIdx.x / 8, threadIdx.x % 8 / 2) + threadIdx.x % 2 * 8;
+        *(uint2 *)(high + at) = h;
+        *(uint2 *)(low + at) = l;
+        return largest(y);
+    }
+
+    // Read the next chunk and lower the scales to what it needs; tell every row's exponent and the factor
+    // for its sums, and store the chunk.
+    __device__ void lower(int *exponents, float *factors, char *high, char *low) {
+#pragma unroll
+        for (int p = 0; p < PASSES; ++p) {
+            fetch(p);
+            const float4 v = value[p];
+            float most = fmaxf(fmaxf(finite(v.x), finite(v.y)), fmaxf(finite(v.z), finite(v.w)));
+#pragma unroll
+            for (int lane = 1; lane < 8; lane *= 2)
+                most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lane));
+            const int old = (__float_as_int(scale[p]) >> 23) - 127;
+            const int exponent = most > 0.0f ? min(old, TOP + 127 - (__float_as_int(most) >> 23)) : old;
+            scale[p] = power_of_two(exponent);
+            if (threadIdx.x % 8 == 0) {
+                const int at = p * ROWS_A_PASS + threadIdx.x / 8;
+                exponents[at] = exponent;
+                factors[at] = power_of_two(exponent - old);
+            }
+            store(p, high, low);
+        }
+    }
+};
+
+// Offsets in c of numbers 0, 1, ... of a part: high[number / split] + low[number % split].
+struct Part {
+    const long long *high, *low;
+    unsigned split;
+    __device__ long long operator()(unsigned number) const {
+        return __ldg(high + number / split) + __ldg(low + number % split);
+    }
+};
+
+// Where a warp's lane finds its matrices in a stage, in bytes, and the exchange of pieces of its row.
+struct Places {
+    unsigned a, b, a_piece, b_piece, turn;
+};
+
+// Add the products of the chunk in `stage`. With MORE, the floats under way go to the stage `into` meanwhile
+// and those of the chunk after it are asked for: conversions fill the gaps between matrix instructions.
+template <bool MORE>
+__device__ inline float multiply_chunk(float (&sum)[MT][NT][PARTS][4], unsigned stage, const Places &at,
+                                       Side<A_PASSES> &left, Side<B_PASSES> &right, char *into) {
+    const unsigned a_plane = stage + at.a, b_plane = stage + 2 * PLANE_BYTES(BM) + at.b;
+    char *b_into = into + 2 * PLANE_BYTES(BM);
+    float most = 0.0f;
+#pragma unroll
+    for (int step = 0; step < CHUNK / 16; ++step) {
+        const unsigned a_shift = (step * 2 + at.a_piece ^ at.turn) << 4;
+        const unsigned b_shift = (step * 2 + at.b_piece ^ at.turn) << 4;
+        unsigned a[MT][4], b[NT / 2][4];
+        // a high with b high, a high with b low, a low with b high
+#pragma unroll
+        for (int product = 0; product < 3; ++product) {
+            const unsigned a_low = product == 2, b_low = product == 1;
+#pragma unroll
+            for (int j = 0; j < NT / 2; ++j)
+                load_matrices(b[j], b_plane + b_low * PLANE_BYTES(BN) + j * 16 * (CHUNK * 2) + b_shift);
+            if (product != 1) {
+#pragma unroll
+                for (int i = 0; i < MT; ++i)
+                    load_matrices(a[i], a_plane + a_low * PLANE_BYTES(BM) + i * 16 * (CHUNK * 2) + a_shift);
+            }
+#pragma unroll
+            for (int j = 0; j < NT; ++j) {
+                const unsigned *pair = &b[j / 2][j % 2 * 2];
+#if COMPLEX
+                // (re, im) of b: its real sum takes (re, -im), its imaginary sum (im, re).
+                const unsigned r0 = pair[0] ^ 0x80000000u, r1 = pair[1] ^ 0x80000000u;
+                const unsigned i0 = __byte_perm(pair[0], 0, 0x1032), i1 = __byte_perm(pair[1], 0, 0x1032);
+#pragma unroll
+                for (int i = 0; i < MT; ++i) {
+                    multiply(sum[i][j][0], a[i], r0, r1);
+                    multiply(sum[i][j][1], a[i], i0, i1);
+                }
+#else
+#pragma unroll
+                for (int i = 0; i < MT; ++i)
+                    multiply(sum[i][j][0], a[i], pair[0], pair[1]);
+#endif
+            }
+            if (MORE) {
+                const int turn = step * 3 + product;
+#pragma unroll
+                for (int p = 0; p < A_PASSES; ++p)
+                    if (TURN(p) == turn) {
+                        most = fmaxf(most, left.store(p, into, into + PLANE_BYTES(BM)));
+                        left.fetch(p);
+                    }
+#pragma unroll
+                for (int p = 0; p < B_PASSES; ++p)
+                    if (TURN(A_PASSES + p) == turn) {
+                        most = fmaxf(most, right.store(p, b_into, b_into + PLANE_BYTES(BN)));
+                        right.fetch(p);
+                    }
+            }
+        }
+    }
+    return most;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+contract(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c, long long stride, int length,
+    unsigned m, unsigned n, unsigned m_tiles, unsigned n_tiles, const long long *batch_high,
+    const long long *batch_low, unsigned batch_split, const long long *m_high, const long long *m_low,
+    unsigned m_split, const long long *n_high, const long long *n_low, unsigned n_split) {
+    extern __shared__ char stages[];
+    __shared__ int exponents[BM + BN];
+    __shared__ float factors[BM + BN];
+    __shared__ long long offsets[BM + BN];
+
+    const Address tiles = (Address)m_tiles * n_tiles;
+    const unsigned batch = blockIdx.x / tiles;
+    const Address tile = blockIdx.x - batch * tiles;
+    const unsigned group = tile / ((Address)GROUP * n_tiles);
+    const unsigned within = tile - group * ((Address)GROUP * n_tiles);
+    const unsigned group_rows = min(GROUP, m_tiles - group * GROUP);
+    const unsigned first_m = (group * GROUP + within % group_rows) * BM, first_n = within / group_rows * BN;
+
+    Side<A_PASSES> left;
+    Side<B_PASSES> right;
+    left.start(a + (long long)batch * m * stride, stride, length, first_m, m);
+    right.start(b + (long long)batch * n * stride, stride, length, first_n, n);
+    {
+        const Part of_batch = {batch_high, batch_low, batch_split};
+        const Part of_m = {m_high, m_low, m_split}, of_n = {n_high, n_low, n_split};
+        const long long start = of_batch(batch);
+        for (unsigned i = threadIdx.x; i < BM; i += THREADS)
+            offsets[i] = start + (first_m + i < m ? of_m(first_m + i) : 0);
+        for (unsigned j = threadIdx.x; j < BN; j += THREADS)
+            offsets[BM + j] = first_n + j < n ? of_n(first_n + j) : 0;
+    }
+
+    float sum[MT][NT][PARTS][4] = {};
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const unsigned warp_m = warp % (BM / WM) * WM, warp_n = warp / (BM / WM) * WN;
+    const Places at = {(warp_m + lane % 16) * (CHUNK * 2), (warp_n + lane % 8 + lane / 16 * 8) * (CHUNK * 2),
+                       lane / 16, lane / 8 % 2, lane % 8 / 2};
+
+    char *stage = stages;
+    for (int done = 0; done < length; done += CHUNK) {
+        // The chunk at `done` goes to the other stage while the one before it is multiplied.
+        float most = 2 * LARGEST;
+        if (done > 0) {
+            char *other = stages + (stage == stages ? STAGE_BYTES : 0);
+            most = multiply_chunk<true>(sum, shared_address(stage), at, left, right, other);
+            stage = other;
+        }
+        if (__syncthreads_or(most > LARGEST)) {
+            left.move(-(done > 0));
+            right.move(-(done > 0));
+            left.lower(exponents, factors, stage, stage + PLANE_BYTES(BM));
+            right.lower(exponents + BM, factors + BM, stage + 2 * PLANE_BYTES(BM),
+                        stage + 2 * PLANE_BYTES(BM) + PLANE_BYTES(BN));
+            left.move(1);
+            right.move(1);
+            left.fetch_all();
+            right.fetch_all();
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < MT; ++i)
+#pragma unroll
+                for (int j = 0; j < NT; ++j)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        const float factor = factors[warp_m + i * 16 + lane / 4 + e / 2 * 8] *
+                                             factors[BM + warp_n + j * 8 + lane % 4 * 2 + e % 2];
+#pragma unroll
+                        for (int part = 0; part < PARTS; ++part)
+                            sum[i][j][part][e] *= factor;
+                    }
+        }
+        left.move(1);
+        right.move(1);
+    }
+    multiply_chunk<false>(sum, shared_address(stage), at, left, right, stage);
+
+#pragma unroll
+    for (int i = 0; i < MT; ++i)
+#pragma unroll
+        for (int j = 0; j < NT; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const unsigned row = warp_m + i * 16 + lane / 4 + e / 2 * 8;
+                const unsigned column = warp_n + j * 8 + lane % 4 * 2 + e % 2;
+                if (first_m + row < m && first_n + column < n) {
+                    // 2^-(e + e') in two steps: either may leave fp32's range while the result is in it.
+                    const int exponent = -(exponents[row] + exponents[BM + column]);
+                    const float one = power_of_two(exponent / 2), two = power_of_two(exponent - exponent / 2);
+                    float *at = c + (offsets[row] + offsets[BM + column]) * PARTS;
+#if COMPLEX
+                    float2 value = make_float2(sum[i][j][0][e] * one * two, sum[i][j][1][e] * one * two);
+                    if (ADD) {
+                        const float2 old = *(float2 *)at;
+                        value.x += old.x, value.y += old.y;
+                    }
+                    *(float2 *)at = value;
+#else
+                    const float value = sum[i][j][0][e] * one * two;
+                    *at = ADD ? *at + value : value;
+#endif
+                }
+            }
+}

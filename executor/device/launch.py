@@ -1,0 +1,40 @@
+"""A kernel launch prepared once: arguments packed, then given to the driver at little cost.
+
+Knows CuPy's driver calls; never what a kernel computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from cupy_backends.cuda.api import driver
+
+
+class Launch:
+    """A kernel with its grid, block, shared memory, stream and arguments, to be called without arguments.
+
+    `arguments` are NumPy scalars of the kernel's types, pointers as uint64. `tables` are arrays that the
+    kernel reads and that live as long as the launch.
+    """
+
+    def __init__(
+        self, kernel: Any, blocks: int, threads: int, arguments: Sequence[np.generic], shared_bytes: int,
+        stream: Any, tables: Any = None,
+    ) -> None:  # fmt: skip
+        self._alive = (kernel, stream, tables)
+        self._values = [np.array([value]) for value in arguments]
+        self._addresses = np.array([value.ctypes.data for value in self._values], np.uint64)
+        self._call = (
+            int(kernel.kernel.ptr), blocks, 1, 1, threads, 1, 1, shared_bytes, int(stream.ptr),
+            int(self._addresses.ctypes.data), 0,
+        )  # fmt: skip
+
+    def __call__(self) -> None:
+        driver.launchKernel(*self._call)
+
+    def at(self, number: int, value: int) -> None:
+        """Launch with argument `number` set to this value, which stays."""
+        self._values[number][0] = value
+        driver.launchKernel(*self._call)

@@ -1,0 +1,166 @@
+"""Ranks with a GPU each: device buffers go by NCCL, everything else by the ranks' own communicator.
+
+The only file that imports NCCL's binding. Knows flat views, streams and peers; never schedules.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy_backends.cuda.libs import nccl
+
+from executor.device.communicator import Communicator, Message, PeerMemory
+from executor.device.cuda_memory import CudaMemory
+from executor.device.device import Call
+from planner.errors import InputError
+
+START_LIMIT_S = 25.0
+START_LIMIT_A_RANK_S = 0.05
+
+
+class NcclCommunicator:
+    """A group of ranks, each with the GPU that is current and with its `stream`; see `Communicator`.
+
+    GPUs of one machine that reach each other's memory need no messages but to wait for each other.
+
+    Messages of device views are enqueued on a stream of their own: they begin when the work given to `stream`
+    before `start` is done, and work given to it after `finish` waits for them. Messages of NumPy arrays go by
+    the host's communicator and are done when `exchange` returns.
+    """
+
+    name = "nccl"
+    overlaps = True
+
+    def __init__(self, host: Communicator, stream: Any, connect: bool = True) -> None:
+        self._host = host
+        self._stream = stream
+        self._own_stream = cupy.cuda.Stream(non_blocking=True)
+        self.rank = host.rank
+        self.size = host.size
+        self._nccl = _start(host) if connect and host.size > 1 else None
+        self._targets: set[int] = set()
+        self._sources: set[int] = set()
+        self._memories: list[CudaMemory] = []
+
+    def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
+        """The calls that begin the messages and that make the stream wait for them."""
+        if all(isinstance(view, np.ndarray) for _, view in (*sends, *receives)):
+            return self._host.bind_exchange(sends, receives)
+        communicator, own, stream = self._nccl, self._own_stream, self._stream
+        if communicator is None:
+            raise ValueError("ranks that are not connected cannot exchange device buffers")
+        outgoing = [(view.data.ptr, view.nbytes, peer) for peer, view in sends]
+        incoming = [(view.data.ptr, view.nbytes, peer) for peer, view in receives]
+        self._targets.update(peer for peer, _ in sends)
+        self._sources.update(peer for peer, _ in receives)
+        ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
+
+        def start() -> None:
+            ready.record(stream)
+            own.wait_event(ready)
+            nccl.groupStart()
+            for address, size_bytes, peer in outgoing:
+                communicator.send(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
+            for address, size_bytes, peer in incoming:
+                communicator.recv(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
+            nccl.groupEnd()
+            done.record(own)
+
+        return start, lambda: stream.wait_event(done)
+
+    def open_memory(self, arena: Any) -> PeerMemory | None:
+        """The arenas of the ranks on this machine, where their GPUs reach each other."""
+        memory = CudaMemory(self._host, arena, self._bind_meeting)
+        self._memories.append(memory)
+        return memory if memory.ranks else None
+
+    def _bind_meeting(self, peers: Sequence[int]) -> Call:
+        """The call at which the streams of all peers wait for each other: a byte goes each way."""
+        room = cupy.ndarray(2 * self.size, np.uint8)
+        begin, end = self.bind_exchange(
+            [(peer, room[peer : peer + 1]) for peer in peers],
+            [(peer, room[self.size + peer :][:1]) for peer in peers],
+        )
+
+        def meet() -> None:
+            begin()
+            end()
+
+        return meet
+
+    def close_memory(self) -> None:
+        """Unmap the peers' arenas, on all ranks before any goes on."""
+        for memory in self._memories:
+            memory.close()
+        self.barrier()
+
+    def connect(self) -> None:
+        """Exchange a byte with every peer; NCCL opens its ways when they are first used."""
+        if not self._targets and not self._sources:
+            return
+        room = cupy.ndarray(2 * self.size, np.uint8)
+        targets, sources = sorted(self._targets), sorted(self._sources)
+        self.exchange(
+            [(peer, room[peer : peer + 1]) for peer in targets],
+            [(peer, room[self.size + peer :][:1]) for peer in sources],
+        )
+        self._stream.synchronize()
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """Enqueue the messages; work given to the stream afterwards waits for them."""
+        start, finish = self.bind_exchange(sends, receives)
+        start()
+        finish()
+
+    def barrier(self) -> None:
+        """The host's barrier; it does not wait for the GPUs."""
+        self._host.barrier()
+
+    def broadcast_object(self, value: Any, root: int) -> Any:
+        """The root's value, by the host."""
+        return self._host.broadcast_object(value, root)
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Every rank's value, by the host."""
+        return self._host.gather_objects(value)
+
+    def split(self, color: int, key: int) -> NcclCommunicator:
+        """The ranks with the same colour, connected among themselves."""
+        part = NcclCommunicator(self._host.split(color, key), self._stream)
+        part._memories = self._memories
+        return part
+
+    def abort(self, message: str, status: int) -> None:
+        """End every rank of the job."""
+        self._host.abort(message, status)
+
+
+def nccl_version() -> str:
+    """The version of the NCCL library that is loaded."""
+    number = nccl.get_version()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def _start(host: Communicator) -> Any:
+    """Connect the ranks of a group; where that takes too long the whole job is ended."""
+    limit_s = START_LIMIT_S + START_LIMIT_A_RANK_S * host.size
+    message = (
+        f"rank {host.rank}: NCCL: did not connect {host.size} ranks within {limit_s:.0f} s; see what it says "
+        "with NCCL_DEBUG=INFO, and name the network with NCCL_SOCKET_IFNAME"
+    )
+    watch = threading.Timer(limit_s, host.abort, (message, 1))
+    watch.daemon = True
+    watch.start()
+    try:
+        identity = host.broadcast_object(nccl.get_unique_id() if host.rank == 0 else None, 0)
+        return nccl.NcclCommunicator(host.size, identity, host.rank)
+    except nccl.NcclError as error:
+        raise InputError(
+            "NCCL", f"cannot connect {host.size} ranks ({error})", "see what it says with NCCL_DEBUG=INFO"
+        ) from None
+    finally:
+        watch.cancel()

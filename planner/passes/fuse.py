@@ -1,0 +1,246 @@
+"""Pass 5, fuse: which consecutive steps one kernel does in one pass over the large tensor.
+
+A chain contracts a large operand, the stem, with small branches in turn; what lies between two of its steps
+stays on chip. Runs of steps that may follow each other are found first, then cut into chains by dynamic
+programming over each run, against matrix products with their permutations. Linear in the number of steps.
+Knows predicted times and tiles; not buffers, and not how a kernel works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, prod
+
+from planner.hardware.fusion import MOST_EXTENT, MOST_STAGES, fused_tile
+from planner.hardware.layout import Grid, Layout
+from planner.passes.distribute import Distribution, StepModes, contract_terms
+from planner.passes.place import Placement, restrict_layout
+from planner.passes.reorder import Orders
+from planner.passes.states import StateSpace
+from planner.passes.tree import Tree
+
+Modes = tuple[tuple[int, int], ...]
+"""(mode, extent on a rank) in storage order."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Steps done in one pass: their nodes from first to last, the stem that the first one takes, the branch
+    of each, and the predicted seconds of each, which share the chain's in proportion to those unfused."""
+
+    nodes: tuple[int, ...]
+    stem: int
+    branches: tuple[int, ...]
+    times_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """All chains, and by node the number of its chain (None: a matrix product, or a leaf)."""
+
+    chains: tuple[Chain, ...]
+    chain_of: tuple[int | None, ...]
+
+    def ends_at(self, node: int) -> Chain | None:
+        """The chain whose result is a node's tensor."""
+        number = self.chain_of[node]
+        return None if number is None or self.chains[number].nodes[-1] != node else self.chains[number]
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A step that may be fused: its tensors on a rank, and what it costs as a matrix product."""
+
+    node: int
+    stem: int
+    branch: int
+    stem_modes: Modes
+    branch_modes: Modes
+    out_modes: Modes
+    stem_elements: int
+    branch_elements: int
+    out_elements: int
+    flops: float
+    unfused_s: float
+
+
+EXTENTS_OF_FUSION = ("free", "thrifty", "none")
+"""How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
+
+
+def fuse(
+    tree: Tree,
+    orders: Orders,
+    grid: Grid,
+    space: StateSpace,
+    chosen: Distribution,
+    placed: Placement,
+    extent: str = "free",
+) -> Fusion:
+    """The chains of one program; none where the profile has no kernel for them.
+
+    A chain holds its first operand and its result at once, which may be more than any of its steps does
+    where what lies between is small. With `extent` "thrifty" such chains are left out, with "none" all.
+    """
+    chain_of: list[int | None] = [None] * tree.n_nodes
+    chains: list[Chain] = []
+    if space.model.fused_elements and extent != "none":
+        finder = _Finder(tree, orders, grid, space, chosen, placed)
+        for run in finder.runs():
+            for chain in _cut(run, space, extent == "thrifty"):
+                for node in chain.nodes:
+                    chain_of[node] = len(chains)
+                chains.append(chain)
+    return Fusion(tuple(chains), tuple(chain_of))
+
+
+class _Finder:
+    def __init__(
+        self,
+        tree: Tree,
+        orders: Orders,
+        grid: Grid,
+        space: StateSpace,
+        chosen: Distribution,
+        placed: Placement,
+    ) -> None:
+        self.tree, self.orders, self.grid, self.space = tree, orders, grid, space
+        self.chosen, self.placed = chosen, placed
+        self.unsliced = not any(tree.leaf_sliced)
+
+    def runs(self) -> list[list[_Link]]:
+        """Every longest run of steps each of which takes the result of the one before as its stem."""
+        runs: dict[int, list[_Link]] = {}  # by the node of the last step
+        for step in self.chosen.steps:
+            link = self._link(step)
+            if link is None:
+                continue
+            run = runs.pop(link.stem) if link.stem in runs and self._follows(link) else []
+            run.append(link)
+            runs[link.node] = run
+        return list(runs.values())
+
+    def _follows(self, link: _Link) -> bool:
+        """Whether the stem is used in the layout that it is produced in, and in the same part."""
+        layout = self.placed.steps[link.node]
+        assert layout is not None
+        kept = restrict_layout(layout, frozenset(self.tree.legs[link.stem]))
+        return kept == self.placed.produced[link.stem] and self._once(link.stem) == self._once(link.node)
+
+    def _once(self, node: int) -> bool:
+        return self.unsliced or not self.tree.sliced_under[node]
+
+    def _link(self, step: StepModes) -> _Link | None:
+        layout = self.placed.steps[step.node]
+        assert layout is not None
+        if step.batch_mask or self.placed.partial[step.node]:
+            return None
+        tensors = [self._local(node, layout) for node in (step.left, step.right, step.node)]
+        if any(modes is None for modes in tensors):
+            return None
+        left, right, out = (modes or () for modes in tensors)
+        sizes = [_elements(modes) for modes in (left, right)]
+        # Of equal operands the stem is the one that was computed, so that a run can go on.
+        turned = sizes[0] < sizes[1] or (sizes[0] == sizes[1] and step.left < self.tree.n_leaves)
+        stem, branch = (right, left) if turned else (left, right)
+        if step.reduced > MOST_EXTENT or min(sizes) > MOST_EXTENT * step.reduced:
+            return None
+        choice = self.chosen.choices[step.node]
+        assert choice is not None
+        contract_s, permute_s, _ = contract_terms(self.space, step, choice.layout)
+        return _Link(
+            node=step.node,
+            stem=step.right if turned else step.left,
+            branch=step.left if turned else step.right,
+            stem_modes=stem,
+            branch_modes=branch,
+            out_modes=out,
+            stem_elements=max(sizes),
+            branch_elements=min(sizes),
+            out_elements=_elements(out),
+            flops=step.products * self.space.share(choice.layout) * self.space.model.flops_per_product,
+            unfused_s=contract_s + permute_s,
+        )
+
+    def _local(self, node: int, layout: Layout) -> Modes | None:
+        """A tensor's modes with their extents on a rank; None where ranks hold parts of unequal extents."""
+        radix = {mode: self.grid[place].radix for place, mode in enumerate(layout) if mode is not None}
+        modes = []
+        for mode in self.orders[node]:
+            extent, parts = self.tree.modes[mode].extent, radix.get(mode, 1)
+            if extent % parts:
+                return None
+            modes.append((mode, extent // parts))
+        return tuple(modes)
+
+
+def _cut(run: list[_Link], space: StateSpace, thrifty: bool) -> list[Chain]:
+    """The chains of a run with the least predicted time; steps in none of them are matrix products."""
+    best_s = [0.0]
+    first_of: list[tuple[int, float]] = []  # by step: where its chain begins, and the chain's seconds
+    for last, link in enumerate(run):
+        least_s, choice = best_s[last] + link.unfused_s, (-1, 0.0)
+        for first in range(last, max(last - MOST_STAGES, -1), -1):
+            bound_s = least_s - best_s[first]
+            links = run[first : last + 1]
+            if thrifty and _grows(links):
+                continue
+            chain_s = _chain_s(links, space, bound_s)
+            if chain_s < bound_s:
+                least_s, choice = best_s[first] + chain_s, (first, chain_s)
+        best_s.append(least_s)
+        first_of.append(choice)
+    chains = []
+    last = len(run) - 1
+    while last >= 0:
+        first, chain_s = first_of[last]
+        if first < 0:
+            last -= 1
+            continue
+        chains.append(_chain(run[first : last + 1], chain_s))
+        last = first - 1
+    return chains[::-1]
+
+
+def _grows(links: list[_Link]) -> bool:
+    """Whether a chain holds more at once than any of its steps, small branches apart."""
+    most = max(link.stem_elements + link.out_elements for link in links)
+    return links[0].stem_elements + links[-1].out_elements > most
+
+
+def _chain(links: list[_Link], chain_s: float) -> Chain:
+    unfused_s = sum(link.unfused_s for link in links)
+    return Chain(
+        nodes=tuple(link.node for link in links),
+        stem=links[0].stem,
+        branches=tuple(link.branch for link in links),
+        times_s=tuple(chain_s * link.unfused_s / unfused_s for link in links),
+    )
+
+
+def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> float:
+    """Predicted seconds of a chain; infinite where it has no tile, or takes `bound_s` even at full rate."""
+    model = space.model
+    capacity = model.fused_elements
+    held = [links[0].stem_elements, *(link.out_elements for link in links)]
+    branches = sum(link.branch_elements for link in links)
+    moved_bytes = (held[0] + branches + held[-1]) * model.item_bytes
+    tile_bytes = 2 * sum(held) * model.item_bytes
+    flops = sum(link.flops for link in links)
+    if branches > capacity or model.fused_s(moved_bytes, tile_bytes, flops, inf) >= bound_s:
+        return inf
+    operand, out = links[0].stem_modes, links[-1].out_modes
+    elements = _tile_elements(operand, tuple(link.branch_modes for link in links), out, capacity)
+    return model.fused_s(moved_bytes, tile_bytes, flops, held[0] / elements) if elements else inf
+
+
+@lru_cache(maxsize=1 << 14)
+def _tile_elements(operand: Modes, branches: tuple[Modes, ...], out: Modes, capacity: int) -> int:
+    """The elements of a chain's tile as it is read, or 0; plans of one tree ask for the same chains again."""
+    tile = fused_tile(operand, branches, out, capacity)
+    return 0 if tile is None else _elements(tuple(item for item in operand if item[0] in tile.modes))
+
+
+def _elements(modes: Modes) -> int:
+    return prod(extent for _, extent in modes)

@@ -1,0 +1,83 @@
+"""Random networks of one large tensor and many small ones, and a machine on which their steps are fused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from support import eager_profile
+
+from planner.hardware.profile import Profile
+from planner.networks.contraction_path import DTYPES, ContractionPath
+from planner.networks.network import Network
+from planner.schedule import Fused, Schedule
+
+
+def fusing_profile(fused_bytes: int, exchange_bytes: int = 512, tile_bytes: int = 256) -> Profile:
+    """The eager machine with a kernel for fused chains that is faster than its products."""
+    return replace(
+        eager_profile(exchange_bytes, tile_bytes),
+        name="fusing",
+        fused_bytes=fused_bytes,
+        fused_tile_bytes_per_s=1e12,
+        fused_flop_per_s=dict.fromkeys(DTYPES, 1e10),
+    )
+
+
+def chains(schedule: Schedule) -> Iterator[Fused]:
+    """The fused instructions of a schedule."""
+    return (item for item in (*schedule.once, *schedule.body) if isinstance(item, Fused))
+
+
+def stem_path(seed: int) -> ContractionPath:
+    """A stem that meets small tensors in turn; the first letters of an index say its role.
+
+    Some branches are products of two tensors; some indices have extent 4 or 3, stand on two branches and
+    the stem (h: a hyper-index, batch of a step), or are sliced.
+    """
+    chance = random.Random(seed)
+    sizes: dict[str, int] = {}
+
+    def new(role: str) -> str:
+        name = f"{role}{len(sizes)}"
+        sizes[name] = chance.choice((2,) * 12 + (4, 3))
+        return name
+
+    held = [new("s") for _ in range(chance.randint(8, 10))]
+    terms = [tuple(held)]
+    steps: list[tuple[int, int]] = []
+    pending: list[list[int]] = []
+    shared: set[str] = set()
+    for _ in range(chance.randint(2, 9)):
+        summed = chance.sample(held, min(chance.choice((0, 1, 1, 2, 2, 3)), len(held) - 1))
+        grown = prod(sizes[index] for index in held) > 1 << 11
+        fresh = [new("n") for _ in range(chance.choice((0, 1) if grown else (0, 1, 2, 3)))]
+        branch = summed + fresh
+        chance.shuffle(branch)
+        keeps = {index for index in summed if chance.random() < 0.1 and index not in shared}
+        shared |= keeps
+        if len(branch) > 1 and chance.random() < 0.3:
+            middle = new("m")
+            cut = chance.randint(1, len(branch) - 1)
+            pending.append([len(terms), len(terms) + 1])
+            terms += [(*branch[:cut], middle), (middle, *branch[cut:])]
+        else:
+            pending.append([len(terms)])
+            terms.append(tuple(branch))
+        held = [index for index in held if index not in summed or index in keeps] + fresh
+    n_terms = len(terms)
+    stem = 0
+    for group in pending:
+        branch_node = group[0]
+        if len(group) == 2:
+            steps.append((group[0], group[1]))
+            branch_node = n_terms + len(steps) - 1
+        steps.append((stem, branch_node) if chance.random() < 0.5 else (branch_node, stem))
+        stem = n_terms + len(steps) - 1
+    chance.shuffle(held)
+    inside = [index for index in sizes if index not in held]
+    sliced = tuple(index for index in inside if chance.random() < 0.1)
+    network = Network(tuple(terms), tuple(held), sizes)
+    return ContractionPath(network, tuple(steps), sliced, chance.choice(DTYPES), f"stem {seed}")

@@ -1,0 +1,161 @@
+"""The device layer's common part, one body for the CPU and for a GPU where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+from executor_case import lattice
+from gpu_case import needs_gpus
+from support import agrees, eager_profile, random_arrays, random_path
+
+from executor.device.host_clock import HostClock
+from executor.device.numpy_device import NumpyDevice
+from planner.errors import InputError
+from planner.networks.contraction_path import DTYPES
+from planner.passes.pipeline import plan
+from tnplan.execution import execute
+
+DEVICES = ["cpu", pytest.param("gpu", marks=needs_gpus(1))]
+SEEDS = range(2000, 2060)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "cpu":
+        yield NumpyDevice()
+        return
+    from executor.device.cupy_device import CupyDevice
+
+    made = CupyDevice(0)
+    yield made
+    made.close()
+
+
+def normal(count: int, dtype: str, seed: int = 0) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    values = generator.standard_normal(count)
+    if dtype.startswith("complex"):
+        values = values + 1j * generator.standard_normal(count)
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [0, 1, 7, 4096, 1 << 20])
+def test_values_go_to_the_device_and_back(device: Any, dtype: str, count: int) -> None:
+    size_bytes = max(count, 1) * np.dtype(dtype).itemsize
+    device.allocate(size_bytes)
+    view = device.view(0, count, dtype)
+    values = normal(count, dtype)
+    device.from_host(view, values)
+    assert np.array_equal(device.to_host(view), values)
+    device.zero(view)
+    assert not device.to_host(view).any()
+    assert device.peak_bytes == size_bytes
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("count", "offset"), [(0, 0), (1, 0), (5, 1), (4096, 0), (4096, 3), (100_003, 0)])
+def test_accumulate_has_the_bits_of_numpy(device: Any, dtype: str, count: int, offset: int) -> None:
+    itemsize = np.dtype(dtype).itemsize
+    device.allocate(256 + 2 * (count + offset) * itemsize)
+    target = device.view(offset * itemsize, count, dtype)
+    source = device.view((offset + count) * itemsize, count, dtype)
+    held, added = normal(count, dtype, 1), normal(count, dtype, 2)
+    device.from_host(target, held)
+    device.from_host(source, added)
+    call = device.bind_accumulate(target, source)
+    call()
+    call()
+    assert np.array_equal(device.to_host(target), held + added + added)
+
+
+def test_a_block_begins_where_the_host_says(device: Any) -> None:
+    device.allocate(1024)
+    source, target = device.view(0, 64, "complex64"), device.view(512, 16, "complex64")
+    values = normal(64, "complex64")
+    device.from_host(source, values)
+    start = [0]
+    call = device.bind_block(target, source, lambda: start[0])
+    for start[0] in (0, 16, 48):
+        call()
+        assert np.array_equal(device.to_host(target), values[start[0] : start[0] + 16])
+
+
+def test_marks_measure_work_in_order(device: Any) -> None:
+    device.allocate(1 << 26)
+    view = device.view(0, 1 << 24, "float32")
+    device.zero(view)
+    call = device.named("twice", device.bind_accumulate(view, view))
+    points = device.marks(3)
+    for _ in range(2):
+        for point in points:
+            device.mark(point)
+            call()
+        device.synchronize()
+        first, second = (device.elapsed_s(points[i], points[i + 1]) for i in range(2))
+        assert 0 < first < 1
+        assert device.elapsed_s(points[0], points[2]) == pytest.approx(first + second, rel=1e-3)
+
+
+def test_marks_of_a_host_are_its_clock() -> None:
+    clock = HostClock()
+    first, second = clock.marks(2)
+    clock.mark(first)
+    clock.mark(second)
+    assert 0 <= clock.elapsed_s(first, second) < 1
+
+
+@needs_gpus(1)
+def test_an_arena_that_does_not_fit_is_refused() -> None:
+    from executor.device.cupy_device import CupyDevice
+
+    device = CupyDevice(0)
+    with pytest.raises(InputError, match=r"1048576.00 GiB are needed, GPU 0 of .* GiB free"):
+        device.allocate(1 << 50)
+    device.close()
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_networks_on_one_gpu(seed: int) -> None:
+    path = random_path(seed)
+    profile = eager_profile(tile_bytes=(64, 1 << 20)[seed % 2])
+    schedule = plan(path, profile, devices=1, ranks_per_group=1, memory_bytes=inf, threshold_bytes=1)
+    result = execute(schedule, random_arrays(path, seed), device="gpu")
+    agrees(result.array, path, random_arrays(path, seed))
+    assert result.report["environment"]["device"] == "gpu"
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_sliced_lattice_on_one_gpu_agrees_with_the_cpu(dtype: str) -> None:
+    path = lattice(5, 6, 3, 2, dtype, 2)
+    schedule = plan(
+        path, eager_profile(4096, 4096), devices=1, ranks_per_group=1, memory_bytes=inf, threshold_bytes=1
+    )
+    arrays = random_arrays(path, 3)
+    on_gpu, on_cpu = (execute(schedule, arrays, device=device) for device in ("gpu", "cpu"))
+    assert on_gpu.array is not None
+    assert on_cpu.array is not None
+    limit = 1e-5 if dtype in ("float32", "complex64") else 1e-13
+    scale = np.abs(on_cpu.array).max()
+    assert np.abs(on_gpu.array - on_cpu.array).max() <= limit * scale
+    measured = on_gpu.report["measured"]
+    assert sum(measured["kinds_s"].values()) <= measured["run_s"]
+    assert len(measured["slices_s"]) == schedule.n_slices
+
+
+@needs_gpus(2)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_networks_on_two_gpus_of_this_process(seed: int) -> None:
+    path = random_path(seed)
+    profile = eager_profile(exchange_bytes=(64, 1 << 20)[seed % 2])
+    schedule = plan(
+        path, profile, devices=2, ranks_per_group=1 + seed % 2, memory_bytes=inf, threshold_bytes=1
+    )
+    result = execute(schedule, random_arrays(path, seed), ranks=2, device="gpu")
+    agrees(result.array, path, random_arrays(path, seed))

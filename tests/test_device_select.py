@@ -1,0 +1,71 @@
+"""Which rank gets which GPU, and what is said where there is none; nothing here needs a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from executor.device import select
+from executor.device.select import VisibleGpus, assign, check_device, open_device
+from executor.device.threads import run_ranks
+from planner.errors import InputError
+
+NO_GPU = (select.PLACE, "here is no GPU", "go elsewhere")
+
+
+def gpus(host: str, *identities: str, kind: str = "sm_90") -> VisibleGpus:
+    return VisibleGpus(host, identities, (kind,) * len(identities))
+
+
+def test_ranks_take_the_gpus_of_their_host_in_order() -> None:
+    one, two = gpus("one", "a", "b"), gpus("two", "c", "d")
+    assert [assign([one, one, two, two], rank) for rank in range(4)] == [0, 1, 0, 1]
+    assert [assign([one, two, one, two], rank) for rank in range(4)] == [0, 0, 1, 1]
+
+
+def test_a_launcher_may_show_every_rank_its_own_gpu() -> None:
+    seen = [gpus("one", "a"), gpus("one", "b"), gpus("two", "c")]
+    assert [assign(seen, rank) for rank in range(3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("seen", "problem"),
+    [
+        ([gpus("one", "a", "b")] * 3, "one has 2 GPUs for 3 ranks"),
+        ([gpus("one", "a")] * 2, "one has 1 GPU for 2 ranks"),
+        ([gpus("one", "a", "b"), gpus("one", "a")], "ranks 0 and 1 would share a GPU of one"),
+        ([gpus("one", "a"), gpus("two", "b", kind="sm_80")], "sm_80 on two, sm_90 on one"),
+    ],
+)
+def test_refusals_are_the_same_on_every_rank(seen: list[VisibleGpus], problem: str) -> None:
+    errors = set()
+    for rank in range(len(seen)):
+        with pytest.raises(InputError, match=problem) as caught:
+            assign(seen, rank)
+        errors.add(str(caught.value))
+    assert len(errors) == 1
+
+
+def test_unknown_names_are_refused() -> None:
+    for name in ("tpu", "", None, 3):
+        with pytest.raises(InputError, match="--device"):
+            check_device(name)  # type: ignore[arg-type]
+
+
+def test_auto_takes_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "_look", lambda: NO_GPU)
+    for wanted, line in (("auto", "device: cpu (here is no GPU)"), ("cpu", "device: cpu")):
+        chosen = run_ranks(2, lambda world, wanted=wanted: open_device(wanted, world, 1, 1))
+        assert [(entry.device.name, entry.line) for entry in chosen] == [("cpu", line)] * 2
+
+
+def test_gpu_is_refused_where_one_rank_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([NO_GPU, gpus("one", "a"), gpus("one", "b")])
+    monkeypatch.setattr(select, "_look", lambda: next(answers))
+    with pytest.raises(InputError, match="here is no GPU; go elsewhere"):
+        run_ranks(3, lambda world: open_device("gpu", world, 1, 1))
+
+
+def test_cupy_missing_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"CuPy is not installed; .*pip install 'tnplan\[gpu\]'"):
+        run_ranks(1, lambda world: open_device("gpu", world, 1, 1))

@@ -1,0 +1,169 @@
+"""The lattice circuits: their colours, their gates, their networks against paths made elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from executor_case import contract_pairwise
+
+from planner.errors import InputError
+from planner.networks.circuits.circuit import Circuit
+from planner.networks.circuits.network import circuit_network
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.path_file import load_network, load_path
+from planner.networks.simplify import simplify
+from planner.networks.tensors import load_tensors
+from planner.workloads.lattice import KINDS, edge_colours, lattice_circuit
+from tnplan.cli.main import cli
+
+LATTICES = {
+    "rectangular_5x7_l20": ("rectangular", 5, 7, 20),
+    "rectangular_6x6_l20": ("rectangular", 6, 6, 20),
+    "rectangular_6x7_l20": ("rectangular", 6, 7, 20),
+    "triangular_7x7_l24": ("triangular", 7, 7, 24),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (2, 7), (3, 3), (5, 7), (6, 6), (7, 4)])
+def test_colours_hold_every_edge_once_and_no_qubit_twice(kind: str, rows: int, columns: int) -> None:
+    colours = edge_colours(kind, rows, columns)
+    edges = [pair for pairs in colours for pair in pairs]
+    expected = rows * (columns - 1) + (rows - 1) * columns
+    if kind == "triangular":
+        expected += (rows - 1) * (columns - 1)
+    assert len(edges) == len(set(edges)) == expected
+    assert all(first < second for first, second in edges)
+    for pairs in colours:
+        used = [qubit for pair in pairs for qubit in pair]
+        assert len(set(used)) == len(used)
+    if min(rows, columns) >= 3:
+        assert len(colours) == {"rectangular": 4, "triangular": 6}[kind]
+
+
+def test_gates_are_unitary_and_differ() -> None:
+    circuit = lattice_circuit("triangular", 3, 4, 7, 5)
+    for gate in circuit.gates:
+        assert np.allclose(gate.matrix @ gate.matrix.conj().T, np.eye(4), atol=1e-14)
+    assert len({gate.matrix.tobytes() for gate in circuit.gates}) == len(circuit.gates)
+
+
+def test_gates_are_drawn_from_the_haar_measure() -> None:
+    """E |tr U|^2 = 1 and E |tr U|^4 = 2 on U(4); a QR whose phases are left in gives other figures."""
+    gates = lattice_circuit("rectangular", 20, 20, 40, 0).gates
+    traces = np.abs([np.trace(gate.matrix) for gate in gates]) ** 2
+    assert len(traces) > 6000
+    assert abs(traces.mean() - 1) < 0.05
+    assert abs((traces**2).mean() - 2) < 0.25
+
+
+def test_same_seed_same_circuit() -> None:
+    first, again, other = (lattice_circuit("rectangular", 3, 3, 5, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(x.matrix, y.matrix) for x, y in zip(first.gates, again.gates, strict=True))
+    assert not np.array_equal(first.gates[0].matrix, other.gates[0].matrix)
+
+
+def statevector(circuit: Circuit) -> np.ndarray:
+    """The state after all gates, by applying them one by one; axes are the qubits."""
+    state = np.zeros((2,) * circuit.n_qubits, complex)
+    state[(0,) * circuit.n_qubits] = 1
+    for gate in circuit.gates:
+        turned = np.tensordot(gate.matrix.reshape(2, 2, 2, 2), state, ((2, 3), gate.qubits))
+        state = np.moveaxis(turned, (0, 1), gate.qubits)
+    return state
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_amplitudes_are_those_of_the_state(kind: str) -> None:
+    circuit = lattice_circuit(kind, 3, 3, 8, 4)
+    state = statevector(circuit)
+    for bits in ("0" * 9, "010110011"):
+        network, arrays = simplify(*circuit_network(circuit, bits))
+        count = len(network.inputs)
+        steps = [(0, 1), *((count + number, number + 2) for number in range(count - 2))]
+        path = ContractionPath(network, tuple(steps))
+        wanted = state[tuple(map(int, bits))]
+        assert abs(complex(contract_pairwise(path, arrays)) - wanted) < 1e-12
+
+
+def signature(inputs: Sequence[Sequence[str]]) -> str:
+    """Equal for isomorphic networks of plain bonds: colours refined by those of the neighbours."""
+    ends: dict[str, list[int]] = {}
+    for number, term in enumerate(inputs):
+        for index in term:
+            ends.setdefault(index, []).append(number)
+    neighbours: list[list[int]] = [[] for _ in inputs]
+    for first, second in ends.values():
+        neighbours[first].append(second)
+        neighbours[second].append(first)
+    colours = [str(len(term)) for term in inputs]
+    for _ in range(25):
+        texts = [
+            colours[number] + ":" + ",".join(sorted(colours[other] for other in beside))
+            for number, beside in enumerate(neighbours)
+        ]
+        colours = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
+    return ",".join(sorted(colours))
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers", "name", "tensors", "indices"),
+    [
+        ("rectangular", 20, "rectangular_7x7_l20_b42_flops", 375, 746),
+        ("triangular", 24, "triangular_7x7_l24_b42_flops", 439, 870),
+    ],
+)
+def test_networks_equal_those_made_elsewhere(
+    root: Path, kind: str, layers: int, name: str, tensors: int, indices: int
+) -> None:
+    network, _ = simplify(*circuit_network(lattice_circuit(kind, 7, 7, layers, 0)))
+    other = load_path(root / f"paths/{name}.json").network
+    assert len(network.inputs) == len(other.inputs) == tensors
+    assert len(network.size_dict) == len(other.size_dict) == indices
+    assert Counter(map(len, network.inputs)) == Counter(map(len, other.inputs))
+    assert signature(network.inputs) == signature(other.inputs)
+
+
+@pytest.mark.parametrize("name", LATTICES)
+def test_shipped_networks_are_the_generator_s(root: Path, name: str) -> None:
+    files = [file for file in sorted((root / "paths").glob(f"{name}_*.json")) if load_path(file).tensors]
+    assert files
+    network, arrays = simplify(*circuit_network(lattice_circuit(*LATTICES[name], 0)))
+    for file in files:
+        path = load_path(file)
+        assert path.network == network
+        assert path.tensors == f"{name}.npz"
+    stored = load_tensors(root / f"paths/{name}.npz", network, "complex64")
+    assert all(np.allclose(x, y, rtol=0, atol=1e-6) for x, y in zip(stored, arrays, strict=True))
+
+
+def test_command_writes_network_and_tensors(tmp_path: Path) -> None:
+    target = tmp_path / "net.json"
+    line = f"workload lattice --kind triangular --rows 3 --columns 4 --layers 6 --seed 2 -o {target}"
+    done = CliRunner().invoke(cli, line.split())
+    assert done.exit_code == 0, done.output
+    network, dtype, tensors = load_network(target)
+    assert (dtype, tensors) == ("complex64", "net.npz")
+    expected, _ = simplify(*circuit_network(lattice_circuit("triangular", 3, 4, 6, 2)))
+    assert network == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("square", 3, 3, 1, 0), "--kind: 'square' is unknown"),
+        (("rectangular", 1, 3, 1, 0), "--rows: is 1"),
+        (("rectangular", 3, 0, 1, 0), "--columns: is 0"),
+        (("rectangular", 3, 3, 0, 0), "--layers: is 0"),
+        (("rectangular", 3, 3, 1, -1), "--seed: is -1"),
+    ],
+)
+def test_bad_input_is_named(arguments: tuple[str, int, int, int, int], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        lattice_circuit(*arguments)
