@@ -62,6 +62,7 @@ class Case:
 
 CASES = (
     *(Case(f"rectangular_{size}_l20", limit) for size in ("5x7", "6x6") for limit in (27, 30, 32)),
+    Case("rectangular_6x7_l20", 32),
     Case("triangular_7x7_l24", 32),
     Case("zuchongzhi_n60_m24", 32),
     Case("zuchongzhi_n60_m24", 33),
@@ -112,7 +113,7 @@ def planned(files: Sequence[Path], setting: Setting, most: int) -> list[tuple[Pa
     return [(file, schedule) for _, file, schedule in found[:most]]
 
 
-def replay(name: str, file: Path, schedule: Schedule, setting: Setting, roof: Roof) -> dict[str, Any]:
+def replay(file: Path, schedule: Schedule, setting: Setting, roof: Roof) -> dict[str, Any]:
     """Replay some slices (an unsliced path whole, twice) and give the row; collective under mpirun."""
     groups = setting.devices // schedule.ranks_per_group
     predicted = schedule.predicted
@@ -121,11 +122,10 @@ def replay(name: str, file: Path, schedule: Schedule, setting: Setting, roof: Ro
         rounds = int(min(max(setting.seconds / predicted.slice_s, 2), MOST_ROUNDS))
     n_slices = min(rounds * groups, schedule.n_slices)
     arrays = values(file)
-    more: dict[str, Any] = {} if setting.engine == "native" else {"engine": setting.engine}
     for _ in range(1 if schedule.sliced else 2):
         report = execute(
             schedule, arrays, ranks=None if launched() else setting.devices, device=setting.device,
-            slices=(0, n_slices), **more,
+            slices=(0, n_slices), engine=setting.engine,
         ).report  # fmt: skip
     measured = report["measured"]
     slices_s = [measured["slices_s"].get(str(number), 0.0) for number in range(0, n_slices, groups)]
@@ -141,7 +141,7 @@ def replay(name: str, file: Path, schedule: Schedule, setting: Setting, roof: Ro
         else (once_s, floor_once_s, predicted.once_flops, predicted.once_s)
     )
     return {
-        "case": name, "path": file.stem, "devices": setting.devices, "engine": setting.engine,
+        "path": file.stem, "devices": setting.devices, "engine": setting.engine,
         "precision": setting.precision, "policy": setting.policy, "device": setting.device,
         "ranks_per_group": schedule.ranks_per_group, "slices": schedule.n_slices,
         "slices_timed": n_slices, "once_s": once_s, "slice_s": slice_s,
@@ -253,6 +253,14 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def store(file: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Write this run's rows beside those of earlier runs, and give the summary of all."""
+    every = kept(file, rows)
+    entries = compared(every)
+    write_text(file, json.dumps({"goals": GOALS, "summary": entries, "rows": every}, indent=1) + "\n")
+    return entries
+
+
 def _time(row: dict[str, Any]) -> float:
     return float(row["time_s"])
 
@@ -275,6 +283,8 @@ def missed(rows: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]]) ->
     """The goals that this run's rows and the summary miss, in words."""
     lines = []
     for row in rows:
+        if row["engine"] != "native":
+            continue
         name = f"{row['path']} at {row['devices']}"
         if abs(row["predicted_over_measured"] - 1) > GOALS["prediction"]:
             lines.append(f"{name}: predicted {row['predicted_over_measured']:.2f} of the measured time")
@@ -347,27 +357,30 @@ def main() -> int:
     roof = measured_roof(setting)
     say(f"copy {roof.copy_bytes_per_s / 1e12:.3f} TB/s, product {roof.flop_per_s / 1e12:.2f} TFLOP/s")
     say(HEADER)
-    rows = []
+    first = world is None or world.rank == 0
+    rows: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
+    measured: dict[str, dict[str, Any]] = {}
     for name, files in work:
         for file, schedule in planned(files, setting, options.candidates):
             expected_s = schedule.predicted.once_s + schedule.predicted.slice_s
             if expected_s > setting.longest_s:
                 say(f"{name}: {file.stem}: left out, a slice takes {expected_s:.0f} s as predicted")
                 continue
-            try:
-                row = replay(name, file, schedule, setting, roof)
-            except InputError as error:
-                say(f"{name}: {file.stem}: refused: {error}")
-                continue
+            if schedule.identity not in measured:
+                try:
+                    measured[schedule.identity] = replay(file, schedule, setting, roof)
+                except InputError as error:
+                    say(f"{name}: {file.stem}: refused: {error}")
+                    continue
+            row = {"case": name, **measured[schedule.identity]}
             rows.append(row)
             say(line(row))
-    if world is not None and world.rank != 0:
+            if first:
+                entries = store(options.output, rows)
+    if not first:
         return 0
-    every = kept(options.output, rows)
-    entries = compared(every)
     show(entries)
-    document = {"goals": GOALS, "summary": entries, "rows": every}
-    write_text(options.output, json.dumps(document, indent=1) + "\n")
     lines = missed(rows, entries)
     say("\n".join(["", *(f"missed: {text}" for text in lines)]))
     # Under mpirun another status than 0 would end the other ranks.

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from replay import complexity, launched, say, values
+from steps import size_bytes
 
 from executor.device.launcher import world_communicator
 from planner.errors import InputError
@@ -88,13 +89,16 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     paths = ROOT / "paths"
-    parser.add_argument("--path", type=Path, default=paths / "rectangular_6x7_l20_b34_flops.json")
-    parser.add_argument("--check-path", type=Path, default=paths / "rectangular_6x7_l20_b31_flops.json")
+    parser.add_argument("--path", type=Path, default=paths / "rectangular_6x7_l20_b34_fused.json")
+    parser.add_argument("--check-path", type=Path, default=paths / "rectangular_6x7_l20_b32_fused.json")
     parser.add_argument("--only", choices=("run", "check"))
     parser.add_argument("--precision", default="fp32", help="of the run")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--hardware", default="h200-nvlink")
     parser.add_argument("--ranks", type=int, default=1, help="devices, where mpirun did not start this")
+    parser.add_argument(
+        "--memory", type=size_bytes, help="of a device, for the check; default: the profile's"
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "whole.json")
     options = parser.parse_args()
     world = world_communicator()
@@ -111,7 +115,9 @@ def main() -> int:
         document["run"] = {**contracted(options.path, schedule, devices, options.device), "one_device": alone}
     if options.only != "run":
         path = load_path(options.check_path)
-        schedule = plan(replace(path, dtype=DOUBLE[path.dtype]), profile, devices=devices)
+        schedule = plan(
+            replace(path, dtype=DOUBLE[path.dtype]), profile, devices=devices, memory_bytes=options.memory
+        )
         document["check"] = contracted(options.check_path, schedule, devices, options.device)
     if world is not None and world.rank != 0:
         return 0

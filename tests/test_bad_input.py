@@ -244,7 +244,8 @@ USAGE: list[tuple[str, str]] = [
       (("5:2", "5:2 holds no slice of the 2"), ("0:999999", "0:999999 holds"), ("1", "'1' is not a range"),
        ("1:1", "1:1"), ("-1:1", "'-1:1' is not"), ("a:b", "'a:b'"), ("", "''"),
        ("0:" + "9" * 5000, "'0:99"))],
-    (f"{RUN} --device tpu", "'tpu'"), (f"{RUN} --threads 0", "0 is not in"), (f"{RUN} --result both", "'both'"),
+    (f"{RUN} --device tpu", "'tpu'"), (f"{RUN} --threads 0", "0 is not in"),
+    (f"{RUN} --result both", "'both'"),
     ("execute four.json --resume", "--resume: needs an output"),
     ("execute four.json --result sharded", "--result"),
     # search

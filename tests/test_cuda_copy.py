@@ -8,7 +8,7 @@ from math import gcd, prod
 import numpy as np
 import pytest
 
-from executor.device.copy_tile import parts, run, shared_bytes, tiles
+from executor.device.copy_tile import SHARED_BYTES, parts, run, shared_bytes, tiles
 from executor.device.permutation import make_copy, row_major, widen
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -193,7 +193,7 @@ def test_tiles_suit_the_hardware(unit_bytes, extent):
     made = tiles(copy, unit_bytes)
     assert made.store is not None
     assert made.threads <= 1024
-    assert shared_bytes(made.load, made.store, made.slots, unit_bytes) <= 48 * 1024
+    assert shared_bytes(made.load, made.store, made.slots, unit_bytes) <= SHARED_BYTES
     assert len(made.rows) + len(made.columns) <= 16384
     for phase in (made.load, made.store):
         assert len(phase.lanes) * len(phase.steps) >= 256

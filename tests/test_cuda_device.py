@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from math import inf
 from typing import Any
 
@@ -12,6 +13,7 @@ from executor_case import lattice
 from gpu_case import needs_gpus
 from support import agrees, eager_profile, random_arrays, random_path
 
+from executor.contraction import bind_direct
 from executor.device.host_clock import HostClock
 from executor.device.numpy_device import NumpyDevice
 from planner.errors import InputError
@@ -101,6 +103,19 @@ def test_marks_measure_work_in_order(device: Any) -> None:
         assert device.elapsed_s(points[0], points[2]) == pytest.approx(first + second, rel=1e-3)
 
 
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_the_kernel_that_adds_compiles(arch: str) -> None:
+    from executor.device.cupy_device import REALS, add_width
+    from executor.device.kernel_cache import compile_cubin
+
+    for real_bytes, real in REALS.items():
+        widths = [add_width(real_bytes, *case) for case in ((64, 0, 4096), (63, 0, 0), (64, 16, 8))]
+        assert widths == [16 // real_bytes, 1, 1]
+        for width in widths[:2]:
+            assert compile_cubin("add.cu", {"REAL": real, "WIDTH": width}, arch)
+
+
 def test_marks_of_a_host_are_its_clock() -> None:
     clock = HostClock()
     first, second = clock.marks(2)
@@ -151,7 +166,9 @@ def test_a_sliced_lattice_on_one_gpu_agrees_with_the_cpu(dtype: str) -> None:
 
 @needs_gpus(2)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_networks_on_two_gpus_of_this_process(seed: int) -> None:
+def test_random_networks_on_two_gpus_of_this_process(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed // 2 % 2:
+        monkeypatch.setattr(bind_direct, "SHORTEST_RUN_BYTES", 1)
     path = random_path(seed)
     profile = eager_profile(exchange_bytes=(64, 1 << 20)[seed % 2])
     schedule = plan(

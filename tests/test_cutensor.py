@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from math import prod
 
 import numpy as np
 import pytest
-from executor_case import contract_pairwise, lattice
 from support import agrees, eager_profile, random_arrays, random_path
 
-from executor.contraction.bind_distributed import bind_distributed, is_local
+from executor.contraction.bind_distributed import bind_distributed
 from executor.contraction.replay import new_timings, run_once, run_slices
 from executor.contraction.result import gather_result
 from executor.contraction.run import Outcome
 from executor.contraction.slices import Share
-from executor.contraction.spread import fuse, spread_tensors
+from executor.contraction.spread import block_exchange, fuse, local_tensors
 from executor.device import cutensor, cutensormp
 from executor.device.device import ContractShape
-from executor.device.distributed import UnsupportedError
 from executor.device.numpy_device import NumpyDevice
 from executor.device.permutation import row_major
 from executor.device.threads import run_ranks
@@ -27,7 +26,8 @@ from planner.errors import InputError
 from planner.hardware.layout import Digit
 from planner.passes.pipeline import plan
 from planner.passes.separate import reads, separate, writes
-from planner.schedule import Buffer, Fused, Redistribute, ReduceScatter
+from planner.schedule import Buffer, Fused, ReduceScatter
+from tnplan.execution import execute
 
 
 def random_shape(rng):
@@ -117,61 +117,61 @@ def test_too_many_modes_are_refused():
         cutensor.check_modes(cutensor.contraction_modes(shape))
 
 
-class TensorDevice(NumpyDevice):
-    """A CPU that contracts without a tile of the schedule, as a tensor library does."""
-
-    def bind_contract(self, shape, a, b, c, workspace, precision="fp32", engine="gemm"):
-        assert engine == "cutensor"
-        return super().bind_contract(shape, a, b, c, np.empty(len(c), c.dtype), precision)
-
-
-class GatheringContractor:
-    """The twin of a distributed library: gathers the operands and keeps this rank's block."""
+class TwinLibrary:
+    """The twin of the libraries: einsum, and exchanges that gather the whole tensor."""
 
     def __init__(self, communicator):
         self.communicator = communicator
-        self.n_bound = 0
+        self.n_exchanges = 0
 
-    def bind(self, tensors, views, precision):
-        a, b, c = tensors
-        self.n_bound += 1
+    def bind_contract(self, tensors, views, precision):
+        labels = [[label for label, _ in tensor] for tensor in tensors]
+        a, b, c = (
+            view.reshape([extent for _, extent in tensor])
+            for view, tensor in zip(views, tensors, strict=True)
+        )
 
         def run():
-            whole = [self.gathered(tensor, view) for tensor, view in zip((a, b), views[:2], strict=True)]
+            c[...] = np.einsum(a, labels[0], b, labels[1], labels[2])
+
+        return run
+
+    def bind_exchange(self, tensors, views):
+        source, out = tensors
+        self.n_exchanges += 1
+
+        def run():
+            whole = np.zeros([extent for _, extent, _ in source.modes], views[0].dtype)
+            for rank, shard in enumerate(self.communicator.gather_objects(views[0].copy())):
+                place = self.block(source, rank)
+                whole[place] = shard.reshape(whole[place].shape)
             labels = [[label for label, _, _ in tensor.modes] for tensor in tensors]
-            product = np.einsum(whole[0], labels[0], whole[1], labels[1], labels[2])
-            views[2][...] = product[self.block(c, self.communicator.rank)].ravel()
+            turned = np.einsum(whole, *labels)
+            views[1][...] = turned[self.block(out, self.communicator.rank)].ravel()
 
         return run
 
     def block(self, tensor, rank):
         parts = [parts for _, _, parts in tensor.modes]
-        values = np.unravel_index(rank if prod(parts) > 1 else 0, parts) if parts else ()
+        values = np.unravel_index(rank if prod(parts) > 1 else 0, parts)
         return tuple(
             slice(int(value) * extent // cut, (int(value) + 1) * extent // cut)
             for value, (_, extent, cut) in zip(values, tensor.modes, strict=True)
         )
 
-    def gathered(self, tensor, view):
-        whole = np.zeros([extent for _, extent, _ in tensor.modes], view.dtype)
-        for rank, shard in enumerate(self.communicator.gather_objects(view.copy())):
-            place = self.block(tensor, rank)
-            whole[place] = shard.reshape(whole[place].shape)
-        return whole
-
 
 def replayed(schedule, arrays):
-    """The result by the engine, and how many contractions the distributed library did."""
+    """The result by the engine, and how many exchanges the library did."""
 
     def work(communicator):
-        contractor = GatheringContractor(communicator)
-        device = TensorDevice()
-        program = bind_distributed(schedule, device, communicator, arrays, lambda: contractor)
+        library = TwinLibrary(communicator)
+        device = NumpyDevice()
+        program = bind_distributed(schedule, device, communicator, arrays, lambda: library)
         timings = new_timings(program)
         run_once(program, device, timings)
         run_slices(program, device, timings, range(schedule.n_slices) if schedule.body else (), lambda: None)
         outcome = Outcome(program, Share(1, 0, communicator.rank, range(1)), communicator, timings)
-        return gather_result(outcome, device), contractor.n_bound
+        return gather_result(outcome, device), library.n_exchanges
 
     return run_ranks(schedule.ranks_per_group, work)[0]
 
@@ -229,22 +229,19 @@ def test_random_networks_through_the_engine(ranks, fused_bytes):
     assert ran >= 30
 
 
-def test_redistributions_are_left_to_the_library():
-    done = left = 0
-    for bond, ranks in ((2, 2), (4, 2), (2, 4), (4, 4)):
-        path = lattice(4, 4, bond, 0, "complex128", 2)
-        plain = planned(path, ranks)
-        schedule = separate(plain)
+def test_exchanges_are_left_to_the_library():
+    n_exchanges = 0
+    for seed, ranks in product((5, 6, 11, 106, 112, 129, 133, 151, 194), (2, 3, 4)):
+        path = random_path(seed)
+        schedule = separate(planned(path, ranks))
         check_arena(schedule)
-        left += count(plain, Redistribute) - count(schedule, Redistribute)
         if count(schedule, ReduceScatter):
             continue
         arrays = random_arrays(path, 3)
-        result, n_bound = replayed(schedule, arrays)
-        np.testing.assert_allclose(result, contract_pairwise(path, arrays), rtol=1e-9)
-        done += n_bound
-    assert left
-    assert done
+        result, done = replayed(schedule, arrays)
+        agrees(result, path, arrays)
+        n_exchanges += done
+    assert n_exchanges > 10
 
 
 def test_a_sum_over_a_spread_mode_is_refused_with_its_step():
@@ -258,39 +255,43 @@ def test_a_sum_over_a_spread_mode_is_refused_with_its_step():
         replayed(schedule, random_arrays(path, seed))
 
 
-def test_runs_of_modes_are_fused_but_not_the_spread_ones():
-    runs = fuse([(1, 2, 3, 4), (5, 6, 4), (1, 2, 5, 6, 3)], set())
+def test_runs_of_modes_are_fused():
+    runs = fuse([(1, 2, 3, 4), (5, 6, 4), (1, 2, 5, 6, 3)])
     assert runs == {1: (1, 2), 3: (3,), 4: (4,), 5: (5, 6)}
-    runs = fuse([(1, 2, 3, 4), (5, 6, 4), (1, 2, 5, 6, 3)], {1})
-    assert runs[1] == (1,)
-    assert runs[2] == (2,)
 
 
-def test_layouts_that_the_library_cannot_have_are_refused():
+def test_modes_of_one_value_are_no_modes_of_a_shard():
+    modes = [(1, 2, 3, 4), (5, 3, 4), (1, 5, 2)]
+    a, b, c = local_tensors(modes, [(1, 2, 2, 3), (7, 2, 3), (1, 7, 2)])
+    assert a == ((2, 2), (3, 6))
+    assert b == ((5, 7), (3, 6))
+    assert c == ((5, 7), (2, 2))
+
+
+@pytest.mark.parametrize(
+    ("source", "out", "expected"),
+    [
+        # No one order of the modes suits both grids: on each side what moves follows what is spread.
+        (((4, 2, 3, 1), (1, 2)), ((1, 2, 3, 4), (4, 2)),
+         (((1, 2, 2), (2, 2, 2), (4, 2, 1), (3, 5, 1)), ((4, 2, 2), (2, 2, 2), (1, 2, 1), (3, 5, 1)))),
+        # One that keeps a digit: one order of the modes suits both.
+        (((4, 2, 3, 1), (1, 2)), ((2, 1, 3, 4), (1, 4)),
+         (((1, 2, 2), (2, 2, 2), (4, 2, 1), (3, 5, 1)), ((1, 2, 2), (2, 2, 1), (4, 2, 2), (3, 5, 1)))),
+        # A gather.
+        (((3, 2, 1), (2, 1)), ((2, 1, 3), (None, None)),
+         (((2, 2, 2), (1, 2, 2), (3, 5, 1)), ((2, 2, 1), (1, 2, 1), (3, 5, 1)))),
+        # Scattered pieces, a repeated tensor, nothing to move, unequal shards.
+        (((3, 4, 2, 1), (1, 2)), ((1, 2, 3, 4), (4, 2)), None),
+        (((3, 2, 1), (None, 1)), ((1, 2, 3), (None, None)), None),
+        (((3, 2, 1), (None, None)), ((1, 2, 3), (1, 2)), None),
+        (((3, 2, 1), (3, 1)), ((3, 1, 2), (None, None)), None),
+    ],
+)  # fmt: skip
+def test_exchanges_of_blocks(source, out, expected):
     grid = (Digit(2, 0), Digit(2, 0))
-    extents = {1: 2, 2: 2, 3: 4, 4: 3}
-    modes = [(1, 2, 3), (3,), (1, 2)]
-    whole = (None, None)
-    a, b, c = spread_tensors(modes, [(1, 2), whole, (1, 2)], extents, grid)
-    assert a.modes == ((1, 2, 2), (2, 2, 2), (3, 4, 1))
-    assert b.modes == ((3, 4, 1),)
-    assert c.modes == ((1, 2, 2), (2, 2, 2))
-    for layout, problem in (((2, 1), "order"), ((1, None), "repeated over 4 ranks")):
-        with pytest.raises(UnsupportedError, match=problem):
-            spread_tensors(modes, [layout, whole, layout], extents, grid)
-    with pytest.raises(UnsupportedError, match="unequal"):
-        spread_tensors([(4, 1), (1,), (4,)], [(4, 1), (None, 1), (4, None)], extents, grid)
-
-
-def test_what_is_local():
-    def tensor(modes, layout):
-        return Buffer(modes, layout, 0, 0)
-
-    a, b = tensor((1, 2, 3), (1,)), tensor((4, 3), (None,))
-    assert is_local([a, b, tensor((1, 2, 4), (1,))])
-    assert not is_local([a, b, tensor((1, 2, 4), (2,))])
-    assert not is_local([a, b, tensor((1, 2, 4), (None,))])
-    assert not is_local([tensor((1, 2, 3), (3,)), b, tensor((1, 2, 4), (None,))])
+    extents = {1: 2, 2: 2, 3: 5, 4: 2}
+    got = block_exchange(Buffer(*source, 0, 0), Buffer(*out, 0, 0), extents, grid)
+    assert (got and tuple(tensor.modes for tensor in got)) == expected
 
 
 def gpus():
@@ -342,3 +343,18 @@ def test_contractions_on_a_gpu(gpu, dtype):
         stream.synchronize()
         tolerance = 2e-6 if dtype in ("float32", "complex64") else 1e-14
         assert np.max(np.abs(c.get() - expected), initial=0) <= tolerance * k * 10
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"engine": "cutensor"}, "--engine: 'cutensor' is unknown; choose from native, cutensormp"),
+        ({"engine": "cutensormp", "device": "cpu"}, "--engine: cutensormp needs GPUs"),
+        ({"engine": "cutensormp", "resume": True}, "--resume: there are no checkpoints"),
+    ],
+)
+def test_engines_that_cannot_be_had_are_refused(options, problem):
+    path = random_path(5)
+    with pytest.raises(InputError) as refusal:
+        execute(planned(path, 1), random_arrays(path, 1), **options)
+    assert str(refusal.value).startswith(problem)

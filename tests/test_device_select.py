@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from executor_case import make_case
+
+from executor.contraction.record import step_error
 from executor.device import select
 from executor.device.select import VisibleGpus, assign, check_device, open_device
 from executor.device.threads import run_ranks
@@ -69,3 +73,9 @@ def test_cupy_missing_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(select, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"CuPy is not installed; .*pip install 'tnplan\[gpu\]'"):
         run_ranks(1, lambda world: open_device("gpu", world, 1, 1))
+
+
+def test_the_error_of_a_step_is_that_of_its_precision(tmp_path: Path) -> None:
+    for dtype, low, high in (("complex64", 1e-8, 1e-5), ("complex128", 1e-17, 1e-13)):
+        schedule = make_case(tmp_path, 1, dtype=dtype).schedule
+        assert low < step_error(schedule, on_gpu=False) <= step_error(schedule, on_gpu=True) < high

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
 import pytest
 
+from executor.device import threads
 from executor.device.communicator import AgreedError, agree
 from executor.device.launcher import launched_rank, launched_size
 from executor.device.threads import ThreadCommunicator, run_ranks
@@ -49,6 +51,22 @@ def test_a_failure_ends_every_rank_and_is_raised() -> None:
     with pytest.raises(KeyError, match="rank 2"):
         run_ranks(4, work)
     assert time.monotonic() - start < 5
+
+
+def test_a_rank_that_never_hears_of_a_failure_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "END_WITHIN_S", 0.2)
+    released = threading.Event()
+
+    def work(world: ThreadCommunicator) -> None:
+        if world.rank == 1:
+            raise KeyError("rank 1")
+        released.wait(60)
+
+    start = time.monotonic()
+    with pytest.raises(KeyError, match="rank 1"):
+        run_ranks(3, work)
+    assert time.monotonic() - start < 5
+    released.set()
 
 
 def test_ranks_agree_on_the_first_refusal() -> None:

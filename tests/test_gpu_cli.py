@@ -96,6 +96,7 @@ def test_auto_takes_the_gpu(single: Case, tmp_path: Path, capsys: pytest.Capture
     assert "device: gpu (1 x " in capsys.readouterr().err
     report = json.loads(output.with_suffix(".json").read_text())
     assert report["environment"]["gpu"]
+    assert 0 < report["step_error"] < 1e-5
 
 
 @needs_gpus(1)
@@ -125,6 +126,15 @@ def test_more_ranks_than_gpus_are_refused(pair: Case) -> None:
     done = tnplan(n_ranks, pair, "--device", "gpu")
     assert done.returncode == 2
     assert f"GPU{'s' * (count_gpus() > 1)} for {n_ranks} ranks" in one_line(done.stderr)
+
+
+@needs_mpi
+@needs_gpus(1)
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_ranks_reach_each_others_memory(n_ranks: int) -> None:
+    done = mpirun(n_ranks, "-m", "mpi4py", HERE / "mpi" / "peer_memory.py")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) > 0
 
 
 @needs_mpi

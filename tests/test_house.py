@@ -23,7 +23,14 @@ EXECUTOR_MAY = (
     "planner.schedule", "planner.schedule_file", "planner.networks", "planner.hardware", "planner.errors",
     "planner.files",
 )  # fmt: skip
-ADAPTERS = ("executor.device.copy_kernel", "executor.device.mpi")  # import their one library, and on demand
+ADAPTERS = {
+    f"executor.device.{name}"
+    for name in (
+        "copy_kernel", "mpi", "cuda_memory", "cupy_contract", "cupy_copy", "cupy_device", "cupy_fused",
+        "cupy_scatter", "gpus", "kernel_cache", "launch", "nccl",
+    )
+}  # fmt: skip
+"""Modules that import their library, and are imported on demand."""
 LINES_LIMIT = 450
 
 BLOCKED_IMPORT = """

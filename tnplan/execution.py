@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.contraction.bind import arena_bytes
+from executor.contraction.bind import arena_bytes, bind
+from executor.contraction.bind_distributed import bind_distributed
 from executor.contraction.record import FORMAT as REPORT_FORMAT
 from executor.contraction.record import record
 from executor.contraction.result import FORMAT as SHARDS_FORMAT
@@ -32,9 +33,9 @@ from executor.contraction.result import (
     shard_index,
     write_shards,
 )
-from executor.contraction.run import Job, Outcome, Progress, run_rank
+from executor.contraction.run import Bind, Job, Outcome, Progress, run_rank
 from executor.contraction.slices import parse_slices, share_of
-from executor.device.communicator import AgreedError, Communicator, agree
+from executor.device.communicator import Communicator, agree, ending_together
 from executor.device.device import Device
 from executor.device.launcher import world_communicator
 from executor.device.select import check_device, open_device
@@ -45,11 +46,13 @@ from planner.files import check_writable, file_path, load_json, write_file, writ
 from planner.networks.network import Network
 from planner.networks.path_file import placed
 from planner.networks.tensors import check_tensors, load_tensors, values_identity
+from planner.passes.separate import separate
 from planner.passes.verify import verify
 from planner.schedule import Schedule
 from planner.schedule_file import load_schedule
 
 RESULTS = ("gathered", "sharded")
+ENGINES = ("native", "cutensormp")
 LARGEST_RANKS = 4096
 
 
@@ -86,6 +89,7 @@ def execute(
     output: str | Path | None = None,
     threads: int | None = None,
     checkpoint: bool = True,
+    engine: str = "native",
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> ExecutionResult:
@@ -99,10 +103,13 @@ def execute(
     With `output` the result goes to that .npy, or to shards beside it (`result="sharded"`), with a .json of
     what was measured; a schedule of several slices then keeps checkpoints in `<output>.ckpt` unless
     `checkpoint` is false, and `resume` continues from them. `threads` are those of BLAS and of copies, a rank
-    (default: the cores of the host over its ranks). `progress(done, all)` is called after each slice of the
-    own group, on every MPI rank, or in this process for rank 0. Raises InputError before any work is done.
+    (default: the cores of the host over its ranks). The `engine` "cutensormp" leaves contractions and the
+    exchanges after them to cuTENSOR and cuTENSORMp, on GPUs and without checkpoints; "native" is our own.
+    `progress(done, all)` is called after each slice of the own group, on every MPI rank, or in this process
+    for rank 0. Raises InputError before any work is done.
     """
     check_device(device)
+    _check_engine(engine, device, resume)
     if ranks is not None:
         check_count("--ranks", ranks, 1, LARGEST_RANKS)
     if result not in RESULTS:
@@ -110,7 +117,9 @@ def execute(
     world = world_communicator()
 
     def prepare() -> _Request:
-        return _prepare(schedule, tensors, slices, resume, output, threads, checkpoint, result, device)
+        return _prepare(
+            schedule, tensors, slices, resume, output, threads, checkpoint, result, device, engine
+        )
 
     if world is None:
         request = prepare()
@@ -133,6 +142,7 @@ def _prepare(
     checkpoint: bool,
     result: str,
     device: str,
+    engine: str,
 ) -> _Request:
     """Read and check everything that a run needs; raises InputError."""
     folder = Path() if isinstance(schedule, Schedule) else file_path(schedule).parent
@@ -156,11 +166,33 @@ def _prepare(
         raise InputError(
             "--resume" if resume else "--result", "needs an output file", "name it with --output"
         )
-    keeps = target is not None and plan.body and (checkpoint or resume)
+    keeps = target is not None and plan.body and (checkpoint or resume) and engine == "native"
     kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
     arrays = _tensors(plan, tensors, folder)
     values = "" if kept is None else values_identity(arrays)
-    return _Request(Job(plan, chosen, kept, resume, values), arrays, result, target, threads, device)
+    if engine == "cutensormp":
+        plan, device = separate(plan), "gpu"
+    return _Request(Job(plan, chosen, kept, resume, values, engine), arrays, result, target, threads, device)
+
+
+def _check_engine(engine: str, device: str, resume: bool) -> None:
+    if engine not in ENGINES:
+        raise InputError("--engine", f"{engine!r} is unknown", f"choose from {', '.join(ENGINES)}")
+    if engine == "cutensormp" and device == "cpu":
+        raise InputError("--engine", "cutensormp needs GPUs", "choose --device gpu")
+    if engine == "cutensormp" and resume:
+        raise InputError("--resume", "there are no checkpoints with --engine cutensormp", "leave it out")
+
+
+def _binder(engine: str) -> Bind:
+    """How this rank's instructions become calls."""
+    if engine == "native":
+        return bind
+    from executor.device.cutensormp import CutensorMp
+
+    return lambda schedule, device, group, tensors: bind_distributed(
+        schedule, device, group, tensors, lambda: CutensorMp(group, device)
+    )
 
 
 def load_verified(path: str | Path) -> Schedule:
@@ -232,21 +264,11 @@ def _collective(
         share_of(request.job.schedule, world.size, 0, *request.job.slices)
         return request
 
-    try:
+    with ending_together(world):
         request: _Request = world.broadcast_object(agree(world, check), 0)
         n_threads = request.threads or _shared_cores(world)
         with _blas_threads(n_threads):
             return _work(request, world, n_threads, progress, announce)
-    except AgreedError:
-        raise
-    except BaseException as error:
-        text, status = f"{type(error).__name__}: {error}", 1
-        if isinstance(error, InputError):
-            text, status = str(error), 2
-        elif isinstance(error, KeyboardInterrupt):
-            text, status = "interrupted", 130
-        world.abort(f"rank {world.rank}: {text}", status)
-        raise
 
 
 def _work(
@@ -262,7 +284,9 @@ def _work(
         announce(chosen.line)
     heard = progress if world.name == "mpi" or world.rank == 0 else None
     with closing(chosen):
-        outcome = run_rank(request.job, request.tensors, chosen.ranks, chosen.device, heard)
+        outcome = run_rank(
+            request.job, request.tensors, chosen.ranks, chosen.device, heard, _binder(request.job.engine)
+        )
         result = _hand_over(request, outcome, chosen.device, world, n_threads)
         chosen.device.synchronize()
         chosen.ranks.close_memory()

@@ -14,7 +14,8 @@ from math import prod
 from executor.contraction.exchange import Exchange, Shards, Transfer
 from executor.contraction.side import Side, piece_copy, side_of
 from executor.device.communicator import PeerMemory
-from executor.device.device import Call, Device
+from executor.device.device import Call, Device, View
+from executor.device.permutation import Copy
 from planner.hardware.layout import Grid, box_shape, rank_digits, rank_of
 
 SHORTEST_RUN_BYTES = 64
@@ -64,8 +65,8 @@ def can_be_direct(
 ) -> bool:  # fmt: skip
     """Whether all ranks that exchange with each other reach each other's memory, and runs are long enough.
 
-    The same for all of them. Sums never are: every rank adds their terms in one order, so that all ranks would
-    read from the same one at the same time.
+    The same for all of them. Sums never are: every rank adds their terms in one order, so that all of them
+    would read from the same one at the same time.
     """
     if not plan.moving or set(source.partial) != set(out.partial):
         return False
@@ -81,7 +82,7 @@ def bind_direct(
     """The call that fills this rank's shard of `out`, or its part of everyone's; see `can_be_direct`.
 
     Ranks write to their peers where what arrives lies together for longer, and read from them otherwise. Each
-    begins with the rank after it, so that no two work on the same one.
+    begins with the rank after it, so that no two work on the same one; what it keeps is copied meanwhile.
     """
     n_ranks = prod(digit.radix for digit in grid)
     source_run, out_run = runs(source, out, extents, plan.moving)
@@ -91,23 +92,25 @@ def bind_direct(
         view = memory.view(peer, offset_bytes, prod(box_shape(bounds)), places.dtype)
         return Side(bounds, strides, view)
 
-    def copy(transfer: Transfer, target: Side, origin: Side) -> Call:
-        shape = box_shape(transfer.bounds)
-        return device.bind_copy(
-            target.view, origin.view, piece_copy(shape, origin.strides, target.strides, 0),
-            target.start(transfer.bounds), origin.start(transfer.bounds),
-        )  # fmt: skip
+    def bound(transfer: Transfer, target: Side, origin: Side) -> tuple[View, View, Copy, int, int]:
+        copy = piece_copy(box_shape(transfer.bounds), origin.strides, target.strides, 0)
+        return target.view, origin.view, copy, target.start(transfer.bounds), origin.start(transfer.bounds)
 
-    moved = plan.sends if out_run >= source_run else plan.receives
-    calls = []
-    for transfer in sorted(moved, key=lambda transfer: (transfer.peer - rank) % n_ranks):
+    writes = out_run >= source_run
+    copies, kept = [], []
+    for transfer in plan.receives:
         if transfer.peer == rank:
+            kept.append(device.bind_copy(*bound(transfer, result, own)))
+    moved = plan.sends if writes else plan.receives
+    for transfer in sorted(moved, key=lambda transfer: (transfer.peer - rank) % n_ranks):
+        peer = transfer.peer
+        if peer == rank:
             continue
-        if out_run >= source_run:
-            calls.append(copy(transfer, theirs(transfer.peer, out, places.out_bytes), own))
+        if writes:
+            sides = theirs(peer, out, places.out_bytes), own
         else:
-            calls.append(copy(transfer, result, theirs(transfer.peer, source, places.source_bytes)))
-    calls += [copy(transfer, result, own) for transfer in plan.receives if transfer.peer == rank]
+            sides = result, theirs(peer, source, places.source_bytes)
+        copies.append(memory.bind_copy(*bound(transfer, *sides)))
     peers = [peer for peer in subgroup(rank, grid, plan.moving) if peer != rank]
     sent = sum(transfer.elements for transfer in plan.sends if transfer.peer != rank)
-    return memory.bind(calls, peers, sent * places.itemsize)
+    return memory.bind(copies, kept, peers, sent * places.itemsize)

@@ -1,7 +1,6 @@
-"""A schedule bound to a library that contracts spread tensors and moves their data itself.
+"""A schedule bound to a library that contracts tensors in any order of modes and exchanges blocks.
 
-It takes schedules of single contractions (`planner.passes.separate`). A contraction that needs other ranks'
-data is the library's; one that needs only this rank's shards, and everything else, is the device's. Knows the
+It takes the schedules of `planner.passes.separate`. What the library does not do is the device's. Knows the
 library's interface alone.
 """
 
@@ -13,72 +12,59 @@ from typing import Any
 from numpy.typing import NDArray
 
 from executor.contraction.bind import Binder, Program
-from executor.contraction.spread import spread_tensors
+from executor.contraction.spread import block_exchange, local_tensors
 from executor.device.communicator import Communicator
 from executor.device.device import Call, Device
-from executor.device.distributed import DistributedContractor, UnsupportedError
+from executor.device.distributed import TensorLibrary, UnsupportedError
 from planner.errors import InputError
-from planner.schedule import Buffer, Contract, Gather, Redistribute, ReduceScatter, Schedule
+from planner.schedule import Contract, Gather, Redistribute, ReduceScatter, Schedule
 
 
 def bind_distributed(
     schedule: Schedule, device: Device, communicator: Communicator, tensors: Sequence[NDArray[Any]] | None,
-    start: Callable[[], DistributedContractor],
+    start: Callable[[], TensorLibrary],
 ) -> Program:  # fmt: skip
-    """Like `bind.bind`; `start` makes the library's engine where a contraction needs it.
+    """Like `bind.bind`, with every contraction and every exchange of blocks in the library's hands.
 
-    Raises InputError with the first step that the library does not do. Collective over the group.
+    `start` opens the library, once. Exchanges in which ranks' pieces are scattered, and of tensors that are
+    repeated over some ranks, stay the device's. Raises InputError with the first step that the library does
+    not do. Collective over the group.
     """
-    return _DistributedBinder(schedule, device, communicator, tensors, start).program()
+    return _LibraryBinder(schedule, device, communicator, tensors, start).program()
 
 
-class _DistributedBinder(Binder):
+class _LibraryBinder(Binder):
     def __init__(
         self, schedule: Schedule, device: Device, communicator: Communicator,
-        tensors: Sequence[NDArray[Any]] | None, start: Callable[[], DistributedContractor],
+        tensors: Sequence[NDArray[Any]] | None, start: Callable[[], TensorLibrary],
     ) -> None:  # fmt: skip
         super().__init__(schedule, device, communicator, tensors)
-        self._start = start
-        self._contractor: DistributedContractor | None = None
+        self._library = start()
 
     def _contract(self, instruction: Contract) -> Call:
-        buffers = [self._schedule.buffers[number] for number in (instruction.a, instruction.b, instruction.c)]
-        if is_local(buffers):
-            return super()._contract(instruction)
-        if self._contractor is None:
-            self._contractor = self._start()
-        a, b, c = (self._shard(number).view for number in (instruction.a, instruction.b, instruction.c))
-        try:
-            tensors = spread_tensors(
-                [buffer.modes for buffer in buffers], [buffer.layout for buffer in buffers],
-                self._schedule.extents, self._schedule.grid,
-            )  # fmt: skip
-            return self._contractor.bind(tensors, (a, b, c), instruction.precision)
-        except UnsupportedError as error:
-            raise _refusal(instruction.step, str(error)) from None
+        numbers = (instruction.a, instruction.b, instruction.c)
+        modes = [self._schedule.buffers[number].modes for number in numbers]
+        a, b, c = (self._shard(number) for number in numbers)
+        shards = local_tensors(modes, [shard.shape for shard in (a, b, c)])
+        return self._library.bind_contract(shards, (a.view, b.view, c.view), instruction.precision)
 
     def _exchange(self, instruction: Redistribute | Gather | ReduceScatter) -> Call:
+        schedule = self._schedule
+        source, out = schedule.buffers[instruction.source], schedule.buffers[instruction.out]
         if isinstance(instruction, ReduceScatter):
-            source = self._schedule.buffers[instruction.source]
-            raise _refusal(
-                instruction.step, f"it sums over modes that digits {list(source.partial)} of the ranks spread"
-            )
-        return super()._exchange(instruction)
-
-
-def is_local(tensors: Sequence[Buffer]) -> bool:
-    """Whether a rank contracts its shards of the first two to its shard of the third without other data."""
-    for place in range(len(tensors[0].layout)):
-        spread = {tensor.layout[place] for tensor in tensors} - {None}
-        if len(spread) > 1:
-            return False
-        for tensor in tensors:
-            if spread & set(tensor.modes) and tensor.layout[place] is None:
-                return False
-    return True
+            raise _refusal(instruction.step, "it sums over modes that are spread over ranks")
+        blocks = block_exchange(source, out, schedule.extents, schedule.grid)
+        if blocks is None:
+            return super()._exchange(instruction)
+        views = (self._shard(instruction.source).view, self._shard(instruction.out).view)
+        try:
+            return self._library.bind_exchange(blocks, views)
+        except UnsupportedError as error:
+            raise _refusal(instruction.step, str(error)) from None
 
 
 def _refusal(step: int, problem: str) -> InputError:
     return InputError(
-        "--engine cutensormp", f"step {step}: {problem}", "plan with --policy paper, or take --engine native"
-    )
+        "--engine cutensormp", f"step {step}: {problem}, which cuTENSORMp does not do",
+        "plan with --policy paper, or take --engine native",
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 Changelog of `tnplan.result`:
 1 (2026-11-21): first version.
+2 (2026-11-21): `engine`, `step_error`, `direct_bytes_all_ranks`; the GPU and its libraries in `environment`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from executor.contraction.run import Job, Outcome
 from executor.device.communicator import Communicator
 from executor.device.device import Device
 from executor.device.host import host_facts
-from planner.schedule import Schedule
+from executor.device.precision import check_precision, expected_error, supported
+from planner.schedule import Contract, Fused, Schedule
 
 FORMAT = "tnplan.result"
-VERSION = 1
+VERSION = 2
 KINDS = {
     "contract": "contract_s",
     "fused": "contract_s",
@@ -43,6 +45,7 @@ def record(
         "slices": outcome.timings.slice_s,
         "peak_bytes": device.peak_bytes,
         "sent_bytes": outcome.sent_bytes,
+        "direct_bytes": outcome.direct_bytes,
         "host": socket.gethostname(),
         "not_finite": not_finite,
         **{name: getattr(outcome, name) for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s")},
@@ -62,6 +65,8 @@ def record(
         "name": schedule.name,
         "dtype": schedule.dtype,
         "precision": schedule.precision,
+        "engine": job.engine,
+        "step_error": step_error(schedule, device.name == "gpu"),
         "shape": list(schedule.output_shape),
         "ranks": world.size,
         "ranks_per_group": schedule.ranks_per_group,
@@ -78,12 +83,29 @@ def record(
                for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s", "peak_bytes")},
             "sent_bytes": max(entry["sent_bytes"] for entry in ranks),
             "sent_bytes_all_ranks": sum(entry["sent_bytes"] for entry in ranks),
+            "direct_bytes_all_ranks": sum(entry["direct_bytes"] for entry in ranks),
             "kinds_s": _slowest([entry["kinds"] for entry in ranks]),
             "steps_s": [max(times) for times in zip(*(entry["steps"] for entry in ranks), strict=True)],
             "slices_s": {str(number): slice_s[number] for number in sorted(slice_s)},
         },
         "predicted": _predicted(schedule, outcome.share.n_groups, len(outcome.share.slices)),
     }  # fmt: skip
+
+
+def step_error(schedule: Schedule, on_gpu: bool) -> float:
+    """The largest error that a step is expected to have, relative to the contraction of absolute values.
+
+    A CPU multiplies in the type of the values, whatever precision the schedule asks for.
+    """
+    own = supported(schedule.dtype)[0]
+    errors = [0.0]
+    for instruction in (*schedule.once, *schedule.body):
+        if isinstance(instruction, Contract):
+            precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else own
+            errors.append(expected_error(precision, schedule.steps[instruction.step].k))
+        elif isinstance(instruction, Fused):
+            errors += [expected_error(own, schedule.steps[step].k) for step in instruction.steps]
+    return max(errors)
 
 
 def environment(world: Communicator, device: Device, communicator: str, hosts: list[str]) -> dict[str, Any]:

@@ -21,6 +21,9 @@ from executor.device.communicator import Communicator, CountedCommunicator, agre
 from executor.device.device import Device
 from planner.schedule import Schedule
 
+Bind = Callable[[Schedule, Device, Communicator, Sequence[NDArray[Any]] | None], Program]
+"""Binds a schedule to this rank, as `bind.bind` does."""
+
 Progress = Callable[[int, int], None]
 """Called with the slices that this rank's group has done and has in all; first before any is computed."""
 
@@ -29,7 +32,8 @@ Progress = Callable[[int, int], None]
 class Job:
     """What to run: slices first .. stop-1, with checkpoints in a folder (None: without).
 
-    `values` is the identity of the tensors' values, which belongs to that of a checkpoint.
+    `values` is the identity of the tensors' values, which belongs to that of a checkpoint. `engine` names
+    what carries out the contractions.
     """
 
     schedule: Schedule
@@ -37,6 +41,7 @@ class Job:
     checkpoint_folder: Path | None
     resume: bool
     values: str = ""
+    engine: str = "native"
 
 
 @dataclass
@@ -53,6 +58,7 @@ class Outcome:
     checkpoint_s: float = 0.0
     sum_groups_s: float = 0.0
     sent_bytes: int = 0
+    direct_bytes: int = 0
     checkpoint: Checkpoint | None = None
 
 
@@ -62,15 +68,16 @@ def run_rank(
     world: Communicator,
     device: Device,
     progress: Progress | None = None,
+    bind_program: Bind = bind,
 ) -> Outcome:
-    """Run this rank's share of a job; collective over the world."""
+    """Run this rank's share of a job; collective over the world. `bind_program` is the engine's."""
     schedule = job.schedule
     start = perf_counter()
     share = share_of(schedule, world.size, world.rank, *job.slices)
     group = CountedCommunicator(world.split(share.group, share.rank_in_group))
     across = world.split(share.rank_in_group, share.group)
     checkpoint = _open_checkpoint(job, share, world, group)
-    program = bind(schedule, device, group, tensors)
+    program = bind_program(schedule, device, group, tensors)
     group.connect()
     device.synchronize()
     outcome = Outcome(program, share, group, new_timings(program), checkpoint=checkpoint)
@@ -95,6 +102,7 @@ def run_rank(
     sum_groups(program, device, across, active_groups(*job.slices, share.n_groups))
     outcome.sum_groups_s = perf_counter() - summed
     outcome.sent_bytes = group.sent_bytes
+    outcome.direct_bytes = group.direct_bytes
     outcome.checkpoint_s = 0.0 if checkpoint is None else checkpoint.total_s
     return outcome
 

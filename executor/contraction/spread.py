@@ -1,4 +1,4 @@
-"""Tensors and layouts of a schedule in the words of a library that contracts spread tensors. Pure arithmetic.
+"""Tensors and layouts of a schedule in the words of a library that knows modes and blocks. Pure arithmetic.
 
 Knows modes, layouts and the grid; never a library, a device or a communicator.
 """
@@ -8,33 +8,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from executor.device.distributed import SpreadTensor, UnsupportedError
-from planner.hardware.layout import Grid, Layout
+from executor.device.distributed import LocalTensor, SpreadTensor
+from planner.hardware.layout import Grid
+from planner.schedule import Buffer
 
 
-def spread_tensors(
-    modes: Sequence[tuple[int, ...]], layouts: Sequence[Layout], extents: Mapping[int, int], grid: Grid
-) -> tuple[SpreadTensor, SpreadTensor, SpreadTensor]:
-    """The tensors of a contraction by their modes in storage order and layouts.
+def local_tensors(
+    modes: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]]
+) -> tuple[LocalTensor, LocalTensor, LocalTensor]:
+    """The tensors of a contraction of shards, in storage order.
 
-    Modes that are neighbours in every tensor which holds one of them are fused; the label is that of the
-    first. Raises UnsupportedError where shards are unequal, where a tensor is spread over some of the ranks
-    and repeated over the others, or where its blocks lie on the ranks in another order than its modes.
+    Modes of one value are left out; modes that are neighbours in every tensor which holds one of them are
+    one, with the label of the first.
     """
-    spread = {mode for layout in layouts for mode in layout if mode is not None}
-    groups = fuse(modes, spread)
+    extents = {
+        mode: extent
+        for stored, shape in zip(modes, shapes, strict=True)
+        for mode, extent in zip(stored, shape, strict=True)
+    }
+    kept = [tuple(mode for mode in stored if extents[mode] != 1) for stored in modes]
+    groups = fuse(kept)
     a, b, c = (
-        _spread_tensor([groups[mode] for mode in stored if mode in groups], layout, extents, grid)
-        for stored, layout in zip(modes, layouts, strict=True)
+        tuple((mode, prod(extents[part] for part in groups[mode])) for mode in stored if mode in groups)
+        for stored in kept
     )
     return a, b, c
 
 
-def fuse(tensors: Sequence[tuple[int, ...]], fixed: set[int]) -> dict[int, tuple[int, ...]]:
-    """Runs of modes that stand together, in the same order, in every tensor that holds one of them.
-
-    By their first mode; modes in `fixed` stay alone.
-    """
+def fuse(tensors: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """Runs of modes that stand together, in the same order, in every tensor that holds one, by the first."""
     after: dict[int, set[int | None]] = {}
     before: dict[int, set[int | None]] = {}
     for stored in tensors:
@@ -47,10 +49,7 @@ def fuse(tensors: Sequence[tuple[int, ...]], fixed: set[int]) -> dict[int, tuple
         left: right
         for left, followers in after.items()
         for right in followers
-        if right is not None
-        and followers == {right}
-        and before[right] == {left}
-        and not {left, right} & fixed
+        if right is not None and followers == {right} and before[right] == {left}
     }
     runs: dict[int, tuple[int, ...]] = {}
     for first in after.keys() - set(joined.values()):
@@ -61,22 +60,45 @@ def fuse(tensors: Sequence[tuple[int, ...]], fixed: set[int]) -> dict[int, tuple
     return runs
 
 
-def _spread_tensor(
-    groups: Sequence[tuple[int, ...]], layout: Layout, extents: Mapping[int, int], grid: Grid
-) -> SpreadTensor:
-    digit_of = {mode: place for place, mode in enumerate(layout) if mode is not None}
-    modes = []
-    for group in groups:
-        parts = grid[digit_of[group[0]]].radix if group[0] in digit_of else 1
-        extent = prod(extents[mode] for mode in group)
-        if extent % parts:
-            raise UnsupportedError(f"a mode of extent {extent} in {parts} parts has parts of unequal size")
-        modes.append((group[0], extent, parts))
-    n_ranks = prod(digit.radix for digit in grid)
-    n_blocks = prod(parts for _, _, parts in modes)
-    if n_blocks not in (1, n_ranks):
-        raise UnsupportedError(f"a tensor in {n_blocks} parts is repeated over {n_ranks} ranks")
-    places = [digit_of[label] for label, _, parts in modes if parts > 1]
-    if places != sorted(places):
-        raise UnsupportedError("the ranks of a tensor's parts are not in the order of its modes")
-    return SpreadTensor(tuple(modes))
+def block_exchange(
+    source: Buffer, out: Buffer, extents: Mapping[int, int], grid: Grid
+) -> tuple[SpreadTensor, SpreadTensor] | None:
+    """Two tensors of the same modes between which ranks exchange contiguous blocks, or None.
+
+    None where nothing moves, where a tensor is repeated over some of the ranks and spread over others, where
+    shards are unequal, or where a rank's piece does not lie together on both sides. Modes that either side
+    spreads stand first, in one order where that is the grid's for both: of a mode that is spread a rank
+    holds one value, so that its place says nothing of memory. What neither spreads is one mode.
+    """
+    before, after = (tuple(mode for mode in end.layout if mode is not None) for end in (source, out))
+    if not before:
+        return None
+    orders = [(*before, *_without(after, before)), (*after, *_without(before, after))]
+    for order in orders:
+        if all(_without(order, _without(order, spread)) == spread for spread in (before, after)):
+            orders = [order, order]
+            break
+    ends = [_blocks(end, order, extents, grid) for end, order in zip((source, out), orders, strict=True)]
+    if ends[0] is None or ends[1] is None or ends[0][1] != ends[1][1]:
+        return None
+    rest = ends[0][1]
+    tail = ((rest[0], prod(extents[mode] for mode in rest), 1),) if rest else ()
+    return SpreadTensor((*ends[0][0], *tail)), SpreadTensor((*ends[1][0], *tail))
+
+
+def _without(modes: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(mode for mode in modes if mode not in others)
+
+
+def _blocks(
+    tensor: Buffer, order: tuple[int, ...], extents: Mapping[int, int], grid: Grid
+) -> tuple[tuple[tuple[int, int, int], ...], tuple[int, ...]] | None:
+    """The modes of `order` with their extents and parts, and the others in storage order."""
+    radix = {mode: digit.radix for mode, digit in zip(tensor.layout, grid, strict=True) if mode is not None}
+    if len(radix) not in (0, len(grid)) or any(extents[mode] != parts for mode, parts in radix.items()):
+        return None
+    held = tuple(mode for mode in tensor.modes if mode not in radix)
+    moving = tuple(mode for mode in order if mode not in radix)
+    if held[: len(moving)] != moving:
+        return None
+    return tuple((mode, extents[mode], radix.get(mode, 1)) for mode in order), held[len(moving) :]

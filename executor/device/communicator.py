@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from executor.device.device import Call, View
 from planner.errors import InputError
+
+if TYPE_CHECKING:  # the command line asks for ranks before it needs arrays
+    from executor.device.device import Call, View
+    from executor.device.permutation import Copy
 
 Result = TypeVar("Result")
 
@@ -23,10 +27,16 @@ class PeerMemory(Protocol):
     def view(self, peer: int, offset_bytes: int, count: int, dtype: str) -> View:
         """A flat view of a peer's arena."""
 
-    def bind(self, copies: Sequence[Call], peers: Sequence[int], sent_bytes: int) -> Call:
+    def bind_copy(self, target: View, source: View, copy: Copy, target_start: int, source_start: int) -> Call:
+        """Like `Device.bind_copy`, from or to a view of a peer's arena; to be given to `bind`."""
+
+    def bind(
+        self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
+    ) -> Call:
         """The copies, after the devices of all peers came to this call and before any of them goes on.
 
-        `sent_bytes` of this rank's data come to its peers by their copies and its own.
+        What is `beside` them is done by the device meanwhile. `sent_bytes` of this rank's data come to its
+        peers by their copies and its own.
         """
 
 
@@ -104,7 +114,7 @@ class AgreedError(InputError):
 
 
 class CountedCommunicator:
-    """A communicator that counts the bytes which this rank sends in exchanges."""
+    """A communicator that counts the bytes which this rank sends, and those of them that need no messages."""
 
     def __init__(self, inner: Communicator) -> None:
         self._inner = inner
@@ -112,6 +122,7 @@ class CountedCommunicator:
         self.rank = inner.rank
         self.size = inner.size
         self.sent_bytes = 0
+        self.direct_bytes = 0
         self.overlaps = inner.overlaps
         self.connect = inner.connect
         self.close_memory = inner.close_memory
@@ -152,13 +163,17 @@ class _CountedMemory:
         self._counter = counter
         self.ranks = inner.ranks
         self.view = inner.view
+        self.bind_copy = inner.bind_copy
 
-    def bind(self, copies: Sequence[Call], peers: Sequence[int], sent_bytes: int) -> Call:
+    def bind(
+        self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
+    ) -> Call:
         """Bind copies that are counted whenever they are made."""
-        call, counter = self._inner.bind(copies, peers, sent_bytes), self._counter
+        call, counter = self._inner.bind(copies, beside, peers, sent_bytes), self._counter
 
         def counted() -> None:
             counter.sent_bytes += sent_bytes
+            counter.direct_bytes += sent_bytes
             call()
 
         return counted
@@ -175,3 +190,20 @@ def agree(communicator: Communicator, check: Callable[[], Result]) -> Result:
         if first is not None:
             raise AgreedError(*first)
     return result  # type: ignore[return-value]
+
+
+@contextmanager
+def ending_together(world: Communicator) -> Iterator[None]:
+    """Any failure inside, but a refusal on which all ranks agree, ends the whole job."""
+    try:
+        yield
+    except AgreedError:
+        raise
+    except BaseException as error:
+        text, status = f"{type(error).__name__}: {error}", 1
+        if isinstance(error, InputError):
+            text, status = str(error), 2
+        elif isinstance(error, KeyboardInterrupt):
+            text, status = "interrupted", 130
+        world.abort(f"rank {world.rank}: {text}", status)
+        raise

@@ -21,10 +21,10 @@ from executor.device.permutation import Axis, Copy, make_copy, offsets
 
 Table = NDArray[np.uint64]
 
-TILE_BYTES = 32768
+TILE_BYTES = 49152
 """Bytes of a tile; it may take a quarter more for its last factor, and slots are padded besides."""
-SHARED_BYTES = 48 * 1024
-"""Shared memory that a block gets without asking."""
+SHARED_BYTES = 96 * 1024
+"""The most shared memory of a block; every GPU since sm_80 has more."""
 TILES_WANTED = 528
 """A copy of fewer tiles gets smaller ones, so that all multiprocessors have work."""
 LEAST_TILE = 512
@@ -211,7 +211,7 @@ def shared_bytes(load: Phase, store: Phase, slots: int, unit_bytes: int) -> int:
 
 
 def _choose(axes: Sequence[Axis], capacity: int) -> tuple[list[Axis], list[Axis]]:
-    """The prime factors of the axes inside a tile, and the other factors from large to small strides.
+    """The prime factors of the axes inside a tile, and the other factors, by falling target stride.
 
     The tile grows by one factor at a time on the side where it covers fewer neighbouring elements.
     """
@@ -241,7 +241,7 @@ def _choose(axes: Sequence[Axis], capacity: int) -> tuple[list[Axis], list[Axis]
         taken[fits[0]] += 1
     inside = [factor for number, count in enumerate(taken) for factor in split[number][:count]]
     outside = [factor for number, count in enumerate(taken) for factor in split[number][count:]]
-    return inside, sorted(outside, key=lambda axis: -min(axis[1], axis[2]))
+    return inside, sorted(outside, key=lambda axis: -axis[2])
 
 
 def _split(axis: Axis) -> list[Axis]:

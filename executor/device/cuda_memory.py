@@ -17,12 +17,17 @@ import numpy as np
 from cupy.cuda import runtime
 
 from executor.device.communicator import Communicator
+from executor.device.cupy_copy import bind_copy
 from executor.device.device import Call
+from executor.device.permutation import Copy
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
-Together = Callable[[Sequence[int]], Call]
-"""Gives, for some peers, the call at which their streams and this rank's wait for each other."""
+LINK_SHARE = 4
+"""One in so many of the blocks that a GPU has room for is enough to fill its links (measured on H200)."""
+
+Meet = Callable[[Sequence[int]], Call]
+"""Gives, for some peers, the call at which `beside` streams of all of them wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,15 @@ class _Offer:
 
 
 class CudaMemory:
-    """See `PeerMemory`. Made by all ranks of a group together."""
+    """See `PeerMemory`. Made by all ranks of a group together.
 
-    def __init__(self, host: Communicator, arena: Any, together: Together) -> None:
-        self._together = together
+    Copies are made on the stream `beside`, what goes on meanwhile on `stream`, which has the lower priority.
+    """
+
+    def __init__(self, host: Communicator, arena: Any, stream: Any, beside: Any, meet: Meet) -> None:
+        self._stream = stream
+        self._beside = beside
+        self._meet = meet
         self._opened: list[int] = []
         self._bases: dict[int, tuple[int, int]] = {}
         gpu = runtime.getDevice()
@@ -79,23 +89,43 @@ class CudaMemory:
         memory = cupy.cuda.UnownedMemory(address, size_bytes, self, runtime.getDevice())
         return cupy.ndarray(count, np.dtype(dtype), cupy.cuda.MemoryPointer(memory, offset_bytes))
 
-    def bind(self, copies: Sequence[Call], peers: Sequence[int], sent_bytes: int) -> Call:
-        """The copies between two meetings of the streams."""
-        before, after = self._together(peers), self._together(peers)
+    def bind_copy(self, target: Any, source: Any, copy: Copy, target_start: int, source_start: int) -> Call:
+        """A copy on the stream of copies, by as much of the GPU as fills its links."""
+        return bind_copy(
+            target, source, copy, target_start, source_start, None, False, self._beside, LINK_SHARE
+        )
+
+    def bind(
+        self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
+    ) -> Call:
+        """The copies between two meetings of the peers' streams."""
+        before, after = self._meet(peers), self._meet(peers)
+        ready, met, done = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
+        stream, own = self._stream, self._beside
 
         def run() -> None:
+            ready.record(stream)
+            own.wait_event(ready)
             before()
-            for copy in copies:
-                copy()
-            after()
+            met.record(own)
+            # What is beside must not fill the GPU before the first copy has its blocks.
+            stream.wait_event(met)
+            for call in (*copies, after, *beside):
+                call()
+            done.record(own)
+            stream.wait_event(done)
 
         return run
 
 
+def machine() -> str:
+    """The same for processes that run on one kernel, whatever containers they are in."""
+    return BOOT.read_text().strip() if BOOT.exists() else gethostname()
+
+
 def _offer(arena: Any, gpu: int) -> _Offer:
-    machine = f"{gethostname()} {BOOT.read_text().strip() if BOOT.exists() else ''}"
     handle = bytes(runtime.ipcGetMemHandle(arena.data.ptr))
-    return _Offer(machine, os.getpid(), gpu, arena.data.ptr, arena.nbytes, handle)
+    return _Offer(machine(), os.getpid(), gpu, arena.data.ptr, arena.nbytes, handle)
 
 
 def _enable(gpu: int) -> None:

@@ -35,11 +35,12 @@ OUTPUTS_MANY = 1 << 16
 
 def bind_copy(
     target: Array, source: Array, copy: Copy, target_start: int, source_start: int,
-    rows: tuple[int, int] | None, add: bool, stream: Any,
+    rows: tuple[int, int] | None, add: bool, stream: Any, share: int = 1,
 ) -> Call:  # fmt: skip
     """Copy a box, or the given range of its leading rows; with `add`, add it to the target.
 
-    Flat arrays of one dtype of 4, 8 or 16 bytes, starts in elements; ValueError for other dtypes.
+    Flat arrays of one dtype of 4, 8 or 16 bytes, starts in elements; ValueError for other dtypes. One in
+    `share` of the blocks that the device has room for work on it.
     """
     itemsize = _itemsize(target, source)
     calls: list[Call] = []
@@ -50,7 +51,7 @@ def bind_copy(
             calls.append(_bind_contiguous(into, origin, part.copy.run * itemsize, stream))
         else:
             divisor = gcd(into, origin) // itemsize
-            calls.append(_launch(part.copy, target.dtype, into, origin, divisor, add, stream))
+            calls.append(_launch(part.copy, target.dtype, into, origin, divisor, add, stream, share))
     return _in_turn(calls)
 
 
@@ -141,8 +142,11 @@ def _itemsize(target: Array, source: Array) -> int:
 
 
 def _real(kind: np.dtype[Any]) -> str:
-    """The C type of the real numbers of a dtype."""
-    return {"f4": "float", "f8": "double", "c8": "float", "c16": "double"}[kind.str[1:]]
+    """The C type of the real numbers of a dtype; ValueError where there is none."""
+    names = {"f4": "float", "f8": "double", "c8": "float", "c16": "double"}
+    if kind.str[1:] not in names:
+        raise ValueError(f"elements of {kind} cannot be added on a GPU")
+    return names[kind.str[1:]]
 
 
 def _bind_contiguous(into: int, origin: int, size_bytes: int, stream: Any) -> Call:
@@ -150,8 +154,9 @@ def _bind_contiguous(into: int, origin: int, size_bytes: int, stream: Any) -> Ca
 
 
 def _launch(
-    copy: Copy, kind: np.dtype[Any], into: int, origin: int, divisor: int, add: bool, stream: Any
-) -> Launch:
+    copy: Copy, kind: np.dtype[Any], into: int, origin: int, divisor: int, add: bool, stream: Any,
+    share: int = 1,
+) -> Launch:  # fmt: skip
     """The launch of a copy without leading axes between two addresses, multiples of `divisor` elements."""
     if into % kind.itemsize or origin % kind.itemsize:
         raise ValueError(f"addresses {into:#x} and {origin:#x} are not aligned to elements of {kind}")
@@ -165,7 +170,8 @@ def _launch(
         *map(np.uint64, (into, origin, table.data.ptr)),
         *map(np.uint32, (*sizes, len(made.rows), len(made.columns))),
     ]
-    return Launch(kernel, min(blocks, made.count), made.threads, arguments, shared, stream, table)
+    blocks = min(max(1, blocks // share), made.count)
+    return Launch(kernel, blocks, made.threads, arguments, shared, stream, table)
 
 
 @lru_cache(maxsize=1024)

@@ -219,6 +219,11 @@ class CupyDevice:
 
         return run
 
+    def memory(self) -> tuple[int, int]:
+        """The GPU's memory: all of it, and what is free."""
+        free_bytes, total_bytes = runtime.memGetInfo()
+        return int(total_bytes), int(free_bytes)
+
     def facts(self) -> dict[str, Any]:
         """The GPU and the versions of its driver and libraries."""
         return {

@@ -15,6 +15,7 @@ import numpy as np
 from executor.device.device import Call, FusedShape
 from executor.device.fused_layout import FusedTables, fused_tables
 from executor.device.kernel_cache import load_kernel
+from executor.device.launch import Launch
 from planner.hardware.fusion import fused_tile
 
 OUTPUTS_A_THREAD = {4: 32, 8: 32, 16: 16}
@@ -39,20 +40,18 @@ def bind_fused(
     branch_elements = sum(-(-branch.size // unit) * unit for branch in branches)
     shared_bytes = 2 * tables.tile_bytes + branch_elements * itemsize + tables.own_place.nbytes
     kind = (tables.n_loads, tables.n_stores, tables.shapes, tables.own_part)
-    kernel, n_blocks = _kernel(operand.dtype.str, threads, kind, shared_bytes)
+    kernel, n_blocks = _kernel(operand.dtype.str, threads, kind, shared_bytes, cupy.cuda.Device().id)
     parameters = tables.parameters.copy()
     parameters["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
-    grid = (min(n_blocks, tables.n_tiles),)
-    arguments = (
-        operand, out, parameters, *_on_device(tables),
+    on_device = _on_device(tables)
+    arguments: list[Any] = [
+        np.uint64(operand.data.ptr), np.uint64(out.data.ptr), parameters,
+        *(np.uint64(table.data.ptr) for table in on_device),
         np.int32(tables.n_stages), np.int32(len(tables.near)), np.int32(tables.n_tiles),
         np.int32(tables.tile_bytes), np.int32(branch_elements),
-    )  # fmt: skip
-
-    def run() -> None:
-        kernel(grid, (threads,), arguments, shared_mem=shared_bytes, stream=stream)
-
-    return run
+    ]  # fmt: skip
+    blocks = min(n_blocks, tables.n_tiles)
+    return Launch(kernel, blocks, threads, arguments, shared_bytes, stream, on_device)
 
 
 def _choose(shape: FusedShape, capacity: int, itemsize: int) -> tuple[int, FusedTables]:
@@ -79,15 +78,16 @@ def _on_device(tables: FusedTables) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _kernel(
-    dtype: str, threads: int, kind: tuple[int, int, tuple[tuple[int, int, int], ...], bool], shared_bytes: int
-) -> tuple[Any, int]:
-    """The kernel of a dtype and the blocks that fill the device."""
+    dtype: str, threads: int, kind: tuple[int, int, tuple[tuple[int, int, int], ...], bool],
+    shared_bytes: int, device: int,
+) -> tuple[Any, int]:  # fmt: skip
+    """The kernel of a dtype on the current device (a key of the cache), and the blocks that fill it."""
     kernel = load_kernel("fused.cu", "fused", kernel_defines(dtype, threads, *kind))
     kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
     a_multiprocessor = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
         kernel.kernel.ptr, threads, shared_bytes
     )
-    return kernel, a_multiprocessor * cupy.cuda.Device().attributes["MultiProcessorCount"]
+    return kernel, a_multiprocessor * cupy.cuda.Device(device).attributes["MultiProcessorCount"]
 
 
 def kernel_defines(

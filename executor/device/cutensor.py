@@ -100,7 +100,7 @@ def load(name: str) -> ctypes.CDLL:
         from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
     except ImportError:
         raise InputError(
-            name, "cuda-pathfinder, which finds it, is not installed", "pip install 'tnplan[gpu]'"
+            name, "cuda-pathfinder, which finds it, is not installed", "pip install cuda-pathfinder"
         ) from None
     try:
         found = load_nvidia_dynamic_lib(name)
@@ -127,14 +127,24 @@ def bind_contract(
     the bytes of `workspace` (any dtype; `workspace_bytes` says how many are wanted), which other calls on the
     same stream may share. The call allocates nothing and waits for nothing.
     """
-    n_batch, m, n, k = shape.sizes
-    if n_batch * m * n == 0:
-        return lambda: None
-    if k == 0:
-        return lambda: _zero(c, stream)
-    modes = contraction_modes(shape)
+    return bind_modes(contraction_modes(shape), (a, b, c), workspace, precision, stream)
+
+
+def bind_modes(
+    modes: tuple[Modes, Modes, Modes], views: tuple[View, View, View], workspace: View | None, precision: str,
+    stream: Any,
+) -> Call:  # fmt: skip
+    """c = the sum of a times b over the modes that c lacks; every mode is in two or three of the tensors.
+
+    Otherwise like `bind_contract`.
+    """
     check_modes(modes)
-    pointers = [int(view.data.ptr) for view in (a, b, c)]
+    a, b, c = views
+    if not c.size:
+        return lambda: None
+    if _without_elements(modes):
+        return lambda: _zero(c, stream)
+    pointers = [int(view.data.ptr) for view in views]
     plan = _Plan(modes, pointers, c.dtype.name, precision)
     start, size_bytes = _aligned(workspace)
     plan.choose(size_bytes)
@@ -143,10 +153,14 @@ def bind_contract(
 
 def workspace_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of workspace with which the library expects to be fast; needs a GPU."""
-    if 0 in shape.sizes:
-        return 0
-    modes = contraction_modes(shape)
+    return modes_workspace_bytes(contraction_modes(shape), dtype, precision)
+
+
+def modes_workspace_bytes(modes: tuple[Modes, Modes, Modes], dtype: str, precision: str) -> int:
+    """Like `workspace_bytes`, for `bind_modes`."""
     check_modes(modes)
+    if _without_elements(modes):
+        return 0
     wanted = _Plan(modes, [LARGEST_ALIGNMENT] * 3, dtype, precision).wanted_bytes()
     return wanted + WORKSPACE_ALIGNMENT
 
@@ -193,6 +207,10 @@ def contraction_modes(shape: ContractShape) -> tuple[Modes, Modes, Modes]:
         for label, (extent, stride) in zip(labels[which], parts[which], strict=True)
     ]
     return stored(0, 1), stored(0, 2), sorted(result, key=lambda mode: mode[2])
+
+
+def _without_elements(tensors: Iterable[Modes]) -> bool:
+    return any(extent == 0 for modes in tensors for _, extent, _ in modes)
 
 
 def _fused(part: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Contractions of tensors spread over ranks through cuTENSORMp, by its C interface: a GPU a rank, and NCCL.
+"""Tensors spread over ranks through cuTENSOR and cuTENSORMp, by their C interfaces: a GPU a rank, and NCCL.
 
 Knows modes, how many parts each is cut into and which rank holds which; never schedules. Importing it needs
 NumPy alone: the library is loaded, and the ranks are connected, when an engine is made.
@@ -10,7 +10,7 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +21,15 @@ from executor.device.cutensor import (
     CutensorError,
     Library,
     array,
+    bind_modes,
     library,
     load,
+    modes_workspace_bytes,
 )
-from executor.device.device import Call, View
-from executor.device.distributed import SpreadTensor, UnsupportedError
+from executor.device.device import Call, Device, View
+from executor.device.distributed import LocalTensor, SpreadTensor, UnsupportedError
+from executor.device.permutation import row_major
 from planner.errors import InputError
-
-if TYPE_CHECKING:
-    from executor.device.cupy_device import CupyDevice
 
 NEEDS_NCCL_2_29 = (2, 8)
 """The first version of cuTENSOR whose cuTENSORMp calls what NCCL has since 2.29."""
@@ -62,23 +62,32 @@ def check_versions(cutensor_version: tuple[int, int, int], nccl_version: int) ->
 
 
 class CutensorMp:
-    """The library on one rank of a group; see `executor.device.distributed.DistributedContractor`.
+    """The libraries on one rank of a group; see `executor.device.distributed.TensorLibrary`.
+
+    Shards are contracted by cuTENSOR, and exchanges of blocks are cuTENSORMp's. It could contract too, but
+    takes 3.5 s where c interleaves the modes of a and b and 10 ms where it does not (2.6 on H200s, m = 2^20,
+    k = n = 2^8), and sends scattered pieces one by one, at 5 microseconds each.
 
     Making it is collective. Plans and the library's handle are freed with the object; the workspace is the
     device's scratch memory, which all calls share.
     """
 
-    def __init__(self, communicator: Communicator, device: CupyDevice) -> None:
+    def __init__(self, communicator: Communicator, device: Device) -> None:
+        if device.name != "gpu":
+            raise InputError("--engine cutensormp", "needs GPUs", "choose --device gpu")
         from cupy.cuda import nccl
 
+        from executor.device.cupy_device import CupyDevice
+        from executor.device.nccl import connect_ranks
+
+        assert isinstance(device, CupyDevice)
         self._library = library()
         check_versions(self._library.version, nccl.get_version())
         self._mp = Library(load("cutensorMp"), self._library.version)
         self._mp.calls.cutensorGetErrorString.restype = ctypes.c_char_p
         self._device = device
         self._size = communicator.size
-        identity = communicator.broadcast_object(nccl.get_unique_id() if communicator.rank == 0 else None, 0)
-        self._nccl = nccl.NcclCommunicator(communicator.size, identity, communicator.rank)
+        self._nccl = connect_ranks(communicator)
         self._owned: list[tuple[Any, c_void_p]] = []
         weakref.finalize(self, _free, self._owned, self._nccl)
         self._handle = c_void_p()
@@ -88,27 +97,41 @@ class CutensorMp:
             c_void_p(device.stream.ptr),
         )  # fmt: skip
 
-    def bind(
-        self, tensors: tuple[SpreadTensor, SpreadTensor, SpreadTensor], views: tuple[View, View, View],
+    def bind_contract(
+        self, tensors: tuple[LocalTensor, LocalTensor, LocalTensor], views: tuple[View, View, View],
         precision: str,
     ) -> Call:  # fmt: skip
-        """c = the sum of a times b over the modes that c lacks; collective, as is the call.
-
-        Views are flat CuPy arrays of this rank's shards. The call waits for nothing.
-        """
-        detail = f"tensors with {[len(tensor.modes) for tensor in tensors]} modes"
+        """c = the sum of a times b over the modes that c lacks, by cuTENSOR on this rank's shards."""
+        a, b, c = tensors
+        if not {label for label, _ in a} - {label for label, _ in c}:
+            a, b = ((*tensor, (_NOTHING, 1)) for tensor in (a, b))
+        modes = (_strided(a), _strided(b), _strided(c))
         dtype = views[2].dtype.name
-        operation, plan = c_void_p(), c_void_p()
+        workspace = self._device.scratch(modes_workspace_bytes(modes, dtype, precision))
+        return bind_modes(modes, views, workspace, precision, self._device.stream)
+
+    def bind_exchange(self, tensors: tuple[SpreadTensor, SpreadTensor], views: tuple[View, View]) -> Call:
+        """The second tensor gets the values of the first, which is spread otherwise.
+
+        The library moves data in contractions alone, so this is one with a tensor of one element that is 1.
+        Collective, as is the call, which waits for nothing.
+        """
+        import cupy
+
+        source, out = tensors
+        one = SpreadTensor(((_NOTHING, 1, 1),))
+        dtype = views[1].dtype.name
+        detail = f"an exchange of {dtype} tensors with {len(source.modes)} modes"
         operands: list[Any] = []
-        for tensor in tensors:
+        for tensor in (source, one, out):
             operands.append((self._tensor(tensor, dtype, detail), array(c_int32, _labels(tensor))))
-        (a, b, c) = operands
+        a, b, c = operands
+        operation, plan, preference = c_void_p(), c_void_p(), c_void_p()
         self._make(
             "cutensorMpCreateContraction", "cutensorMpDestroyOperationDescriptor", operation, detail,
             self._handle, byref(operation), *a, c_int32(IDENTITY), *b, c_int32(IDENTITY), *c,
-            c_int32(IDENTITY), *c, self._library.compute(precision, dtype),
+            c_int32(IDENTITY), *c, self._library.compute("fp32", dtype),
         )  # fmt: skip
-        preference = c_void_p()
         self._make(
             "cutensorMpCreatePlanPreference", "cutensorMpDestroyPlanPreference", preference, detail,
             self._handle, byref(preference), c_int32(DEFAULT_ALGORITHM), c_uint64(DEVICE_LIMIT_BYTES),
@@ -120,7 +143,9 @@ class CutensorMp:
         )  # fmt: skip
         workspace = self._device.scratch(self._attribute(plan, DEVICE_WORKSPACE))
         host_workspace = np.empty(self._attribute(plan, HOST_WORKSPACE), np.uint8)
-        return self._call(plan, views, workspace, host_workspace, detail)
+        with self._device.stream:
+            unit = cupy.ones(1, dtype)
+        return self._call(plan, (views[0], unit, views[1]), workspace, host_workspace, detail)
 
     def _call(
         self,
@@ -148,7 +173,7 @@ class CutensorMp:
 
     def _tensor(self, tensor: SpreadTensor, dtype: str, detail: str) -> c_void_p:
         """The descriptor of a tensor: packed shards of equal size, the fastest mode first."""
-        modes = tensor.modes[::-1] or ((0, 1, 1),)
+        modes = tensor.modes[::-1]
         descriptor = c_void_p()
         self._make(
             "cutensorMpCreateTensorDescriptor", "cutensorMpDestroyTensorDescriptor", descriptor, detail,
@@ -180,12 +205,18 @@ class CutensorMp:
         self._owned.append((getattr(self._mp.calls, destroy), handle))
 
 
+def _strided(tensor: LocalTensor) -> list[tuple[int, int, int]]:
+    """The modes with their strides, the fastest first."""
+    strides = row_major([extent for _, extent in tensor])
+    return [(label, extent, stride) for (label, extent), stride in zip(tensor, strides, strict=True)][::-1]
+
+
 def _labels(tensor: SpreadTensor) -> list[int]:
-    return [label for label, _, _ in tensor.modes[::-1]] or [_NOTHING]
+    return [label for label, _, _ in tensor.modes[::-1]]
 
 
 _NOTHING = 1 << 30
-"""The label of the mode of extent 1 that stands for a tensor without modes."""
+"""The label of a mode of extent 1 that is summed where no other is."""
 
 
 def _free(owned: Sequence[tuple[Any, c_void_p]], communicator: Any) -> None:

@@ -142,5 +142,8 @@ class Device(Protocol):
     def named(self, name: str, call: Call) -> Call:
         """The call under a name that profilers show, where the device has one to show it."""
 
+    def memory(self) -> tuple[int, int]:
+        """The bytes of memory that the device has for a rank, and those that are free."""
+
     def facts(self) -> dict[str, Any]:
         """What result.json says of the device: kind, name, versions of its libraries."""

@@ -1,4 +1,4 @@
-"""The interface of a library that contracts tensors spread over ranks, as replay uses it.
+"""The interface of a library that contracts shards and moves blocks between ranks, as replay uses it.
 
 Knows modes and blocks; not layouts, schedules or any library.
 """
@@ -10,9 +10,12 @@ from typing import Protocol
 
 from executor.device.device import Call, View
 
+LocalTensor = tuple[tuple[int, int], ...]
+"""(label, extent) of the modes of a row-major shard, slowest first."""
+
 
 class UnsupportedError(Exception):
-    """A contraction that a library does not do; says why in a clause."""
+    """Something that a library does not do; says why in a clause."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,17 @@ class SpreadTensor:
     modes: tuple[tuple[int, int, int], ...]
 
 
-class DistributedContractor(Protocol):
-    """A library that contracts spread tensors, on one rank."""
+class TensorLibrary(Protocol):
+    """Such a library, on one rank of a group."""
 
-    def bind(
-        self, tensors: tuple[SpreadTensor, SpreadTensor, SpreadTensor], views: tuple[View, View, View],
+    def bind_contract(
+        self, tensors: tuple[LocalTensor, LocalTensor, LocalTensor], views: tuple[View, View, View],
         precision: str,
     ) -> Call:  # fmt: skip
-        """c = the sum of a times b over the modes that c lacks; UnsupportedError where it cannot.
+        """c = the sum of a times b over the modes that c lacks, of this rank's shards as they lie."""
 
-        Collective over the group, as is the call.
+    def bind_exchange(self, tensors: tuple[SpreadTensor, SpreadTensor], views: tuple[View, View]) -> Call:
+        """The second tensor gets the values of the first, which is spread otherwise.
+
+        Raises UnsupportedError where the library cannot. Collective over the group, as is the call.
         """

@@ -170,6 +170,10 @@ class NullDevice(HostClock):
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
+    def memory(self) -> tuple[int, int]:
+        """As much as is held, and none free."""
+        return self._held_bytes, 0
+
     def facts(self) -> dict[str, Any]:
         """The kind of the device."""
         return {"device": "null"}

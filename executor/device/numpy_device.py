@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import gcd
@@ -174,6 +175,11 @@ class NumpyDevice(HostClock):
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
+
+    def memory(self) -> tuple[int, int]:
+        """The host's memory: all of it, and what is free."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        return page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")
 
     def facts(self) -> dict[str, Any]:
         """The versions of NumPy, BLAS and numba."""

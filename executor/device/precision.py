@@ -32,19 +32,21 @@ def check_precision(precision: str, dtype: str) -> str:
     return precision
 
 
-BLOCK_REALS = 2048
+BLOCK_REALS = 1024
 """fp16x3 sums at most so many products of real numbers on tensor cores before it adds to c in fp32."""
 
 
 def expected_error(precision: str, k: int) -> float:
     """A bound that errors of a sum over k products keep in practice, relative to the sum of absolute values.
 
-    |c - exact| <= expected_error |a| |b|, element by element: rounding grows as sqrt(k) at most where errors
-    are independent; the tensor cores of fp16x3 round towards zero in every step of a block of 1024 (complex)
-    or 2048 (real), which grows as k, for operands of one sign, until the block's end.
-    fp16x3 besides loses numbers below 2^-37 of the largest of their row (see kernels/mma.cu).
+    |c - exact| <= expected_error |a| |b|, element by element. fp64, fp32: independent rounding errors grow as
+    sqrt(k). tf32: both operands lose 13 bits, whatever k, and sums are fp32. fp16x3: tensor cores round every
+    step towards zero, so that for operands of one sign, the worst, errors grow as k until a block's end;
+    others stay far below. fp16x3 also loses what is below 2^-37 of the largest of its row (kernels/mma.cu).
     """
+    if precision == "tf32":
+        return 2.0**-9 + 2.0**-23 * k
     if precision == "fp16x3":
-        return 4e-7 + 9.5e-6 * min(k, BLOCK_REALS // 2) / (BLOCK_REALS // 2)
-    unit = {"fp64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11}[precision]
+        return 7e-7 + 9.3e-6 * min(2 * k, BLOCK_REALS) / BLOCK_REALS
+    unit = {"fp64": 2.0**-53, "fp32": 2.0**-24}[precision]
     return unit * (4 + sqrt(k))

@@ -6,6 +6,7 @@ A rank that fails breaks all others at once; the first error is raised to the ca
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -137,8 +138,9 @@ def run_ranks(size: int, work: Callable[[ThreadCommunicator], Result]) -> list[R
         for thread in threads:
             while thread.is_alive() and shared.error is None:
                 thread.join(LOOK_EVERY_S)
+        end = time.monotonic() + END_WITHIN_S
         for thread in threads:
-            thread.join(END_WITHIN_S)
+            thread.join(max(0.0, end - time.monotonic()))
     except BaseException as error:
         shared.fail(error)
         raise

@@ -6,13 +6,13 @@ Every policy is evaluated with it. docs/cost-model.md states each term and where
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from math import gcd
+from collections.abc import Callable, Sequence
+from math import gcd, hypot
 
 from planner.checks import is_number
 from planner.errors import InputError
 from planner.hardware.layout import Digit, Grid, prime_factors
-from planner.hardware.profile import DEFAULT_PRECISION, Profile
+from planner.hardware.profile import DEFAULT_PRECISION, GemmCurve, Profile
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 FLOPS_PER_PRODUCT = {"float32": 2, "float64": 2, "complex64": 8, "complex128": 8}
@@ -48,11 +48,13 @@ class CostModel:
         self.item_bytes = ITEM_BYTES[dtype]
         self.flops_per_product = FLOPS_PER_PRODUCT[dtype]
         profile.rate(dtype, self.precision)
-        rates, curves = profile.flop_per_s[dtype], profile.gemm_curves.get(dtype, {})
-        exact = DEFAULT_PRECISION[dtype]
-        self._rates = tuple(
-            (name, rates[name], curves.get(name)) for name in {exact: 0, self.precision: 0} if name in rates
+        names = {DEFAULT_PRECISION[dtype]: 0, self.precision: 0}
+        rates = profile.flop_per_s[dtype]
+        direct, scattered = (
+            table.get(dtype, {}) for table in (profile.gemm_curves, profile.scattered_curves)
         )
+        self._direct = [(name, _rate(rates[name], direct.get(name))) for name in names if name in rates]
+        self._scattered = [(name, _rate(0.0, scattered[name])) for name in names if name in scattered]
         rate = profile.fused_flop_per_s.get(dtype, 0.0)
         self.fused_elements = profile.fused_bytes // self.item_bytes if rate else 0
         """Elements of the largest tile of a fused chain; 0 where there is no kernel for the dtype."""
@@ -64,54 +66,77 @@ class CostModel:
 
     def contract_s(self, moved_bytes: float, flops: float, k: float) -> float:
         """Eq. 6: the larger of the bytes read and written over bandwidth and the operations over rate."""
-        return self._launch + max(moved_bytes / self._memory, flops / self._gemm(k)[0])
+        return self._launch + max(moved_bytes / self._memory, flops / _best(self._direct, k)[0])
 
-    def gemm_precision(self, moved_bytes: float, flops: float, k: float) -> str:
-        """The precision of a product that `contract_s` counts on: the dtype's own where it costs no time."""
-        rate, name = self._gemm(k)
-        exact, exact_rate, curve = self._rates[0]
-        if curve is not None:
-            exact_rate = _interpolate(k, curve.k, curve.flop_per_s)
+    def scatter_s(self, moved_bytes: float, flops: float, k: float, c_bytes: float) -> float:
+        """What a product of the same sizes takes more where c, of `c_bytes`, has an order of its own.
+
+        Without measured rates of such products: one read and one write of c.
+        """
+        if not self._scattered:
+            return self.permute_s(c_bytes)
+        scattered_s = max(moved_bytes / self._permute, flops / _best(self._scattered, k)[0])
+        return max(0.0, self._launch + scattered_s - self.contract_s(moved_bytes, flops, k))
+
+    def gemm_precision(self, moved_bytes: float, flops: float, k: float, scattered: bool) -> str:
+        """The precision of a product that the seconds count on: the dtype's own where it costs no time."""
+        rates = self._scattered if scattered and self._scattered else self._direct
+        rate, name = _best(rates, k)
+        exact, exact_rate = rates[0][0], rates[0][1](k)
         bound_s = max(moved_bytes / self._memory, flops / rate)
         return exact if flops / exact_rate <= bound_s else name
 
-    def _gemm(self, k: float) -> tuple[float, str]:
-        """The best rate of a product over `k`, of the precision asked for and the dtype's own, and which."""
-        best, best_name = 0.0, ""
-        for name, rate, curve in self._rates:
-            if curve is not None:
-                rate = _interpolate(k, curve.k, curve.flop_per_s)
-            if rate > best:
-                best, best_name = rate, name
-        return best, best_name
-
     def fused_s(self, moved_bytes: float, tile_bytes: float, flops: float, tiles: float) -> float:
-        """A fused chain: the largest of three times: memory, memory on chip, operations.
+        """A fused chain: work in memory and work on chip, which overlap in part (the root of their squares).
 
         `tile_bytes` are read and written on chip, over all tiles. With few `tiles` part of the device idles.
         """
         busy = min(tiles / self.profile.fused_tiles, 1.0)
-        chip_s = max(tile_bytes / self.profile.fused_tile_bytes_per_s, flops / self._fused_rate)
-        return self._launch + max(moved_bytes / self._memory, chip_s / busy)
+        chip_s = tile_bytes / self.profile.fused_tile_bytes_per_s + flops / self._fused_rate
+        return self._launch + hypot(moved_bytes / self._permute, chip_s / busy)
 
     def permute_s(self, size_bytes: float) -> float:
         """One read and one write of `size_bytes`."""
         return 2 * size_bytes / self._permute
 
-    def exchange_s(self, bytes_by_tier: Sequence[float], messages_by_tier: Sequence[float]) -> float:
-        """Eq. 7, summed over tiers: received bytes over bandwidth, and a granule or latency a message."""
-        time_s = 0.0
+    def exchange_s(
+        self, bytes_by_tier: Sequence[float], messages_by_tier: Sequence[float], out_bytes: float
+    ) -> float:
+        """Eq. 7, summed over tiers: received bytes over bandwidth, and a granule or latency a message.
+
+        What of `out_bytes` a rank holds already is copied. What moves is packed and unpacked besides, except
+        on a tier with measured rates, which hold for all of that.
+        """
+        time_s = self._launch + self.permute_s(max(out_bytes - sum(bytes_by_tier), 0.0))
         for tier, size_bytes, messages in zip(self._tiers, bytes_by_tier, messages_by_tier, strict=True):
-            if size_bytes:
-                rate = tier.bytes_per_s
-                if tier.curve_bytes:
-                    rate = _interpolate(size_bytes, tier.curve_bytes, tier.curve_bytes_per_s)
-                time_s += size_bytes / rate + messages * max(tier.latency_s, tier.granule_bytes / rate)
+            if not size_bytes:
+                continue
+            if tier.curve_bytes:
+                rate = _interpolate(size_bytes, tier.curve_bytes, tier.curve_bytes_per_s)
+                time_s += max(size_bytes / rate, tier.latency_s)
+            else:
+                time_s += size_bytes / tier.bytes_per_s + 2 * self.permute_s(size_bytes)
+                time_s += messages * max(tier.latency_s, tier.granule_bytes / tier.bytes_per_s)
         return time_s
 
-    def copy_s(self, source_bytes: float, out_bytes: float) -> float:
-        """Packing `source_bytes` for an exchange and unpacking `out_bytes`, each read and written once."""
-        return self._launch + self.permute_s((source_bytes + out_bytes) / 2) * 2
+
+Rate = Callable[[float], float]
+"""Real operations a second of a product over k."""
+
+
+def _rate(constant: float, curve: GemmCurve | None) -> Rate:
+    if curve is None:
+        return lambda k: constant
+    return lambda k: _interpolate(k, curve.k, curve.flop_per_s)
+
+
+def _best(rates: Sequence[tuple[str, Rate]], k: float) -> tuple[float, str]:
+    """The best rate over `k`, and the precision that has it; the first of equals."""
+    rate, name = 0.0, ""
+    for candidate, rate_of in rates:
+        if rate_of(k) > rate:
+            rate, name = rate_of(k), candidate
+    return rate, name
 
 
 def memory_limit(profile: Profile, memory_bytes: float | None) -> float:

@@ -68,6 +68,7 @@ class Profile:
     flop_per_s: dict[str, dict[str, float]]
     tiers: tuple[Tier, ...]
     gemm_curves: dict[str, dict[str, GemmCurve]] = field(default_factory=dict)
+    scattered_curves: dict[str, dict[str, GemmCurve]] = field(default_factory=dict)
     fused_bytes: int = 0
     fused_tiles: int = 1
     fused_tile_bytes_per_s: float = 0.0
@@ -90,9 +91,10 @@ class Profile:
         for dtype, rates in self.flop_per_s.items():
             for precision, rate in rates.items():
                 _check_figure(f"{place}: flop_per_s.{dtype}.{precision}", rate)
-        for dtype, curves in self.gemm_curves.items():
-            for precision, curve in curves.items():
-                _check_curve(f"{place}: gemm_curves.{dtype}.{precision}", curve.k, curve.flop_per_s)
+        for table in ("gemm_curves", "scattered_curves"):
+            for dtype, curves in getattr(self, table).items():
+                for precision, curve in curves.items():
+                    _check_curve(f"{place}: {table}.{dtype}.{precision}", curve.k, curve.flop_per_s)
         _check_figure(f"{place}: fused_bytes", self.fused_bytes, zero=True)
         _check_figure(f"{place}: fused_tiles", self.fused_tiles)
         tile_rate = self.fused_tile_bytes_per_s
@@ -125,6 +127,20 @@ class Profile:
         """The profile as it is embedded in a schedule."""
         document: dict[str, Any] = plain(self)
         return document
+
+
+def profile_text(profile: Profile) -> str:
+    """The profile as TOML, which `load_profile` reads again; figures to six digits."""
+    import tomli_w
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: rounded(item) for key, item in value.items() if item not in ({}, [], ())}
+        if isinstance(value, list | tuple):
+            return [rounded(item) for item in value]
+        return float(f"{value:.6g}") if isinstance(value, float) else value
+
+    return tomli_w.dumps(rounded(profile.document()))
 
 
 def shipped_profiles() -> list[str]:

@@ -251,7 +251,7 @@ def fused_alone_s(space: StateSpace, step: StepModes, layout: State) -> float:
 
 def gemm_precision(space: StateSpace, step: StepModes, layout: State) -> str:
     """How the values of a step are multiplied where it is a matrix product."""
-    return space.model.gemm_precision(*_product(space, step, layout))
+    return space.model.gemm_precision(*_product(space, step, layout), step.permuted)
 
 
 def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
@@ -274,7 +274,8 @@ def contract_terms(space: StateSpace, step: StepModes, layout: State) -> tuple[f
     if not step.permuted:
         return contract_s, 0.0, moved_bytes
     c = space.size_bytes[step.node] * space.share(layout, step.out_mask)
-    return contract_s, model.permute_s(c), moved_bytes + min(c, model.profile.tile_bytes)
+    scatter_s = model.scatter_s(moved_bytes, flops, reduced, c)
+    return contract_s, scatter_s, moved_bytes + min(c, model.profile.tile_bytes)
 
 
 def outcomes(space: StateSpace, step: StepModes, layout: State) -> list[tuple[State, float]]:

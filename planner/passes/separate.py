@@ -1,16 +1,16 @@
-"""Separate: the schedule for an engine that does single contractions and can move data inside of them.
+"""Separate: the schedule for a tensor library that contracts in any order of modes and exchanges blocks.
 
-A schedule's chains become their steps again. An exchange that follows a contraction is left to it, so that
-the contraction writes in the layout that is wanted next, where that takes few messages; others stay. The
-tree, the orders of modes and the layouts are the same; the arena is planned anew. Knows no engine. The result
-is none for `verify`: operands and result of a contraction may be spread differently.
+A schedule's chains become their steps again. Tensors between a contraction, an exchange and the contractions
+after it are stored so that ranks exchange contiguous blocks: the modes that the exchange spreads come first
+before it, and those that it gathers come first after it. The tree, the layouts and the order of the steps are
+the same; the arena is planned anew. Knows no library. The result is none for `verify`: contractions are not
+matrix products on the data as it lies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
 from planner.hardware.cost import ITEM_BYTES
 from planner.hardware.layout import Layout, largest_shard
@@ -33,21 +33,18 @@ from planner.schedule import (
 )
 
 ENGINE = "cutensor"
-MOST_MESSAGES = 256
-"""An exchange of more pieces a rank stays an instruction of its own: cuTENSORMp sends each piece by itself,
-
-at about 5 microseconds (H200, NVLink), where packing them costs two passes over the tensor.
-"""
 
 
 def separate(schedule: Schedule) -> Schedule:
-    """The schedule as single contractions by a tensor library, some of which redistribute their own results.
+    """The schedule as single contractions by a tensor library, and exchanges of blocks.
 
     Each is multiplied as the schedule's precision says, also where the schedule takes a more exact one.
     """
     buffers = list(schedule.buffers)
-    once = _folded(schedule, _unfused(schedule, schedule.once, buffers), buffers)
-    body = _folded(schedule, _unfused(schedule, schedule.body, buffers), buffers)
+    once = _unfused(schedule, schedule.once, buffers)
+    body = _unfused(schedule, schedule.body, buffers)
+    for part in (once, body):
+        _order_for_exchange(part, buffers)
     lifetimes = _lifetimes(schedule, once, body, buffers)
     used = sorted(lifetimes)
     arena = assign([lifetimes[number] for number in used])
@@ -98,59 +95,29 @@ def _shards(schedule: Schedule, modes: tuple[int, ...], layout: Layout) -> Buffe
     return Buffer(modes, own, 0, elements * ITEM_BYTES[schedule.dtype])
 
 
-def _folded(schedule: Schedule, part: list[Instruction], buffers: Sequence[Buffer]) -> list[Instruction]:
-    """The part with exchanges left to the contraction before them."""
-    readers: dict[int, int] = {}
-    maker: dict[int, int] = {}
-    for place, instruction in enumerate(part):
+def _order_for_exchange(part: Sequence[Instruction], buffers: list[Buffer]) -> None:
+    """Store what is exchanged, where only contractions make and read it, as its blocks go."""
+    readers: dict[int, list[Instruction]] = {}
+    made = set()
+    for instruction in part:
         for number in reads(instruction):
-            readers[number] = readers.get(number, 0) + 1
+            readers.setdefault(number, []).append(instruction)
         if isinstance(instruction, Contract):
-            maker[instruction.c] = place
-    folded: list[Instruction | None] = list(part)
-    for place, instruction in enumerate(part):
-        if not isinstance(instruction, Redistribute | Gather) or instruction.source not in maker:
+            made.add(instruction.c)
+    for instruction in part:
+        if not isinstance(instruction, Redistribute | Gather) or instruction.source not in made:
             continue
-        made = maker[instruction.source]
-        contraction = folded[made]
-        assert isinstance(contraction, Contract)
         source, out = buffers[instruction.source], buffers[instruction.out]
-        tensors = (buffers[contraction.a], buffers[contraction.b], out)
-        if (
-            readers[instruction.source] == 1
-            and not source.partial
-            and all(in_blocks(schedule, tensor) for tensor in tensors)
-            and 1 < _messages(schedule, source, out) <= MOST_MESSAGES
-        ):
-            folded[made] = replace(contraction, c=instruction.out)
-            folded[place] = None
-    return [instruction for instruction in folded if instruction is not None]
+        after = readers.get(instruction.out, [])
+        if len(readers[instruction.source]) == 1 and after and all(isinstance(r, Contract) for r in after):
+            buffers[instruction.source] = replace(source, modes=_first(source.modes, out.layout))
+            buffers[instruction.out] = replace(out, modes=_first(out.modes, source.layout))
 
 
-def in_blocks(schedule: Schedule, tensor: Buffer) -> bool:
-    """Whether it is whole on every rank, or in equal blocks, one a rank in the order of its modes."""
-    spread = [mode for mode in tensor.modes if mode in tensor.layout]
-    if not spread:
-        return True
-    even = all(
-        mode is not None and schedule.extents[mode] % digit.radix == 0
-        for mode, digit in zip(tensor.layout, schedule.grid, strict=True)
-    )
-    return even and list(tensor.layout) == spread
-
-
-def _messages(schedule: Schedule, source: Buffer, out: Buffer) -> int:
-    """The contiguous pieces that a shard of the source falls into when its layout changes; 1: nothing moves.
-
-    A rank takes its part of a tensor that it holds whole from itself.
-    """
-    if source.layout == out.layout or all(mode is None for mode in source.layout):
-        return 1
-    spread = {mode for mode in (*source.layout, *out.layout) if mode is not None}
-    innermost = max(place for place, mode in enumerate(source.modes) if mode in spread)
-    run = prod(schedule.extents[mode] for mode in source.modes[innermost + 1 :])
-    shard = largest_shard(source.modes, source.layout, schedule.extents, schedule.grid)
-    return max(2, -(-shard // run))
+def _first(modes: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+    """The modes with those of a layout first."""
+    leading = tuple(mode for mode in layout if mode is not None)
+    return (*leading, *(mode for mode in modes if mode not in leading))
 
 
 def reads(instruction: Instruction) -> tuple[int, ...]:

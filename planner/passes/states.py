@@ -157,8 +157,7 @@ class StateSpace:
 
     def exchange_s(self, exchange: Exchange) -> float:
         """Predicted seconds of an exchange, packing and unpacking included."""
-        moved = self.model.exchange_s(exchange.bytes_by_tier, exchange.messages_by_tier)
-        return moved + self.model.copy_s(exchange.source_bytes, exchange.out_bytes)
+        return self.model.exchange_s(exchange.bytes_by_tier, exchange.messages_by_tier, exchange.out_bytes)
 
     def move_s(self, node: int, source: State, target: State) -> float:
         """Predicted seconds from one state to another; infinite where it does not fit the memory."""

@@ -22,7 +22,13 @@ SHOWN_VALUES = 4
     "--tensors", type=click.Path(path_type=Path), help="An .npz with t0, t1, ... [default: the path's]."
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result to this .npy.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "gpu"]),
+    default="auto",
+    show_default=True,
+    help="A GPU for each rank, or the CPU; auto takes GPUs that are there and have room, and says so.",
+)
 @click.option(
     "--ranks", type=click.IntRange(1), help="Ranks in this process [default: one group of the schedule]."
 )
@@ -32,6 +38,13 @@ SHOWN_VALUES = 4
     default="gathered",
     show_default=True,
     help="One array, or the part of each rank in a file of its own.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["native", "cutensormp"]),
+    default="native",
+    show_default=True,
+    help="What contracts: tnplan, or NVIDIA's tensor libraries.",
 )
 @click.option("--slices", metavar="FIRST:STOP", help="Only these slices.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run from its checkpoint.")
@@ -47,6 +60,7 @@ def command(
     device: str,
     ranks: int | None,
     result: str,
+    engine: str,
     slices: str | None,
     resume: bool,
     checkpoint: bool,
@@ -67,8 +81,8 @@ def command(
         warnings.simplefilter("ignore", RuntimeWarning)
         outcome = execute(
             schedule, tensors, ranks=ranks, device=device, result=result, slices=slices, resume=resume,
-            output=output, threads=threads, checkpoint=checkpoint, progress=progress.update,
-            announce=progress.choose,
+            output=output, threads=threads, checkpoint=checkpoint, engine=engine,
+            progress=progress.update, announce=progress.choose,
         )  # fmt: skip
     if first:
         _show(outcome.array, outcome.report, output, as_json)

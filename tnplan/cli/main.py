@@ -27,8 +27,10 @@ COMMANDS = {
     "show": "Show the steps of a schedule.",
     "execute": "Carry out a schedule.",
     "report": "Project time and speedup for each device count.",
+    "calibrate": "Measure this machine and write its hardware profile.",
 }
 
+ON_RANKS = ("execute", "calibrate")
 LONGEST_LINE = 2000
 
 
@@ -75,11 +77,11 @@ def cli(context: click.Context) -> None:
     Every command explains itself: tnplan COMMAND --help.
     """
     n_ranks = launched_size()
-    if n_ranks > 1 and context.invoked_subcommand != "execute":
+    if n_ranks > 1 and context.invoked_subcommand not in ON_RANKS:
         raise InputError(
             "mpirun",
             f"started {n_ranks} ranks of 'tnplan {context.invoked_subcommand}'",
-            "start it without mpirun: only execute works on ranks",
+            f"start it without mpirun: only {' and '.join(ON_RANKS)} work on ranks",
         )
 
 

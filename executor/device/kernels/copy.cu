@@ -7,19 +7,12 @@
 
 #if UNIT_BYTES == 16
 typedef uint4 Unit;
-#define CACHED "cg"
 #elif UNIT_BYTES == 8
 typedef uint2 Unit;
-#define CACHED "ca"
 #else
 typedef unsigned Unit;
-#define CACHED "ca"
 #endif
-#define TEXT_OF(value) #value
-#define TEXT(value) TEXT_OF(value)
 #define BATCH 4
-#define ASYNC 1
-#define LOADS 8
 
 typedef ulonglong2 Pair;
 
@@ -27,24 +20,6 @@ union Parts {
     Unit unit;
     REAL values[UNIT_BYTES / sizeof(REAL)];
 };
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer)
-{
-    unsigned long long address;
-    asm("cvta.to.shared.u64 %0, %1;" : "=l"(address) : "l"(pointer));
-    return (unsigned)address;
-}
-
-__device__ __forceinline__ void load_async(unsigned slot, const char* from)
-{
-    asm volatile("cp.async." CACHED ".shared.global [%0], [%1], " TEXT(UNIT_BYTES) ";" ::"r"(slot), "l"(from)
-                 : "memory");
-}
-
-__device__ __forceinline__ void wait_for_loads()
-{
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
 
 // What is written to `place`: the unit, or with ADD the sum of what is there and the unit.
 __device__ __forceinline__ Unit result(const char* place, Unit unit)
@@ -74,7 +49,7 @@ __device__ __forceinline__ void load_units(char* slots, const char* from, const 
 {
     Unit units[COUNT];
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) units[i] = __ldg((const Unit*)(from + steps[i].x));
+    for (int i = 0; i < COUNT; ++i) units[i] = __ldcg((const Unit*)(from + steps[i].x));
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) *(Unit*)(slots + steps[i].y) = units[i];
 }
@@ -96,7 +71,7 @@ __device__ __forceinline__ void move_units(char* to, const char* from, const Pai
 {
     Unit units[COUNT];
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) units[i] = __ldg((const Unit*)(from + steps[i].x));
+    for (int i = 0; i < COUNT; ++i) units[i] = __ldcg((const Unit*)(from + steps[i].x));
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) units[i] = result(to + steps[i].y, units[i]);
 #pragma unroll
@@ -115,9 +90,9 @@ copy_tiles(char* target, const char* source, const Pair* table, unsigned load_la
     for (unsigned i = thread; i < n_steps; i += blockDim.x) shared[i] = table[load_lanes + store_lanes + i];
     const Pair load_lane = table[thread < load_lanes ? thread : 0];
     const Pair store_lane = table[load_lanes + (thread < store_lanes ? thread : 0)];
-    const char* tile = (const char*)(shared + n_steps);
-    const unsigned load_slot = shared_address(tile) + (unsigned)load_lane.y;
-    const char* store_slot = tile + store_lane.y;
+    char* load_slot = (char*)(shared + n_steps) + load_lane.y;
+    const char* store_slot = (const char*)(shared + n_steps) + store_lane.y;
+    const Pair* load_step = shared;
     const Pair* store_step = shared + load_steps;
     unsigned number = blockIdx.x;
     Pair place = place_of(places, rows, columns, number);
@@ -126,21 +101,13 @@ copy_tiles(char* target, const char* source, const Pair* table, unsigned load_la
     while (number < rows * columns) {
         if (thread < load_lanes) {
             const char* from = source + place.x + load_lane.x;
-#if ASYNC
-#pragma unroll 4
-            for (unsigned i = 0; i < load_steps; ++i)
-                load_async(load_slot + (unsigned)shared[i].y, from + shared[i].x);
-#else
             unsigned i = 0;
-            for (; i + LOADS <= load_steps; i += LOADS) load_units<LOADS>((char*)tile + load_lane.y, from, shared + i);
-            for (; i + 4 <= load_steps; i += 4) load_units<4>((char*)tile + load_lane.y, from, shared + i);
-            for (; i < load_steps; ++i) load_units<1>((char*)tile + load_lane.y, from, shared + i);
-#endif
+            for (; i + BATCH <= load_steps; i += BATCH) load_units<BATCH>(load_slot, from, load_step + i);
+            for (; i < load_steps; ++i) load_units<1>(load_slot, from, load_step + i);
         }
         char* to = target + place.y + store_lane.x;
         number += gridDim.x;
         if (number < rows * columns) place = place_of(places, rows, columns, number);
-        wait_for_loads();
         __syncthreads();
         if (thread < store_lanes) {
             unsigned i = 0;

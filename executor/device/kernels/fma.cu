@@ -61,13 +61,13 @@ __device__ inline float4 read(const float *p, int left) {
 template <int PASSES, int STRIDE> struct Side {
     float4 value[PASSES];
     const float *next;
-    long long step;
+    unsigned step; // bytes between passes
     int left, rows;
 
     __device__ void start(const float *base, long long stride, int length, int first, int count, int most) {
         const int mine = threadIdx.x / READERS;
         next = base + (first + mine) * stride + threadIdx.x % READERS * 4;
-        step = ROWS_A_PASS * stride;
+        step = ROWS_A_PASS * 4 * stride;
         left = length - (int)(threadIdx.x % READERS) * 4;
         rows = min(count - first, most) - mine;
     }
@@ -75,7 +75,7 @@ template <int PASSES, int STRIDE> struct Side {
     __device__ void fetch() {
 #pragma unroll
         for (int p = 0; p < PASSES; ++p)
-            value[p] = read(next + p * step, p * ROWS_A_PASS < rows ? left : 0);
+            value[p] = read((const float *)((const char *)next + p * step), p * ROWS_A_PASS < rows ? left : 0);
         next += CHUNK, left -= CHUNK;
     }
 
@@ -109,6 +109,21 @@ struct Part {
     }
 };
 
+// The block of the product with this number: GROUP blocks along m before the next along n.
+struct Tile {
+    unsigned batch, first_m, first_n;
+
+    __device__ Tile(Address number, unsigned m_tiles, unsigned n_tiles) {
+        batch = number / ((Address)m_tiles * n_tiles);
+        number -= batch * ((Address)m_tiles * n_tiles);
+        const unsigned group = number / ((Address)GROUP * n_tiles);
+        const unsigned within = number - group * ((Address)GROUP * n_tiles);
+        const unsigned rows = min(GROUP, m_tiles - group * GROUP);
+        first_m = (group * GROUP + within % rows) * BM;
+        first_n = within / rows * BN;
+    }
+};
+
 __device__ inline void add_product(float (&sum)[PARTS], const float *x, const float *y) {
 #if COMPLEX
     sum[0] = fmaf(x[0], y[0], sum[0]);
@@ -122,42 +137,35 @@ __device__ inline void add_product(float (&sum)[PARTS], const float *x, const fl
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 contract(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c, long long stride,
-              int length, unsigned m, unsigned n, unsigned m_tiles, unsigned n_tiles, const long long *batch_high,
-              const long long *batch_low, unsigned batch_split, const long long *m_high, const long long *m_low,
-              unsigned m_split, const long long *n_high, const long long *n_low, unsigned n_split) {
+         int length, unsigned m, unsigned n, unsigned m_tiles, unsigned n_tiles, const long long *batch_high,
+         const long long *batch_low, unsigned batch_split, const long long *m_high, const long long *m_low,
+         unsigned m_split, const long long *n_high, const long long *n_low, unsigned n_split) {
     __shared__ __align__(16) Element a_stage[2][DEPTH * A_ROW];
     __shared__ __align__(16) Element b_stage[2][DEPTH * B_ROW];
     __shared__ long long offsets[BM + BN];
 
-    const Address tiles = (Address)m_tiles * n_tiles;
-    const unsigned batch = blockIdx.x / tiles;
-    const Address tile = blockIdx.x - batch * tiles;
-    const unsigned group = tile / ((Address)GROUP * n_tiles);
-    const unsigned within = tile - group * ((Address)GROUP * n_tiles);
-    const unsigned group_rows = min(GROUP, m_tiles - group * GROUP);
-    const unsigned first_m = (group * GROUP + within % group_rows) * BM, first_n = within / group_rows * BN;
-
+    const Tile tile(blockIdx.x, m_tiles, n_tiles);
     Side<A_PASSES, A_ROW> left;
     Side<B_PASSES, B_ROW> right;
-    left.start(a + (long long)batch * m * stride, stride, length, first_m, m, BM);
-    right.start(b + (long long)batch * n * stride, stride, length, first_n, n, BN);
+    left.start(a + (long long)tile.batch * m * stride, stride, length, tile.first_m, m, BM);
+    right.start(b + (long long)tile.batch * n * stride, stride, length, tile.first_n, n, BN);
     left.fetch();
     right.fetch();
     {
         const Part of_batch = {batch_high, batch_low, batch_split};
         const Part of_m = {m_high, m_low, m_split}, of_n = {n_high, n_low, n_split};
-        const long long start = of_batch(batch);
+        const long long start = of_batch(tile.batch);
         for (unsigned i = threadIdx.x; i < BM; i += THREADS)
-            offsets[i] = start + (first_m + i < m ? of_m(first_m + i) : 0);
+            offsets[i] = start + (tile.first_m + i < m ? of_m(tile.first_m + i) : 0);
         for (unsigned j = threadIdx.x; j < BN; j += THREADS)
-            offsets[BM + j] = first_n + j < n ? of_n(first_n + j) : 0;
+            offsets[BM + j] = tile.first_n + j < n ? of_n(tile.first_n + j) : 0;
     }
     left.store(a_stage[0], BM);
     right.store(b_stage[0], BN);
     __syncthreads();
 
-    // A warp's threads lie 4 down and 8 across (or as many as there are); a thread's rows are runs of PIECE,
-    // DOWN * PIECE apart, so that the threads of a warp read shared memory without gaps.
+    // A warp's threads lie 4 down and 8 across; a thread's rows are runs of PIECE, DOWN * PIECE apart, so that
+    // the threads of a warp read shared memory without gaps; its columns likewise.
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned row = (lane / 8 + warp / (ACROSS / 8) * 4) * PIECE;
     const unsigned column = (lane % 8 + warp % (ACROSS / 8) * 8) * PIECE;
@@ -186,19 +194,25 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
         __syncthreads();
     }
 
+    long long column_at[COLUMNS];
 #pragma unroll
-    for (int i = 0; i < ROWS; ++i)
+    for (int j = 0; j < COLUMNS; ++j) {
+        const unsigned number_n = column + j / PIECE * ACROSS * PIECE + j % PIECE;
+        column_at[j] = tile.first_n + number_n < n ? offsets[BM + number_n] : -1;
+    }
 #pragma unroll
-        for (int j = 0; j < COLUMNS; ++j) {
-            const unsigned in_m = row + i / PIECE * DOWN * PIECE + i % PIECE;
-            const unsigned in_n = column + j / PIECE * ACROSS * PIECE + j % PIECE;
-            if (first_m + in_m < m && first_n + in_n < n) {
-                Element *at = (Element *)c + offsets[in_m] + offsets[BM + in_n];
+    for (int i = 0; i < ROWS; ++i) {
+        const unsigned number_m = row + i / PIECE * DOWN * PIECE + i % PIECE;
+        if (tile.first_m + number_m >= m)
+            continue;
+        Element *const to = (Element *)c + offsets[number_m];
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j)
+            if (column_at[j] >= 0)
 #if COMPLEX
-                *at = make_float2(sum[i][j][0], sum[i][j][1]);
+                to[column_at[j]] = make_float2(sum[i][j][0], sum[i][j][1]);
 #else
-                *at = sum[i][j][0];
+                to[column_at[j]] = sum[i][j][0];
 #endif
-            }
-        }
+    }
 }

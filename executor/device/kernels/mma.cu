@@ -26,7 +26,6 @@ typedef unsigned long long Address;
 #define UNSET 127                                  // the exponent of a row of zeros: any number leaves its range
 #define LARGEST 65000.0f                           // below the largest half-precision number
 #define TOP 12                                     // the largest number found becomes 2^TOP .. 2^(TOP + 1)
-#define TURN(pass) ((pass) * (CHUNK / 16 * 3) / (A_PASSES + B_PASSES)) // when a chunk's passes are stored
 #define GROUP 8                                    // blocks along m that are done before the next n, for the L2
 
 __device__ inline unsigned shared_address(const void *pointer) {
@@ -59,7 +58,7 @@ __device__ inline void load_matrices(unsigned (&r)[4], unsigned address) {
 }
 
 __device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
                  "{%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -105,6 +104,12 @@ __device__ inline float largest(const float4 &v) {
 
 __device__ inline float finite(float x) { return fabsf(x) <= 3.402823466e38f ? fabsf(x) : 0.0f; }
 
+// What a row's sums are multiplied by: when its exponent changes, and in the end, by 2^-e in two steps, since
+// 2^-(e + e') of a row and a column can leave fp32's range while the result is in it.
+struct Scale {
+    float change, one, two;
+};
+
 // One operand's side of a block: the rows that this thread reads, their scales, and floats under way.
 template <int PASSES> struct Side {
     float4 value[PASSES];
@@ -125,7 +130,9 @@ template <int PASSES> struct Side {
             scale[p] = power_of_two(UNSET);
     }
 
-    __device__ void fetch(int p) { value[p] = read((const float *)((const char *)next + p * step), p * ROWS_A_PASS < rows ? left : 0); }
+    __device__ void fetch(int p) {
+        value[p] = read((const float *)((const char *)next + p * step), p * ROWS_A_PASS < rows ? left : 0);
+    }
 
     __device__ void fetch_all() {
 #pragma unroll
@@ -154,12 +161,18 @@ template <int PASSES> struct Side {
         return largest(y);
     }
 
-    // Read the next chunk and lower the scales to what it needs; tell every row's exponent and the factor
-    // for its sums, and store the chunk.
-    __device__ void lower(int *exponents, float *factors, char *high, char *low) {
+    __device__ float store_all(char *high, char *low) const {
+        float most = 0.0f;
+#pragma unroll
+        for (int p = 0; p < PASSES; ++p)
+            most = fmaxf(most, store(p, high, low));
+        return most;
+    }
+
+    // Lower the scales to what the floats under way need, tell every row's, and store the floats.
+    __device__ void lower(Scale *scales, char *high, char *low) {
 #pragma unroll
         for (int p = 0; p < PASSES; ++p) {
-            fetch(p);
             const float4 v = value[p];
             float most = fmaxf(fmaxf(finite(v.x), finite(v.y)), fmaxf(finite(v.z), finite(v.w)));
 #pragma unroll
@@ -170,8 +183,9 @@ template <int PASSES> struct Side {
             scale[p] = power_of_two(exponent);
             if (threadIdx.x % 8 == 0) {
                 const int at = p * ROWS_A_PASS + threadIdx.x / 8;
-                exponents[at] = exponent;
-                factors[at] = power_of_two(exponent - old);
+                scales[at].change = power_of_two(exponent - old);
+                scales[at].one = power_of_two(-(exponent / 2));
+                scales[at].two = power_of_two(-(exponent - exponent / 2));
             }
             store(p, high, low);
         }
@@ -187,19 +201,29 @@ struct Part {
     }
 };
 
+// The block of the product with this number: GROUP blocks along m before the next along n.
+struct Tile {
+    unsigned batch, first_m, first_n;
+
+    __device__ Tile(Address number, unsigned m_tiles, unsigned n_tiles) {
+        batch = number / ((Address)m_tiles * n_tiles);
+        number -= batch * ((Address)m_tiles * n_tiles);
+        const unsigned group = number / ((Address)GROUP * n_tiles);
+        const unsigned within = number - group * ((Address)GROUP * n_tiles);
+        const unsigned rows = min(GROUP, m_tiles - group * GROUP);
+        first_m = (group * GROUP + within % rows) * BM;
+        first_n = within / rows * BN;
+    }
+};
+
 // Where a warp's lane finds its matrices in a stage, in bytes, and the exchange of pieces of its row.
 struct Places {
     unsigned a, b, a_piece, b_piece, turn;
 };
 
-// Add the products of the chunk in `stage`. With MORE, the floats under way go to the stage `into` meanwhile
-// and those of the chunk after it are asked for: conversions fill the gaps between matrix instructions.
-template <bool MORE>
-__device__ inline float multiply_chunk(float (&sum)[MT][NT][PARTS][4], unsigned stage, const Places &at,
-                                       Side<A_PASSES> &left, Side<B_PASSES> &right, char *into) {
+// Add the products of the chunk in `stage` to the sums.
+__device__ inline void multiply_chunk(float (&sum)[MT][NT][PARTS][4], unsigned stage, const Places &at) {
     const unsigned a_plane = stage + at.a, b_plane = stage + 2 * PLANE_BYTES(BM) + at.b;
-    char *b_into = into + 2 * PLANE_BYTES(BM);
-    float most = 0.0f;
 #pragma unroll
     for (int step = 0; step < CHUNK / 16; ++step) {
         const unsigned a_shift = (step * 2 + at.a_piece ^ at.turn) << 4;
@@ -235,83 +259,64 @@ __device__ inline float multiply_chunk(float (&sum)[MT][NT][PARTS][4], unsigned 
                     multiply(sum[i][j][0], a[i], pair[0], pair[1]);
 #endif
             }
-            if (MORE) {
-                const int turn = step * 3 + product;
-#pragma unroll
-                for (int p = 0; p < A_PASSES; ++p)
-                    if (TURN(p) == turn) {
-                        most = fmaxf(most, left.store(p, into, into + PLANE_BYTES(BM)));
-                        left.fetch(p);
-                    }
-#pragma unroll
-                for (int p = 0; p < B_PASSES; ++p)
-                    if (TURN(A_PASSES + p) == turn) {
-                        most = fmaxf(most, right.store(p, b_into, b_into + PLANE_BYTES(BN)));
-                        right.fetch(p);
-                    }
-            }
         }
     }
-    return most;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-contract(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c, long long stride, int length,
-    unsigned m, unsigned n, unsigned m_tiles, unsigned n_tiles, const long long *batch_high,
-    const long long *batch_low, unsigned batch_split, const long long *m_high, const long long *m_low,
-    unsigned m_split, const long long *n_high, const long long *n_low, unsigned n_split) {
-    extern __shared__ char stages[];
-    __shared__ int exponents[BM + BN];
-    __shared__ float factors[BM + BN];
+contract(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c, long long stride,
+         int length, unsigned m, unsigned n, unsigned m_tiles, unsigned n_tiles, const long long *batch_high,
+         const long long *batch_low, unsigned batch_split, const long long *m_high, const long long *m_low,
+         unsigned m_split, const long long *n_high, const long long *n_low, unsigned n_split) {
+    extern __shared__ __align__(16) char stages[];
+    __shared__ Scale scales[BM + BN];
     __shared__ long long offsets[BM + BN];
+    char *const b_stages = stages + 2 * PLANE_BYTES(BM);
 
-    const Address tiles = (Address)m_tiles * n_tiles;
-    const unsigned batch = blockIdx.x / tiles;
-    const Address tile = blockIdx.x - batch * tiles;
-    const unsigned group = tile / ((Address)GROUP * n_tiles);
-    const unsigned within = tile - group * ((Address)GROUP * n_tiles);
-    const unsigned group_rows = min(GROUP, m_tiles - group * GROUP);
-    const unsigned first_m = (group * GROUP + within % group_rows) * BM, first_n = within / group_rows * BN;
-
+    const Tile tile(blockIdx.x, m_tiles, n_tiles);
     Side<A_PASSES> left;
     Side<B_PASSES> right;
-    left.start(a + (long long)batch * m * stride, stride, length, first_m, m);
-    right.start(b + (long long)batch * n * stride, stride, length, first_n, n);
+    left.start(a + (long long)tile.batch * m * stride, stride, length, tile.first_m, m);
+    right.start(b + (long long)tile.batch * n * stride, stride, length, tile.first_n, n);
+    auto ask = [&](int chunks) { // for the chunk so many after the last
+        left.move(chunks);
+        right.move(chunks);
+        left.fetch_all();
+        right.fetch_all();
+    };
+    auto lower = [&](unsigned stage) {
+        left.lower(scales, stages + stage, stages + stage + PLANE_BYTES(BM));
+        right.lower(scales + BM, b_stages + stage, b_stages + stage + PLANE_BYTES(BN));
+    };
+    ask(0);
     {
         const Part of_batch = {batch_high, batch_low, batch_split};
         const Part of_m = {m_high, m_low, m_split}, of_n = {n_high, n_low, n_split};
-        const long long start = of_batch(batch);
+        const long long start = of_batch(tile.batch);
         for (unsigned i = threadIdx.x; i < BM; i += THREADS)
-            offsets[i] = start + (first_m + i < m ? of_m(first_m + i) : 0);
+            offsets[i] = start + (tile.first_m + i < m ? of_m(tile.first_m + i) : 0);
         for (unsigned j = threadIdx.x; j < BN; j += THREADS)
-            offsets[BM + j] = first_n + j < n ? of_n(first_n + j) : 0;
+            offsets[BM + j] = tile.first_n + j < n ? of_n(tile.first_n + j) : 0;
     }
-
-    float sum[MT][NT][PARTS][4] = {};
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned warp_m = warp % (BM / WM) * WM, warp_n = warp / (BM / WM) * WN;
     const Places at = {(warp_m + lane % 16) * (CHUNK * 2), (warp_n + lane % 8 + lane / 16 * 8) * (CHUNK * 2),
                        lane / 16, lane / 8 % 2, lane % 8 / 2};
 
-    char *stage = stages;
-    for (int done = 0; done < length; done += CHUNK) {
-        // The chunk at `done` goes to the other stage while the one before it is multiplied.
-        float most = 2 * LARGEST;
-        if (done > 0) {
-            char *other = stages + (stage == stages ? STAGE_BYTES : 0);
-            most = multiply_chunk<true>(sum, shared_address(stage), at, left, right, other);
-            stage = other;
-        }
+    float sum[MT][NT][PARTS][4] = {};
+    unsigned stage = 0;
+    lower(stage);
+    __syncthreads();
+    for (int done = CHUNK; done < length; done += CHUNK) {
+        // The chunk at `done` is read while the one before it is multiplied, then goes to the other stage.
+        const unsigned other = STAGE_BYTES - stage;
+        ask(1);
+        multiply_chunk(sum, shared_address(stages) + stage, at);
+        const float most = fmaxf(left.store_all(stages + other, stages + other + PLANE_BYTES(BM)),
+                                 right.store_all(b_stages + other, b_stages + other + PLANE_BYTES(BN)));
+        stage = other;
         if (__syncthreads_or(most > LARGEST)) {
-            left.move(-(done > 0));
-            right.move(-(done > 0));
-            left.lower(exponents, factors, stage, stage + PLANE_BYTES(BM));
-            right.lower(exponents + BM, factors + BM, stage + 2 * PLANE_BYTES(BM),
-                        stage + 2 * PLANE_BYTES(BM) + PLANE_BYTES(BN));
-            left.move(1);
-            right.move(1);
-            left.fetch_all();
-            right.fetch_all();
+            lower(stage);
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < MT; ++i)
@@ -319,42 +324,50 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
                 for (int j = 0; j < NT; ++j)
 #pragma unroll
                     for (int e = 0; e < 4; ++e) {
-                        const float factor = factors[warp_m + i * 16 + lane / 4 + e / 2 * 8] *
-                                             factors[BM + warp_n + j * 8 + lane % 4 * 2 + e % 2];
+                        const float change = scales[warp_m + i * 16 + lane / 4 + e / 2 * 8].change *
+                                             scales[BM + warp_n + j * 8 + lane % 4 * 2 + e % 2].change;
 #pragma unroll
                         for (int part = 0; part < PARTS; ++part)
-                            sum[i][j][part][e] *= factor;
+                            sum[i][j][part][e] *= change;
                     }
         }
-        left.move(1);
-        right.move(1);
     }
-    multiply_chunk<false>(sum, shared_address(stage), at, left, right, stage);
+    multiply_chunk(sum, shared_address(stages) + stage, at);
 
+    float row_one[MT * 2], row_two[MT * 2];
+    float *row_at[MT * 2];
 #pragma unroll
-    for (int i = 0; i < MT; ++i)
+    for (int i = 0; i < MT * 2; ++i) {
+        const unsigned row = warp_m + i * 8 + lane / 4;
+        row_one[i] = scales[row].one, row_two[i] = scales[row].two;
+        row_at[i] = tile.first_m + row < m ? c + offsets[row] * PARTS : nullptr;
+    }
 #pragma unroll
-        for (int j = 0; j < NT; ++j)
+    for (int j = 0; j < NT * 2; ++j) {
+        const unsigned column = warp_n + j / 2 * 8 + lane % 4 * 2 + j % 2;
+        if (tile.first_n + column >= n)
+            continue;
+        const long long offset = offsets[BM + column] * PARTS;
+        const float one = scales[BM + column].one, two = scales[BM + column].two;
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const unsigned row = warp_m + i * 16 + lane / 4 + e / 2 * 8;
-                const unsigned column = warp_n + j * 8 + lane % 4 * 2 + e % 2;
-                if (first_m + row < m && first_n + column < n) {
-                    // 2^-(e + e') in two steps: either may leave fp32's range while the result is in it.
-                    const int exponent = -(exponents[row] + exponents[BM + column]);
-                    const float one = power_of_two(exponent / 2), two = power_of_two(exponent - exponent / 2);
-                    float *at = c + (offsets[row] + offsets[BM + column]) * PARTS;
+        for (int i = 0; i < MT * 2; ++i) {
+            if (row_at[i] == nullptr)
+                continue;
+            const float (&value)[PARTS][4] = sum[i / 2][j / 2];
+            const int e = i % 2 * 2 + j % 2;
+            const float first = row_one[i] * one, second = row_two[i] * two;
 #if COMPLEX
-                    float2 value = make_float2(sum[i][j][0][e] * one * two, sum[i][j][1][e] * one * two);
-                    if (ADD) {
-                        const float2 old = *(float2 *)at;
-                        value.x += old.x, value.y += old.y;
-                    }
-                    *(float2 *)at = value;
-#else
-                    const float value = sum[i][j][0][e] * one * two;
-                    *at = ADD ? *at + value : value;
-#endif
-                }
+            float2 result = make_float2(value[0][e] * first * second, value[1][e] * first * second);
+            float2 *to = (float2 *)(row_at[i] + offset);
+            if (ADD) {
+                const float2 old = *to;
+                result.x += old.x, result.y += old.y;
             }
+            *to = result;
+#else
+            float *to = row_at[i] + offset;
+            *to = ADD ? *to + value[0][e] * first * second : value[0][e] * first * second;
+#endif
+        }
+    }
 }

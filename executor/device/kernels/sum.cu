@@ -35,11 +35,12 @@ extern "C" __global__ void sum_axes(REAL* target, const REAL* source, const unsi
         __shared__ double partial[PARTS][THREADS];
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) partial[part][threadIdx.x] = sums[part];
+        __syncthreads();
         for (unsigned half = LANES / 2; half > 0; half /= 2) {
-            __syncthreads();
             if (lane < half)
                 for (int part = 0; part < PARTS; ++part)
                     partial[part][threadIdx.x] += partial[part][threadIdx.x + half];
+            __syncthreads();
         }
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) sums[part] = partial[part][threadIdx.x - lane];

@@ -1,0 +1,1 @@
+"""Measuring a machine: the figures of a hardware profile."""

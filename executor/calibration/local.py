@@ -1,0 +1,150 @@
+"""What one device does alone: copies, permutations, matrix products and fused chains, as rates.
+
+Knows the device's interface and shapes; never schedules or profiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from executor.calibration.timing import fill, seconds, seconds_in_a_row
+from executor.device.device import ContractShape, Device, FusedShape, View
+from executor.device.permutation import make_copy, row_major
+from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from planner.hardware.fusion import fused_tile
+
+REPEATS = 5
+LAUNCHES = 300
+LARGEST_FLOPS = 4e12
+"""Real operations of one measured product at most."""
+PRODUCT_K = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+LEAST_LENGTH = 8
+"""m is about so many times k at least."""
+CHAINS = ((2,), (3,), (4,), (5,), (6,), (2, 2), (2, 2, 2), (2,) * 5, (3, 3), (3, 3, 3), (4, 4))
+"""Fused chains that are measured: log2 of k (and n) of each branch."""
+
+
+@dataclass(frozen=True)
+class ChainTime:
+    """One fused chain: bytes moved in memory and on chip, real operations, seconds."""
+
+    moved_bytes: float
+    tile_bytes: float
+    flops: float
+    time_s: float
+
+
+class LocalBench:
+    """A device with two buffers of `size_bytes` each and one of `spare_bytes`, where products have their tile
+    of `tile_bytes`."""
+
+    def __init__(self, device: Device, size_bytes: int, spare_bytes: int, tile_bytes: int) -> None:
+        self.device = device
+        self.size_bytes = size_bytes
+        self.tile_bytes = tile_bytes
+        device.allocate(2 * size_bytes + spare_bytes)
+        fill(device, device.view(0, 2 * size_bytes // 4, "float32"), "float32", 1)
+
+    def _view(self, place: int, count: int, dtype: str) -> View:
+        """The first `count` elements of buffer 0 or 1, or of the workspace (2)."""
+        return self.device.view(place * self.size_bytes, count, dtype)
+
+    def copy_bytes_per_s(self) -> float:
+        """Bytes read and written a second by a plain copy."""
+        count = self.size_bytes // 8
+        copy = make_copy([(count, 1, 1)])
+        call = self.device.bind_copy(
+            self._view(1, count, "complex64"), self._view(0, count, "complex64"), copy
+        )
+        return 2 * self.size_bytes / seconds(self.device, call, REPEATS)
+
+    def permute_bytes_per_s(self, dtype: str) -> float:
+        """Bytes read and written a second by a permutation that merges two runs of binary modes."""
+        rank = (self.size_bytes // ITEM_BYTES[dtype]).bit_length() - 1
+        sources = row_major((2,) * rank)
+        order = [*range(0, rank, 2), *range(1, rank, 2)]
+        targets = dict(zip(order, row_major((2,) * rank), strict=True))
+        copy = make_copy([(2, sources[mode], targets[mode]) for mode in range(rank)])
+        count = 1 << rank
+        call = self.device.bind_copy(self._view(1, count, dtype), self._view(0, count, dtype), copy)
+        return 2 * count * ITEM_BYTES[dtype] / seconds(self.device, call, REPEATS)
+
+    def launch_s(self) -> float:
+        """Seconds of a contraction without work worth the name."""
+        views = [self._view(place, 64, "complex64") for place in (0, 1)]
+        shape = ContractShape((), ((4, 4),), ((4, 1),), 4)
+        out = self._view(1, 128, "complex64")[64:80]
+        call = self.device.bind_contract(shape, views[0][:16], views[1][:16], out, None)
+        return seconds_in_a_row(self.device, call, LAUNCHES)
+
+    def product_extents(self, dtype: str) -> tuple[int, ...]:
+        """The k that products are measured at: those whose operands are long beside them."""
+        return tuple(k for k in PRODUCT_K if LEAST_LENGTH * k * k * ITEM_BYTES[dtype] <= self.size_bytes)
+
+    def product_flop_per_s(self, dtype: str, precision: str, k: int, scattered: bool) -> float:
+        """Real operations a second of a product with n = k; `scattered`: c holds m and n in four runs."""
+        item, per_product = ITEM_BYTES[dtype], FLOPS_PER_PRODUCT[dtype]
+        room = self.size_bytes // item // k - k
+        m = 1 << min(room, int(LARGEST_FLOPS / (per_product * k * k))).bit_length() - 1
+        n_parts, m_parts = _halves(k), _halves(m)
+        order = (0, 2, 1, 3) if scattered else (0, 1, 2, 3)
+        extents = (m_parts[0], m_parts[1], n_parts[0], n_parts[1])
+        strides = dict(zip(order, row_major([extents[part] for part in order]), strict=True))
+        shape = ContractShape(
+            (), tuple((extents[part], strides[part]) for part in (0, 1)),
+            tuple((extents[part], strides[part]) for part in (2, 3)), k,
+        )  # fmt: skip
+        workspace = self._view(2, self.tile_bytes // item, dtype) if scattered else None
+        a, c = self._view(0, m * k, dtype), self._view(1, m * k, dtype)
+        b = self.device.view(self.size_bytes - k * k * item, k * k, dtype)
+        fill(self.device, a, dtype, 2)
+        fill(self.device, b, dtype, 3)
+        call = self.device.bind_contract(shape, a, b, c, workspace, precision)
+        return per_product * m * k * k / seconds(self.device, call, REPEATS)
+
+    def chain_time(self, dtype: str, logs: Sequence[int], capacity_bytes: int) -> ChainTime | None:
+        """A chain with binary modes and n = k = 2^log for each branch; None where it has no tile."""
+        item = ITEM_BYTES[dtype]
+        rank = (self.size_bytes // item).bit_length() - 2
+        shape = chain_shape(rank, logs)
+        tile = fused_tile(shape.operand, shape.branches, shape.out, capacity_bytes // item)
+        if tile is None:
+            return None
+        count = 1 << rank
+        operand, out = self._view(0, count, dtype), self._view(1, count, dtype)
+        fill(self.device, operand, dtype, 4)
+        branches = []
+        cursor = self.size_bytes
+        for branch in shape.branches:
+            size = prod(extent for _, extent in branch)
+            cursor -= size * item
+            branches.append(self.device.view(cursor, size, dtype))
+            fill(self.device, branches[-1], dtype, 5)
+        call = self.device.bind_fused(shape, operand, branches, out, capacity_bytes)
+        time_s = seconds(self.device, call, REPEATS)
+        flops = sum(FLOPS_PER_PRODUCT[dtype] * count * stage.n for stage in tile.stages)
+        return ChainTime(2 * count * item, 2 * count * item * len(logs), flops, time_s)
+
+
+def chain_shape(rank: int, logs: Sequence[int]) -> FusedShape:
+    """A chain as trees have it: a branch sums the innermost modes, and brings as many into outer places."""
+    held = list(range(rank))
+    branches, fresh = [], rank
+    for log in logs:
+        summed, held = held[len(held) - log :], held[: len(held) - log]
+        brought = list(range(fresh, fresh + log))
+        fresh += log
+        for number, mode in enumerate(brought):
+            held.insert(len(held) - 2 - 3 * number, mode)
+        branches.append(tuple((mode, 2) for mode in (*brought, *summed)))
+    return FusedShape(
+        tuple((mode, 2) for mode in range(rank)), tuple(branches), tuple((mode, 2) for mode in held)
+    )
+
+
+def _halves(extent: int) -> tuple[int, int]:
+    """Two factors of a power of two, the second the larger."""
+    low = 1 << (extent.bit_length() - 1) // 2
+    return low, extent // low

@@ -1,0 +1,94 @@
+"""Run under mpirun on one GPU: ranks map each other's arenas and change layouts there.
+
+NCCL refuses two ranks on one GPU, so that meetings are barriers of the hosts here.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import cupy
+import numpy as np
+from test_executor_exchange import local, random_case
+
+from executor.contraction import bind_direct
+from executor.contraction.bind_direct import Places
+from executor.contraction.bind_exchange import bind_exchange
+from executor.contraction.exchange import Shards
+from executor.contraction.side import side_of
+from executor.device import mpi
+from executor.device.communicator import Communicator
+from executor.device.cuda_memory import CudaMemory
+from executor.device.cupy_device import CupyDevice
+from planner.hardware.layout import box_shape, grid_size, largest_shard
+
+SEEDS = range(60)
+WORKSPACE_BYTES = 1 << 20
+
+
+def exchanged(seed: int, host: Communicator, device: CupyDevice) -> bool:
+    """Whether a random change of layout, right on this rank, was made in peers' memory."""
+    rng = np.random.default_rng(seed)
+    grid, extents, source, out = random_case(rng, summing=False)
+    if grid_size(grid) != host.size:
+        return False
+    source, out = Shards(source.modes, source.layout), Shards(out.modes, out.layout)
+    whole = rng.standard_normal([extents[mode] for mode in source.modes])
+    bounds, strides = side_of(host.rank, source.modes, source, extents, grid)
+    out_bounds, out_strides = side_of(host.rank, source.modes, out, extents, grid)
+    offset = 8 * largest_shard(source.modes, source.layout, extents, grid) + 256
+    size = offset + 8 * largest_shard(out.modes, out.layout, extents, grid)
+    room = -(-size // 256) * 256
+    device.allocate(room + WORKSPACE_BYTES)
+    workspace = device.view(room, WORKSPACE_BYTES // 8, "float64")
+    beside = cupy.cuda.Stream(non_blocking=True)
+
+    def meet(peers: object) -> object:
+        def wait() -> None:
+            beside.synchronize()
+            host.barrier()
+
+        return wait
+
+    memory = CudaMemory(host, device.view(0, size, "uint8"), device.stream, beside, meet)
+    assert memory.ranks == frozenset(range(host.size))
+    held = device.view(0, prod(box_shape(bounds)), "float64")
+    result = device.view(offset, prod(box_shape(out_bounds)), "float64")
+    device.from_host(held, local(whole, source.modes, source.modes, bounds).ravel())
+    moves = source.layout != out.layout
+    call = bind_exchange(
+        source, out, extents, grid, device, host, held, result, workspace, strides, out_strides, memory,
+        Places(0, offset, "float64", 8),
+    )  # fmt: skip
+    for _ in range(2):
+        device.zero(result)
+        device.synchronize()
+        host.barrier()
+        call()
+        device.synchronize()
+        ordered = [out_bounds[source.modes.index(mode)] for mode in out.modes]
+        wanted = local(whole, source.modes, out.modes, ordered).ravel()
+        assert np.array_equal(device.to_host(result), wanted), (seed, host.rank)
+    memory.close()
+    host.barrier()
+    return moves
+
+
+def main() -> None:
+    bind_direct.SHORTEST_RUN_BYTES = 1
+    host = mpi.world()
+    done = 0
+    for seed in SEEDS:
+        device = CupyDevice(0)
+        done += exchanged(seed, host, device)
+        device.close()
+    if host.rank == 0:
+        print(f"{done} changes of layout in peers' memory", flush=True)
+
+
+if __name__ == "__main__":
+    main()

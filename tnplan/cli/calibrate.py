@@ -1,0 +1,46 @@
+"""`tnplan calibrate`: this machine's hardware profile, measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tnplan.cli.options import SizeType
+
+
+@click.command()
+@click.option(
+    "--base", required=True, metavar="PROFILE",
+    help="A shipped profile or a TOML file: what this run does not measure is taken from it.",
+)  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the profile to this TOML file.")
+@click.option("--name", help="The name of the profile [default: the base's].")
+@click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
+@click.option(
+    "--size", "size_bytes", type=SizeType(unlimited=False),
+    help="Bytes of each of the two tensors worked on [default: 2GiB on a GPU, 64MiB on a CPU].",
+)  # fmt: skip
+@click.option("--dtype", "dtypes", multiple=True, help="Only this dtype; may be given again [default: all].")
+def command(
+    base: str, output: Path | None, name: str | None, device: str, size_bytes: int | None,
+    dtypes: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Measure this machine and write its hardware profile.
+
+    Copies, permutations, matrix products by size and precision, fused chains and launches are measured on
+    one device; under mpirun, changes of layout between all ranks too. One profile serves all machines of a
+    kind: plan and report take it with --hardware FILE.
+    """
+    from executor.device.launcher import launched_rank
+    from planner.hardware.profile import profile_text
+    from tnplan.calibration import calibrate
+
+    first = launched_rank() == 0
+    given = {"dtypes": dtypes} if dtypes else {}
+    profile = calibrate(
+        base, output, name=name, device=device, size_bytes=size_bytes,
+        say=lambda line: click.echo(line, err=True), **given,
+    )  # fmt: skip
+    if first:
+        click.echo(profile_text(profile) if output is None else f"written: {output}")
