@@ -313,3 +313,31 @@ def test_two_tables_hold_the_places_of_a_part():
         )
         numbers = np.arange(prod(extents))
         assert np.array_equal(high[numbers // len(low)] + low[numbers % len(low)], places.ravel())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 3, 0, 1), (2, 0, 3, 1)])
+@runners
+def test_few_results_of_a_long_sum(runner, dtype, order):
+    rng = np.random.default_rng(11)
+    m, n, k = (4, 2), (2, 3), 1 << 15
+    shape = shape_of((), m, n, k, order)
+    a, b = random_values(rng, (1, prod(m), k), dtype), random_values(rng, (1, prod(n), k), dtype)
+    precision = "fp64" if dtype in ("float64", "complex128") else "fp32"
+    c = contract_on(runner, shape, a, b, 64, precision)
+    truth = np.einsum("bmk,bnk->mn", a.astype(np.complex128), b).reshape((*m, *n)).transpose(order).ravel()
+    scale = np.einsum("bmk,bnk->mn", np.abs(a), np.abs(b)).reshape((*m, *n)).transpose(order).ravel()
+    # As for a sum of the terms of one part: far below that of one sum over all of k.
+    assert np.all(np.abs(c - truth) <= expected_error(precision, 1024) * scale)
+
+
+def test_parts_of_a_long_sum():
+    pytest.importorskip("cupy")
+    from executor.device.cupy_split import count_parts, split_bytes
+
+    assert count_parts(shape_of((), (8,), (4,), 1 << 23, (0, 1)), 8) == 1 << 13
+    assert count_parts(shape_of((), (128,), (32,), 1 << 21, (0, 1)), 8) == 1 << 10
+    assert count_parts(shape_of((), (3,), (2,), 3**9, (0, 1)), 8) == 9
+    assert count_parts(shape_of((), (1 << 12,), (1 << 12,), 1 << 14, (0, 1)), 8) == 1
+    assert count_parts(shape_of((), (8,), (4,), 2048, (0, 1)), 8) == 1
+    assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), 8) == 8 * 32 * 8

@@ -84,6 +84,7 @@ class _Calibration:
         self.base, self.dtypes = base, dtypes
         self.say: Say = say if world.rank == 0 else lambda line: None
         self.chosen = open_device(device, world, 2 * (size_bytes or 0), 1)
+        self.ranks = self.chosen.ranks.split(0, world.rank)
         on_gpu = self.chosen.device.name == "gpu"
         self.size_bytes = size_bytes or (GPU_BYTES if on_gpu else CPU_BYTES)
         workspace = min(self.base.tile_bytes, self.size_bytes // WORKSPACE_SHARE)
@@ -96,7 +97,7 @@ class _Calibration:
 
     def profile(self, name: str | None) -> Profile:
         """All figures; collective."""
-        ranks = self.chosen.ranks
+        ranks = self.ranks
         try:
             self.say(self.chosen.line)
             local = agree(ranks, lambda: self._local() if ranks.rank == 0 else {})
@@ -167,7 +168,7 @@ class _Calibration:
 
     def _tier(self, permute_bytes_per_s: float) -> Tier | None:
         """The first tier, from exchanges of all ranks; None with one rank."""
-        ranks = self.chosen.ranks
+        ranks = self.ranks
         if ranks.size == 1:
             return None
         latency = swap_time(

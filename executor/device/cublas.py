@@ -106,11 +106,13 @@ def factors(dtype: str) -> Factors:
 class Product:
     """c = a b^T for row-major contiguous a [batch | m | k], b [batch | n | k] and c [batch | m | n].
 
-    Sizes, type and compute type are bound; a call takes the three addresses and is asynchronous.
+    Sizes, type and compute type are bound; a call takes the three addresses and is asynchronous. With
+    `parts_of_sum` the batches are the parts of one sum: a [m | batch | k], b [n | batch | k].
     """
 
     def __init__(
-        self, handle: Handle, n_batch: int, m: int, n: int, k: int, dtype: str, compute: int
+        self, handle: Handle, n_batch: int, m: int, n: int, k: int, dtype: str, compute: int,
+        parts_of_sum: bool = False,
     ) -> None:  # fmt: skip
         library, constants, kind = _library(), factors(dtype), TYPES[dtype]
         self._handle = handle
@@ -119,10 +121,11 @@ class Product:
         self._head = (handle.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, constants.one)
         self._batched = n_batch > 1
         self._gemm = library.cublasGemmStridedBatchedEx_64 if self._batched else library.cublasGemmEx_64
-        stride = (n * k, m * k, m * n) if self._batched else ((),) * 3
+        row = n_batch * k if parts_of_sum else k
+        steps = (k, k, m * n) if parts_of_sum else (n * k, m * k, m * n)
         self._b, self._a, self._c = (
-            (kind, row, step) if self._batched else (kind, row)
-            for row, step in zip((k, k, n), stride, strict=True)
+            (kind, length, step) if self._batched else (kind, length)
+            for length, step in zip((row, row, n), steps, strict=True)
         )
         self._tail = (*((n_batch,) if self._batched else ()), compute, DEFAULT_ALGORITHM)
         self._zero = constants.zero

@@ -16,6 +16,7 @@ from cupy_backends.cuda.api import runtime
 from executor.device import cublas
 from executor.device.cupy_copy import bind_placed
 from executor.device.cupy_scatter import LONGEST_ROW, bind_scattered
+from executor.device.cupy_split import bind_split, count_parts, split_bytes
 from executor.device.device import Call, ContractShape
 from executor.device.kernel_cache import load_kernel
 from executor.device.precision import check_precision
@@ -34,15 +35,17 @@ THIN_PRODUCT = 64
 """The most multiplications of a row of the longer operand that it takes."""
 SCATTERED_EXTENT = 64
 """The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
+COMPUTE = {"fp32": cublas.COMPUTE_32, "tf32": cublas.COMPUTE_TF32, "fp64": cublas.COMPUTE_64}
 PRODUCT_THREADS = 256
 PRODUCT_BLOCKS = 132 * 16
 SHORT_INDEX = 2**31
 
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
-    """The bytes of scratch memory that `bind_contract` wants beside the workspace: cuBLAS's own."""
-    needed = min(shape.sizes) and not _scatters(shape, check_precision(precision, dtype))
-    return cublas.WORKSPACE_BYTES if needed else 0
+    """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
+    split = split_bytes(shape, np.dtype(dtype).itemsize)
+    needed = split or (min(shape.sizes) and not _scatters(shape, check_precision(precision, dtype)))
+    return cublas.WORKSPACE_BYTES + split if needed else 0
 
 
 def _scatters(shape: ContractShape, precision: str) -> bool:
@@ -84,12 +87,19 @@ def bind_contract(
         return _nothing
     if k == 0:
         return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
-    if _scatters(shape, precision):
+    parts = count_parts(shape, c.itemsize)
+    if parts == 1 and _scatters(shape, precision):
         return bind_scattered(shape, a, b, c, precision, stream)
     if precision == "fp16x3":
         precision = "fp32"
-    cublas.handle(stream).use_workspace(scratch)
+    cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
     direct = shape.direct
+    if parts > 1:
+        sizes = (n, m) if direct == "nm" else (m, n)
+        product = cublas.Product(
+            cublas.handle(stream), parts, *sizes, k // parts, dtype, COMPUTE[precision], parts_of_sum=True
+        )
+        return bind_split(shape, product, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
     if direct is None:
         if workspace is None or not len(workspace):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
@@ -113,8 +123,7 @@ def bind_product(
     if n_batch == 1 and m == 1:
         vector = cublas.VectorProduct(handle, n, k, dtype)
         return lambda a, b, c: vector(b, a, c)
-    compute = {"fp32": cublas.COMPUTE_32, "tf32": cublas.COMPUTE_TF32, "fp64": cublas.COMPUTE_64}[precision]
-    return cublas.Product(handle, n_batch, m, n, k, dtype, compute)
+    return cublas.Product(handle, n_batch, m, n, k, dtype, COMPUTE[precision])
 
 
 def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -> Multiply:
