@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from gpu_case import needs_gpus
 
 from executor.device.device import ContractShape
 from executor.device.numpy_device import NumpyDevice
@@ -19,16 +20,7 @@ DTYPES = ("float32", "float64", "complex64", "complex128")
 CHUNK, TOP, LARGEST = 32, 12, 65000.0
 
 
-def has_gpu():
-    try:
-        import cupy
-
-        return cupy.cuda.runtime.getDeviceCount() > 0
-    except Exception:
-        return False
-
-
-GPU = pytest.param("gpu", marks=pytest.mark.skipif(not has_gpu(), reason="there is no GPU here"))
+GPU = pytest.param("gpu", marks=needs_gpus(1))
 runners = pytest.mark.parametrize("runner", ["cpu", GPU])
 splitters = pytest.mark.parametrize("runner", ["twin", GPU])
 
@@ -274,32 +266,6 @@ def test_errors_grow_with_k_and_precisions_keep_their_order():
         )
 
 
-def kernels():
-    """The files and definitions of every kernel that a contraction can use."""
-    pytest.importorskip("cupy")
-    from executor.device.cupy_scatter import blocking
-
-    for is_complex in (0, 1):
-        for index in ("unsigned", "unsigned long long"):
-            for real in ("float", "double"):
-                yield "products.cu", {"REAL": real, "COMPLEX": is_complex, "INDEX": index}
-        for precision in ("fp32", "fp16x3"):
-            for n in (2, 1024):
-                chosen = blocking(precision, n, bool(is_complex))
-                for vector, add in ((4, 0), (1 + is_complex, int(chosen.file == "mma.cu"))):
-                    defines = {"COMPLEX": is_complex, "VECTOR": vector, "ADD": add}
-                    yield chosen.file, {**dict(chosen.defines), **defines}
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_kernels_compile_without_a_gpu(arch):
-    compile_cubin = pytest.importorskip("executor.device.kernel_cache").compile_cubin
-    distinct = {(file, tuple(sorted(defines.items()))) for file, defines in kernels()}
-    assert len(distinct) == 24
-    for file, defines in sorted(distinct):
-        assert len(compile_cubin(file, dict(defines), arch)) > 1000
-
-
 def test_two_tables_hold_the_places_of_a_part():
     part_tables = pytest.importorskip("executor.device.cupy_scatter").part_tables
     rng = np.random.default_rng(4)
@@ -341,3 +307,10 @@ def test_parts_of_a_long_sum():
     assert count_parts(shape_of((), (1 << 12,), (1 << 12,), 1 << 14, (0, 1)), 8) == 1
     assert count_parts(shape_of((), (8,), (4,), 2048, (0, 1)), 8) == 1
     assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), 8) == 8 * 32 * 8
+
+
+def test_products_too_long_for_32_bits_go_to_cublas():
+    scratch_bytes = pytest.importorskip("executor.device.cupy_contract").scratch_bytes
+    for m, scattered in ((1 << 30, True), (1 << 31, False), (1 << 33, False)):
+        for shape in (shape_of((), (m,), (1,), 2, (0, 1)), shape_of((), (1,), (m,), 2, (1, 0))):
+            assert (scratch_bytes(shape, "complex64", "fp16x3") == 0) == scattered

@@ -7,6 +7,7 @@ from math import gcd, prod
 
 import numpy as np
 import pytest
+from gpu_case import needs_gpus
 
 from executor.device.copy_tile import SHARED_BYTES, parts, run, shared_bytes, tiles
 from executor.device.permutation import make_copy, row_major, widen
@@ -17,17 +18,7 @@ REALS = {4: "float32", 8: "float64"}
 EXTENTS = (1, 2, 2, 3, 4, 5, 7, 12, 17, 33, 67)
 
 
-def has_gpu() -> bool:
-    try:
-        import cupy
-
-        return cupy.cuda.runtime.getDeviceCount() > 0
-    except Exception:
-        return False
-
-
-GPU = pytest.param("gpu", marks=pytest.mark.skipif(not has_gpu(), reason="there is no GPU here"))
-runners = pytest.mark.parametrize("runner", ["twin", GPU])
+runners = pytest.mark.parametrize("runner", ["twin", pytest.param("gpu", marks=needs_gpus(1))])
 
 
 def copy_by(runner, target, source, copy, target_start, source_start, rows=None, add=False):
@@ -218,19 +209,7 @@ def test_large_tensors_keep_64_bit_offsets():
     assert len(made.rows) + len(made.columns) <= 1 << 13
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_kernels_compile(arch):
-    pytest.importorskip("cupy")
-    from executor.device.kernel_cache import compile_cubin
-
-    for unit_bytes, real, add in [(4, "float", 0), (8, "float", 1), (8, "double", 1), (16, "double", 1)]:
-        defines = {"UNIT_BYTES": unit_bytes, "REAL": real, "ADD": add, "MOST_THREADS": 512}
-        assert compile_cubin("copy.cu", defines, arch)
-    for real, n_parts, lanes in [("float", 1, 1), ("float", 2, 256), ("double", 2, 256)]:
-        assert compile_cubin("sum.cu", {"REAL": real, "PARTS": n_parts, "LANES": lanes}, arch)
-
-
-@pytest.mark.skipif(not has_gpu(), reason="there is no GPU here")
+@needs_gpus(1)
 class TestOnAGpu:
     """What has no twin: placing, loads, sums."""
 

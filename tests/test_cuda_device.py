@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from gpu_case import needs_gpus
 from support import agrees, eager_profile, random_arrays, random_path
 
 from executor.contraction import bind_direct
+from executor.device.device import ContractShape
 from executor.device.host_clock import HostClock
 from executor.device.numpy_device import NumpyDevice
 from planner.errors import InputError
@@ -103,17 +106,13 @@ def test_marks_measure_work_in_order(device: Any) -> None:
         assert device.elapsed_s(points[0], points[2]) == pytest.approx(first + second, rel=1e-3)
 
 
-@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_the_kernel_that_adds_compiles(arch: str) -> None:
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+def test_numbers_are_added_by_16_bytes_where_all_is_aligned() -> None:
     from executor.device.cupy_device import REALS, add_width
-    from executor.device.kernel_cache import compile_cubin
 
-    for real_bytes, real in REALS.items():
+    for real_bytes in REALS:
         widths = [add_width(real_bytes, *case) for case in ((64, 0, 4096), (63, 0, 0), (64, 16, 8))]
         assert widths == [16 // real_bytes, 1, 1]
-        for width in widths[:2]:
-            assert compile_cubin("add.cu", {"REAL": real, "WIDTH": width}, arch)
 
 
 def test_marks_of_a_host_are_its_clock() -> None:
@@ -176,3 +175,72 @@ def test_random_networks_on_two_gpus_of_this_process(seed: int, monkeypatch: pyt
     )
     result = execute(schedule, random_arrays(path, seed), ranks=2, device="gpu")
     agrees(result.array, path, random_arrays(path, seed))
+
+
+@needs_gpus(1)
+def test_a_call_keeps_its_scratch_memory_when_another_takes_more() -> None:
+    from executor.device.cupy_device import CupyDevice
+
+    device = CupyDevice(0)
+    m, n, k = 4, 2, 1 << 15
+    device.allocate(1 << 22)
+    a, b, c = (
+        device.view(place << 20, size, "float64") for place, size in ((0, m * k), (1, n * k), (2, m * n))
+    )
+    values = normal(m * k, "float64", 1), normal(n * k, "float64", 2)
+    device.from_host(a, values[0])
+    device.from_host(b, values[1])
+    shape = ContractShape((), ((m, n),), ((n, 1),), k)
+    call = device.bind_contract(shape, a, b, c, None, "fp64")
+    device.scratch(1 << 28)
+    device.bind_contract(shape, a, b, c, None, "fp64")  # from here on cuBLAS works in the larger one
+    call()
+    device.synchronize()
+    expected = values[0].reshape(m, k) @ values[1].reshape(n, k).T
+    assert np.allclose(device.to_host(c).reshape(m, n), expected, rtol=1e-12)
+    device.close()
+
+
+class FakeHost:
+    """Rank 0 of two; `other` is what the second one says, in turn."""
+
+    rank = 0
+
+    def __init__(self, *other: Any) -> None:
+        self._other = iter(other)
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        other = next(self._other)
+        return [value, other(value) if callable(other) else other]
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+def test_arenas_are_opened_by_handle_and_without_one_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    from executor.device import cuda_memory
+
+    class NoHandleError(Exception):
+        pass
+
+    def no_handle(address: int) -> bytes:
+        raise NoHandleError
+
+    opened = 1 << 20
+    arena = SimpleNamespace(data=SimpleNamespace(ptr=512), nbytes=256)
+    runtime = SimpleNamespace(
+        CUDARuntimeError=NoHandleError, getDevice=lambda: 0, ipcGetMemHandle=lambda address: b"own",
+        ipcOpenMemHandle=lambda handle: opened, ipcCloseMemHandle=lambda address: None,
+    )  # fmt: skip
+    monkeypatch.setattr(cuda_memory, "runtime", runtime)
+
+    def elsewhere(offer: Any) -> Any:
+        return replace(offer, process="another")
+
+    def reached(host: FakeHost) -> Any:
+        return cuda_memory.CudaMemory(host, arena, None, None, lambda peers: lambda: None)  # type: ignore[arg-type]
+
+    memory = reached(FakeHost(elsewhere, {0, 1}))
+    assert memory.ranks == {0, 1}
+    assert memory._bases == {0: (512, 256), 1: (opened, 256)}
+    assert reached(FakeHost(elsewhere, {1})).ranks == frozenset()
+    runtime.ipcGetMemHandle = no_handle
+    assert reached(FakeHost(elsewhere, {0, 1})).ranks == frozenset()

@@ -12,6 +12,7 @@ from gpu_case import needs_gpus
 
 from executor.device.device import FusedShape
 from executor.device.fused_layout import IDLE, fused_tables
+from planner.errors import InputError
 from planner.hardware.fusion import fused_tile
 
 TOLERANCE = {"float32": 1e-5, "complex64": 1e-5, "float64": 1e-13, "complex128": 1e-13}
@@ -174,3 +175,13 @@ def test_a_chain_too_large_for_the_tile_is_refused():
     shape = FusedShape(modes, ((modes[0], modes[11]),), modes[1:11])
     with pytest.raises(ValueError, match="does not fit a tile of 64 elements"):
         fused_tables(shape, 64, 32, 8)
+
+
+def test_a_capacity_that_the_kernel_was_not_made_for_is_refused():
+    bind_fused = pytest.importorskip("executor.device.cupy_fused").bind_fused
+    shape = FusedShape(((0, 2),), (((0, 2),),), ())
+    for capacity_bytes in (2048, 24576, 65536):
+        with pytest.raises(
+            InputError, match=f"fused_bytes: is {capacity_bytes}; plan for GPUs with 16384 or"
+        ):
+            bind_fused(shape, None, [None], None, None, capacity_bytes)

@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from gpu_case import count_gpus
 from support import agrees, eager_profile, random_arrays, random_path
 
 from executor.contraction.bind_distributed import bind_distributed
@@ -294,19 +295,10 @@ def test_exchanges_of_blocks(source, out, expected):
     assert (got and tuple(tensor.modes for tensor in got)) == expected
 
 
-def gpus():
-    try:
-        import cupy
-
-        return int(cupy.cuda.runtime.getDeviceCount())
-    except Exception:
-        return 0
-
-
 @pytest.fixture
 def gpu():
-    if not gpus():
-        pytest.skip("needs a GPU")
+    if not count_gpus():
+        pytest.skip("needs 1 GPU")
     try:
         cutensor.library()
     except InputError as missing:

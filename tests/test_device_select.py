@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,12 @@ def test_the_error_of_a_step_is_that_of_its_precision(tmp_path: Path) -> None:
     for dtype, low, high in (("complex64", 1e-8, 1e-5), ("complex128", 1e-17, 1e-13)):
         schedule = make_case(tmp_path, 1, dtype=dtype).schedule
         assert low < step_error(schedule, on_gpu=False) <= step_error(schedule, on_gpu=True) < high
+
+
+def test_cupy_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "executor.device.gpus", None)
+    with pytest.raises(InputError, match=r"--device gpu: CuPy cannot be imported \(.*\); mend its"):
+        run_ranks(1, lambda world: open_device("gpu", world, 1, 1))
+    (chosen,) = run_ranks(1, lambda world: open_device("auto", world, 1, 1))
+    assert chosen.line.startswith("device: cpu (CuPy cannot be imported")

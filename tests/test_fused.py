@@ -257,11 +257,14 @@ def test_a_dtype_without_a_rate_is_not_fused() -> None:
 
 def test_a_product_takes_the_precision_that_costs_time() -> None:
     path = window(4, 12)
-    profile = replace(load_profile("h200-nvlink"), fused_bytes=0)
+    rates = {"complex64": {"fp32": 50e12, "fp16x3": 100e12}}
+    profile = replace(
+        load_profile("h200-nvlink"), fused_bytes=0, flop_per_s=rates, gemm_curves={}, scattered_curves={}
+    )
     schedule = plan(path, profile, memory_bytes=inf, precision="fp16x3")
     contracts = [item for item in schedule.once if isinstance(item, Contract)]
     assert {item.precision for item in contracts} == {"fp32"}  # memory bound: exact costs nothing
-    slow = replace(profile, memory_bytes_per_s=1e18, gemm_curves={})
+    slow = replace(profile, memory_bytes_per_s=1e18)
     schedule = plan(path, slow, memory_bytes=inf, precision="fp16x3")
     contracts = [item for item in schedule.once if isinstance(item, Contract)]
     assert {item.precision for item in contracts} == {"fp16x3"}

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,17 +12,10 @@ import numpy as np
 import pytest
 from executor_case import Case, check_values, make_case
 from gpu_case import count_gpus, needs_gpus
+from mpi_case import SCRIPTS, mpirun, needs_mpi
 
 from executor.device import select
 from tnplan.cli.main import run
-
-HERE = Path(__file__).parent
-BESIDE = Path(sys.executable).parent / "mpirun"
-MPIRUN = str(BESIDE) if BESIDE.exists() else shutil.which("mpirun")
-
-needs_mpi = pytest.mark.skipif(
-    MPIRUN is None or find_spec("mpi4py") is None, reason="needs mpirun and mpi4py"
-)
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +30,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Case:
 
 def arguments(case: Case, *more: object) -> list[str]:
     return ["execute", str(case.schedule_file), "--tensors", str(case.tensors_file), *map(str, more)]
-
-
-def mpirun(n_ranks: int, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [str(MPIRUN), "-n", str(n_ranks), sys.executable, *map(str, arguments)]
-    environment = {**os.environ, **variables}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
 
 def tnplan(n_ranks: int, case: Case, *more: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -132,7 +116,7 @@ def test_more_ranks_than_gpus_are_refused(pair: Case) -> None:
 @needs_gpus(1)
 @pytest.mark.parametrize("n_ranks", [2, 4])
 def test_ranks_reach_each_others_memory(n_ranks: int) -> None:
-    done = mpirun(n_ranks, "-m", "mpi4py", HERE / "mpi" / "peer_memory.py")
+    done = mpirun(n_ranks, "-m", "mpi4py", SCRIPTS / "peer_memory.py")
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[0]) > 0
 
@@ -140,7 +124,7 @@ def test_ranks_reach_each_others_memory(n_ranks: int) -> None:
 @needs_mpi
 @needs_gpus(2)
 def test_random_networks_agree_with_einsum_on_two_gpus() -> None:
-    done = mpirun(2, "-m", "mpi4py", HERE / "mpi" / "random_networks.py", "gpu")
+    done = mpirun(2, "-m", "mpi4py", SCRIPTS / "random_networks.py", "gpu")
     assert done.returncode == 0, done.stderr
     assert "40 networks agree on 2 ranks" in done.stdout
 
@@ -176,7 +160,7 @@ def test_nccl_that_cannot_start_ends_the_job(pair: Case) -> None:
 def test_a_killed_rank_ends_the_job_on_gpus(pair: Case, tmp_path: Path) -> None:
     output = tmp_path / "result.npy"
     start = time.monotonic()
-    done = mpirun(2, HERE / "mpi" / "kill_at_slice.py", 1, 3, pair.schedule_file, pair.tensors_file, output)
+    done = mpirun(2, SCRIPTS / "kill_at_slice.py", 1, 3, pair.schedule_file, pair.tensors_file, output)
     assert time.monotonic() - start < 30
     assert done.returncode != 0
     assert list(Path(f"{output}.ckpt").glob("rank*.npy"))

@@ -27,7 +27,7 @@ ADAPTERS = {
     f"executor.device.{name}"
     for name in (
         "copy_kernel", "mpi", "cuda_memory", "cupy_contract", "cupy_copy", "cupy_device", "cupy_fused",
-        "cupy_scatter", "gpus", "kernel_cache", "launch", "nccl",
+        "cupy_scatter", "cupy_split", "gpus", "kernel_cache", "launch", "nccl",
     )
 }  # fmt: skip
 """Modules that import their library, and are imported on demand."""

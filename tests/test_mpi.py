@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from executor_case import Case, check_values, make_case
+from mpi_case import SCRIPTS, mpirun, needs_mpi
 
 from executor.contraction.result import load_shards
 from tnplan.execution import execute
 
-BIN = Path(sys.executable).parent
-MPIRUN = BIN / "mpirun"
-HERE = Path(__file__).parent
-
-pytestmark = [
-    pytest.mark.mpi,
-    pytest.mark.skipif(not MPIRUN.exists(), reason="there is no mpirun beside this Python"),
-    pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed"),
-]
-
-
-def mpirun(n_ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [str(MPIRUN), "-n", str(n_ranks), sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
 def tnplan(n_ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -64,7 +50,7 @@ def test_the_same_bits_as_in_process_ranks(pair: Case, single: Case, tmp_path: P
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 4])
 def test_random_networks_agree_with_einsum(n_ranks: int) -> None:
-    done = mpirun(n_ranks, "-m", "mpi4py", HERE / "mpi" / "random_networks.py")
+    done = mpirun(n_ranks, "-m", "mpi4py", SCRIPTS / "random_networks.py")
     assert done.returncode == 0, done.stderr
     assert f"40 networks agree on {n_ranks} ranks" in done.stdout
 
@@ -113,7 +99,7 @@ def test_a_rank_that_fails_ends_the_job_with_its_message(pair: Case, tmp_path: P
     start = time.monotonic()
     done = mpirun(
         4,
-        HERE / "mpi" / "kill_at_slice.py",
+        SCRIPTS / "kill_at_slice.py",
         3,
         1,
         pair.schedule_file,
@@ -132,9 +118,7 @@ def test_a_killed_rank_ends_the_job_and_resume_gives_the_same_bits(
 ) -> None:
     output = tmp_path / "result.npy"
     start = time.monotonic()
-    done = mpirun(
-        4, HERE / "mpi" / "kill_at_slice.py", victim, 3, pair.schedule_file, pair.tensors_file, output
-    )
+    done = mpirun(4, SCRIPTS / "kill_at_slice.py", victim, 3, pair.schedule_file, pair.tensors_file, output)
     assert time.monotonic() - start < 30
     assert done.returncode != 0
     assert not output.exists()
@@ -154,6 +138,6 @@ def test_a_killed_rank_ends_the_job_and_resume_gives_the_same_bits(
 
 
 def test_messages_go_in_chunks(tmp_path: Path) -> None:
-    done = mpirun(2, HERE / "mpi" / "chunked.py")
+    done = mpirun(2, SCRIPTS / "chunked.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == 2

@@ -24,6 +24,7 @@ from planner.errors import InputError
 from planner.files import check_writable, write_text
 from planner.hardware.cost import ITEM_BYTES
 from planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
+from tnplan.execution import blas_threads
 
 GPU_BYTES = 1 << 31
 CPU_BYTES = 1 << 26
@@ -32,6 +33,7 @@ WORKSPACE_SHARE = 8
 SWAP_STEP = 4
 LEAST_SWAP_BYTES = 1 << 20
 LATENCY_BYTES = 1 << 12
+ALIGNMENT_BYTES = 256
 
 Say = Callable[[str], None]
 
@@ -50,7 +52,9 @@ def calibrate(
 
     What is not measured comes from the profile `base`: exchanges need ranks (under mpirun the call is
     collective), tiers beyond the first a network. `size_bytes` is that of each of the two tensors that a
-    device works on (default: 2 GiB on a GPU, 64 MiB on a CPU). `say` hears of every figure, on rank 0.
+    device works on (default: 2 GiB on a GPU, 64 MiB on a CPU), less what goes beyond a multiple of 256. A CPU
+    works with one thread a rank. `say` hears of every figure, on rank 0, which alone reads and writes files.
+    Raises InputError before anything is measured.
     """
     check_device(device)
     if size_bytes is not None:
@@ -58,19 +62,28 @@ def calibrate(
     for dtype in dtypes:
         if dtype not in ITEM_BYTES:
             raise InputError("--dtype", f"{dtype!r} is unknown", f"choose from {', '.join(ITEM_BYTES)}")
-    known = load_profile(base)
-    if output is not None:
-        check_writable(output)
 
-    def work(world: Communicator) -> Profile:
+    def prepare() -> Profile:
+        if output is not None:
+            check_writable(output)
+        try:
+            return load_profile(base)
+        except InputError as error:
+            place = "--base" if error.place == "--hardware" else error.place
+            raise InputError(place, error.problem, error.remedy) from None
+
+    def work(world: Communicator, known: Profile) -> Profile:
         return _Calibration(world, known, device, size_bytes, dtypes, say).profile(name)
 
     world = world_communicator()
     if world is None:
-        profile = run_ranks(1, work)[0]
+        known = prepare()
+        with blas_threads(1):
+            profile = run_ranks(1, lambda rank: work(rank, known))[0]
     else:
-        with ending_together(world):
-            profile = work(world)
+        with ending_together(world), blas_threads(1):
+            read = agree(world, lambda: prepare() if world.rank == 0 else None)
+            profile = work(world, world.broadcast_object(read, 0))
     if output is not None and (world is None or world.rank == 0):
         write_text(output, profile_text(profile))
     return profile
@@ -83,12 +96,14 @@ class _Calibration:
     ) -> None:  # fmt: skip
         self.base, self.dtypes = base, dtypes
         self.say: Say = say if world.rank == 0 else lambda line: None
-        self.chosen = open_device(device, world, 2 * (size_bytes or 0), 1)
+        self.chosen = open_device(device, world, 2 * (size_bytes or GPU_BYTES), 1)
         self.ranks = self.chosen.ranks.split(0, world.rank)
-        on_gpu = self.chosen.device.name == "gpu"
-        self.size_bytes = size_bytes or (GPU_BYTES if on_gpu else CPU_BYTES)
-        workspace = min(self.base.tile_bytes, self.size_bytes // WORKSPACE_SHARE)
-        self.exchange_bytes = min(self.base.exchange_bytes, self.size_bytes // 2)
+        given = size_bytes or (GPU_BYTES if self.device.name == "gpu" else CPU_BYTES)
+        self.size_bytes, workspace, self.exchange_bytes = (
+            size // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+            for size in (given, min(base.tile_bytes, given // WORKSPACE_SHARE),
+                         min(base.exchange_bytes, given // 2))
+        )  # fmt: skip
         self.bench = LocalBench(self.device, self.size_bytes, max(workspace, self.exchange_bytes), workspace)
 
     @property
@@ -107,8 +122,8 @@ class _Calibration:
             arena_bytes = self.device.peak_bytes
             figures["memory_bytes"] = total_bytes
             figures["reserved_bytes"] = max(0, total_bytes - free_bytes - arena_bytes)
-            self.say(f"memory {total_bytes / 1e9:.4g} GB, of which libraries take "
-                     f"{figures['reserved_bytes'] / 1e9:.3g} GB")  # fmt: skip
+            self.say(f"memory {total_bytes / 1e9:.4g} GB, of which {figures['reserved_bytes'] / 1e9:.3g} GB "
+                     "are taken")  # fmt: skip
             tiers = self.base.tiers if tier is None else (tier, *self.base.tiers[1:])
             return replace(self.base, name=name or self.base.name, tiers=tiers, **figures)
         finally:
@@ -155,12 +170,12 @@ class _Calibration:
         """Rates of fused chains, for a base profile that has them."""
         if not self.base.fused_bytes:
             return {}
-        tile_rate: float | None = None
+        tile_rate = self.base.fused_tile_bytes_per_s
         rates = dict(self.base.fused_flop_per_s)
-        for dtype in sorted(self.dtypes, key=lambda dtype: dtype != "complex64"):
+        for number, dtype in enumerate(sorted(self.dtypes, key=lambda dtype: dtype != "complex64")):
             chains = [self.bench.chain_time(dtype, logs, self.base.fused_bytes) for logs in CHAINS]
             measured = [chain for chain in chains if chain is not None]
-            tile_rate, rates[dtype] = chip_rates(measured, permute_bytes_per_s, tile_rate)
+            tile_rate, rates[dtype] = chip_rates(measured, permute_bytes_per_s, tile_rate, number == 0)
             listed = ", ".join(f"{chain.time_s * 1e3:.3g}" for chain in measured)
             self.say(f"{dtype} chains {listed} ms: {rates[dtype] / 1e12:.3g} TFLOP/s, "
                      f"{tile_rate / 1e12:.3g} TB/s on chip")  # fmt: skip

@@ -126,7 +126,7 @@ def execute(
         n_ranks = ranks or request.job.schedule.ranks_per_group
         share_of(request.job.schedule, n_ranks, 0, *request.job.slices)
         n_threads = request.threads or max(1, len(_own_cores()) // n_ranks)
-        with _blas_threads(n_threads):
+        with blas_threads(n_threads):
             results = run_ranks(n_ranks, lambda rank: _work(request, rank, n_threads, progress, announce))
         return results[0]
     return _collective(world, prepare, ranks, progress, announce)
@@ -267,7 +267,7 @@ def _collective(
     with ending_together(world):
         request: _Request = world.broadcast_object(agree(world, check), 0)
         n_threads = request.threads or _shared_cores(world)
-        with _blas_threads(n_threads):
+        with blas_threads(n_threads):
             return _work(request, world, n_threads, progress, announce)
 
 
@@ -341,7 +341,7 @@ def _thread_pools() -> Any:
     return ThreadpoolController()
 
 
-def _blas_threads(n_threads: int) -> AbstractContextManager[Any]:
+def blas_threads(n_threads: int) -> AbstractContextManager[Any]:
     """BLAS with `n_threads` threads inside, as before outside."""
     pools: AbstractContextManager[Any] = _thread_pools().limit(limits=n_threads, user_api="blas")
     return pools

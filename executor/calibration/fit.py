@@ -19,31 +19,31 @@ LEAST_SHARE = 0.1
 
 
 def chip_rates(
-    chains: Sequence[ChainTime], memory_bytes_per_s: float, tile_bytes_per_s: float | None = None
+    chains: Sequence[ChainTime], memory_bytes_per_s: float, tile_bytes_per_s: float, fit_tile: bool
 ) -> tuple[float, float]:
     """Bytes on chip and operations a second, by least squares of relative errors.
 
-    With `tile_bytes_per_s` given, only the operations are fitted. Raises ValueError where no chain is slower
-    than the memory.
+    The former is `tile_bytes_per_s`, or with `fit_tile` fitted too, where that gives a rate above 0. Raises
+    ValueError where chains are no slower than the memory, or than the bytes on chip.
     """
-    rows, times = [], []
+    rows = []
     for chain in chains:
         square = chain.time_s**2 - (chain.moved_bytes / memory_bytes_per_s) ** 2
         chip_s = sqrt(max(square, 0.0))
         if chip_s > LEAST_SHARE * chain.time_s:
             rows.append((chain.tile_bytes / chip_s, chain.flops / chip_s))
-            times.append(1.0)
     if len(rows) < 2:
         raise ValueError("fused chains take no longer than the memory: nothing to fit")
-    table, ones = np.array(rows), np.array(times)
-    if tile_bytes_per_s is None:
+    table, ones = np.array(rows), np.ones(len(rows))
+    if fit_tile:
         seconds_a_byte, seconds_an_operation = np.linalg.lstsq(table, ones, rcond=None)[0]
-        if seconds_a_byte > 0:
+        if min(seconds_a_byte, seconds_an_operation) > 0:
             return 1 / float(seconds_a_byte), 1 / float(seconds_an_operation)
-        tile_bytes_per_s = np.inf
     rest = ones - table[:, 0] / tile_bytes_per_s
     seconds_an_operation = float(table[:, 1] @ rest / (table[:, 1] @ table[:, 1]))
-    return float(tile_bytes_per_s), 1 / seconds_an_operation
+    if not seconds_an_operation > 0:
+        raise ValueError("fused chains take no longer than their bytes on chip: nothing to fit")
+    return tile_bytes_per_s, 1 / seconds_an_operation
 
 
 def swap_rate(swap: SwapTime, permute_bytes_per_s: float) -> float:

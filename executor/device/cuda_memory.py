@@ -5,12 +5,12 @@ Knows CUDA's handles of memory and which GPUs reach each other; never what is co
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
 from typing import Any
+from uuid import uuid4
 
 import cupy
 import numpy as np
@@ -22,6 +22,8 @@ from executor.device.device import Call
 from executor.device.permutation import Copy
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
+PROCESS = uuid4().hex
+"""This process: numbers of processes may be equal in two containers of a machine."""
 
 LINK_SHARE = 4
 """One in so many of the blocks that a GPU has room for is enough to fill its links (measured on H200)."""
@@ -32,14 +34,17 @@ Meet = Callable[[Sequence[int]], Call]
 
 @dataclass(frozen=True)
 class _Offer:
-    """An arena as other ranks may open it: at `address` in process `process`, by `handle` in others."""
+    """An arena as other ranks may open it: at `address` in process `process`, by `handle` in others.
+
+    `handle` is None where CUDA gives none.
+    """
 
     machine: str
-    process: int
+    process: str
     gpu: int
     address: int
     size_bytes: int
-    handle: bytes
+    handle: bytes | None
 
 
 class CudaMemory:
@@ -70,6 +75,8 @@ class CudaMemory:
                 if offer.gpu != own.gpu:
                     _enable(offer.gpu)
                 address = offer.address
+            elif offer.handle is None:
+                return False
             else:
                 address = runtime.ipcOpenMemHandle(offer.handle)
                 self._opened.append(address)
@@ -124,8 +131,12 @@ def machine() -> str:
 
 
 def _offer(arena: Any, gpu: int) -> _Offer:
-    handle = bytes(runtime.ipcGetMemHandle(arena.data.ptr))
-    return _Offer(machine(), os.getpid(), gpu, arena.data.ptr, arena.nbytes, handle)
+    handle: bytes | None
+    try:
+        handle = bytes(runtime.ipcGetMemHandle(arena.data.ptr))
+    except runtime.CUDARuntimeError:
+        handle = None
+    return _Offer(machine(), PROCESS, gpu, arena.data.ptr, arena.nbytes, handle)
 
 
 def _enable(gpu: int) -> None:

@@ -15,11 +15,11 @@ from cupy_backends.cuda.api import runtime
 
 from executor.device import cublas
 from executor.device.cupy_copy import bind_placed
-from executor.device.cupy_scatter import LONGEST_ROW, bind_scattered
+from executor.device.cupy_scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from executor.device.cupy_split import bind_split, count_parts, split_bytes
-from executor.device.device import Call, ContractShape
+from executor.device.device import Call, ContractShape, nothing
 from executor.device.kernel_cache import load_kernel
-from executor.device.precision import check_precision
+from executor.device.precision import DOUBLE, check_precision
 from executor.device.tile import Block, tile
 
 Array = Any
@@ -51,10 +51,13 @@ def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
 def _scatters(shape: ContractShape, precision: str) -> bool:
     """Whether a kernel writes every sum to its place: in fp16x3, and in fp32 where c has another order.
 
-    Not for products that are small against its blocks; fp32 keeps what fp16x3 promises there too.
+    Not for products that are small against its blocks, or too large for its indices; fp32 keeps what fp16x3
+    promises there too.
     """
     n_batch, m, n, k = shape.sizes
-    if 2 * k > LONGEST_ROW or is_small(n_batch, m, n, k) or (n_batch > 1 and max(m, n) < SCATTERED_EXTENT):
+    if 2 * k > LONGEST_ROW or max(m, n) > LONGEST_SIDE or is_small(n_batch, m, n, k):
+        return False
+    if n_batch > 1 and max(m, n) < SCATTERED_EXTENT:
         return False
     return precision == "fp16x3" or (precision == "fp32" and shape.direct is None)
 
@@ -84,7 +87,7 @@ def bind_contract(
     dtype = c.dtype.name
     precision = check_precision(precision, dtype)
     if n_batch * m * n == 0:
-        return _nothing
+        return nothing
     if k == 0:
         return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
     parts = count_parts(shape, c.itemsize)
@@ -129,23 +132,25 @@ def bind_product(
 def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -> Multiply:
     count = n_batch * m * n
     short = n_batch * max(m, n) * max(n, k) < SHORT_INDEX
-    kernel = load_kernel(
-        "products.cu",
-        "products",
-        {
-            "REAL": "double" if dtype in ("float64", "complex128") else "float",
-            "COMPLEX": int(dtype.startswith("complex")),
-            "INDEX": "unsigned" if short else "unsigned long long",
-        },
-    )
+    kernel = load_kernel("products.cu", "products", products_defines(dtype, short))
     grid = (min(-(-count // PRODUCT_THREADS), PRODUCT_BLOCKS),)
-    sizes = np.int64(count), np.uint32(m), np.uint32(n), np.int32(k)
+    index = np.uint32 if short else np.uint64
+    sizes = np.int64(count), index(m), index(n), np.int32(k)
 
     def run(a: int, b: int, c: int) -> None:
         addresses = np.uint64(a), np.uint64(b), np.uint64(c)
         kernel(grid, (PRODUCT_THREADS,), (*addresses, *sizes), stream=stream)
 
     return run
+
+
+def products_defines(dtype: str, short: bool) -> dict[str, str | int]:
+    """The definitions of products.cu; `short`: element numbers are below 2^31."""
+    return {
+        "REAL": "double" if dtype in DOUBLE else "float",
+        "COMPLEX": int(dtype.startswith("complex")),
+        "INDEX": "unsigned" if short else "unsigned long long",
+    }
 
 
 def _bind_tiles(
@@ -192,7 +197,3 @@ def _bind_tiles(
                     place(offset + right_offset)
 
     return run
-
-
-def _nothing() -> None:
-    """The callable of work that has no elements."""

@@ -17,7 +17,7 @@ from cupy_backends.cuda.api import driver
 from numpy.typing import NDArray
 
 from executor.device.copy_tile import BLOCK_THREADS, Tiles, parts, shared_bytes, tiles, two_levels
-from executor.device.device import Call
+from executor.device.device import Call, nothing
 from executor.device.kernel_cache import load_kernel
 from executor.device.launch import Launch
 from executor.device.permutation import Axis, Copy, offsets, row_major, widen
@@ -88,7 +88,7 @@ def bind_load(target: Array, array: NDArray[Any], copy: Copy, source_start: int,
     if array.dtype != target.dtype:
         raise ValueError(f"values of dtype {array.dtype} cannot be loaded as {target.dtype}")
     if target.size == 0:
-        return _nothing
+        return nothing
     from executor.device.numpy_device import NumpyDevice
 
     memory = cupy.cuda.alloc_pinned_memory(target.nbytes)
@@ -111,7 +111,7 @@ def bind_sum(
     float32, float64, complex64 or complex128; summed in double precision.
     """
     if target.size == 0:
-        return _nothing
+        return nothing
     if source.size == 0:
         return lambda: runtime.memsetAsync(target.data.ptr, 0, target.nbytes, stream.ptr)
     sides: dict[bool, list[Axis]] = {True: [], False: []}
@@ -125,9 +125,7 @@ def bind_sum(
     outputs, terms = lengths[0] * lengths[1], lengths[2] * lengths[3]
     lanes = SUM_THREADS if terms >= TERMS_A_BLOCK and outputs < OUTPUTS_MANY else 1
     kind = target.dtype
-    kernel = load_kernel(
-        "sum.cu", "sum_axes", {"REAL": _real(kind), "PARTS": 2 if kind.kind == "c" else 1, "LANES": lanes}
-    )
+    kernel = load_kernel("sum.cu", "sum_axes", sum_defines(kind, lanes))
     blocks = min(SUM_BLOCKS, -(-outputs * lanes // SUM_THREADS))
     pointers = [np.uint64(array.data.ptr) for array in (target, source, table)]
     return Launch(kernel, blocks, SUM_THREADS, [*pointers, *map(np.uint32, lengths)], 0, stream, table)
@@ -202,13 +200,7 @@ def _filled(
     entry: str, unit_bytes: int, add: bool, real: str, threads: int, shared: int, device: int
 ) -> tuple[Any, int]:
     """A kernel, and how many of its blocks run at once on the current device (a key of the cache)."""
-    kernel = load_kernel(
-        "copy.cu", entry,
-        {
-            "UNIT_BYTES": unit_bytes, "ADD": int(add), "REAL": real,
-            "MOST_THREADS": next(most for most in BLOCK_THREADS if threads <= most),
-        },
-    )  # fmt: skip
+    kernel = load_kernel("copy.cu", entry, copy_defines(unit_bytes, add, real, threads))
     if shared:
         kernel.preferred_shared_memory_carveout = 100
         kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
@@ -216,10 +208,21 @@ def _filled(
     return kernel, blocks * cupy.cuda.Device(device).attributes["MultiProcessorCount"]
 
 
+def copy_defines(unit_bytes: int, add: bool, real: str, threads: int) -> dict[str, str | int]:
+    """The definitions of copy.cu; `real` is the C type of what is added."""
+    most = next(most for most in BLOCK_THREADS if threads <= most)
+    return {"UNIT_BYTES": unit_bytes, "ADD": int(add), "REAL": real, "MOST_THREADS": most}
+
+
+def sum_defines(kind: np.dtype[Any], lanes: int) -> dict[str, str | int]:
+    """The definitions of sum.cu; `lanes` threads share a sum."""
+    return {"REAL": _real(kind), "PARTS": 2 if kind.kind == "c" else 1, "LANES": lanes}
+
+
 def _in_turn(calls: list[Call]) -> Call:
     """One call that makes all calls."""
     if not calls:
-        return _nothing
+        return nothing
     if len(calls) == 1:
         return calls[0]
 
@@ -228,7 +231,3 @@ def _in_turn(calls: list[Call]) -> Call:
             call()
 
     return run
-
-
-def _nothing() -> None:
-    """The call of a copy without elements."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from executor.device.cupy_contract import bind_contract, scratch_bytes
 from executor.device.cupy_copy import bind_copy, bind_load, bind_sum
 from executor.device.cupy_fused import bind_fused
-from executor.device.device import Call, ContractShape, FusedShape
+from executor.device.device import Call, ContractShape, FusedShape, nothing
 from executor.device.gpus import check_free, driver_version, gpu_name
 from executor.device.kernel_cache import load_kernel
 from executor.device.permutation import Copy
@@ -53,10 +53,12 @@ class CupyDevice:
 
     def close(self) -> None:
         """Wait for all work, give the arena back, and leave the thread on the GPU that it was on."""
-        self.synchronize()
-        self._arena = self._staging = None
-        self._scratch = cupy.ndarray(0, np.uint8)
-        runtime.setDevice(self._outer)
+        try:
+            self.synchronize()
+        finally:
+            self._arena = self._staging = None
+            self._scratch = cupy.ndarray(0, np.uint8)
+            runtime.setDevice(self._outer)
 
     @property
     def peak_bytes(self) -> int:
@@ -96,7 +98,7 @@ class CupyDevice:
                 into, base + start() * itemsize, size_bytes, runtime.memcpyDeviceToDevice, stream
             )
 
-        return run if size_bytes else _nothing
+        return run if size_bytes else nothing
 
     def bind_sum(
         self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]
@@ -121,7 +123,10 @@ class CupyDevice:
         return bind_contract(shape, a, b, c, workspace, precision, self.stream, scratch)
 
     def scratch(self, size_bytes: int) -> Array:
-        """Scratch memory that calls share, since they run one after the other."""
+        """Scratch memory that calls share, since they run one after the other; larger where it was too small.
+
+        A call keeps what it was bound with.
+        """
         if size_bytes > self._scratch.nbytes:
             check_free(self.device_id, size_bytes)
             self._scratch = cupy.ndarray(
@@ -139,11 +144,11 @@ class CupyDevice:
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target."""
         if not target.size:
-            return _nothing
+            return nothing
         real_bytes = target.real.itemsize
         n_reals = target.nbytes // real_bytes
         width = add_width(real_bytes, n_reals, target.data.ptr, source.data.ptr)
-        kernel = load_kernel("add.cu", "add", {"REAL": REALS[real_bytes], "WIDTH": width})
+        kernel = load_kernel("add.cu", "add", add_defines(real_bytes, width))
         n_units = n_reals // width
         most = self._properties["multiProcessorCount"] * ADD_BLOCKS_A_MULTIPROCESSOR
         grid = (min(-(-n_units // ADD_THREADS), most),)
@@ -238,12 +243,13 @@ class CupyDevice:
         }
 
 
+def add_defines(real_bytes: int, width: int) -> dict[str, str | int]:
+    """The definitions of add.cu."""
+    return {"REAL": REALS[real_bytes], "WIDTH": width}
+
+
 def add_width(real_bytes: int, n_reals: int, *addresses: int) -> int:
     """How many real numbers a thread adds at once: 16 bytes of them where the addresses and the count fit."""
     width = UNIT_BYTES // real_bytes
     fits = n_reals % width == 0 and all(address % UNIT_BYTES == 0 for address in addresses)
     return width if fits else 1
-
-
-def _nothing() -> None:
-    """The callable of work that has no elements."""

@@ -12,15 +12,18 @@ from typing import Any
 import cupy
 import numpy as np
 
-from executor.device.device import Call, FusedShape
+from executor.device.device import Call, FusedShape, nothing
 from executor.device.fused_layout import FusedTables, fused_tables
 from executor.device.kernel_cache import load_kernel
 from executor.device.launch import Launch
+from planner.errors import InputError
 from planner.hardware.fusion import fused_tile
 
 OUTPUTS_A_THREAD = {4: 32, 8: 32, 16: 16}
 """By bytes an element: the sums that a thread holds in registers."""
 LARGE_PRODUCT = 1024
+TILE_BYTES = (16384, 32768)
+"""The capacities of a tile that the kernel has been made for: blocks of 32 to 256 threads."""
 THREADS_A_MULTIPROCESSOR = 384
 """At least so many share it; bounds the registers of one."""
 
@@ -30,12 +33,16 @@ def bind_fused(
 ) -> Call:
     """out = the operand contracted with every branch in turn, by tiles of at most `capacity_bytes`.
 
-    Arrays are flat, of one dtype, and stay where they are. Raises ValueError where the chain does not fit.
+    Arrays are flat, of one dtype, and stay where they are. Raises ValueError where the chain does not fit,
+    InputError where the capacity is none of `TILE_BYTES`.
     """
+    if capacity_bytes not in TILE_BYTES:
+        listed = " or ".join(map(str, TILE_BYTES))
+        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {listed}")
     itemsize = operand.dtype.itemsize
-    threads, tables = _choose(shape, capacity_bytes // itemsize, itemsize)
+    threads, tables = choose(shape, capacity_bytes // itemsize, itemsize)
     if tables.n_tiles == 0 or out.size == 0:
-        return _nothing
+        return nothing
     unit = max(1, 16 // itemsize)
     branch_elements = sum(-(-branch.size // unit) * unit for branch in branches)
     shared_bytes = 2 * tables.tile_bytes + branch_elements * itemsize + tables.own_place.nbytes
@@ -54,7 +61,7 @@ def bind_fused(
     return Launch(kernel, blocks, threads, arguments, shared_bytes, stream, on_device)
 
 
-def _choose(shape: FusedShape, capacity: int, itemsize: int) -> tuple[int, FusedTables]:
+def choose(shape: FusedShape, capacity: int, itemsize: int) -> tuple[int, FusedTables]:
     """Threads and tables: half the capacity where that holds the chain and no stage is a large product.
 
     Measured on an H200: smaller tiles leave more blocks to hide loads, larger ones reuse the branches.
@@ -67,13 +74,11 @@ def _choose(shape: FusedShape, capacity: int, itemsize: int) -> tuple[int, Fused
     return threads, fused_tables(shape, capacity, threads, itemsize)
 
 
-def _nothing() -> None:
-    """The call of a chain without elements."""
-
-
 def _on_device(tables: FusedTables) -> tuple[Any, ...]:
     parts = (tables.own_offset, tables.near, tables.far, tables.own_place, tables.branch_place)
-    return tuple(cupy.asarray(part) for part in parts)
+    on_device = tuple(cupy.asarray(part) for part in parts)
+    cupy.cuda.get_current_stream().synchronize()
+    return on_device
 
 
 @lru_cache(maxsize=1024)

@@ -31,6 +31,8 @@ FMA_THREADS = 256
 MOST_BLOCKS = 2**31 - 1
 LONGEST_ROW = 2**22
 """Reals of a row, so that the rows that a thread reads lie less than 4 GiB apart."""
+LONGEST_SIDE = 2**31 - 2**9
+"""Most rows and columns, so that the number of a row, in a last block that is not full, is an int."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def bind_scattered(
 ) -> Call:  # fmt: skip
     """c = the sum over k of a times b in fp32 or fp16x3, for float32 and complex64; no extent is zero.
 
-    `blocks` overrides the choice of `blocking`. Raises ValueError where rows are too long.
+    `blocks` overrides the choice of `blocking`. Raises ValueError where the product is too large.
     """
     n_batch, m, n, k = shape.sizes
     m_part, n_part = shape.m, shape.n
@@ -93,7 +95,7 @@ def bind_scattered(
     blocks = blocks or blocking(precision, n, parts == 2)
     m_tiles, n_tiles = -(-m // blocks.block_m), -(-n // blocks.block_n)
     n_blocks = n_batch * m_tiles * n_tiles
-    if reals > LONGEST_ROW or n_blocks > MOST_BLOCKS:
+    if reals > LONGEST_ROW or m > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
         raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file}")
     device = cupy.cuda.Device().id
     vector = 4 if reals % 4 == 0 and (a.data.ptr | b.data.ptr) % 16 == 0 else parts
@@ -120,11 +122,15 @@ def bind_scattered(
     return calls[0] if len(calls) == 1 else run
 
 
+def contract_defines(blocks: Blocking, parts: int, vector: int, add: bool) -> dict[str, str | int]:
+    """The definitions of the kernel of a blocking; `parts`: the reals of an element."""
+    return {**dict(blocks.defines), "COMPLEX": parts - 1, "VECTOR": vector, "ADD": int(add)}
+
+
 @lru_cache(maxsize=256)
 def _kernel(blocks: Blocking, parts: int, vector: int, add: bool, device: int) -> Any:
     """The kernel with these constants on the current device (a key of the cache)."""
-    defines = {**dict(blocks.defines), "COMPLEX": parts - 1, "VECTOR": vector, "ADD": int(add)}
-    kernel = load_kernel(blocks.file, "contract", defines)
+    kernel = load_kernel(blocks.file, "contract", contract_defines(blocks, parts, vector, add))
     if blocks.shared_bytes:
         kernel.max_dynamic_shared_size_bytes = blocks.shared_bytes
     kernel.preferred_shared_memory_carveout = 100

@@ -54,16 +54,16 @@ def bind_split(
 ) -> Call:
     """c = the sum of the parts that `multiply` (a [m | k], b [n | k] -> [parts | m | n]) gives.
 
-    `scratch` is a flat array of bytes, `split_bytes` of them or more.
+    `scratch` is a flat array of bytes, `split_bytes` of them or more, and lives as long as the call.
     """
     _, m, n, _ = shape.sizes
     count, itemsize = m * n, c.itemsize
     parts = count_parts(shape, itemsize)
     turned = shape.direct == "nm"
     left, right = (b, a) if turned else (a, b)
-    room = scratch[: split_bytes(shape, itemsize)].view(c.dtype)
-    terms = room[: parts * count]
-    result = c if shape.direct else room[parts * count :]
+    held = scratch[: split_bytes(shape, itemsize)].view(c.dtype)
+    terms = held[: parts * count]
+    result = c if shape.direct else held[parts * count :]
     add = bind_sum(result, terms, (parts, count), (False, True), stream)
     place: Call | None = None
     if shape.direct is None:
@@ -79,4 +79,6 @@ def bind_split(
         if place is not None:
             place()
 
+    # The launches know addresses alone: this keeps the memory when the device takes a larger scratch.
+    run.__dict__["memory"] = held
     return run

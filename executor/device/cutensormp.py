@@ -75,14 +75,12 @@ class CutensorMp:
     def __init__(self, communicator: Communicator, device: Device) -> None:
         if device.name != "gpu":
             raise InputError("--engine cutensormp", "needs GPUs", "choose --device gpu")
-        from cupy.cuda import nccl
-
         from executor.device.cupy_device import CupyDevice
-        from executor.device.nccl import connect_ranks
+        from executor.device.nccl import connect_ranks, nccl_number
 
         assert isinstance(device, CupyDevice)
         self._library = library()
-        check_versions(self._library.version, nccl.get_version())
+        check_versions(self._library.version, nccl_number())
         self._mp = Library(load("cutensorMp"), self._library.version)
         self._mp.calls.cutensorGetErrorString.restype = ctypes.c_char_p
         self._device = device

@@ -63,6 +63,10 @@ class FusedShape:
     out: tuple[tuple[int, int], ...]
 
 
+def nothing() -> None:
+    """The call of work that has no elements."""
+
+
 class Device(Protocol):
     """What replay needs of a device.
 

@@ -63,10 +63,10 @@ def load_kernel(file: str, entry: str, defines: Mapping[str, str | int]) -> Any:
 @cache
 def _module(device: int, file: str, defines: Defines) -> Any:
     arch = f"sm_{cupy.cuda.Device(device).compute_capability}"
-    return cupy.RawModule(path=str(_cubin(file, defines, arch)))
+    return cupy.RawModule(path=str(cached_cubin(file, defines, arch)))
 
 
-def _cubin(file: str, defines: Defines, arch: str) -> Path:
+def cached_cubin(file: str, defines: Defines, arch: str) -> Path:
     """The compiled kernel's file in the cache, compiled now where it is not there."""
     path = cache_folder() / f"{cache_key(file, defines, arch)}.cubin"
     if path.exists():
@@ -77,7 +77,13 @@ def _cubin(file: str, defines: Defines, arch: str) -> Path:
             "run the schedule once without it, or copy the cache of a machine that has run it",
         )  # fmt: skip
     cubin = compile_cubin(file, dict(defines), arch)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            str(path.parent), f"cannot be made for compiled kernels ({error.strerror})",
+            f"name a writable folder in {CACHE_FOLDER}",
+        ) from None  # fmt: skip
     write_file(path, lambda stream: stream.write(cubin))
     return path
 

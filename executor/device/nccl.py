@@ -27,11 +27,10 @@ START_LIMIT_A_RANK_S = 0.05
 class NcclCommunicator:
     """A group of ranks, each with the GPU that is current and with its `stream`; see `Communicator`.
 
-    GPUs of one machine that reach each other's memory need no messages but to wait for each other.
-
     Messages of device views are enqueued on a stream of their own: they begin when the work given to `stream`
     before `start` is done, and work given to it after `finish` waits for them. Messages of NumPy arrays go by
-    the host's communicator and are done when `exchange` returns.
+    the host's communicator and are done when `exchange` returns. GPUs of one machine that reach each other's
+    memory need no messages but to wait for each other.
     """
 
     name = "nccl"
@@ -146,9 +145,14 @@ class NcclCommunicator:
         self._host.abort(message, status)
 
 
+def nccl_number() -> int:
+    """The version of the NCCL library that is loaded, as it says it: 22809 for 2.28.9."""
+    return int(nccl.get_version())
+
+
 def nccl_version() -> str:
     """The version of the NCCL library that is loaded."""
-    number = nccl.get_version()
+    number = nccl_number()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.device.device import Call, ContractShape, FusedShape
+from executor.device.device import Call, ContractShape, FusedShape, nothing
 from executor.device.host_clock import HostClock
 from executor.device.numpy_contract import bind_product, bind_tiles
 from executor.device.numpy_copy import Mover
@@ -59,7 +59,7 @@ class NumpyDevice(HostClock):
     ) -> Call:  # fmt: skip
         """Copy a box (or a range of its leading rows) with one kernel call; see `Device.bind_copy`."""
         if copy.elements == 0 or (rows is not None and rows[0] == rows[1]):
-            return _nothing
+            return nothing
         if copy.contiguous and not add:
             into = target[target_start : target_start + copy.run]
             return _bind_contiguous(into, source[source_start : source_start + copy.run])
@@ -134,7 +134,7 @@ class NumpyDevice(HostClock):
         """
         n_batch, m, n, k = shape.sizes
         if n_batch * m * n == 0:
-            return _nothing
+            return nothing
         if k == 0:
             return lambda: c.fill(0)
         a, b = a.reshape(n_batch, m, k), b.reshape(n_batch, n, k)
@@ -195,10 +195,6 @@ class NumpyDevice(HostClock):
         return {
             "device": "cpu", "numpy": np.__version__, "numba": version("numba"), "blas": sorted(set(blas)),
         }  # fmt: skip
-
-
-def _nothing() -> None:
-    """The callable of work that has no elements."""
 
 
 def _bind_contiguous(target: Array, source: Array) -> Call:

@@ -81,8 +81,10 @@ def _look() -> VisibleGpus | tuple[str, str, str]:
     """What this rank sees, or why it sees nothing, so that all ranks can hear of it."""
     if find_spec("cupy") is None:
         return PLACE, "CuPy is not installed", "install it with: pip install 'tnplan[gpu]'"
-    from executor.device.gpus import visible_gpus
-
+    try:
+        from executor.device.gpus import visible_gpus
+    except ImportError as error:
+        return PLACE, f"CuPy cannot be imported ({' '.join(str(error).split())})", "mend its installation"
     try:
         return visible_gpus()
     except InputError as error:

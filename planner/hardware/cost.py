@@ -15,6 +15,8 @@ from planner.hardware.layout import Digit, Grid, prime_factors
 from planner.hardware.profile import DEFAULT_PRECISION, GemmCurve, Profile
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
+SAME_TIME = 1.05
+"""Up to this ratio two measured times count as equal."""
 FLOPS_PER_PRODUCT = {"float32": 2, "float64": 2, "complex64": 8, "complex128": 8}
 
 
@@ -84,7 +86,7 @@ class CostModel:
         rate, name = _best(rates, k)
         exact, exact_rate = rates[0][0], rates[0][1](k)
         bound_s = max(moved_bytes / self._memory, flops / rate)
-        return exact if flops / exact_rate <= bound_s else name
+        return exact if flops / exact_rate <= SAME_TIME * bound_s else name
 
     def fused_s(self, moved_bytes: float, tile_bytes: float, flops: float, tiles: float) -> float:
         """A fused chain: work in memory and work on chip, which overlap in part (the root of their squares).

@@ -162,8 +162,24 @@ class Planner:
         return schedule
 
     def _fit(self, ranks: int, policy: str) -> Attempt:
-        """Plan under ever tighter limits a step until the arena of the whole program fits the memory."""
+        """An attempt whose arena fits the memory.
+
+        Where no step may hold more than fits, all may be refused although fused chains never store what is
+        too large; so the last attempt is one without a limit for each step.
+        """
         grid = make_grid(ranks, self.profile)
+        try:
+            return self._fit_steps(grid, ranks, policy)
+        except InputError:
+            if not self.model.fused_elements:
+                raise
+            attempt = self._attempt(grid, policy, inf, self._threshold(policy), self.limit_bytes)
+            if attempt.arena.size_bytes > self.limit_bytes:
+                raise
+            return attempt
+
+    def _fit_steps(self, grid: Grid, ranks: int, policy: str) -> Attempt:
+        """Plan under ever tighter limits a step until the arena of the whole program fits the memory."""
         step_limit, threshold = self.limit_bytes, self._threshold(policy)
         given = self.threshold_bytes is not None
         closest: Attempt | None = None

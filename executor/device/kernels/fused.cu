@@ -8,7 +8,8 @@
 //
 // Invariants. Every place in the tile is an XOR of table entries, one for each part of an index, so that no
 // index is ever taken apart here. A thread's outputs take the places of rows that no other thread reads, unless
-// a row's columns are dealt to several warps; then all read before any writes. So a stage works in place. Tables are described in executor/device/fused_layout.py.
+// a row's columns are dealt to several warps; then all read before any writes. So a stage works in place.
+// Tables are described in executor/device/fused_layout.py.
 
 #if COMPLEX
 struct __align__(2 * sizeof(REAL)) Element { REAL re, im; };

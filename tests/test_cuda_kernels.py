@@ -1,0 +1,211 @@
+"""Every CUDA kernel compiles without a GPU, with the definitions that bound calls give it; their cache."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cuda_fused import random_chain
+
+from planner.errors import InputError
+from planner.hardware.fusion import fused_tile
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ROOT / "executor" / "device" / "kernels"
+ARCHITECTURES = ("sm_80", "sm_90")
+DTYPES = ("float32", "float64", "complex64", "complex128")
+ELF = b"\x7fELF"
+
+pytestmark = pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
+
+Defines = dict[str, str | int]
+
+
+def of_add() -> Iterator[Defines]:
+    from executor.device.cupy_device import REALS, add_defines, add_width
+
+    for real_bytes in REALS:
+        for n_reals in (63, 64):
+            yield add_defines(real_bytes, add_width(real_bytes, n_reals, 0, 4096))
+
+
+def of_copy() -> Iterator[Defines]:
+    from executor.device.copy_tile import BLOCK_THREADS
+    from executor.device.cupy_copy import UNIT_BYTES, copy_defines
+
+    for threads in BLOCK_THREADS:
+        for unit_bytes in UNIT_BYTES:
+            yield copy_defines(unit_bytes, False, "float", threads)
+        for unit_bytes, real in ((4, "float"), (16, "float"), (8, "double"), (16, "double")):
+            yield copy_defines(unit_bytes, True, real, threads)
+
+
+def of_sum() -> Iterator[Defines]:
+    from executor.device.cupy_copy import SUM_THREADS, sum_defines
+
+    for dtype, lanes in product(DTYPES, (1, SUM_THREADS)):
+        yield sum_defines(np.dtype(dtype), lanes)
+
+
+def of_products() -> Iterator[Defines]:
+    from executor.device.cupy_contract import products_defines
+
+    for dtype, short in product(DTYPES, (False, True)):
+        yield products_defines(dtype, short)
+
+
+def of_contract(precision: str) -> Iterator[Defines]:
+    from executor.device.cupy_scatter import blocking, contract_defines
+
+    for parts, n in product((1, 2), (2, 64, 1024)):
+        blocks = blocking(precision, n, parts == 2)
+        adds = (False, True) if blocks.longest_sum < 1 << 20 else (False,)
+        for vector, add in product((4, parts), adds):
+            yield contract_defines(blocks, parts, vector, add)
+
+
+def of_fused() -> Iterator[Defines]:
+    """Those of random chains of each type that fit, and of one large product."""
+    from executor.device.cupy_fused import TILE_BYTES, choose, kernel_defines
+    from executor.device.device import FusedShape
+
+    modes = tuple((mode, 2) for mode in range(20))
+    fresh = tuple((mode, 2) for mode in range(20, 25))
+    large = FusedShape(modes, ((*fresh, *modes[15:]),), (*modes[:15], *fresh))
+    for dtype, capacity_bytes in product(DTYPES, TILE_BYTES):
+        itemsize = np.dtype(dtype).itemsize
+        chance = random.Random(itemsize + capacity_bytes)
+        shapes = [large] if capacity_bytes == max(TILE_BYTES) else []
+        while len(shapes) < 3:
+            shape = random_chain(chance, 17)
+            if fused_tile(shape.operand, shape.branches, shape.out, capacity_bytes // itemsize):
+                shapes.append(shape)
+        for shape in shapes:
+            threads, tables = choose(shape, capacity_bytes // itemsize, itemsize)
+            kind = tables.n_loads, tables.n_stores, tables.shapes, tables.own_part
+            yield kernel_defines(np.dtype(dtype).str, threads, *kind)
+
+
+CASES = {
+    "add.cu": of_add,
+    "copy.cu": of_copy,
+    "fma.cu": lambda: of_contract("fp32"),
+    "fused.cu": of_fused,
+    "mma.cu": lambda: of_contract("fp16x3"),
+    "products.cu": of_products,
+    "sum.cu": of_sum,
+}
+
+
+def test_every_kernel_file_is_compiled_here() -> None:
+    assert {path.name for path in KERNELS.iterdir()} == set(CASES)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("file", CASES)
+def test_kernels_compile(file: str, arch: str) -> None:
+    from executor.device.kernel_cache import compile_cubin
+
+    distinct = {tuple(sorted(defines.items())) for defines in CASES[file]()}
+    assert len(distinct) >= 4
+    for defines in sorted(distinct, key=str):
+        assert compile_cubin(file, dict(defines), arch).startswith(ELF)
+
+
+@pytest.mark.parametrize("file", CASES)
+def test_kernels_include_nothing(file: str) -> None:
+    assert "#include" not in (KERNELS / file).read_text()
+
+
+def test_what_does_not_compile_comes_with_the_log() -> None:
+    from executor.device.kernel_cache import compile_cubin
+
+    with pytest.raises(ValueError, match=r"(?s)add\.cu does not compile for sm_90: .*quad"):
+        compile_cubin("add.cu", {"REAL": "quad", "WIDTH": 1}, "sm_90")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    from executor.device import kernel_cache
+
+    monkeypatch.delenv(kernel_cache.NEVER_COMPILE, raising=False)
+    monkeypatch.setenv(kernel_cache.CACHE_FOLDER, str(tmp_path / "a" / "b"))
+    return tmp_path / "a" / "b"
+
+
+ADD = (("REAL", "float"), ("WIDTH", "4"))
+
+
+def test_a_kernel_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from executor.device import kernel_cache
+
+    path = kernel_cache.cached_cubin("add.cu", ADD, "sm_90")
+    assert path.parent == folder
+    assert path.read_bytes().startswith(ELF)
+    monkeypatch.delattr(kernel_cache, "compile_cubin")
+    monkeypatch.setenv(kernel_cache.NEVER_COMPILE, "1")
+    assert kernel_cache.cached_cubin("add.cu", ADD, "sm_90") == path
+
+
+def test_keys_tell_kernels_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    from executor.device import kernel_cache
+    from executor.device.kernel_cache import cache_key
+
+    keys = [cache_key("add.cu", ADD, arch) for arch in ARCHITECTURES]
+    keys.append(cache_key("sum.cu", ADD, "sm_90"))
+    keys.append(cache_key("add.cu", (("REAL", "float"), ("WIDTH", "1")), "sm_90"))
+    monkeypatch.setattr(kernel_cache, "source", lambda file: "another text")
+    keys.append(cache_key("add.cu", ADD, "sm_90"))
+    monkeypatch.setattr(kernel_cache.nvrtc, "getVersion", lambda: (99, 0))
+    keys.append(cache_key("add.cu", ADD, "sm_90"))
+    assert len(set(keys)) == 6
+
+
+def test_nothing_is_compiled_where_that_is_forbidden(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from executor.device import kernel_cache
+
+    monkeypatch.setenv(kernel_cache.NEVER_COMPILE, "1")
+    with pytest.raises(InputError, match=r"TNPLAN_NO_COMPILE: is set, and kernel add\.cu for sm_90"):
+        kernel_cache.cached_cubin("add.cu", ADD, "sm_90")
+    assert not folder.exists()
+    monkeypatch.setenv(kernel_cache.NEVER_COMPILE, "0")
+    assert kernel_cache.cached_cubin("add.cu", ADD, "sm_90").exists()
+
+
+def test_a_cache_that_cannot_be_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from executor.device import kernel_cache
+
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.delenv(kernel_cache.NEVER_COMPILE, raising=False)
+    monkeypatch.setenv(kernel_cache.CACHE_FOLDER, str(tmp_path / "file" / "below"))
+    with pytest.raises(InputError, match="name a writable folder in TNPLAN_KERNEL_CACHE"):
+        kernel_cache.cached_cubin("add.cu", ADD, "sm_90")
+
+
+def test_many_may_write_one_kernel_at_once(folder: Path) -> None:
+    from executor.device import kernel_cache
+
+    code = (
+        "import sys; from executor.device.kernel_cache import cached_cubin; "
+        f"print(cached_cubin('add.cu', {ADD!r}, 'sm_90').read_bytes()[:4])"
+    )
+
+    def other() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False, timeout=120
+        )
+
+    with ThreadPoolExecutor(6) as pool:
+        processes = [pool.submit(other) for _ in range(2)]
+        threads = [pool.submit(kernel_cache.cached_cubin, "add.cu", ADD, "sm_90") for _ in range(4)]
+    assert [entry.result().stdout.strip() for entry in processes] == [str(ELF)] * 2
+    (path,) = {entry.result() for entry in threads}
+    assert [entry.name for entry in folder.iterdir()] == [path.name]
