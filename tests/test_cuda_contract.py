@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from copy_case import random_values
 from gpu_case import needs_gpus
 
 from executor.device.device import ContractShape
@@ -23,13 +24,6 @@ CHUNK, TOP, LARGEST = 32, 12, 65000.0
 GPU = pytest.param("gpu", marks=needs_gpus(1))
 runners = pytest.mark.parametrize("runner", ["cpu", GPU])
 splitters = pytest.mark.parametrize("runner", ["twin", GPU])
-
-
-def random_values(rng, shape, dtype):
-    values = rng.standard_normal(shape)
-    if dtype.startswith("complex"):
-        values = values + 1j * rng.standard_normal(shape)
-    return values.astype(dtype)
 
 
 def shape_of(batch, m, n, k, order):
@@ -314,3 +308,40 @@ def test_products_too_long_for_32_bits_go_to_cublas():
     for m, scattered in ((1 << 30, True), (1 << 31, False), (1 << 33, False)):
         for shape in (shape_of((), (m,), (1,), 2, (0, 1)), shape_of((), (1,), (m,), 2, (1, 0))):
             assert (scratch_bytes(shape, "complex64", "fp16x3") == 0) == scattered
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize(
+    ("m", "n", "order"),
+    [((1 << 32,), (2,), (0, 1)), ((2, 1 << 30), (1,), (1, 0, 2)), ((2, 1 << 30), (2,), (2, 1, 0))],
+)
+def test_more_rows_than_32_bits_count(m, n, order):
+    import cupy
+
+    from executor.device.cupy_contract import bind_contract, scratch_bytes
+
+    k, m_all, n_all = 2, prod(m), prod(n)
+    needed_bytes = 4 * (m_all * (k + n_all) + (1 << 26))
+    if cupy.cuda.runtime.memGetInfo()[0] < needed_bytes:
+        pytest.skip(f"needs {needed_bytes >> 30} GiB of free GPU memory")
+    shape = shape_of((), m, n, k, order)
+    a, b = cupy.ones(k * m_all, np.float32), cupy.arange(1, 1 + k * n_all, dtype=np.float32)
+    a[-4:] = cupy.arange(4)
+    c = cupy.full(m_all * n_all, np.nan, np.float32)
+    workspace = cupy.empty(1 << 22, np.float32)
+    scratch = cupy.empty(scratch_bytes(shape, "float32", "fp32"), np.uint8)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    call = bind_contract(shape, a, b, c, workspace, "fp32", stream, scratch)
+    cupy.cuda.Device().synchronize()
+    call()
+    stream.synchronize()
+    left, right = np.ones((6, k), np.float32), b.get().reshape(n_all, k)
+    left[-2:] = np.arange(4).reshape(2, k)
+    rows = np.array([0, 1, m_all // 2 - 1, m_all // 2, m_all - 2, m_all - 1])
+    index = np.unravel_index(rows, m)
+    start = sum(place * stride for place, (_, stride) in zip(index, shape.m, strict=True))
+    places = start[:, None] + np.arange(n_all) * shape.n[0][1]
+    assert np.array_equal(c[cupy.asarray(places)].get(), left @ right.T)
+    assert not bool(cupy.isnan(c[:: 1 << 12]).any())
+    del a, c
+    cupy.get_default_memory_pool().free_all_blocks()

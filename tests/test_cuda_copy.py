@@ -7,6 +7,7 @@ from math import gcd, prod
 
 import numpy as np
 import pytest
+from copy_case import box_case, random_values
 from gpu_case import needs_gpus
 
 from executor.device.copy_tile import SHARED_BYTES, parts, run, shared_bytes, tiles
@@ -48,13 +49,6 @@ def copy_by(runner, target, source, copy, target_start, source_start, rows=None,
                 source[origin:last].view(dtype), False)  # fmt: skip
 
 
-def random_values(rng, count, dtype):
-    values = rng.standard_normal(count)
-    if dtype.startswith("complex"):
-        values = values + 1j * rng.standard_normal(count)
-    return values.astype(dtype)
-
-
 def permutation_case(rng, dtype, most=20000):
     """A box inside a larger row-major source, and its copy in a permuted order."""
     extents: list[int] = []
@@ -65,22 +59,13 @@ def permutation_case(rng, dtype, most=20000):
     rank = len(extents)
     roomy = rng.random() < 0.3
     whole = [e + int(roomy and rng.integers(0, 5) == 0) for e in extents]
-    first = [int(rng.integers(0, w - e + 1)) for e, w in zip(extents, whole, strict=True)]
     order = [int(axis) for axis in rng.permutation(rank)]
     if rng.random() < 0.5:  # the merge of two sorted runs of modes, the commonest case
         in_a = rng.random(rank) < 0.5
         order = [axis for axis in range(rank) if in_a[axis]] + [
             axis for axis in range(rank) if not in_a[axis]
         ]
-    source = random_values(rng, prod(whole), dtype)
-    strides = row_major(whole)
-    target_strides = [0] * rank
-    for axis, stride in zip(order, row_major([extents[axis] for axis in order]), strict=True):
-        target_strides[axis] = stride
-    start = sum(f * s for f, s in zip(first, strides, strict=True))
-    block = source.reshape(whole)[tuple(slice(f, f + e) for f, e in zip(first, extents, strict=True))]
-    axes = list(zip(extents, strides, target_strides, strict=True))
-    return source, axes, start, np.ascontiguousarray(block.transpose(order)).ravel()
+    return box_case(rng, dtype, extents, whole, order)
 
 
 @runners

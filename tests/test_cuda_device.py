@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from copy_case import random_values
 from executor_case import lattice
 from gpu_case import needs_gpus
 from support import agrees, eager_profile, random_arrays, random_path
@@ -41,11 +42,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def normal(count: int, dtype: str, seed: int = 0) -> np.ndarray:
-    generator = np.random.default_rng(seed)
-    values = generator.standard_normal(count)
-    if dtype.startswith("complex"):
-        values = values + 1j * generator.standard_normal(count)
-    return values.astype(dtype)
+    return random_values(np.random.default_rng(seed), count, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,19 +7,13 @@ from math import prod
 
 import numpy as np
 import pytest
+from copy_case import box_case, random_values
 
 from executor.device.copy_kernel import copy_numpy
 from executor.device.numpy_device import NumpyDevice
 from executor.device.permutation import deal, make_copy, row_major, tables, widen
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
-
-
-def random_values(rng, count, dtype):
-    values = rng.standard_normal(count)
-    if dtype.startswith("complex"):
-        values = values + 1j * rng.standard_normal(count)
-    return values.astype(dtype)
 
 
 def kernel(target, source, copy, target_start, source_start, rows, add, threads=1):
@@ -37,17 +31,8 @@ def permutation_case(rng, dtype):
     rank = int(rng.integers(0, 7))
     extents = [int(e) for e in rng.integers(1, 5, rank)]
     whole = [e + int(rng.integers(0, 3)) for e in extents]
-    first = [int(rng.integers(0, w - e + 1)) for e, w in zip(extents, whole, strict=True)]
     order = [int(axis) for axis in rng.permutation(rank)]
-    source = random_values(rng, prod(whole), dtype)
-    strides = row_major(whole)
-    target_strides = [0] * rank
-    for axis, stride in zip(order, row_major([extents[axis] for axis in order]), strict=True):
-        target_strides[axis] = stride
-    start = sum(f * s for f, s in zip(first, strides, strict=True))
-    block = source.reshape(whole)[tuple(slice(f, f + e) for f, e in zip(first, extents, strict=True))]
-    axes = list(zip(extents, strides, target_strides, strict=True))
-    return source, axes, start, np.ascontiguousarray(block.transpose(order)).ravel()
+    return box_case(rng, dtype, extents, whole, order)
 
 
 @pytest.mark.parametrize("runner", [kernel, twin])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -167,3 +168,71 @@ def test_a_killed_rank_ends_the_job_on_gpus(pair: Case, tmp_path: Path) -> None:
     resumed = tnplan(2, pair, "--device", "gpu", "-o", output, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     check_values(pair, np.load(output))
+
+
+@needs_mpi
+@needs_gpus(2)
+def test_a_rank_that_fails_ends_the_job_on_gpus(pair: Case, tmp_path: Path) -> None:
+    start = time.monotonic()
+    files = pair.schedule_file, pair.tensors_file, tmp_path / "r.npy"
+    done = mpirun(2, SCRIPTS / "kill_at_slice.py", 1, 1, *files, "raise")
+    assert time.monotonic() - start < 30
+    assert done.returncode != 0
+    assert "rank 1: RuntimeError: struck by a test" in done.stderr
+
+
+@needs_gpus(2)
+def test_a_rank_that_fails_ends_this_process_on_gpus(pair: Case) -> None:
+    code = (
+        "import sys; from tnplan.execution import execute\n"
+        "def strike(done, n_slices): raise RuntimeError('struck by a test')\n"
+        "execute(sys.argv[1], sys.argv[2], ranks=2, device='gpu', progress=strike)"
+    )
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(pair.schedule_file), str(pair.tensors_file)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert time.monotonic() - start < 40
+    assert done.returncode == 1
+    assert "struck by a test" in done.stderr
+
+
+CALIBRATE = (
+    "calibrate",
+    "--base",
+    "h200-nvlink",
+    "--size",
+    "64MiB",
+    "--dtype",
+    "complex64",
+    "--device",
+    "gpu",
+)
+
+
+@needs_gpus(1)
+def test_a_gpu_is_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from planner.hardware.profile import load_profile
+
+    output = tmp_path / "own.toml"
+    assert run([*CALIBRATE, "-o", str(output)]) == 0
+    assert "device: gpu (1 x " in capsys.readouterr().err
+    profile, base = load_profile(output), load_profile("h200-nvlink")
+    assert set(profile.gemm_curves["complex64"]) == {"fp32", "tf32", "fp16x3"}
+    assert profile.fused_flop_per_s["complex64"] != base.fused_flop_per_s["complex64"]
+    assert profile.tiers == base.tiers
+
+
+@needs_mpi
+@needs_gpus(2)
+def test_two_gpus_are_calibrated_together(tmp_path: Path) -> None:
+    from planner.hardware.profile import load_profile
+
+    output = tmp_path / "own.toml"
+    done = mpirun(2, "-m", "tnplan", *CALIBRATE, "-o", output)
+    assert done.returncode == 0, done.stderr
+    assert len(load_profile(output).tiers[0].curve_bytes) == 4
+    failed = mpirun(2, SCRIPTS / "fail_in_calibrate.py", 1, *CALIBRATE)
+    assert failed.returncode != 0
+    assert "rank 1: RuntimeError: struck by a test" in failed.stderr

@@ -5,6 +5,7 @@ Knows CUDA's handles of memory and which GPUs reach each other; never what is co
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,8 @@ from executor.device.device import Call
 from executor.device.permutation import Copy
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-PROCESS = uuid4().hex
-"""This process: numbers of processes may be equal in two containers of a machine."""
+STARTED = uuid4().hex
+"""Tells processes apart whose numbers are equal, in two containers of a machine."""
 
 LINK_SHARE = 4
 """One in so many of the blocks that a GPU has room for is enough to fill its links (measured on H200)."""
@@ -136,7 +137,7 @@ def _offer(arena: Any, gpu: int) -> _Offer:
         handle = bytes(runtime.ipcGetMemHandle(arena.data.ptr))
     except runtime.CUDARuntimeError:
         handle = None
-    return _Offer(machine(), PROCESS, gpu, arena.data.ptr, arena.nbytes, handle)
+    return _Offer(machine(), f"{os.getpid()} {STARTED}", gpu, arena.data.ptr, arena.nbytes, handle)
 
 
 def _enable(gpu: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -31,8 +32,9 @@ Defines = tuple[tuple[str, str], ...]
 
 
 def source(file: str) -> str:
-    """The text of a kernel file of this package."""
-    return (resources.files("executor.device") / "kernels" / file).read_text(encoding="utf-8")
+    """The text of a kernel file of this package, with the files of the same folder that it includes."""
+    text = (resources.files("executor.device") / "kernels" / file).read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: source(line[1]), text, flags=re.MULTILINE)
 
 
 def compile_cubin(file: str, defines: Mapping[str, str | int], arch: str) -> bytes:

@@ -6,8 +6,6 @@
 // along the columns; VECTOR: floats that a row can be read by (4, 2, 1); BLOCKS: blocks that share a
 // multiprocessor. NumPy twin: einsum "tiq,tjq->tij". Every element is summed by one thread in rising q.
 
-typedef unsigned long long Address;
-
 #if COMPLEX
 typedef float2 Element;
 #else
@@ -27,35 +25,8 @@ typedef float Element;
 #define B_PASSES ((BN + ROWS_A_PASS - 1) / ROWS_A_PASS)
 #define A_ROW (BM + PIECE)            // elements of a column of the chunk, padded against bank conflicts
 #define B_ROW (BN + PIECE)
-#define GROUP 8                       // blocks along m that are done before the next n, for the L2
 
-// Four floats of a row, zeros from `left` on.
-__device__ inline float4 read(const float *p, int left) {
-    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#if VECTOR == 4
-    if (left > 0)
-        v = __ldg((const float4 *)p);
-#elif VECTOR == 2
-    if (left > 0) {
-        const float2 x = __ldg((const float2 *)p);
-        v.x = x.x, v.y = x.y;
-    }
-    if (left > 2) {
-        const float2 x = __ldg((const float2 *)p + 1);
-        v.z = x.x, v.w = x.y;
-    }
-#else
-    if (left > 0)
-        v.x = __ldg(p);
-    if (left > 1)
-        v.y = __ldg(p + 1);
-    if (left > 2)
-        v.z = __ldg(p + 2);
-    if (left > 3)
-        v.w = __ldg(p + 3);
-#endif
-    return v;
-}
+#include "product.cuh"
 
 // One operand's side of a block: what this thread reads of each chunk. STRIDE: elements between its columns.
 template <int PASSES, int STRIDE> struct Side {
@@ -97,30 +68,6 @@ template <int PASSES, int STRIDE> struct Side {
             at[3 * STRIDE] = v.w;
 #endif
         }
-    }
-};
-
-// Offsets in c of numbers 0, 1, ... of a part: high[number / split] + low[number % split].
-struct Part {
-    const long long *high, *low;
-    unsigned split;
-    __device__ long long operator()(unsigned number) const {
-        return __ldg(high + number / split) + __ldg(low + number % split);
-    }
-};
-
-// The block of the product with this number: GROUP blocks along m before the next along n.
-struct Tile {
-    unsigned batch, first_m, first_n;
-
-    __device__ Tile(Address number, unsigned m_tiles, unsigned n_tiles) {
-        batch = number / ((Address)m_tiles * n_tiles);
-        number -= batch * ((Address)m_tiles * n_tiles);
-        const unsigned group = number / ((Address)GROUP * n_tiles);
-        const unsigned within = number - group * ((Address)GROUP * n_tiles);
-        const unsigned rows = min(GROUP, m_tiles - group * GROUP);
-        first_m = (group * GROUP + within % rows) * BM;
-        first_n = within / rows * BN;
     }
 };
 

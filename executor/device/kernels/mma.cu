@@ -10,8 +10,6 @@
 // Later numbers that would leave the range of half precision lower e, and what was summed is rescaled: every
 // row and column keeps its own range, and no pass over the operands is needed to find it.
 
-typedef unsigned long long Address;
-
 #define CHUNK 32                                   // floats of a row that are in shared memory at once
 #define WARPS (BM / WM * (BN / WN))
 #define THREADS (WARPS * 32)
@@ -26,7 +24,8 @@ typedef unsigned long long Address;
 #define UNSET 127                                  // the exponent of a row of zeros: any number leaves its range
 #define LARGEST 65000.0f                           // below the largest half-precision number
 #define TOP 12                                     // the largest number found becomes 2^TOP .. 2^(TOP + 1)
-#define GROUP 8                                    // blocks along m that are done before the next n, for the L2
+
+#include "product.cuh"
 
 __device__ inline unsigned shared_address(const void *pointer) {
     unsigned address;
@@ -68,34 +67,6 @@ __device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned 
 // that ldmatrix reads nor the rows that half a warp writes share a bank.
 __device__ inline unsigned swizzled(unsigned row, unsigned piece) {
     return row * (CHUNK * 2) + ((piece ^ (row >> 1 & 3)) << 4);
-}
-
-// Four floats of a row, zeros from `left` on.
-__device__ inline float4 read(const float *p, int left) {
-    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#if VECTOR == 4
-    if (left > 0)
-        v = __ldg((const float4 *)p);
-#elif VECTOR == 2
-    if (left > 0) {
-        const float2 x = __ldg((const float2 *)p);
-        v.x = x.x, v.y = x.y;
-    }
-    if (left > 2) {
-        const float2 x = __ldg((const float2 *)p + 1);
-        v.z = x.x, v.w = x.y;
-    }
-#else
-    if (left > 0)
-        v.x = __ldg(p);
-    if (left > 1)
-        v.y = __ldg(p + 1);
-    if (left > 2)
-        v.z = __ldg(p + 2);
-    if (left > 3)
-        v.w = __ldg(p + 3);
-#endif
-    return v;
 }
 
 __device__ inline float largest(const float4 &v) {
@@ -189,30 +160,6 @@ template <int PASSES> struct Side {
             }
             store(p, high, low);
         }
-    }
-};
-
-// Offsets in c of numbers 0, 1, ... of a part: high[number / split] + low[number % split].
-struct Part {
-    const long long *high, *low;
-    unsigned split;
-    __device__ long long operator()(unsigned number) const {
-        return __ldg(high + number / split) + __ldg(low + number % split);
-    }
-};
-
-// The block of the product with this number: GROUP blocks along m before the next along n.
-struct Tile {
-    unsigned batch, first_m, first_n;
-
-    __device__ Tile(Address number, unsigned m_tiles, unsigned n_tiles) {
-        batch = number / ((Address)m_tiles * n_tiles);
-        number -= batch * ((Address)m_tiles * n_tiles);
-        const unsigned group = number / ((Address)GROUP * n_tiles);
-        const unsigned within = number - group * ((Address)GROUP * n_tiles);
-        const unsigned rows = min(GROUP, m_tiles - group * GROUP);
-        first_m = (group * GROUP + within % rows) * BM;
-        first_n = within / rows * BN;
     }
 };
 
