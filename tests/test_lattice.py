@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -35,16 +36,19 @@ LATTICES = {
 def test_colours_hold_every_edge_once_and_no_qubit_twice(kind: str, rows: int, columns: int) -> None:
     colours = edge_colours(kind, rows, columns)
     edges = [pair for pairs in colours for pair in pairs]
-    expected = rows * (columns - 1) + (rows - 1) * columns
-    if kind == "triangular":
-        expected += (rows - 1) * (columns - 1)
+    across, down = rows * (columns - 1), (rows - 1) * columns
+    expected = {
+        "rectangular": across + down,
+        "triangular": across + down + (rows - 1) * (columns - 1),
+        "hexagonal": across + (down + 1) // 2,
+    }[kind]
     assert len(edges) == len(set(edges)) == expected
     assert all(first < second for first, second in edges)
     for pairs in colours:
         used = [qubit for pair in pairs for qubit in pair]
         assert len(set(used)) == len(used)
     if min(rows, columns) >= 3:
-        assert len(colours) == {"rectangular": 4, "triangular": 6}[kind]
+        assert len(colours) == {"rectangular": 4, "triangular": 6, "hexagonal": 3}[kind]
 
 
 def test_gates_are_unitary_and_differ() -> None:
@@ -92,6 +96,20 @@ def test_amplitudes_are_those_of_the_state(kind: str) -> None:
         assert abs(complex(contract_pairwise(path, arrays)) - wanted) < 1e-12
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(3, 3), (8, 8), (5, 6)])
+def test_a_hexagonal_lattice_has_hexagons_and_three_neighbours(rows: int, columns: int) -> None:
+    edges = {pair for pairs in edge_colours("hexagonal", rows, columns) for pair in pairs}
+    degrees = Counter(qubit for pair in edges for qubit in pair)
+    assert max(degrees.values()) <= 3
+    for row in range(rows - 1):
+        for column in range(row % 2, columns - 2, 2):
+            corners = [row * columns + column + step for step in range(3)]
+            below = [qubit + columns for qubit in corners]
+            bonds = [*pairwise(corners), *pairwise(below), (corners[0], below[0]), (corners[2], below[2])]
+            assert edges.issuperset(bonds)
+            assert (corners[1], below[1]) not in edges
+
+
 def signature(inputs: Sequence[Sequence[str]]) -> str:
     """Equal for isomorphic networks of plain bonds: colours refined by those of the neighbours."""
     ends: dict[str, list[int]] = {}
@@ -113,16 +131,14 @@ def signature(inputs: Sequence[Sequence[str]]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "layers", "name", "tensors", "indices"),
-    [
-        ("rectangular", 20, "rectangular_7x7_l20_b42_flops", 375, 746),
-        ("triangular", 24, "triangular_7x7_l24_b42_flops", 439, 870),
-    ],
+    ("kind", "side", "layers", "tensors", "indices"),
+    [("rectangular", 7, 20, 375, 746), ("triangular", 7, 24, 439, 870), ("hexagonal", 8, 18, 444, 884)],
 )
 def test_networks_equal_those_made_elsewhere(
-    root: Path, kind: str, layers: int, name: str, tensors: int, indices: int
+    root: Path, kind: str, side: int, layers: int, tensors: int, indices: int
 ) -> None:
-    network, _ = simplify(*circuit_network(lattice_circuit(kind, 7, 7, layers, 0)))
+    name = f"{kind}_{side}x{side}_l{layers}_b42_flops"
+    network, _ = simplify(*circuit_network(lattice_circuit(kind, side, side, layers, 0)))
     other = load_path(root / f"paths/{name}.json").network
     assert len(network.inputs) == len(other.inputs) == tensors
     assert len(network.size_dict) == len(other.size_dict) == indices

@@ -61,6 +61,8 @@ class Task:
     seed: int
     effort: Effort
     start: tuple[tuple[tuple[int, ...], ...], tuple[str, ...]] | None
+    element_weight: float = 0.0
+    """What the joint search counts for an element read or written, in multiply-adds."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Found:
 def search_tree(task: Task, tell: Callable[[Found], None] | None = None) -> Found:
     """One worker: trials, then rounds of annealing until the time or the rounds are used up."""
     ends = time.monotonic() + task.effort.time_s
-    with _seeded(task.seed):
+    with seeded(task.seed):
         annealer = _Annealer(task, ends)
         if tell is not None:
             tell(annealer.found())
@@ -133,9 +135,9 @@ class _Annealer:
         self.task = task
         self.objective = get_score_fn(task.minimize)
         self.timed = _TimedObjective(self.objective, ends)
-        self.first = _first_tree(task)
+        self.first = first_tree(task)
         self.whole = self.first.unslice_all()
-        self.best = _sliced_to_limit(self.first, task.limit, self.objective)
+        self.best = sliced_to_limit(self.first, task.limit, self.objective)
 
     def anneal(self, number: int, steps: int, sweeps: int) -> bool:
         """One round; whether it found a better tree.
@@ -151,7 +153,7 @@ class _Annealer:
         )  # fmt: skip
         if whole and self._score(tree) < self._score(self.whole):
             self.whole = tree
-        tree = _sliced_to_limit(tree, self.task.limit, self.timed)
+        tree = sliced_to_limit(tree, self.task.limit, self.timed)
         better = self._score(tree) < self._score(self.best)
         if better:
             self.best = tree
@@ -167,7 +169,7 @@ class _Annealer:
         return float(self.objective({"tree": tree}))
 
 
-def _first_tree(task: Task) -> Any:
+def first_tree(task: Task) -> Any:
     """The tree to anneal first: the given path, or the best of cotengra's trials."""
     from cotengra import HyperOptimizer
 
@@ -192,7 +194,7 @@ def _first_tree(task: Task) -> Any:
     return tree
 
 
-def _sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:
+def sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:
     """The tree, sliced on where it is over the limit: a given path may be, or what annealing left."""
     if limit is None or tree.max_size() <= limit:
         return tree
@@ -214,7 +216,7 @@ def _inner_sliced_tree() -> Any:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """cotengra's trials draw from Python's global generator: seed it, and put it back afterwards."""
     state = random.getstate()
     random.seed(seed)

@@ -1,7 +1,7 @@
-"""A contraction path under a memory limit, found with cotengra. Knows no layouts and no schedule.
+"""A contraction path under a memory limit: checks, workers and the choice of a search. Knows no layouts.
 
-First cotengra's hyper-optimizer, whose trials are scored after slicing, then rounds of simulated annealing in
-which moves of the tree and changes of the sliced indices alternate: slicing is always part of the search.
+First cotengra's hyper-optimizer, whose trials are scored after slicing, then rounds of simulated annealing
+that change the tree and the sliced indices: compiled (method joint) or cotengra's. Slicing is part of both.
 """
 
 from __future__ import annotations
@@ -18,17 +18,25 @@ from typing import Any
 import numpy as np
 
 from planner.errors import InputError
+from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from planner.hardware.profile import DEFAULT_PRECISION, Profile
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
 from planner.search.annealing import Effort, Found, Task, search_tree
 from planner.search.figures import path_figures
+from planner.search.joint import search_joint
 
-__all__ = ["METHODS", "OBJECTIVES", "Effort", "search_path"]
+__all__ = ["JOINT_OBJECTIVES", "METHODS", "OBJECTIVES", "Effort", "search_path"]
 
 METHODS = ("greedy", "random-greedy", "labels")
 PARTITIONER = "kahypar"
 """A further method of cotengra's, which needs a package of its own: the extra [search]."""
+JOINT = "joint"
+"""The compiled annealing of tree and slices, from the trials of the other methods named, or greedy ones."""
 OBJECTIVES = ("flops", "write", "size", "combo")
+JOINT_OBJECTIVES = ("flops", "time", "fused")
+FUSED_WEIGHT = 3.5
+"""Multiply-adds an element read or written in the objective fused, which suits steps that run in chains."""
 TENSORS_AT_ONCE = 3
 
 Report = Callable[[float, ContractionPath], None]
@@ -42,7 +50,8 @@ def search_path(
     memory_bytes: int | None = None,
     effort: Effort | None = None,
     seed: int = 0,
-    minimize: str = "flops",
+    minimize: str | None = None,
+    profile: Profile | None = None,
     methods: Sequence[str] = METHODS,
     from_path: ContractionPath | None = None,
     n_workers: int = 1,
@@ -51,18 +60,23 @@ def search_path(
     """Search a path none of whose tensors, after slicing, has more than `max_tensor_elements` elements.
 
     With `memory_bytes` instead, three such tensors of `dtype` fill that memory; with neither nothing is
-    sliced. `from_path` is a path of the same network to start from instead of cotengra's trials. The time may
-    be exceeded by one of those trials; a round of annealing is given up when it runs out. Where trials and
-    rounds, not the time, end the search, the same seed finds the same path. Every worker searches on its
-    own from its own seed. `report` is called with the seconds so far and each better path of the first
-    worker.
+    sliced. `minimize` is `fused` for the method joint and `flops` for the others where it is not given;
+    `time` needs a `profile`. `from_path` is a path of the same network to start from instead of cotengra's
+    trials. The time may be exceeded by one of those trials; a round of annealing is given up when it is up.
+    Where trials and rounds, not the time, end the search, the same seed finds the same path. Every worker
+    searches on its own from its own seed. `report` is called with the seconds so far and each better path of
+    the first worker.
     """
     effort = effort or Effort()
     limit = _limit(max_tensor_elements, memory_bytes, dtype)
+    if minimize is None:
+        minimize = "fused" if JOINT in methods else "flops"
     _check(network, limit, effort, seed, minimize, methods, from_path, n_workers)
+    weight = _element_weight(minimize, profile, dtype)
+    search = search_joint if JOINT in methods else search_tree
     started = time.monotonic()
     forced = _forced_slices(network, limit)
-    task, names = _task(network, forced, limit, minimize, tuple(methods), seed, effort, from_path)
+    task, names = _task(network, forced, limit, minimize, tuple(methods), seed, effort, from_path, weight)
 
     def finished(found: Found) -> ContractionPath:
         sliced = tuple(sorted({names[symbol] for symbol in found.sliced} | forced))
@@ -74,11 +88,13 @@ def search_path(
 
     tasks = [replace(task, seed=seed + i) for i in range(1, n_workers)]
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
-        others = [pool.submit(search_tree, other) for other in tasks]
-        results = [search_tree(task, tell), *(other.result() for other in others)]
+        others = [pool.submit(search, other) for other in tasks]
+        results = [search(task, tell), *(other.result() for other in others)]
     found = min(results, key=lambda one: one.score)
     path = finished(found)
-    return replace(path, meta=_meta(path, limit, task, n_workers, time.monotonic() - started))
+    return replace(
+        path, meta=_meta(path, limit, task, JOINT in methods, n_workers, time.monotonic() - started)
+    )
 
 
 def _limit(max_tensor_elements: int | None, memory_bytes: int | None, dtype: str) -> int | None:
@@ -99,11 +115,15 @@ def _check(
     from_path: ContractionPath | None,
     n_workers: int,
 ) -> None:
-    if minimize not in OBJECTIVES:
-        raise InputError("--minimize", f"{minimize!r} is unknown", f"use one of {', '.join(OBJECTIVES)}")
+    objectives = JOINT_OBJECTIVES if JOINT in methods else OBJECTIVES
+    if minimize not in objectives:
+        known = f"with method {JOINT}" if JOINT in methods else f"without method {JOINT}"
+        raise InputError(
+            "--minimize", f"{minimize!r} is unknown {known}", f"use one of {', '.join(objectives)}"
+        )
     for method in methods:
-        if method not in (*METHODS, PARTITIONER):
-            known = ", ".join((*METHODS, PARTITIONER))
+        if method not in (JOINT, *METHODS, PARTITIONER):
+            known = ", ".join((JOINT, *METHODS, PARTITIONER))
             raise InputError("--method", f"{method!r} is unknown", f"use some of {known}")
         if method == PARTITIONER and find_spec(PARTITIONER) is None:
             raise InputError(
@@ -134,6 +154,16 @@ def _check(
             )
 
 
+def _element_weight(minimize: str, profile: Profile | None, dtype: str) -> float:
+    """Multiply-adds that take as long as reading or writing one element."""
+    if minimize == "time":
+        if profile is None:
+            raise InputError("--minimize", "is time, without a machine", "name a profile with --hardware")
+        products_per_s = profile.rate(dtype, DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
+        return products_per_s * ITEM_BYTES[dtype] / profile.memory_bytes_per_s
+    return FUSED_WEIGHT if minimize == "fused" else 0.0
+
+
 def _forced_slices(network: Network, limit: int | None) -> set[str]:
     """Indices to slice because an input alone is over the limit: the largest ones of that input."""
     forced: set[str] = set()
@@ -156,6 +186,7 @@ def _task(
     seed: int,
     effort: Effort,
     from_path: ContractionPath | None,
+    element_weight: float,
 ) -> tuple[Task, dict[str, str]]:
     """The search in cotengra's terms, and the index name of each symbol.
 
@@ -180,7 +211,8 @@ def _task(
         sliced = tuple(symbols[i] for i in from_path.sliced_inds if i in symbols and i not in forced)
         start = (_pairs(from_path), sliced)
     output = tuple(symbols[index] for index in network.output)
-    task = Task(inputs, output, sizes, limit, minimize, methods, seed, effort, start)
+    trials = tuple(method for method in methods if method != JOINT) or METHODS[:1]
+    task = Task(inputs, output, sizes, limit, minimize, trials, seed, effort, start, element_weight)
     return task, {symbol: index for index, symbol in symbols.items()}
 
 
@@ -198,13 +230,13 @@ def _pairs(path: ContractionPath) -> tuple[tuple[int, ...], ...]:
 
 
 def _meta(
-    path: ContractionPath, limit: int | None, task: Task, n_workers: int, time_s: float
+    path: ContractionPath, limit: int | None, task: Task, joint: bool, n_workers: int, time_s: float
 ) -> dict[str, Any]:
     from cotengra import __version__
 
     first = "given path" if task.start else ", ".join(task.methods)
     return {
-        "search": f"cotengra {__version__}: {first}; annealing",
+        "search": f"cotengra {__version__}: {first}; {'joint ' if joint else ''}annealing",
         "objective": task.minimize,
         "log2_limit": None if limit is None else round(float(np.log2(limit)), 4),
         **path_figures(path).document(),

@@ -1,7 +1,8 @@
-"""Random circuits on rectangular and triangular lattices: one edge colour a layer, generic two-qubit gates.
+"""Random circuits on three kinds of lattices: one edge colour a layer, generic two-qubit gates.
 
-Open boundary; qubits are numbered row by row. Edges are coloured greedily, so that layers are as full as the
-boundary allows and no qubit has two gates in a layer. Knows no tensor network.
+The hexagonal one is drawn as a brick wall. Open boundary; qubits are numbered row by row. Edges are coloured
+greedily, so that layers are as full as the boundary allows and no qubit has two gates in a layer. Knows no
+tensor network.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit, Gate
 
 RIGHT, DOWN, DIAGONAL = (0, 1), (1, 0), (1, 1)
-DIRECTIONS = {"rectangular": (RIGHT, DOWN), "triangular": (RIGHT, DOWN, DIAGONAL)}
+DIRECTIONS = {
+    "rectangular": (RIGHT, DOWN),
+    "triangular": (RIGHT, DOWN, DIAGONAL),
+    "hexagonal": (RIGHT, DOWN),
+}
 KINDS = tuple(DIRECTIONS)
 GATE_NAME = "haar2"
 
@@ -23,8 +28,9 @@ def edge_colours(kind: str, rows: int, columns: int) -> list[list[tuple[int, int
     """The pairs of qubits of each colour, in the order in which layers take them; each pair ascending.
 
     Edges are taken by direction (right, down, and in a triangular lattice diagonally down to the right), then
-    row by row; each gets the first colour that neither of its ends has. From 3 x 3 sites up that makes 4
-    colours, or 6.
+    row by row; each gets the first colour that neither of its ends has. A hexagonal lattice has edges down
+    only from sites whose row plus column is even. From 3 x 3 sites up that makes 4 colours (rectangular), 6
+    (triangular) or 3 (hexagonal).
     """
     _check(kind, rows, columns)
     used: list[set[int]] = [set() for _ in range(rows * columns)]
@@ -32,6 +38,8 @@ def edge_colours(kind: str, rows: int, columns: int) -> list[list[tuple[int, int
     for down, right in DIRECTIONS[kind]:
         for row in range(rows - down):
             for column in range(columns - right):
+                if kind == "hexagonal" and down and (row + column) % 2:
+                    continue
                 pair = (row * columns + column, (row + down) * columns + column + right)
                 taken = used[pair[0]] | used[pair[1]]
                 colour = next(number for number in count() if number not in taken)

@@ -69,7 +69,7 @@ def regular_network(
             "make degree times tensors even, degree less",
         )
     generator = np.random.default_rng(seed)
-    bonds = _regular_graph(n_tensors, degree, generator)
+    bonds = regular_graph(n_tensors, degree, generator)
     hypers: list[tuple[int, ...]] = [
         tuple(map(int, generator.choice(n_tensors, size=HYPER_DEGREE, replace=False))) for _ in range(n_hyper)
     ]
@@ -111,7 +111,7 @@ def _network(
     return Network(tuple(map(tuple, inputs)), tuple(f"o{number}" for number in range(n_open)), sizes)
 
 
-def _regular_graph(n_tensors: int, degree: int, generator: np.random.Generator) -> list[tuple[int, int]]:
+def regular_graph(n_tensors: int, degree: int, generator: np.random.Generator) -> list[tuple[int, int]]:
     """Pair up stubs at random until the graph has no loop and no double bond."""
     while True:
         stubs = generator.permutation(np.repeat(np.arange(n_tensors), degree))

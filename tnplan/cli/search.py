@@ -15,7 +15,9 @@ from tnplan.cli.options import COUNT
 if TYPE_CHECKING:
     from planner.networks.contraction_path import ContractionPath
 
-OBJECTIVES = ["flops", "write", "size", "combo"]
+OTHERS = ["write", "size", "combo"]
+OBJECTIVES = ["flops", *OTHERS, "time", "fused"]
+JOINT = "joint"
 METHODS = ["greedy", "random-greedy", "labels"]
 PARTITIONER = "kahypar"
 
@@ -45,13 +47,18 @@ PARTITIONER = "kahypar"
     help="Default: that of NET.json, complex64 where it has none.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--minimize", type=click.Choice(OBJECTIVES), default="flops", show_default=True)
+@click.option(
+    "--minimize",
+    type=click.Choice(OBJECTIVES),
+    help="Default: fused with joint, flops else. time (joint only) needs --hardware.",
+)
 @click.option(
     "--method",
     "methods",
-    type=click.Choice([*METHODS, PARTITIONER]),
+    type=click.Choice([JOINT, *METHODS, PARTITIONER]),
     multiple=True,
-    help="May be repeated. Default: all but kahypar, which needs the extra [search].",
+    help="Default: joint, unless --minimize is write, size or combo. Others are cotengra's and may be "
+    "repeated; beside joint they give its first tree. kahypar needs the extra [search].",
 )
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes, each its own search."
@@ -68,7 +75,7 @@ def command(
     time_s: float,
     dtype: str | None,
     seed: int,
-    minimize: str,
+    minimize: str | None,
     methods: tuple[str, ...],
     workers: int,
     output: Path | None,
@@ -92,10 +99,10 @@ def command(
 
     target = output or Path(f"{network.name.removesuffix('.json')}.path.json")
     check_writable(target)
-    _check_limit(devices, hardware, max_tensor, unlimited)
+    _check_limit(devices, hardware, max_tensor, unlimited, minimize)
     memory_bytes = None
-    if devices is not None and hardware is not None:
-        profile = load_profile(hardware)
+    profile = load_profile(hardware) if hardware is not None else None
+    if devices is not None and profile is not None:
         memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
     structure, stated_dtype, values, arrays = read_network(network)
     check_writable(target, values, hardware)
@@ -111,7 +118,8 @@ def command(
             effort=Effort(time_s=time_s),
             seed=seed,
             minimize=minimize,
-            methods=methods or METHODS,
+            profile=profile,
+            methods=methods or (METHODS if minimize in OTHERS else [JOINT]),
             from_path=read_any(start)[0] if start is not None else None,
             n_workers=workers,
             report=line.show,
@@ -134,8 +142,11 @@ def command(
     )
 
 
-def _check_limit(devices: int | None, hardware: str | None, max_tensor: int | None, unlimited: bool) -> None:
-    if (devices is None) != (hardware is None):
+def _check_limit(
+    devices: int | None, hardware: str | None, max_tensor: int | None, unlimited: bool, minimize: str | None
+) -> None:
+    timed = minimize == "time" and hardware is not None
+    if (devices is None) != (hardware is None) and not timed:
         raise click.UsageError("--devices and --hardware belong together")
     if sum((devices is not None, max_tensor is not None, unlimited)) != 1:
         raise click.UsageError("give one limit: --devices with --hardware, --max-tensor, or --unlimited")

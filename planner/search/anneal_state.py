@@ -1,0 +1,231 @@
+"""The state of the joint search as arrays: a contraction tree, sliced indices, and the network as bitsets.
+
+Nodes 0 .. n-1 are the inputs, n .. 2n-2 the products; the root stays the same node. A node's legs are the
+indices that it shares with tensors outside of its sub-tree, hyper-indices included, one bit each. The 64-bit
+words of a segment hold indices of one extent, so that a size is a product of powers, one for each segment.
+Indices of extent 1 have no bit. Knows no moves, no files and no machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+LARGEST = 1e290
+"""Sizes are cut here, which leaves room to add them up."""
+VECTOR = 32
+Pairs = Sequence[tuple[int, ...]]
+
+
+class Problem(NamedTuple):
+    """What does not change: K bits in W words, S segments, n inputs."""
+
+    segments: Words
+    """(S + 1): the first word of each segment, and W. Unsigned: numba looks for negative places."""
+    powers: Floats
+    """(S, 1 + most bits of a segment): the extent of a segment to a power."""
+    extents: Floats
+    """(K): the extent of each bit; 1 where a bit stands for no index."""
+    leaf_starts: Ints
+    """(K + 1): where the inputs of each bit begin in `leaves`."""
+    leaves: Ints
+    sliceable: Words
+    """(W): bits that may be sliced."""
+    open: Words
+    """(W): bits of the result's indices."""
+    limit: float
+    """Elements of the largest tensor; infinite without a limit."""
+    weight: float
+    """A step costs the larger of its multiply-adds and `weight` for each element it reads or writes."""
+
+
+class State(NamedTuple):
+    """A tree of N = 2n - 1 nodes and its sliced indices."""
+
+    left: Ints
+    right: Ints
+    parent: Ints
+    kept: Words
+    """(W): bits that are not sliced."""
+    legs: Words
+    """(N, W), sliced bits included."""
+    size: Floats
+    """(N): elements of a slice's tensor."""
+    span: Floats
+    """(N): multiply-adds of a slice's step."""
+    cost: Floats
+    sliced: Ints
+    """(K): the sliced bits, the first `counts[0]` of them."""
+    place: Ints
+    """(K): where a bit stands in `sliced`, or -1."""
+    counts: Ints
+    """Sliced bits, tensors over the limit, and the last stamp."""
+    stamps: Ints
+    """(2, N): marks of the tensors that a change of slices has reached, and of the products."""
+    reached: Ints
+    """(N): the products whose steps change."""
+    totals: Floats
+    """The cost of a slice, and the sum of size / limit - 1 over tensors that are too large."""
+    random: Words
+    """(2): the generator."""
+
+
+class Best(NamedTuple):
+    """The cheapest tree within the limit so far."""
+
+    left: Ints
+    right: Ints
+    parent: Ints
+    kept: Words
+    score: Floats
+    """(1): log2 of the cost of all slices."""
+
+
+class Heat(NamedTuple):
+    """A round: `local` weighs the two products that a rotation touches, and scales temperatures."""
+
+    local: float
+    hot: float
+    cold: float
+    penalty: float
+    """The weight at the start of log2(1 + what is over the limit); LAST_PENALTY at the end."""
+
+
+def bits_of(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The bit of each index of extent 2 or more: those of one extent in words of their own."""
+    bits: dict[str, int] = {}
+    start = 0
+    for extent in sorted(set(sizes.values()) - {1}):
+        names = [name for name, size in sizes.items() if size == extent]
+        bits.update({name: start + place for place, name in enumerate(names)})
+        start += 64 * _padded(-(-len(names) // 64))
+    return bits
+
+
+def _padded(words: int) -> int:
+    """Words of a segment: a vector loop takes VECTOR at once, and what is left over is slower than that."""
+    return words if words <= VECTOR // 4 else -(-words // VECTOR) * VECTOR
+
+
+def make_problem(
+    inputs: Sequence[Sequence[str]],
+    output: Sequence[str],
+    sizes: Mapping[str, int],
+    limit: float,
+    weight: float,
+) -> Problem:
+    """A network whose indices are each on two tensors or more, or on one and in the result."""
+    bits = bits_of(sizes)
+    names = {bit: name for name, bit in bits.items()}
+    of_words: list[int] = []
+    segments = [0]
+    for extent in sorted(set(sizes.values()) - {1}):
+        words = _padded(-(-sum(size == extent for size in sizes.values()) // 64))
+        of_words += [extent] * words
+        segments.append(len(of_words))
+    if not of_words:
+        of_words, segments = [1], [0, 1]
+    count = 64 * len(of_words)
+    extents = np.ones(count)
+    holders: list[list[int]] = [[] for _ in range(count)]
+    for name, bit in bits.items():
+        extents[bit] = sizes[name]
+    for tensor, term in enumerate(inputs):
+        for name in term:
+            if name in bits:
+                holders[bits[name]].append(tensor)
+    longest = 64 * max(b - a for a, b in pairwise(segments))
+    powers = np.empty((len(segments) - 1, longest + 1))
+    for row, word in enumerate(segments[:-1]):
+        extent = of_words[word]
+        powers[row] = [float(min(extent**power, int(LARGEST))) for power in range(longest + 1)]
+    return Problem(
+        segments=np.array(segments, np.uint64),
+        powers=powers,
+        extents=extents,
+        leaf_starts=np.cumsum([0, *map(len, holders)], dtype=np.int64),
+        leaves=np.array([tensor for held in holders for tensor in held], np.int64),
+        sliceable=_words(set(names) - {bits[name] for name in output if name in bits}, count),
+        open=_words((bits[name] for name in output if name in bits), count),
+        limit=float(limit),
+        weight=float(weight),
+    )
+
+
+def new_state(problem: Problem, n: int, seed: int) -> State:
+    """A state whose inputs have their legs; a tree is still to be given."""
+    nodes, count = 2 * n - 1, problem.extents.size
+    legs = np.zeros((nodes, count // 64), np.uint64)
+    for bit in range(count):
+        for tensor in problem.leaves[problem.leaf_starts[bit] : problem.leaf_starts[bit + 1]]:
+            legs[tensor, bit // 64] |= np.uint64(1 << bit % 64)
+
+    def ints(*shape: int) -> Ints:
+        return np.zeros(shape, np.int64)
+
+    return State(
+        left=ints(nodes), right=ints(nodes), parent=ints(nodes),
+        kept=np.zeros(count // 64, np.uint64), legs=legs,
+        size=np.ones(nodes), span=np.zeros(nodes), cost=np.zeros(nodes),
+        sliced=ints(count), place=ints(count), counts=ints(3), stamps=ints(2, nodes), reached=ints(nodes),
+        totals=np.zeros(2), random=_generator(seed),
+    )  # fmt: skip
+
+
+def _generator(seed: int) -> Words:
+    """Two words of a generator's state, not both 0."""
+    words: Words = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
+    return words
+
+
+def tree_of(pairs: Pairs, n: int) -> tuple[Ints, Ints, Ints]:
+    """Left and right children and parents, -1 for none, of a path of pairs that names tensors once (SSA)."""
+    left, right, parent = (np.full(2 * n - 1, -1, np.int64) for _ in range(3))
+    for number, (a, b) in enumerate(pairs):
+        left[n + number], right[n + number] = a, b
+        parent[a] = parent[b] = n + number
+    return left, right, parent
+
+
+def pairs_of(best: Best) -> tuple[tuple[int, int], ...]:
+    """The path of a tree, each pair after those that it needs."""
+    n = (best.left.size + 1) // 2
+    names: dict[int, int] = {v: v for v in range(n)}
+    pairs: list[tuple[int, int]] = []
+    todo = [int(v) for v in range(n, best.left.size) if best.parent[v] < 0]
+    while todo:
+        v = todo[-1]
+        children = int(best.left[v]), int(best.right[v])
+        missing = [child for child in children if child not in names]
+        if missing:
+            todo += missing
+        else:
+            names[v] = n + len(pairs)
+            pairs.append((names[children[0]], names[children[1]]))
+            todo.pop()
+    return tuple(pairs)
+
+
+def kept_words(problem: Problem, sliced: Iterable[int]) -> Words:
+    """All bits but the sliced ones."""
+    return ~_words(sliced, problem.extents.size)
+
+
+def sliced_bits(best: Best) -> list[int]:
+    """The sliced bits, in order."""
+    return [bit for bit in range(64 * best.kept.size) if not int(best.kept[bit // 64]) >> bit % 64 & 1]
+
+
+def _words(bits: Iterable[int], count: int) -> Words:
+    words = [0] * (count // 64)
+    for bit in bits:
+        words[bit // 64] |= 1 << bit % 64
+    return np.array(words, np.uint64)
