@@ -10,7 +10,8 @@ from executor_case import make_case
 
 from executor.contraction.record import step_error
 from executor.device import select
-from executor.device.select import VisibleGpus, assign, check_device, open_device
+from executor.device.assign import VisibleGpus, assign
+from executor.device.select import check_device, open_device
 from executor.device.threads import run_ranks
 from planner.errors import InputError
 

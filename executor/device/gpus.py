@@ -8,7 +8,7 @@ from typing import Any
 
 from cupy.cuda import Device, runtime
 
-from executor.device.select import PLACE, VisibleGpus
+from executor.device.assign import PLACE, VisibleGpus
 from planner.errors import InputError
 
 GIB = 2**30
