@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -353,7 +354,7 @@ def main() -> int:
     )  # fmt: skip
     work = [(case.name, candidates(case, devices)) for case in CASES if options.case in case.name]
     if options.paths:
-        work = [(options.paths[0].stem.rsplit("_", 2)[0], options.paths)]
+        work = [(re.sub(r"_(b[0-9]+|unsliced)_.*", "", options.paths[0].stem), options.paths)]
     roof = measured_roof(setting)
     say(f"copy {roof.copy_bytes_per_s / 1e12:.3f} TB/s, product {roof.flop_per_s / 1e12:.2f} TFLOP/s")
     say(HEADER)
