@@ -379,3 +379,22 @@ def test_reports_name_the_chains() -> None:
     assert f"fused in {n_chains} chain" in facts["steps"]
     links = documents.chain_document(RICH)["steps"]
     assert {link["fused"] for link in links} >= set(range(n_chains))
+
+
+def test_what_a_chain_never_stores_need_not_fit() -> None:
+    """A stem of 2^10 elements that grows to 2^13 inside a chain, under a limit that the grown one breaks."""
+    stem = tuple(f"s{number}" for number in range(10))
+    grown = tuple(f"n{number}" for number in range(4))
+    terms = (stem, ("s9", *grown), ("s8", *grown))
+    network = Network(terms, stem[:8], dict.fromkeys((*stem, *grown), 2))
+    path = ContractionPath(network, ((0, 1), (2, 3)), (), "complex64", "grown")
+    limit_bytes = 24 << 10
+    with pytest.raises(InputError, match="step 0"):
+        plan(path, replace(fusing_profile(1 << 17), fused_bytes=0), memory_bytes=limit_bytes)
+    schedule = plan(path, fusing_profile(1 << 17), memory_bytes=limit_bytes)
+    assert [len(chain.steps) for chain in chains(schedule)] == [2]
+    assert schedule.predicted.peak_bytes <= limit_bytes
+    arrays = random_arrays(path, 3)
+    result = execute(schedule, arrays, device="cpu").array
+    assert result is not None
+    agrees(result, path, arrays)
