@@ -18,7 +18,7 @@ $(BIN)/python:
 	touch $@
 
 .venv/test.stamp: $(BIN)/python pyproject.toml
-	$(PIP) install --editable '.[dev,mpi,qasm]'
+	$(PIP) install --editable '.[dev,mpi,qasm,qec]'
 	touch $@ .venv/demo.stamp
 
 demo: .venv/demo.stamp

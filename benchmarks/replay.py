@@ -1,7 +1,7 @@
 """Times whole slices of real paths on 1, 2 and 4 GPUs, and keeps what was measured over several runs.
 
     python benchmarks/replay.py [--case TEXT]
-    mpirun -n 4 python -m mpi4py benchmarks/replay.py [--engine cutensormp] [--case TEXT]
+    mpirun -n 4 python -m mpi4py benchmarks/replay.py [--engine cutensormp] [--case TEXT ...]
 
 A case is a network with a limit on its tensors for each GPU: P GPUs may use paths whose largest tensor is P
 times as large. The paths are planned for P GPUs (in groups of the size that the planner takes) and those of
@@ -70,6 +70,7 @@ CASES = (
     Case("sycamore_n53_m14", 30),
     Case("sycamore_n53_m20", 30),
     Case("sycamore_n53_m20", 32),
+    Case("peps_7x8_D16", 32),
 )
 
 
@@ -310,7 +311,9 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("paths", nargs="*", type=Path, help="paths of one network, as a case of their own")
-    parser.add_argument("--case", default="", help="only cases whose name has this text")
+    parser.add_argument(
+        "--case", action="append", default=[], help="only cases whose name has this text, or another given"
+    )
     parser.add_argument("--engine", choices=("native", "cutensormp"), default="native")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--policy", choices=("ours", "paper"), default="ours")
@@ -352,7 +355,10 @@ def main() -> int:
         load_profile(options.hardware), devices, options.device, options.engine, options.precision,
         options.policy, options.memory, options.group, options.seconds, options.longest,
     )  # fmt: skip
-    work = [(case.name, candidates(case, devices)) for case in CASES if options.case in case.name]
+    wanted = options.case or [""]
+    work = [
+        (case.name, candidates(case, devices)) for case in CASES if any(text in case.name for text in wanted)
+    ]
     if options.paths:
         work = [(re.sub(r"_(b[0-9]+|unsliced)_.*", "", options.paths[0].stem), options.paths)]
     roof = measured_roof(setting)

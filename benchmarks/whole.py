@@ -89,8 +89,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     paths = ROOT / "paths"
-    parser.add_argument("--path", type=Path, default=paths / "rectangular_6x7_l20_b34_fused.json")
-    parser.add_argument("--check-path", type=Path, default=paths / "rectangular_6x7_l20_b32_fused.json")
+    parser.add_argument("--path", type=Path, default=paths / "rectangular_6x6_l20_b34_fused.json")
+    parser.add_argument("--check-path", type=Path, default=paths / "rectangular_6x6_l20_b32_fused.json")
     parser.add_argument("--only", choices=("run", "check"))
     parser.add_argument("--precision", default="fp32", help="of the run")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")

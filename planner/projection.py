@@ -73,6 +73,18 @@ class Row:
         return self.schedule.predicted.peak_bytes
 
     @property
+    def flop_per_s(self) -> float:
+        """Real operations a second of one device, over the whole contraction; idle devices count."""
+        return self.complexity / (self.time_s * self.devices) if self.time_s else 0.0
+
+    @property
+    def reuse_saving(self) -> float:
+        """The part of the time that is saved because steps that no slice touches are done once a group."""
+        rounds = -(-self.schedule.n_slices // self.n_groups)
+        repeated_s = rounds * (self.schedule.predicted.once_s + self.schedule.predicted.slice_s)
+        return 1 - self.time_s / repeated_s if repeated_s else 0.0
+
+    @property
     def captured(self) -> float:
         """E_P / R_P: the part of the complexity reduction that became time."""
         return self.extra_speedup / self.complexity_reduction
@@ -92,24 +104,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Projection:
-    """Rows and refusals by number of devices, and what they were computed under.
-
-    Speedups count from `baseline_devices` devices: 1, or the least number on which any path fits.
-    """
-
-    paths: tuple[ContractionPath, ...]
-    labels: tuple[str, ...]
-    profile: Profile
-    policy: str
-    memory_bytes: float
-    baseline_devices: int
-    rows: tuple[Row, ...]
-    refusals: tuple[Refusal, ...]
-
-
-@dataclass(frozen=True)
-class _Demand:
+class Demand:
     """What a path asks of any plan: bounds that need no planning.
 
     `slice_flops` are the real operations of the steps that every slice repeats, `once_flops` those done
@@ -125,6 +120,35 @@ class _Demand:
     def complexity(self) -> float:
         """C_t: the real operations of the full contraction, all slices included."""
         return self.once_flops + self.n_slices * self.slice_flops
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A path on one group of `ranks` ranks: its schedule, or None where it does not fit the memory."""
+
+    path: int
+    ranks: int
+    schedule: Schedule | None
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Rows and refusals by number of devices, and what they were computed under.
+
+    Speedups count from `baseline_devices` devices: 1, or the least number on which any path fits. `demands`
+    has an entry for each path; `trials` are the plans that were made or refused.
+    """
+
+    paths: tuple[ContractionPath, ...]
+    labels: tuple[str, ...]
+    profile: Profile
+    policy: str
+    memory_bytes: float
+    baseline_devices: int
+    rows: tuple[Row, ...]
+    refusals: tuple[Refusal, ...]
+    demands: tuple[Demand, ...] = ()
+    trials: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,6 +196,7 @@ def project(
     jobs = [(number, ranks) for number in order for ranks in divisors_and_powers(counts)]
     best: dict[int, _Choice] = {}
     nearest: dict[int, str] = {}
+    trials: list[Trial] = []
     for done, (number, ranks) in enumerate(jobs):
         demand = demands[number]
         if progress:
@@ -183,6 +208,7 @@ def project(
                 f"{names[number]}: its largest step holds {demand.step_bytes / ranks:.3g} bytes a rank, "
                 f"the limit is {limit:.3g}",
             )
+            trials.append(Trial(number, ranks, None))
             continue
         if all(p in best and planners[number].least_s(p, ranks) >= best[p].time_s for p in served):
             continue
@@ -190,7 +216,9 @@ def project(
             schedule = planners[number].plan(ranks, policy)
         except InputError as error:
             nearest[ranks] = f"{names[number]}: {error.place}: {error.problem}"
+            trials.append(Trial(number, ranks, None))
             continue
+        trials.append(Trial(number, ranks, schedule))
         for p in served:
             n_groups = min(p // ranks, schedule.n_slices)
             time_s = schedule.projected_s(n_groups)
@@ -207,7 +235,9 @@ def project(
         )
     base = min(best)
     rows = tuple(_row(p, best[p], base, best[base], demands) for p in counts if p in best)
-    return Projection(tuple(paths), names, profile, policy, limit, base, rows, refusals)
+    return Projection(
+        tuple(paths), names, profile, policy, limit, base, rows, refusals, tuple(demands), tuple(trials)
+    )
 
 
 def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
@@ -224,7 +254,7 @@ def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
     return TimeSplit(contract_s, permute_s, exchange_s, other_s)
 
 
-def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice, demands: Sequence[_Demand]) -> Row:
+def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice, demands: Sequence[Demand]) -> Row:
     complexity = demands[choice.path].complexity
     base_complexity = demands[base_choice.path].complexity
     speedup = base_choice.time_s / choice.time_s if choice.time_s else 1.0
@@ -242,7 +272,7 @@ def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice, demands
     )
 
 
-def _demand(planner: Planner) -> _Demand:
+def _demand(planner: Planner) -> Demand:
     path, tree, cost = planner.path, planner.tree, planner.model
     once = repeated = step_bytes = 0
     for number, (left, right) in enumerate(tree.children):
@@ -256,7 +286,7 @@ def _demand(planner: Planner) -> _Demand:
         step_bytes = max(
             step_bytes, sum(tree.extent(tree.legs[n]) for n in (left, right, node)) * cost.item_bytes
         )
-    return _Demand(path.n_slices, float(once), float(repeated), step_bytes)
+    return Demand(path.n_slices, float(once), float(repeated), step_bytes)
 
 
 def _checked_counts(devices: Sequence[int]) -> list[int]:

@@ -6,19 +6,23 @@ tensor values. Knows nothing of how a device carries out an instruction.
 Changelog of `tnplan.schedule`:
 1 (2026-11-21): first version.
 2 (2026-11-21): `fused`; `engine` and `precision` of `contract`; `fused` of a step. Version 1 is refused.
+3 (2026-11-21): `parts`, `before`, `after` and `falling` of `redistribute`, whose `source` and `out` may store
+  their modes in different orders; `hidden_s` of a step; `precision` of `fused`. Version 2 is refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
 from planner.hardware.layout import Digit, Layout
+from planner.hardware.overlap import Span, Spans
 
 FORMAT = "tnplan.schedule"
-VERSION = 2
+VERSION = 3
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
@@ -105,7 +109,8 @@ class Fused:
 
     A mode that a branch shares with what the chain holds by then is summed; its others join. `out` holds
     its modes in any order; results in between are never stored. No mode is shared by all three tensors of a
-    step, and nothing is partial. `steps` are the numbers of the annotations, one a branch.
+    step, and nothing is partial. `steps` are the numbers of the annotations, one a branch; `precision` as
+    in Contract.
     """
 
     op: ClassVar[str] = "fused"
@@ -113,6 +118,7 @@ class Fused:
     branches: tuple[int, ...]
     out: int
     steps: tuple[int, ...]
+    precision: str = "fp32"
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,11 @@ class Redistribute:
 
     Where `source` is replicated a rank takes its part from its own copy, so that nothing moves. `workspace`
     bounds the send and receive buffers together; None where nothing moves.
+
+    With `parts` above 1 the first modes of both, whole on every rank, cut it into so many equal parts. Ranks
+    that reach each other's memory may exchange one beside the chain right `before`, which makes the parts of
+    `source` in turn, and the chain right `after`, which reads those of `out`: from the first part to the
+    last, or `falling`. Nothing but `Free` stands between the three.
     """
 
     op: ClassVar[str] = "redistribute"
@@ -128,6 +139,10 @@ class Redistribute:
     out: int
     workspace: int | None
     step: int
+    parts: int = 1
+    before: bool = False
+    after: bool = False
+    falling: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,13 +191,49 @@ KINDS = (Load, FixSlice, SumModes, Contract, Fused, Redistribute, Gather, Reduce
 OPCODES: dict[str, type] = {kind.op: kind for kind in KINDS}
 
 
+def neighbours(part: Sequence[Instruction], number: int) -> tuple[int | None, int | None]:
+    """Of a redistribution: the number of the chain right before that makes its source, and of the one right
+    after that reads its `out` as its operand; `Free` apart."""
+    exchange = part[number]
+    assert isinstance(exchange, Redistribute)
+    before = next((n for n in range(number - 1, -1, -1) if not isinstance(part[n], Free)), None)
+    after = next((n for n in range(number + 1, len(part)) if not isinstance(part[n], Free)), None)
+    if before is not None:
+        chain = part[before]
+        before = before if isinstance(chain, Fused) and chain.out == exchange.source else None
+    if after is not None:
+        chain = part[after]
+        after = after if isinstance(chain, Fused) and chain.operand == exchange.out else None
+    return before, after
+
+
+def exchange_spans(
+    part: Sequence[Instruction], number: int, exchange: Redistribute, buffers: Sequence[Buffer]
+) -> Spans:
+    """Where the tensors lie of an exchange that stands at `number`, and of the chains that it goes beside."""
+
+    def span(buffer: int) -> Span:
+        start = buffers[buffer].offset_bytes
+        return Span(start, start + buffers[buffer].size_bytes)
+
+    spans = Spans(span(exchange.source), span(exchange.out))
+    before, after = (None if n is None else part[n] for n in neighbours(part, number))
+    if exchange.before and isinstance(before, Fused):
+        branches = tuple(map(span, before.branches))
+        spans = replace(spans, operand=span(before.operand), branches=branches)
+    if exchange.after and isinstance(after, Fused):
+        spans = replace(spans, result=span(after.out), others=tuple(map(span, after.branches)))
+    return spans
+
+
 @dataclass(frozen=True)
 class Step:
     """The annotation of one pairwise contraction. Sizes are global, after slicing; bytes and times a rank.
 
     `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
     step that no sliced index touches, done before the first slice. Steps of one `Fused` have the same number
-    `fused`, counted from 0 over the schedule, and share its time; for others it is None.
+    `fused`, counted from 0 over the schedule, and share its time; for others it is None. `hidden_s` is what
+    its exchanges take beside contractions, on top of `exchange_s`.
     """
 
     state: str
@@ -203,10 +254,11 @@ class Step:
     exchange_s: float
     once: bool = False
     fused: int | None = None
+    hidden_s: float = 0.0
 
     @property
     def predicted_s(self) -> float:
-        """Predicted seconds of the step, exchanges before and after it included."""
+        """Predicted seconds of the step, with what is waited for of its exchanges."""
         return self.contract_s + self.permute_s + self.exchange_s
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
 from support import eager_profile
 
-from planner.hardware.profile import Profile
+from planner.hardware.profile import DEFAULT_PRECISION, Profile
 from planner.networks.contraction_path import DTYPES, ContractionPath
 from planner.networks.network import Network
 from planner.schedule import Fused, Schedule
@@ -21,9 +21,14 @@ def fusing_profile(fused_bytes: int, exchange_bytes: int = 512, tile_bytes: int 
         eager_profile(exchange_bytes, tile_bytes),
         name="fusing",
         fused_bytes=fused_bytes,
-        fused_tile_bytes_per_s=1e12,
-        fused_flop_per_s=dict.fromkeys(DTYPES, 1e10),
+        fused_tile_bytes_per_s=fused_rates(1e12),
+        fused_flop_per_s=fused_rates(1e10),
     )
+
+
+def fused_rates(rate: float, dtypes: Iterable[str] = DTYPES) -> dict[str, dict[str, float]]:
+    """One rate for each dtype in its own precision."""
+    return {dtype: {DEFAULT_PRECISION[dtype]: rate} for dtype in dtypes}
 
 
 def chains(schedule: Schedule) -> Iterator[Fused]:

@@ -250,7 +250,7 @@ USAGE: list[tuple[str, str]] = [
     ("execute four.json --result sharded", "--result"),
     # search
     ("search net.json", "give one limit"), ("search net.json --devices 4", "belong together"),
-    ("search net.json --devices 4 --hardware cpu --max-tensor 4", "give one limit"),
+    ("search net.json --devices 4 --hardware cpu --max-tensor 4 --unlimited", "give one limit"),
     ("search net.json --devices 4 --hardware x -o out.json", "--hardware: 'x'"),
     *[(f"search net.json --max-tensor {count}", f"'{count}' is no count") for count in ("0", "-4", "x",
      "2^999")],

@@ -54,6 +54,27 @@ def test_steps_runs_on_the_cpu(tmp_path: Path) -> None:
         assert row["bytes"] <= 4 << 20 or row["kind"] == "step"
 
 
+def test_searches_are_compared(tmp_path: Path) -> None:
+    output = tmp_path / "search.json"
+    done = run("benchmarks/search.py", "--case", "kings", "--seconds", "1", "-o", output)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(output.read_text())["rows"][0]
+    assert row["network"] == "kings_12x12"
+    ours, theirs = row["joint_log10_mnk"][0], row["cotengra_log10_mnk"][0]
+    assert row["factor"] == pytest.approx(10 ** (theirs - ours))
+    assert ours <= theirs + 0.02
+
+
+def test_tiers_are_counted(tmp_path: Path) -> None:
+    output = tmp_path / "tiers.json"
+    done = run("benchmarks/tiers.py", PATH, "--devices", "16", "-o", output)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(output.read_text())["rows"]
+    assert len(rows) == 2
+    for row in rows:
+        assert row["ratio"] is None or row["two tiers GB"] == pytest.approx(row["ratio"] * row["one tier GB"])
+
+
 def test_replay_runs_on_the_cpu(tmp_path: Path) -> None:
     output = tmp_path / "replay.json"
     for ranks in ("1", "2"):

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fused_case import fused_rates
 from mpi_case import SCRIPTS, mpirun, needs_mpi
 from support import agrees, random_arrays, random_path
 
 from executor.calibration.between import SwapTime, swap_time
-from executor.calibration.fit import chip_rates, swap_rate
+from executor.calibration.fit import FREE, chip_rates, swap_rate
 from executor.calibration.local import CHAINS, ChainTime, LocalBench, chain_shape
 from executor.calibration.timing import fill, seconds
 from executor.device.numpy_device import NumpyDevice
@@ -44,7 +45,7 @@ def check_profile(profile: Profile, base: Profile) -> None:
     for name in ("memory_bytes_per_s", "permute_bytes_per_s", "launch_s"):
         assert getattr(profile, name) != getattr(base, name)
     assert set(profile.gemm_curves) == set(profile.scattered_curves) == set(base.flop_per_s)
-    unknown = {"devices", "fused_bytes", "fused_tile_bytes_per_s"}
+    unknown = {"devices", "fused_bytes", "short_run_bytes"}
     document = asdict(profile)
     document["tiers"] = [
         {name: value for name, value in tier.items() if name not in unknown} for tier in document["tiers"]
@@ -88,16 +89,19 @@ def test_a_size_need_not_be_aligned() -> None:
 
 def test_chains_are_measured_where_the_base_has_them(tmp_path: Path) -> None:
     base = replace(
-        load_profile("cpu"), fused_bytes=32768, fused_tile_bytes_per_s=1e12,
-        fused_flop_per_s={"complex64": 1e10, "float64": 1e10},
+        load_profile("cpu"), fused_bytes=32768,
+        fused_tile_bytes_per_s=fused_rates(1e12, ("complex64", "float64")),
+        fused_flop_per_s=fused_rates(1e10, ("complex64", "float64")),
     )  # fmt: skip
     file, heard = tmp_path / "base.toml", list[str]()
     file.write_text(profile_text(base))
     profile = calibrate(file, device="cpu", size_bytes=SIZE, dtypes=("complex64",), say=heard.append)
-    assert profile.fused_flop_per_s["complex64"] != 1e10
-    assert profile.fused_flop_per_s["float64"] == 1e10
-    assert min(profile.fused_tile_bytes_per_s, profile.fused_flop_per_s["complex64"]) > 0
-    assert any(line.startswith("complex64 chains ") for line in heard)
+    for name, rate in (("fused_flop_per_s", 1e10), ("fused_tile_bytes_per_s", 1e12)):
+        rates = getattr(profile, name)
+        assert rates["float64"] == {"fp64": rate}
+        assert rates["complex64"]["fp32"] > 0
+        assert rates["complex64"]["fp32"] != rate
+    assert any(line.startswith("complex64 fp32 chains ") for line in heard)
 
 
 @needs_mpi
@@ -162,45 +166,46 @@ def test_a_rank_that_fails_ends_the_job(tmp_path: Path, rank: int) -> None:
     assert not output.exists()
 
 
+RUNS, SHORT_RUN = (4096.0, 64.0), 32.0
+
+
 def times_of(tile_bytes_per_s: float, flop_per_s: float, memory_bytes_per_s: float) -> list[ChainTime]:
-    """Chains of two tensors of 1 GiB as the cost model has them."""
+    """Chains of two tensors of 1 GiB, the second in short runs, as the cost model has them."""
     chains = []
     for logs in CHAINS:
-        moved_bytes, tile_bytes = 2.0**31, 2.0**31 * len(logs)
+        side_bytes, tile_bytes = 2.0**30, 2.0**31 * (len(logs) + 1)
         flops = sum(8 * 2.0**27 * 2**log for log in logs)
         chip_s = tile_bytes / tile_bytes_per_s + flops / flop_per_s
-        time_s = hypot(moved_bytes / memory_bytes_per_s, chip_s)
-        chains.append(ChainTime(moved_bytes, tile_bytes, flops, time_s))
+        slower = 2 + (SHORT_RUN / RUNS[0]) ** 2 + 0.25
+        time_s = hypot(side_bytes * slower / memory_bytes_per_s, chip_s)
+        chains.append(ChainTime(side_bytes, RUNS, tile_bytes, flops, time_s))
     return chains
 
 
 @pytest.mark.parametrize(("tile", "flop"), [*product((5e12, 20e12), (1e13, 4e13))])
 def test_rates_of_known_chains_are_found(tile: float, flop: float) -> None:
     chains = times_of(tile, flop, 4e12)
-    assert chip_rates(chains, 4e12, 1.0, True) == pytest.approx((tile, flop), rel=1e-6)
-    assert chip_rates(chains, 4e12, tile, False) == pytest.approx((tile, flop), rel=1e-6)
+    assert chip_rates(chains, 4e12, SHORT_RUN) == pytest.approx((tile, flop), rel=1e-6)
     chance = np.random.default_rng(0)
     noisy = [replace(chain, time_s=chain.time_s * chance.uniform(0.98, 1.02)) for chain in chains]
-    assert chip_rates(noisy, 4e12, 1.0, True) == pytest.approx((tile, flop), rel=0.3)
+    assert chip_rates(noisy, 4e12, SHORT_RUN) == pytest.approx((tile, flop), rel=0.3)
 
 
-def test_a_rate_that_cannot_be_told_stays_that_of_the_base() -> None:
+def test_a_rate_that_cannot_be_told_counts_for_nothing() -> None:
     chains = times_of(float("inf"), 1e13, 4e12)
     quick = [replace(chain, time_s=chain.time_s * (1 - 0.01 * len(CHAINS[place])))
              for place, chain in enumerate(chains)]  # fmt: skip
-    tile, flop = chip_rates(quick, 4e12, 1e14, True)
-    assert tile == 1e14
+    tile, flop = chip_rates(quick, 4e12, SHORT_RUN)
+    assert tile == pytest.approx(FREE)
     assert flop == pytest.approx(1e13, rel=0.2)
 
 
 def test_chains_that_tell_nothing_are_refused() -> None:
     chains = times_of(1e12, 1e13, 4e12)
     with pytest.raises(ValueError, match="no longer than the memory"):
-        chip_rates(chains, 1e9, 1e12, True)
+        chip_rates(chains, 1e9, SHORT_RUN)
     with pytest.raises(ValueError, match="no longer than the memory"):
-        chip_rates([], 4e12, 1e12, True)
-    with pytest.raises(ValueError, match="than their bytes on chip"):
-        chip_rates(chains, 4e12, 1e9, False)
+        chip_rates([], 4e12, SHORT_RUN)
 
 
 def test_the_rate_of_a_swap_leaves_out_what_is_kept() -> None:

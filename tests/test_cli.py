@@ -188,7 +188,7 @@ def test_plan_show_report(
     assert "wrote r.html" in capsys.readouterr().out
     assert "<svg" in (tmp_path / "r.html").read_text()
     assert run([*report, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = json.loads(capsys.readouterr().out)["reports"][0]["rows"]
     assert [row["devices"] for row in rows] == [1, 2, 4, 8]
     assert rows[0]["S_P"] == 1
 
@@ -229,7 +229,7 @@ def edit_schedule(path: Path, **changes: Any) -> None:
     [
         ({"ranks_per_group": 2}, "identity: "),
         ({"identity": "0" * 64}, "is not that of the contents"),
-        ({"version": 1}, "version: is 1; this tnplan reads version 2"),
+        ({"version": 1}, "version: is 1; this tnplan reads version 3"),
         ({"format": "tnplan.path"}, "format: is 'tnplan.path'"),
     ],
 )

@@ -221,23 +221,24 @@ def test_arenas_are_opened_by_handle_and_without_one_not_at_all(monkeypatch: pyt
     def no_handle(address: int) -> bytes:
         raise NoHandleError
 
-    opened = 1 << 20
+    opened = iter(range(1 << 20, 1 << 30, 1 << 20))
     arena = SimpleNamespace(data=SimpleNamespace(ptr=512), nbytes=256)
     runtime = SimpleNamespace(
         CUDARuntimeError=NoHandleError, getDevice=lambda: 0, ipcGetMemHandle=lambda address: b"own",
-        ipcOpenMemHandle=lambda handle: opened, ipcCloseMemHandle=lambda address: None,
+        ipcOpenMemHandle=lambda handle: next(opened), ipcCloseMemHandle=lambda address: None,
     )  # fmt: skip
     monkeypatch.setattr(cuda_memory, "runtime", runtime)
+    monkeypatch.setattr(cuda_memory, "_zeros", lambda size_bytes: SimpleNamespace(ptr=4096))
 
-    def elsewhere(offer: Any) -> Any:
-        return replace(offer, process="another")
+    def elsewhere(offers: Any) -> Any:
+        return tuple(replace(offer, process="another") for offer in offers)
 
     def reached(host: FakeHost) -> Any:
         return cuda_memory.CudaMemory(host, arena, None, None, lambda peers: lambda: None)  # type: ignore[arg-type]
 
     memory = reached(FakeHost(elsewhere, {0, 1}))
     assert memory.ranks == {0, 1}
-    assert memory._bases == {0: (512, 256), 1: (opened, 256)}
+    assert memory._bases == {0: (512, 256), 1: (1 << 20, 256)}
     assert reached(FakeHost(elsewhere, {1})).ranks == frozenset()
     runtime.ipcGetMemHandle = no_handle
     assert reached(FakeHost(elsewhere, {0, 1})).ranks == frozenset()

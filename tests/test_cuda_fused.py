@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 from gpu_case import needs_gpus
 
+from executor.calibration.local import chain_shape
 from executor.device.device import FusedShape
-from executor.device.fused_layout import IDLE, fused_tables
+from executor.device.fused_tables import IDLE, best_tables, fused_tables
+from executor.device.precision import expected_error
 from planner.errors import InputError
 from planner.hardware.fusion import fused_tile
 
 TOLERANCE = {"float32": 1e-5, "complex64": 1e-5, "float64": 1e-13, "complex128": 1e-13}
-OUTPUTS_A_THREAD = {4: 32, 8: 32, 16: 16}
+CASES = [*((dtype, "fp32") for dtype in TOLERANCE), ("complex64", "fp16x3"), ("complex64", "tf32")]
+TERMS = {"tf32": 1, "fp16x3": 3}
+TF32_CUT = np.uint32(0xFFFFE000)
+TF32_HALF = np.uint32(0x1000)
 GPU = pytest.param("gpu", marks=needs_gpus(1))
 
 
@@ -46,11 +51,10 @@ def random_chain(chance: random.Random, most: int) -> FusedShape:
     return FusedShape(sized(operand), tuple(map(sized, branches)), sized(held))
 
 
-def run_twin(shape: FusedShape, operand, branches, out, capacity: int) -> None:
+def run_twin(shape: FusedShape, operand, branches, out, capacity: int, precision: str) -> None:
     """What fused.cu does with its tables, thread by thread made axes of arrays."""
-    itemsize = out.itemsize
-    threads = capacity // OUTPUTS_A_THREAD[itemsize]
-    tables = fused_tables(shape, capacity, threads, itemsize)
+    itemsize, terms = out.itemsize, TERMS.get(precision, 0)
+    tables = best_tables(shape, capacity, itemsize, terms > 0)
     parameters, own = tables.parameters, tables.own_place.astype(int)
     values, first = [], 0
     for number, branch in enumerate(branches):
@@ -66,36 +70,109 @@ def run_twin(shape: FusedShape, operand, branches, out, capacity: int) -> None:
         for place, offset in list(zip(parameters["load_place"], parameters["load_offset"], strict=True))[
             : tables.n_loads
         ]:
-            tile[(own[0][loads] ^ place) // itemsize] = operand[
-                start[0] + tables.own_offset[loads, 0] + offset
-            ]
+            source = start[0] + tables.own_offset[loads, 0] + offset
+            tile[(own[0][loads] ^ place) // itemsize] = operand[source // itemsize]
         written: dict[int, set[int]] = {}
         for stage_number, branch in enumerate(values):
             stage = parameters["stage"][stage_number]
-            rows, columns, k = tables.shapes[stage["shape"]]
-            assert k in (0, stage["k"])
-            base, column = own[2 + 2 * stage_number :][:2]
+            unit, rows, columns, k = tables.kinds[stage["shape"]]
+            own_pair = own[2 + 2 * stage_number :][:2]
+            if unit == "FMA":
+                assert k in (0, stage["k"])
+                base = own_pair[0]
+                extents = base, base, rows, stage["k"], stage["n"]
+                run_stage(tile, branch, stage, rows, columns, *own_pair)
+            else:
+                assert (4 * columns, 4 * k) == (stage["n"], stage["k"])
+                extents = *own_pair, 2 * rows * stage["rounds"], k, columns
+                run_tensor_stage(tile, branch, stage, rows, *own_pair, terms)
             if tables.own_part:
-                written = check_own_parts(written, base, stage, rows)
-            run_stage(tile, branch, stage, rows, columns, base, column)
+                written = check_own_parts(written, stage, *extents)
         for place, offset in list(zip(parameters["store_place"], parameters["store_offset"], strict=True))[
             : tables.n_stores
         ]:
-            out[start[1] + tables.own_offset[stores, 1] + offset] = tile[(own[1][stores] ^ place) // itemsize]
+            target = start[1] + tables.own_offset[stores, 1] + offset
+            out[target // itemsize] = tile[(own[1][stores] ^ place) // itemsize]
 
 
-def check_own_parts(written, base, stage, rows):
+def check_own_parts(written, stage, first_read, first_written, rows, n_read, n_written):
     """Each warp reads only what it wrote in the stage before; the places that it writes now."""
     writes = {}
-    for warp in range(len(base) // 32):
-        places = base[32 * warp : 32 * (warp + 1), None] ^ stage["row"].astype(int)[:rows]
+    for warp in range(len(first_read) // 32):
+        lanes = slice(32 * warp, 32 * (warp + 1))
         read, wrote = (
-            set((places[..., None] ^ stage[side].astype(int)[: stage[extent]]).ravel().tolist())
-            for side, extent in (("k_place", "k"), ("n_place", "n"))
+            set((places[..., None] ^ stage[side].astype(int)[:count]).ravel().tolist())
+            for side, count, first in (("k_place", n_read, first_read), ("n_place", n_written, first_written))
+            for places in (first[lanes, None] ^ stage["row"].astype(int)[:rows],)
         )
         assert not written or read <= written[warp]
         writes[warp] = wrote
     return writes
+
+
+def tf32(values):
+    """What tensor cores make of numbers: the upper 19 bits."""
+    return (values.astype(np.float32).view(np.uint32) & TF32_CUT).view(np.float32)
+
+
+def split(values, terms):
+    """As split() in fused.cu."""
+    high = (values.view(np.uint32) + TF32_HALF & TF32_CUT).view(np.float32)
+    if terms == 1:
+        return np.where(np.isnan(values), values, high), np.zeros_like(values)
+    return high, values - high
+
+
+def towards_zero(values):
+    """Double precision numbers cut off to single precision, as tensor cores leave every sum."""
+    single = values.astype(np.float32)
+    return np.where(np.abs(single) > np.abs(values), np.nextafter(single, np.float32(0)), single)
+
+
+def multiply_add(total, a, b):
+    """mma.m16n8k8 by the lanes of a warp, as PTX deals them: a (32, 4), b (32, 2), total (32, 4)."""
+    lane = np.arange(32)
+    g, t = lane // 4, lane % 4
+    matrix_a, matrix_b = (np.zeros((*total.shape[:-2], *shape)) for shape in ((16, 8), (8, 8)))
+    for number, (row, column) in enumerate(((0, 0), (8, 0), (0, 4), (8, 4))):
+        matrix_a[..., g + row, t + column] = tf32(a[..., number])
+    for number in range(2):
+        matrix_b[..., t + 4 * number, g] = tf32(b[..., number])
+    product = matrix_a @ matrix_b
+    for number, (row, column) in enumerate(((0, 0), (0, 1), (8, 0), (8, 1))):
+        total[..., number] = towards_zero(total[..., number] + product[..., g + row, 2 * t + column])
+
+
+def run_tensor_stage(tile, branch, stage, groups, read, write, terms) -> None:
+    """As run_tensor_stage of fused.cu, warp by warp; what is not written is lost."""
+    result = np.full_like(tile, np.nan)
+    lane = np.arange(32)
+    imaginary = lane // 4 % 2 == 1
+    k_steps, n_steps = stage["k"] // 4, stage["n"] // 4
+    for warp in range(len(read) // 32):
+        first, into = (side[32 * warp : 32 * (warp + 1)] for side in (read, write))
+        if first[0] == IDLE:
+            continue
+        for number in range(stage["rounds"] * groups):
+            rows = stage["row"].astype(int)[2 * number : 2 * number + 2]
+            total = np.zeros((n_steps, 32, 4), np.float64)
+            for step in range(k_steps):
+                places = first[:, None] ^ rows ^ int(stage["k_place"][step])
+                a = tile[places // tile.itemsize]
+                a = np.concatenate([a.real, a.imag], axis=1)
+                for j in range(n_steps):
+                    b = branch[(step * n_steps + j) * 16 + lane % 4 * 4 + lane // 8]
+                    b = np.stack(
+                        [np.where(imaginary, b.imag, b.real), np.where(imaginary, b.real, -b.imag)], axis=1
+                    )
+                    (a_high, a_low), (b_high, b_low) = split(a, terms), split(b, terms)
+                    for one, other in ((a_high, b_low), (a_low, b_high), (a_high, b_high))[3 - terms :]:
+                        multiply_add(total[j], one, other)
+            for j in range(n_steps):
+                places = into[:, None] ^ rows ^ int(stage["n_place"][j])
+                values = total[j].astype(np.float32)
+                result[places // tile.itemsize] = values[:, 0::2] + 1j * values[:, 1::2]
+    tile[:] = result
 
 
 def run_stage(tile, branch, stage, rows, n_columns, base, column) -> None:
@@ -114,59 +191,132 @@ def run_stage(tile, branch, stage, rows, n_columns, base, column) -> None:
     tile[(base[:, None, None] ^ row[:, None] ^ n_place[:, None, :]) // tile.itemsize] = sums
 
 
-def run_gpu(shape: FusedShape, operand, branches, out, capacity: int) -> None:
+def run_gpu(shape: FusedShape, operand, branches, out, capacity: int, precision: str) -> None:
     import cupy
 
     from executor.device.cupy_fused import bind_fused
 
     on_device = [cupy.asarray(array) for array in (operand, *branches, out)]
     stream = cupy.cuda.Stream.null
-    bind_fused(shape, on_device[0], on_device[1:-1], on_device[-1], stream, capacity * out.itemsize)()
+    bind_fused(
+        shape, on_device[0], on_device[1:-1], on_device[-1], stream, capacity * out.itemsize, precision
+    )()
     out[:] = on_device[-1].get()
 
 
-def check(runner, shape: FusedShape, dtype: str, capacity: int, rng: np.random.Generator) -> None:
-    def values(modes):
-        parts = rng.standard_normal((2, *(extent for _, extent in modes)))
-        return (parts[0] + 1j * parts[1] if dtype.startswith("complex") else parts[0]).astype(dtype)
-
-    operand, branches = values(shape.operand), [values(branch) for branch in shape.branches]
-    out = np.full(prod(extent for _, extent in shape.out), np.nan, dtype)
-    runner(shape, operand.ravel(), [branch.ravel() for branch in branches], out, capacity)
-
-    def contracted(convert):
-        terms = []
-        for array, modes in zip((operand, *branches), (shape.operand, *shape.branches), strict=True):
-            terms += [convert(array.astype(np.complex128)), [mode for mode, _ in modes]]
-        return np.einsum(*terms, [mode for mode, _ in shape.out], optimize=True).ravel()
-
-    scale = contracted(np.abs).real
-    assert np.all(np.abs(out - contracted(np.asarray)) <= TOLERANCE[dtype] * scale), shape
+def normal(rng: np.random.Generator, shape: Sequence[int], dtype: str):
+    parts = rng.standard_normal((2, *shape))
+    return (parts[0] + 1j * parts[1] if dtype.startswith("complex") else parts[0]).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+def arrays_of(shape: FusedShape, make):
+    """The operand and the branches, each made from its extents."""
+    return [make([extent for _, extent in modes]) for modes in (shape.operand, *shape.branches)]
+
+
+def contracted(shape: FusedShape, arrays):
+    terms = []
+    for array, modes in zip(arrays, (shape.operand, *shape.branches), strict=True):
+        terms += [array, [mode for mode, _ in modes]]
+    return np.einsum(*terms, [mode for mode, _ in shape.out], optimize=True).ravel()
+
+
+def run(runner, shape: FusedShape, arrays, precision: str, capacity: int):
+    """The chain by the twin or by the GPU, flat."""
+    out = np.full(prod(extent for _, extent in shape.out), np.nan, arrays[0].dtype)
+    flat = [array.ravel() for array in arrays]
+    (run_twin if runner == "twin" else run_gpu)(shape, flat[0], flat[1:], out, capacity, precision)
+    return out
+
+
+def check(runner, shape: FusedShape, arrays, precision: str, capacity: int) -> None:
+    """Assert the promised error, relative to the contraction of absolute values."""
+    out = run(runner, shape, arrays, precision, capacity)
+    exact = [array.astype(np.complex128) for array in arrays]
+    scale = contracted(shape, [np.abs(array) for array in exact])
+    bound = TOLERANCE[out.dtype.name]
+    if precision != "fp32":
+        tile = fused_tile(shape.operand, shape.branches, shape.out, capacity)
+        bound = sum(expected_error(precision, stage.k) for stage in tile.stages)
+    assert np.all(np.abs(out - contracted(shape, exact)) <= bound * scale), shape
+
+
+@pytest.mark.parametrize(("dtype", "precision"), CASES)
 @pytest.mark.parametrize("runner", ["twin", GPU])
-def test_random_chains(runner, dtype):
+def test_random_chains(runner, dtype, precision):
     chance, rng = random.Random(7), np.random.default_rng(7)
     itemsize = np.dtype(dtype).itemsize
     done = 0
-    while done < (40 if runner == "twin" else 200):
+    while done < (40 if runner == "twin" else 24):
         shape = random_chain(chance, 14 if runner == "twin" else 17)
         capacity = chance.choice((16384, 32768)) // itemsize
         if fused_tile(shape.operand, shape.branches, shape.out, capacity) is not None:
-            check(run_twin if runner == "twin" else run_gpu, shape, dtype, capacity, rng)
+            arrays = arrays_of(shape, lambda extents: normal(rng, extents, dtype))
+            check(runner, shape, arrays, precision, capacity)
             done += 1
 
 
-def test_first_lanes_meet_no_bank_conflict():
+def hard(rng: np.random.Generator, extents: Sequence[int], kind: str):
+    """Numbers that are hard to split or to add up."""
+    if kind in ("tiny", "huge"):
+        return normal(rng, extents, "complex64") * np.float32(2.0**-25 if kind == "tiny" else 2.0**25)
+    values = rng.uniform(0.5, 1, extents)
+    if kind == "above powers":  # of two, where what lies below high is the largest part of a number
+        values = (1 + 2.0**-23 * rng.integers(0, 8192, extents)) * 2.0 ** rng.integers(-3, 4, extents)
+    return values.astype("complex64")
+
+
+@pytest.mark.parametrize("kind", ["positive", "above powers", "tiny", "huge"])
+@pytest.mark.parametrize("logs", [(2,), (4,), (6,), (1, 4, 2)])
+@pytest.mark.parametrize("precision", TERMS)
+@pytest.mark.parametrize("runner", ["twin", GPU])
+def test_errors_stay_within_what_is_promised(runner, precision, logs, kind):
+    rng = np.random.default_rng(5)
+    shape = chain_shape(13, logs)
+    check(runner, shape, arrays_of(shape, lambda extents: hard(rng, extents, kind)), precision, 4096)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("logs", [(1,), (4,), (6,)])
+@pytest.mark.parametrize("precision", ["fp32", *TERMS])
+@pytest.mark.parametrize("runner", ["twin", GPU])
+def test_what_is_not_finite_shows_wherever_it_counts(runner, precision, logs, place):
+    """Infinities, and NaNs with every bit set as GPUs make them: adding half a unit turns those to zero."""
+    rng = np.random.default_rng(6)
+    shape = chain_shape(13, logs)
+    for bad in (0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000, 0x7F800000):
+        arrays = arrays_of(shape, lambda extents: normal(rng, extents, "complex64"))
+        parts = arrays[place].reshape(-1).view(np.uint32)
+        parts[rng.integers(len(parts))] = bad
+        with np.errstate(invalid="ignore"):
+            out = run(runner, shape, arrays, precision, 4096)
+        reached = [np.where(np.isfinite(array), 1.0, np.nan) for array in arrays]
+        assert np.array_equal(np.isfinite(out), np.isfinite(contracted(shape, reached)))
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+@pytest.mark.parametrize("itemsize", [4, 8, 16])
+def test_any_chain_fits_the_memory_on_chip(itemsize, tensor):
+    """Of GPUs with 164 KB a multiprocessor or more: eight branches, as many as possible in fragments."""
+    least_bytes = 163 << 10
+    for logs in ((4,) * 8, (4,) * 7 + (5,), (4,) * 6 + (5, 4), (5, 5), (6,), (2,) * 8):
+        shape = chain_shape(20, logs)
+        if fused_tile(shape.operand, shape.branches, shape.out, 32768 // itemsize) is not None:
+            tables = best_tables(shape, 32768 // itemsize, itemsize, tensor and itemsize == 8)
+            assert tables.shared_bytes <= least_bytes
+            assert tables.tile_bytes < IDLE
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_first_lanes_meet_no_bank_conflict(tensor):
     """The tables of a typical chain: 16 lanes of 8 bytes in 16 banks, in loads, stages and stores."""
     modes = tuple((mode, 2) for mode in range(20))
     branches = tuple(tuple((mode, 2) for mode in part) for part in ((20, 21, 18, 19), (22, 23, 16, 17)))
     out = (*modes[:10], (20, 2), *modes[10:12], (22, 2), *modes[12:14], (23, 2), *modes[14:16], (21, 2))
-    tables = fused_tables(FusedShape(modes, branches, out), 4096, 128, 8)
+    tables = fused_tables(FusedShape(modes, branches, out), 4096, 128, 8, tensor)
     own = tables.own_place.astype(int)
     for number, places in enumerate(own):
-        if number < 2 or number % 2 == 0:
+        if tensor or number < 2 or number % 2 == 0:
             assert len(set((places[:16] // 8 % 16).tolist())) == 16
 
 
@@ -184,4 +334,4 @@ def test_a_capacity_that_the_kernel_was_not_made_for_is_refused():
         with pytest.raises(
             InputError, match=f"fused_bytes: is {capacity_bytes}; plan for GPUs with 16384 or"
         ):
-            bind_fused(shape, None, [None], None, None, capacity_bytes)
+            bind_fused(shape, np.empty(2, np.float32), [None], None, None, capacity_bytes)

@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from fused_case import fused_rates
 from gpu_case import count_gpus
 from support import agrees, eager_profile, random_arrays, random_path
 
@@ -202,10 +203,10 @@ def count(schedule, kind):
 
 
 def planned(path, ranks, fused_bytes=0, policy="paper"):
-    rates = {"float32": 1e9, "float64": 1e9, "complex64": 1e9, "complex128": 1e9}
     profile = replace(
-        eager_profile(4096), fused_bytes=fused_bytes, fused_flop_per_s=rates, fused_tile_bytes_per_s=1e12
-    )
+        eager_profile(4096), fused_bytes=fused_bytes, fused_flop_per_s=fused_rates(1e9),
+        fused_tile_bytes_per_s=fused_rates(1e12),
+    )  # fmt: skip
     return plan(
         path, profile, devices=ranks, ranks_per_group=ranks, memory_bytes=math.inf, threshold_bytes=1,
         policy=policy,

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from overlap_case import SharedArrays
 from test_executor_exchange import local, random_case, transfers
 
 from executor.contraction import bind_direct
@@ -15,38 +16,6 @@ from executor.contraction.exchange import Shards
 from executor.device.numpy_device import NumpyDevice
 from executor.device.threads import run_ranks
 from planner.hardware.layout import Digit, box, box_shape, grid_size, largest_shard, rank_digits
-
-
-class SharedArrays:
-    """The arenas of all thread ranks; see `PeerMemory`."""
-
-    def __init__(self, communicator, arena, n_reached):
-        self.arenas = communicator.gather_objects(arena)
-        self.ranks = frozenset(range(n_reached))
-        self.exchange = communicator.exchange
-        self.sent_bytes = 0
-        self.used = False
-
-    def view(self, peer, offset_bytes, count, dtype):
-        size = count * np.dtype(dtype).itemsize
-        return self.arenas[peer][offset_bytes : offset_bytes + size].view(dtype)
-
-    def bind_copy(self, target, source, copy, target_start, source_start):
-        return NumpyDevice().bind_copy(target, source, copy, target_start, source_start)
-
-    def bind(self, copies, beside, peers, sent_bytes):
-        def meet():
-            self.exchange([(peer, np.zeros(1)) for peer in peers], [(peer, np.zeros(1)) for peer in peers])
-
-        def run():
-            self.used = True
-            self.sent_bytes += sent_bytes
-            meet()
-            for copy in (*copies, *beside):
-                copy()
-            meet()
-
-        return run
 
 
 def run_direct(grid, extents, source, out, n_reached=None):

@@ -16,7 +16,10 @@ from executor.contraction.null_replay import null_replay
 from executor.contraction.replay import new_timings, run_once, run_slices
 from executor.contraction.result import load_shards
 from executor.contraction.slices import parse_slices, share_of
+from executor.device import select
+from executor.device.communicator import Blocking
 from executor.device.numpy_device import NumpyDevice
+from executor.device.select import Chosen
 from executor.device.threads import run_ranks
 from planner.errors import InputError
 from planner.hardware.layout import Digit, Layout, grid_size, largest_shard
@@ -36,6 +39,7 @@ from planner.schedule import (
     Schedule,
     SumModes,
 )
+from tnplan import execution
 from tnplan.execution import execute
 
 
@@ -319,3 +323,39 @@ def test_wrong_tensors_are_refused(case: Case) -> None:
 def test_a_broken_schedule_is_refused(case: Case) -> None:
     with pytest.raises(InputError):
         execute(replace(case.schedule, result=999), case.arrays)
+
+
+def test_peers_memory_is_closed_where_all_ranks_agree_on_a_refusal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    closed: list[int] = []
+
+    def refuse(*_: object) -> None:
+        raise InputError("output", "is refused", "ask again")
+
+    case = make_case(tmp_path, 2)
+    monkeypatch.setattr(Blocking, "close_memory", lambda self: closed.append(self.rank))
+    monkeypatch.setattr(execution, "_write", refuse)
+    with pytest.raises(InputError, match="is refused"):
+        execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "r.npy")
+    assert sorted(closed) == [0, 1]
+
+
+def test_a_rank_that_fails_does_not_wait_for_its_device_before_others_hear(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    closed: list[int] = []
+
+    def open_device(*arguments: object) -> Chosen:
+        return replace(select.open_device(*arguments), close=lambda: closed.append(1))
+
+    def strike(done: int, n_slices: int) -> None:
+        raise RuntimeError("struck by a test")
+
+    case = make_case(tmp_path, 2)
+    monkeypatch.setattr(execution, "open_device", open_device)
+    with pytest.raises(RuntimeError, match="struck"):
+        execute(case.schedule, case.arrays, ranks=2, progress=strike)
+    assert not closed
+    execute(case.schedule, case.arrays, ranks=2)
+    assert len(closed) == 2

@@ -12,13 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from executor_case import contract_pairwise, lattice
-from fused_case import chains, fusing_profile, stem_path
+from fused_case import chains, fused_rates, fusing_profile, stem_path
+from overlap_case import SharedArrays, hiding_profile, in_parts, planned, swapping_path
 from support import TOLERANCE, agrees, eager_profile, random_arrays, random_path
 from test_planner import window
 
 from executor.contraction.null_replay import null_replay
 from executor.device.device import FusedShape
 from executor.device.numpy_device import NumpyDevice
+from executor.device.threads import ThreadCommunicator
 from planner.errors import InputError
 from planner.hardware.fusion import fused_tile
 from planner.hardware.profile import load_profile
@@ -242,7 +244,11 @@ def test_a_chain_over_a_waist_is_left_out_where_memory_is_short() -> None:
 
 
 def test_nothing_is_fused_where_on_chip_work_outweighs_memory() -> None:
-    assert not list(chains(fused_window(fused_tile_bytes_per_s=2e12)))
+    slow = {
+        "fused_tile_bytes_per_s": fused_rates(2e12, ["complex64"]),
+        "fused_flop_per_s": fused_rates(4e13, ["complex64"]),
+    }
+    assert not list(chains(fused_window(**slow)))
 
 
 def test_a_chain_ends_where_its_tile_would_not_fit() -> None:
@@ -252,7 +258,14 @@ def test_a_chain_ends_where_its_tile_would_not_fit() -> None:
 
 
 def test_a_dtype_without_a_rate_is_not_fused() -> None:
-    assert not list(chains(fused_window(fused_flop_per_s={"complex128": 1e12})))
+    assert not list(
+        chains(
+            fused_window(
+                fused_flop_per_s=fused_rates(1e12, ["complex128"]),
+                fused_tile_bytes_per_s=fused_rates(1e12, ["complex128"]),
+            )
+        )
+    )
 
 
 def test_a_product_takes_the_precision_that_costs_time() -> None:
@@ -355,21 +368,42 @@ def test_contract_fields_are_checked() -> None:
     assert not any(isinstance(item, Fused) for item in schedule.once)
 
 
+def test_a_device_prepares_the_chains_that_it_binds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at once, whole ones and the parts of those beside exchanges."""
+    prepared, bound = set(), set()
+    bind_fused = NumpyDevice.bind_fused
+
+    def bind(device, shape, operand, branches, out, capacity_bytes, precision):  # type: ignore[no-untyped-def]
+        assert (shape, precision) in prepared
+        bound.add((shape, precision))
+        return bind_fused(device, shape, operand, branches, out, capacity_bytes, precision)
+
+    monkeypatch.setattr(NumpyDevice, "prepare_fused", lambda _, several, *__: prepared.update(several))
+    monkeypatch.setattr(NumpyDevice, "bind_fused", bind)
+    monkeypatch.setattr(ThreadCommunicator, "open_memory", lambda ranks, arena: SharedArrays(ranks, arena))
+    paths = (swapping_path(seed) for seed in range(60))
+    cases = ((path, planned(path, 4, hiding_profile(1 << 13))) for path in paths)
+    path, schedule = next(case for case in cases if any(in_parts(case[1])))
+    execute(schedule, random_arrays(path, 1), ranks=4, device="cpu")
+    assert prepared == bound
+
+
 def test_a_profile_with_a_kernel_needs_its_rate() -> None:
-    with pytest.raises(InputError, match="fused_tile_bytes_per_s"):
-        replace(load_profile("cpu"), fused_bytes=1 << 15)
-    with pytest.raises(InputError, match=r"fused_flop_per_s\.float32"):
-        replace(load_profile("h200-nvlink"), fused_flop_per_s={"float32": 0.0})
+    message = r"fused_flop_per_s\.complex64\.fp32: has no rate beside it in fused_tile_bytes_per_s"
+    with pytest.raises(InputError, match=message):
+        replace(load_profile("cpu"), fused_bytes=1 << 15, fused_flop_per_s=fused_rates(1e12, ["complex64"]))
+    with pytest.raises(InputError, match=r"fused_flop_per_s\.float32\.fp32"):
+        replace(load_profile("h200-nvlink"), fused_flop_per_s=fused_rates(0.0, ["float32"]))
 
 
-def test_a_schedule_of_version_1_is_to_be_planned_again(tmp_path: Path) -> None:
+def test_a_schedule_of_version_2_is_to_be_planned_again(tmp_path: Path) -> None:
     file = tmp_path / "s.json"
     save_schedule(RICH, file)
     assert load_schedule(file) == RICH
-    file.write_text(file.read_text().replace('"version":2', '"version":1', 1))
-    with pytest.raises(InputError, match="version: is 1") as refusal:
+    file.write_text(file.read_text().replace('"version":3', '"version":2', 1))
+    with pytest.raises(InputError, match="version: is 2") as refusal:
         load_schedule(file)
-    assert "reads version 2" in refusal.value.remedy
+    assert "reads version 3" in refusal.value.remedy
     assert "tnplan plan" in refusal.value.remedy
 
 

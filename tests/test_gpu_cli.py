@@ -100,7 +100,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(single: Case, tmp_path: P
     with pytest.raises(StruckError):
         execute(single.schedule_file, single.tensors_file, device="gpu", output=output, progress=strike)
     resumed = execute(single.schedule_file, single.tensors_file, device="gpu", output=output, resume=True)
-    assert resumed.report["slices"]["resumed"] >= 2
+    assert resumed.report["slices"]["resumed"] >= 1
     assert np.array_equal(np.load(output), np.load(whole))
 
 

@@ -26,10 +26,12 @@ EXECUTOR_MAY = (
 ADAPTERS = {
     f"executor.device.{name}"
     for name in (
-        "copy_kernel", "mpi", "cuda_memory", "cupy_contract", "cupy_copy", "cupy_device", "cupy_fused",
-        "cupy_scatter", "cupy_split", "gpus", "kernel_cache", "launch", "nccl",
+        "copy_kernel", "mpi", "cuda_memory", "cupy_batch", "cupy_contract", "cupy_copy", "cupy_device",
+        "cupy_fused", "cupy_scatter", "cupy_split", "gpus", "kernel_cache", "launch", "nccl",
     )
-}  # fmt: skip
+} | {
+    f"executor.sbd.{name}_kernel" for name in ("density", "determinant", "sigma", "string")
+} | {"executor.pauli.hash_kernel"}  # fmt: skip
 """Modules that import their library, and are imported on demand."""
 LINES_LIMIT = 450
 

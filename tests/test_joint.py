@@ -136,6 +136,25 @@ def test_moves_taken_back_leave_nothing(seed: int) -> None:
         assert np.array_equal(old, new)
 
 
+@pytest.mark.parametrize("limit", [2.0, 12.0, 60.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_slicing_to_a_limit_fits_and_stops_there(seed: int, limit: float) -> None:
+    """What it leaves costs what a recount says; the last index was needed."""
+    network = odd_network(seed)
+    network = Network(network.inputs, (), network.size_dict)
+    bits = bits_of(network.size_dict)
+    problem, state, _ = prepared(network, limit, 3.5, seed)
+    kernel.slice_to_limit(problem, state)
+    order = [int(bit) for bit in state.sliced[: state.counts[0]]]
+    sliced = {name for name, bit in bits.items() if bit in order}
+    cost, largest = recount(network, state, sliced, 3.5)
+    assert state.totals[0] == pytest.approx(cost)
+    assert largest <= limit
+    if order:
+        kernel.toggle(problem, state, order[-1])
+        assert state.counts[1] > 0
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_best_keeps_the_limit_and_costs_what_it_says(seed: int) -> None:
     network = odd_network(seed)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from executor_case import contract_pairwise
+from workload_case import closed_value
 
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit
@@ -20,7 +21,7 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.path_file import load_network, load_path
 from planner.networks.simplify import simplify
 from planner.networks.tensors import load_tensors
-from planner.workloads.lattice import KINDS, edge_colours, lattice_circuit
+from planner.workloads.lattice import GEOMETRIES, ISING_NAME, edge_colours, lattice_circuit, trotter_circuit
 from tnplan.cli.main import cli
 
 LATTICES = {
@@ -31,24 +32,24 @@ LATTICES = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize(("rows", "columns"), [(2, 2), (2, 7), (3, 3), (5, 7), (6, 6), (7, 4)])
-def test_colours_hold_every_edge_once_and_no_qubit_twice(kind: str, rows: int, columns: int) -> None:
-    colours = edge_colours(kind, rows, columns)
+def test_colours_hold_every_edge_once_and_no_qubit_twice(geometry: str, rows: int, columns: int) -> None:
+    colours = edge_colours(geometry, rows, columns)
     edges = [pair for pairs in colours for pair in pairs]
     across, down = rows * (columns - 1), (rows - 1) * columns
     expected = {
         "rectangular": across + down,
         "triangular": across + down + (rows - 1) * (columns - 1),
         "hexagonal": across + (down + 1) // 2,
-    }[kind]
+    }[geometry]
     assert len(edges) == len(set(edges)) == expected
     assert all(first < second for first, second in edges)
     for pairs in colours:
         used = [qubit for pair in pairs for qubit in pair]
         assert len(set(used)) == len(used)
     if min(rows, columns) >= 3:
-        assert len(colours) == {"rectangular": 4, "triangular": 6, "hexagonal": 3}[kind]
+        assert len(colours) == {"rectangular": 4, "triangular": 6, "hexagonal": 3}[geometry]
 
 
 def test_gates_are_unitary_and_differ() -> None:
@@ -78,14 +79,15 @@ def statevector(circuit: Circuit) -> np.ndarray:
     state = np.zeros((2,) * circuit.n_qubits, complex)
     state[(0,) * circuit.n_qubits] = 1
     for gate in circuit.gates:
-        turned = np.tensordot(gate.matrix.reshape(2, 2, 2, 2), state, ((2, 3), gate.qubits))
-        state = np.moveaxis(turned, (0, 1), gate.qubits)
+        n = len(gate.qubits)
+        turned = np.tensordot(gate.matrix.reshape((2,) * 2 * n), state, (range(n, 2 * n), gate.qubits))
+        state = np.moveaxis(turned, range(n), gate.qubits)
     return state
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_amplitudes_are_those_of_the_state(kind: str) -> None:
-    circuit = lattice_circuit(kind, 3, 3, 8, 4)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_amplitudes_are_those_of_the_state(geometry: str) -> None:
+    circuit = lattice_circuit(geometry, 3, 3, 8, 4)
     state = statevector(circuit)
     for bits in ("0" * 9, "010110011"):
         network, arrays = simplify(*circuit_network(circuit, bits))
@@ -131,14 +133,14 @@ def signature(inputs: Sequence[Sequence[str]]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "side", "layers", "tensors", "indices"),
+    ("geometry", "side", "layers", "tensors", "indices"),
     [("rectangular", 7, 20, 375, 746), ("triangular", 7, 24, 439, 870), ("hexagonal", 8, 18, 444, 884)],
 )
 def test_networks_equal_those_made_elsewhere(
-    root: Path, kind: str, side: int, layers: int, tensors: int, indices: int
+    root: Path, geometry: str, side: int, layers: int, tensors: int, indices: int
 ) -> None:
-    name = f"{kind}_{side}x{side}_l{layers}_b42_flops"
-    network, _ = simplify(*circuit_network(lattice_circuit(kind, side, side, layers, 0)))
+    name = f"{geometry}_{side}x{side}_l{layers}_b42_flops"
+    network, _ = simplify(*circuit_network(lattice_circuit(geometry, side, side, layers, 0)))
     other = load_path(root / f"paths/{name}.json").network
     assert len(network.inputs) == len(other.inputs) == tensors
     assert len(network.size_dict) == len(other.size_dict) == indices
@@ -159,21 +161,83 @@ def test_shipped_networks_are_the_generator_s(root: Path, name: str) -> None:
     assert all(np.allclose(x, y, rtol=0, atol=1e-6) for x, y in zip(stored, arrays, strict=True))
 
 
+def ising(
+    geometry: str, rows: int, columns: int, circuit: Circuit, time_step: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The diagonal of - sum J Z Z and the matrix of - sum h X, dense, J and h read off the gates' angles."""
+    size = 2**circuit.n_qubits
+    bits = np.arange(size)[:, None] >> np.arange(circuit.n_qubits)[::-1] & 1
+    diagonal, transverse = np.zeros(size), np.zeros((size, size))
+    edges = sorted(pair for pairs in edge_colours(geometry, rows, columns) for pair in pairs)
+    interaction = {gate.qubits: gate.params[0] for gate in circuit.gates if gate.name == ISING_NAME}
+    assert sorted(interaction) == edges
+    for (first, second), angle in interaction.items():
+        diagonal += angle / (2 * time_step) * (1 - 2 * bits[:, first]) * (1 - 2 * bits[:, second])
+    for site, gate in enumerate(circuit.gates[: circuit.n_qubits]):
+        assert gate.qubits == (site,)
+        flipped = np.arange(size) ^ (1 << circuit.n_qubits - 1 - site)
+        transverse[np.arange(size), flipped] += gate.params[0] / time_step
+    return diagonal, transverse
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_trotter_steps_are_products_of_the_two_parts(geometry: str) -> None:
+    """Against exponentials of dense matrices, and against exact evolution, from which they differ as t^2."""
+    duration, errors = 0.8, []
+    for steps in (4, 8):
+        length = duration / steps
+        circuit = trotter_circuit(geometry, 2, 3, steps, 3, length)
+        diagonal, transverse = ising(geometry, 2, 3, circuit, length)
+        values, vectors = np.linalg.eigh(transverse)
+        half = vectors @ np.diag(np.exp(-0.5j * length * values)) @ vectors.T
+        step = half @ np.diag(np.exp(-1j * length * diagonal)) @ half
+        wanted = np.linalg.matrix_power(step, steps)[:, 0]
+        assert np.allclose(statevector(circuit).reshape(-1), wanted, rtol=0, atol=1e-12)
+        energies, states = np.linalg.eigh(np.diag(diagonal) + transverse)
+        exact = states @ (np.exp(-1j * duration * energies) * states[0])
+        errors.append(np.linalg.norm(wanted - exact))
+    assert 3.5 < errors[0] / errors[1] < 4.5
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_trotter_amplitudes_keep_hyper_indices(geometry: str) -> None:
+    circuit = trotter_circuit(geometry, 3, 3, 4, 4, 0.3)
+    assert all(gate.is_diagonal == (gate.name == ISING_NAME) for gate in circuit.gates)
+    strengths = {abs(gate.params[0]) / 0.6 for gate in circuit.gates if gate.name == ISING_NAME}
+    assert len(strengths) == sum(map(len, edge_colours(geometry, 3, 3)))
+    assert min(strengths) >= 0.5
+    assert max(strengths) <= 1.5
+    state = statevector(circuit)
+    for bits in ("0" * 9, "010110011"):
+        network, arrays = circuit_network(circuit, bits)
+        tensors = Counter(index for term in network.inputs for index in term)
+        assert max(tensors.values()) > 4
+        assert abs(closed_value(network, arrays) - state[tuple(map(int, bits))]) < 1e-12
+
+
 def test_command_writes_network_and_tensors(tmp_path: Path) -> None:
     target = tmp_path / "net.json"
-    line = f"workload lattice --kind triangular --rows 3 --columns 4 --layers 6 --seed 2 -o {target}"
+    line = f"workload lattice --geometry triangular --rows 3 --columns 4 --layers 6 --seed 2 -o {target}"
     done = CliRunner().invoke(cli, line.split())
     assert done.exit_code == 0, done.output
     network, dtype, tensors = load_network(target)
     assert (dtype, tensors) == ("complex64", "net.npz")
     expected, _ = simplify(*circuit_network(lattice_circuit("triangular", 3, 4, 6, 2)))
     assert network == expected
+    line = f"workload lattice --kind trotter --time-step 0.1 --rows 2 --columns 3 --layers 2 -o {target}"
+    done = CliRunner().invoke(cli, line.split())
+    assert done.exit_code == 0, done.output
+    network, dtype, _ = load_network(target)
+    expected, arrays = simplify(*circuit_network(trotter_circuit("rectangular", 2, 3, 2, 0, 0.1)))
+    assert network == expected
+    stored = load_tensors(tmp_path / "net.npz", network, "complex128")
+    assert all(np.allclose(x, y, rtol=0, atol=1e-12) for x, y in zip(stored, arrays, strict=True))
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("square", 3, 3, 1, 0), "--kind: 'square' is unknown"),
+        (("square", 3, 3, 1, 0), "--geometry: 'square' is unknown"),
         (("rectangular", 1, 3, 1, 0), "--rows: is 1"),
         (("rectangular", 3, 0, 1, 0), "--columns: is 0"),
         (("rectangular", 3, 3, 0, 0), "--layers: is 0"),
@@ -183,3 +247,18 @@ def test_command_writes_network_and_tensors(tmp_path: Path) -> None:
 def test_bad_input_is_named(arguments: tuple[str, int, int, int, int], said: str) -> None:
     with pytest.raises(InputError, match=said):
         lattice_circuit(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rectangular", 0, 0, 1, 0, 0.1), "--rows: is 0"),
+        (("hexagonal", 3, 3, 0, 0, 0.1), "--layers: is 0"),
+        (("hexagonal", 3, 3, 1, 0, 0.0), "--time-step: is 0.0"),
+        (("hexagonal", 3, 3, 1, 0, float("nan")), "--time-step: is nan"),
+        (("hexagonal", 3, 3, 1, 0, float("inf")), "--time-step: is inf"),
+    ],
+)
+def test_bad_trotter_input_is_named(arguments: tuple[str, int, int, int, int, float], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        trotter_circuit(*arguments)

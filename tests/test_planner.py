@@ -285,6 +285,12 @@ def test_arena_with_more_buffers_than_are_placed_by_size() -> None:
     assert arena.size_bytes <= 1.2 * arena.live_bytes
 
 
+def test_of_equal_buffers_the_last_are_placed_first_where_that_needs_less() -> None:
+    spans = ((512, 2, 2), (512, 2, 3), (256, 3, 5), (512, 5, 8))
+    arena = assign([Lifetime(*span) for span in spans])
+    assert arena.size_bytes == arena.live_bytes == 1024
+
+
 def test_memory_that_nothing_meets_is_refused_by_name() -> None:
     path = window(20, 16)
     with pytest.raises(InputError, match=r"step \d+.*[KM]iB.*allow more memory"):

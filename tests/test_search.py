@@ -284,6 +284,7 @@ def test_wrong_usage(tmp_path: Path, arguments: list[str], message: str) -> None
     [
         ["sycamore", "--cycles", "2", "--amplitude", "0" * 52 + "."],
         ["peps", "--rows", "3", "--columns", "4", "--dtype", "float64"],
+        ["peps", "--rows", "2", "--columns", "3", "--bond", "8", "--hyper", "0", "--dtype", "float64"],
         ["regular", "--tensors", "12", "--seed", "3"],
     ],
 )

@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from planner.networks.importers import from_cotengra
     from planner.projection import Projection
     from planner.schedule import Schedule
+    from tnplan.diagonalization import diagonalize
     from tnplan.execution import execute
+    from tnplan.propagation import propagate
 
-__all__ = ["execute", "from_cotengra", "load_path", "plan", "report"]
+__all__ = ["diagonalize", "execute", "from_cotengra", "load_path", "plan", "propagate", "report"]
 
-_ELSEWHERE = {"execute": "tnplan.execution", "from_cotengra": "planner.networks.importers"}
+_ELSEWHERE = {
+    "diagonalize": "tnplan.diagonalization",
+    "execute": "tnplan.execution",
+    "from_cotengra": "planner.networks.importers",
+    "propagate": "tnplan.propagation",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -87,17 +94,25 @@ def report(
     policy: str = "ours",
     html: str | Path | None = None,
 ) -> Projection:
-    """Project time and speedup for each number of devices; write a page with the plots to `html`."""
+    """Project time and speedup for each number of devices; write a page with the plots to `html`.
+
+    The paths are of one network; names of indices and the order of tensors do not matter.
+    """
     from planner.errors import InputError
     from planner.files import check_writable, write_text
+    from planner.networks.structure import structure_key
     from planner.projection import project
 
     if isinstance(paths, str) or not isinstance(paths, Sequence):
         raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
     if html is not None:
         check_writable(html)
+    read = [_path(path) for path in paths]
+    n_networks = len({structure_key(path.network) for path in read})
+    if n_networks > 1:
+        raise InputError("paths", f"are of {n_networks} networks", "report one network at a time")
     projection = project(
-        [_path(path) for path in paths],
+        read,
         _profile(hardware),
         devices,
         memory_bytes=memory_bytes,

@@ -170,16 +170,23 @@ class _Calibration:
         """Rates of fused chains, for a base profile that has them."""
         if not self.base.fused_bytes:
             return {}
-        tile_rate = self.base.fused_tile_bytes_per_s
-        rates = dict(self.base.fused_flop_per_s)
-        for number, dtype in enumerate(sorted(self.dtypes, key=lambda dtype: dtype != "complex64")):
-            chains = [self.bench.chain_time(dtype, logs, self.base.fused_bytes) for logs in CHAINS]
-            measured = [chain for chain in chains if chain is not None]
-            tile_rate, rates[dtype] = chip_rates(measured, permute_bytes_per_s, tile_rate, number == 0)
-            listed = ", ".join(f"{chain.time_s * 1e3:.3g}" for chain in measured)
-            self.say(f"{dtype} chains {listed} ms: {rates[dtype] / 1e12:.3g} TFLOP/s, "
-                     f"{tile_rate / 1e12:.3g} TB/s on chip")  # fmt: skip
-        return {"fused_tile_bytes_per_s": tile_rate, "fused_flop_per_s": rates}
+        names = ("fused_tile_bytes_per_s", "fused_flop_per_s")
+        tables = {
+            name: {key: dict(rates) for key, rates in getattr(self.base, name).items()} for name in names
+        }
+        for dtype in self.dtypes:
+            for precision in self.base.fused_flop_per_s.get(dtype, {}):
+                chains = [
+                    self.bench.chain_time(dtype, precision, logs, self.base.fused_bytes) for logs in CHAINS
+                ]
+                measured = [chain for chain in chains if chain is not None]
+                rates = chip_rates(measured, permute_bytes_per_s, self.base.short_run_bytes)
+                for name, rate in zip(names, rates, strict=True):
+                    tables[name][dtype][precision] = rate
+                listed = ", ".join(f"{chain.time_s * 1e3:.3g}" for chain in measured)
+                self.say(f"{dtype} {precision} chains {listed} ms: {rates[1] / 1e12:.3g} TFLOP/s, "
+                         f"{rates[0] / 1e12:.3g} TB/s on chip")  # fmt: skip
+        return tables
 
     def _tier(self, permute_bytes_per_s: float) -> Tier | None:
         """The first tier, from exchanges of all ranks; None with one rank."""

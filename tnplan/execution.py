@@ -11,8 +11,8 @@ import json
 import os
 import socket
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -35,10 +35,10 @@ from executor.contraction.result import (
 )
 from executor.contraction.run import Bind, Job, Outcome, Progress, run_rank
 from executor.contraction.slices import parse_slices, share_of
-from executor.device.communicator import Communicator, agree, ending_together
+from executor.device.communicator import AgreedError, Communicator, agree, ending_together
 from executor.device.device import Device
 from executor.device.launcher import world_communicator
-from executor.device.select import check_device, open_device
+from executor.device.select import Chosen, check_device, open_device
 from executor.device.threads import run_ranks
 from planner.checks import check_count
 from planner.errors import InputError
@@ -283,14 +283,29 @@ def _work(
     if announce is not None and request.device == "auto" and world.rank == 0:
         announce(chosen.line)
     heard = progress if world.name == "mpi" or world.rank == 0 else None
-    with closing(chosen):
+    with _given_back(chosen):
         outcome = run_rank(
             request.job, request.tensors, chosen.ranks, chosen.device, heard, _binder(request.job.engine)
         )
-        result = _hand_over(request, outcome, chosen.device, world, n_threads)
-        chosen.device.synchronize()
-        chosen.ranks.close_memory()
-        return result
+        return _hand_over(request, outcome, chosen.device, world, n_threads)
+
+
+@contextmanager
+def _given_back(chosen: Chosen) -> Iterator[None]:
+    """Close the peers' memory and the device afterwards, also where all ranks agree on a refusal.
+
+    A rank that fails alone is to end the others at once: its stream may wait for them for long.
+    """
+    refusal = None
+    try:
+        yield
+    except AgreedError as error:
+        refusal = error
+    chosen.device.synchronize()
+    chosen.ranks.close_memory()
+    chosen.close()
+    if refusal is not None:
+        raise refusal
 
 
 def _hand_over(

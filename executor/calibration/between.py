@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from executor.calibration.timing import seconds
+from executor.calibration.timing import REPEATS, seconds
 from executor.contraction.bind_direct import Places
 from executor.contraction.bind_exchange import bind_exchange
 from executor.contraction.exchange import Shards
@@ -17,7 +17,6 @@ from executor.device.device import Device
 from executor.device.permutation import row_major
 from planner.hardware.layout import Digit, prime_factors
 
-REPEATS = 5
 DTYPE, ITEM_BYTES = "complex64", 8
 
 

@@ -14,36 +14,37 @@ import numpy as np
 from executor.calibration.between import SwapTime
 from executor.calibration.local import ChainTime
 
+FREE = 1e18
+"""Bytes or operations a second of what costs no time."""
 LEAST_SHARE = 0.1
 """A chain tells of the work on chip only where that is more than this share of its time."""
 
 
 def chip_rates(
-    chains: Sequence[ChainTime], memory_bytes_per_s: float, tile_bytes_per_s: float, fit_tile: bool
+    chains: Sequence[ChainTime], memory_bytes_per_s: float, short_run_bytes: float
 ) -> tuple[float, float]:
-    """Bytes on chip and operations a second, by least squares of relative errors.
+    """Bytes on chip and operations a second, by least squares of relative errors, neither below 0 seconds.
 
-    The former is `tile_bytes_per_s`, or with `fit_tile` fitted too, where that gives a rate above 0. Raises
-    ValueError where chains are no slower than the memory, or than the bytes on chip.
+    Raises ValueError where chains are no slower than the memory.
     """
     rows = []
     for chain in chains:
-        square = chain.time_s**2 - (chain.moved_bytes / memory_bytes_per_s) ** 2
+        slower = sum(1 + (short_run_bytes / run_bytes) ** 2 for run_bytes in chain.run_bytes)
+        square = chain.time_s**2 - (chain.side_bytes * slower / memory_bytes_per_s) ** 2
         chip_s = sqrt(max(square, 0.0))
         if chip_s > LEAST_SHARE * chain.time_s:
             rows.append((chain.tile_bytes / chip_s, chain.flops / chip_s))
     if len(rows) < 2:
         raise ValueError("fused chains take no longer than the memory: nothing to fit")
     table, ones = np.array(rows), np.ones(len(rows))
-    if fit_tile:
-        seconds_a_byte, seconds_an_operation = np.linalg.lstsq(table, ones, rcond=None)[0]
-        if min(seconds_a_byte, seconds_an_operation) > 0:
-            return 1 / float(seconds_a_byte), 1 / float(seconds_an_operation)
-    rest = ones - table[:, 0] / tile_bytes_per_s
-    seconds_an_operation = float(table[:, 1] @ rest / (table[:, 1] @ table[:, 1]))
-    if not seconds_an_operation > 0:
-        raise ValueError("fused chains take no longer than their bytes on chip: nothing to fit")
-    return tile_bytes_per_s, 1 / seconds_an_operation
+    both = np.linalg.lstsq(table, ones, rcond=None)[0]
+    alone = table.sum(axis=0) / (table**2).sum(axis=0)
+    if both[0] < 0:
+        both = np.array([0.0, alone[1]])
+    elif both[1] < 0:
+        both = np.array([alone[0], 0.0])
+    rates = 1 / np.maximum(both, 1 / FREE)
+    return float(rates[0]), float(rates[1])
 
 
 def swap_rate(swap: SwapTime, permute_bytes_per_s: float) -> float:

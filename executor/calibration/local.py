@@ -9,28 +9,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from executor.calibration.timing import fill, seconds, seconds_in_a_row
+from executor.calibration.timing import REPEATS, fill, seconds, seconds_in_a_row, sustained_seconds
 from executor.device.device import ContractShape, Device, FusedShape, View
 from executor.device.permutation import make_copy, row_major
 from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 from planner.hardware.fusion import fused_tile
 
-REPEATS = 5
+SUSTAINED_S = 0.3
 LAUNCHES = 300
 LARGEST_FLOPS = 4e12
 """Real operations of one measured product at most."""
 PRODUCT_K = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 LEAST_LENGTH = 8
 """m is about so many times k at least."""
-CHAINS = ((2,), (3,), (4,), (5,), (6,), (2, 2), (2, 2, 2), (2,) * 5, (3, 3), (3, 3, 3), (4, 4))
+CHAINS = ((2,), (3,), (4,), (5,), (6,), (2, 2), (2,) * 5, (3, 3), (3,) * 3, (3,) * 4, (3, 3, 4), (5, 3))
 """Fused chains that are measured: log2 of k (and n) of each branch."""
 
 
 @dataclass(frozen=True)
 class ChainTime:
-    """One fused chain: bytes moved in memory and on chip, real operations, seconds."""
+    """One fused chain: bytes read and written and the runs that they lie in, bytes moved on chip, real
+    operations, seconds."""
 
-    moved_bytes: float
+    side_bytes: float
+    run_bytes: tuple[float, float]
     tile_bytes: float
     flops: float
     time_s: float
@@ -104,7 +106,9 @@ class LocalBench:
         call = self.device.bind_contract(shape, a, b, c, workspace, precision)
         return per_product * m * k * k / seconds(self.device, call, REPEATS)
 
-    def chain_time(self, dtype: str, logs: Sequence[int], capacity_bytes: int) -> ChainTime | None:
+    def chain_time(
+        self, dtype: str, precision: str, logs: Sequence[int], capacity_bytes: int
+    ) -> ChainTime | None:
         """A chain with binary modes and n = k = 2^log for each branch; None where it has no tile."""
         item = ITEM_BYTES[dtype]
         rank = (self.size_bytes // item).bit_length() - 2
@@ -122,10 +126,11 @@ class LocalBench:
             cursor -= size * item
             branches.append(self.device.view(cursor, size, dtype))
             fill(self.device, branches[-1], dtype, 5)
-        call = self.device.bind_fused(shape, operand, branches, out, capacity_bytes)
-        time_s = seconds(self.device, call, REPEATS)
+        call = self.device.bind_fused(shape, operand, branches, out, capacity_bytes, precision)
+        time_s = sustained_seconds(self.device, call, SUSTAINED_S)
         flops = sum(FLOPS_PER_PRODUCT[dtype] * count * stage.n for stage in tile.stages)
-        return ChainTime(2 * count * item, 2 * count * item * len(logs), flops, time_s)
+        runs = (tile.runs[0] * item, tile.runs[1] * item)
+        return ChainTime(count * item, runs, 2 * count * item * (len(logs) + 1), flops, time_s)
 
 
 def chain_shape(rank: int, logs: Sequence[int]) -> FusedShape:

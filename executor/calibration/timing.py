@@ -10,6 +10,8 @@ import numpy as np
 from executor.device.device import Call, Device, View
 
 WARM_UPS = 2
+REPEATS = 5
+LEAST_CALL_S = 1e-4
 FILL_ELEMENTS = 1 << 22
 
 
@@ -24,6 +26,17 @@ def seconds(device: Device, call: Call, repeats: int) -> float:
         device.mark(second)
     device.synchronize()
     return median(device.elapsed_s(*pair) for pair in zip(marks[::2], marks[1::2], strict=True))
+
+
+def sustained_seconds(device: Device, call: Call, least_s: float) -> float:
+    """The median seconds of a call once calls have gone on for about `least_s`, as in a long run.
+
+    A device lowers its clocks then to keep to its power limit.
+    """
+    once_s = seconds(device, call, 1)
+    for _ in range(round(least_s / max(once_s, LEAST_CALL_S))):
+        call()
+    return seconds(device, call, REPEATS)
 
 
 def seconds_in_a_row(device: Device, call: Call, count: int) -> float:

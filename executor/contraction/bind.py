@@ -5,7 +5,7 @@ Knows schedules and the device's interface; never how a device or a communicator
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from executor.contraction.bind_direct import Places
 from executor.contraction.bind_exchange import bind_exchange
+from executor.contraction.bind_overlap import bind_parts
 from executor.contraction.exchange import Shards
 from executor.device.communicator import Communicator, PeerMemory
 from executor.device.device import Call, ContractShape, Device, FusedShape, View
 from executor.device.permutation import make_copy, row_major
 from planner.hardware.layout import Box, box, box_shape, rank_digits
+from planner.hardware.overlap import cut_modes, part_order
 from planner.schedule import (
     Accumulate,
     Contract,
@@ -32,17 +34,23 @@ from planner.schedule import (
     ReduceScatter,
     Schedule,
     SumModes,
+    neighbours,
 )
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An instruction ready to run: its opcode, the step that it belongs to (or None; of a fused chain the
-    last one) and the call."""
+    """An instruction, or a part of one, ready to run: its opcode, the step that it belongs to (or None; of a
+    fused chain the last one) and the call.
+
+    With `in_parts` it begins or ends an exchange beside contractions; `beside_s` gives that one's seconds.
+    """
 
     op: str
     step: int | None
     call: Call
+    in_parts: bool = False
+    beside_s: Callable[[], float] | None = None
 
     @property
     def name(self) -> str:
@@ -121,11 +129,66 @@ class Binder:
         program.slice_values.update(dict.fromkeys(schedule.sliced, 0))
         result = self._shard(schedule.result)
         program.result, program.result_box = result.view, result.bounds
-        for part, into in ((schedule.once, program.once), (schedule.body, program.body)):
-            for instruction in part:
-                if not isinstance(instruction, Free):
-                    into.append(Bound(instruction.op, _step(instruction), self._call(instruction)))
+        self._prepare_chains()
+        program.once = self._part(schedule.once)
+        program.body = self._part(schedule.body)
         return program
+
+    def _part(self, part: Sequence[Instruction]) -> list[Bound]:
+        """The instructions in order; exchanges in parts and what goes beside them as one group."""
+        groups: dict[int, list[Bound]] = {}
+        for number, instruction in enumerate(part):
+            if isinstance(instruction, Redistribute) and instruction.parts > 1:
+                group = self._in_parts(part, number)
+                if group is not None:
+                    wanted = instruction.before, instruction.after
+                    for chain, beside in zip(neighbours(part, number), wanted, strict=True):
+                        if beside and chain is not None:
+                            groups[chain] = []
+                    groups[number] = group
+        bound: list[Bound] = []
+        for number, instruction in enumerate(part):
+            if number in groups:
+                bound += groups[number]
+            elif not isinstance(instruction, Free):
+                bound.append(Bound(instruction.op, _step(instruction), self._call(instruction)))
+        return bound
+
+    def _in_parts(self, part: Sequence[Instruction], number: int) -> list[Bound] | None:
+        """An exchange in parts with the chains beside it; None where it is to be made whole."""
+        exchange = part[number]
+        assert isinstance(exchange, Redistribute)
+        if self._memory is None:
+            return None
+        schedule, workspace = self._schedule, self._workspace(exchange.workspace)
+        source, out = schedule.buffers[exchange.source], schedule.buffers[exchange.out]
+        moves = bind_parts(
+            Shards(source.modes, source.layout, source.partial), Shards(out.modes, out.layout, out.partial),
+            schedule.extents, schedule.grid, self._communicator.rank, exchange.parts, self._memory,
+            Places(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
+            0 if workspace is None else len(workspace),
+        )  # fmt: skip
+        if moves is None:
+            return None
+        before, after = (None if n is None else part[n] for n in neighbours(part, number))
+        order = part_order(exchange.parts, exchange.falling)
+        bound: list[Bound] = []
+
+        def chain(instruction: Instruction | None, number: int) -> None:
+            assert isinstance(instruction, Fused)
+            call = self._fused(instruction, (number, exchange.parts))
+            bound.append(Bound(instruction.op, _step(instruction), call))
+
+        for number in order:
+            if exchange.before:
+                chain(before, number)
+            move = moves[number]
+            bound.append(Bound(exchange.op, exchange.step, move.begin, True, move.time_s))
+        for number in order:
+            bound.append(Bound(exchange.op, exchange.step, moves[number].end, True))
+            if exchange.after:
+                chain(after, number)
+        return bound
 
     def _call(self, instruction: Instruction) -> Call:
         match instruction:
@@ -238,16 +301,55 @@ class Binder:
             instruction.precision, instruction.engine,
         )  # fmt: skip
 
-    def _fused(self, instruction: Fused) -> Call:
-        def modes(number: int) -> tuple[tuple[int, int], ...]:
-            return tuple(zip(self._schedule.buffers[number].modes, self._shard(number).shape, strict=True))
+    def _fused(self, instruction: Fused, part: tuple[int, int] = (0, 1)) -> Call:
+        """A chain, or the given one of several equal parts of it."""
+        number, parts = part
+        schedule = self._schedule
 
-        shape = FusedShape(
+        def view(buffer: int) -> View:
+            whole = self._shard(buffer).view
+            size = len(whole) // parts
+            return whole[number * size : (number + 1) * size]
+
+        branches = [self._shard(branch).view for branch in instruction.branches]
+        return self._device.bind_fused(
+            self._chain_shape(instruction, parts), view(instruction.operand), branches, view(instruction.out),
+            schedule.profile["fused_bytes"], instruction.precision,
+        )  # fmt: skip
+
+    def _chain_shape(self, instruction: Fused, parts: int) -> FusedShape:
+        """The shape of a chain on this rank, or of one of several equal parts of it."""
+        schedule = self._schedule
+        operand = schedule.buffers[instruction.operand]
+        cut = cut_modes(operand.modes, operand.layout, schedule.extents, schedule.grid, parts)
+        if cut is None:
+            raise ValueError(f"the chain of step {instruction.steps[-1]} has no {parts} parts")
+
+        def modes(buffer: int) -> tuple[tuple[int, int], ...]:
+            stored = zip(schedule.buffers[buffer].modes, self._shard(buffer).shape, strict=True)
+            return tuple(entry for entry in stored if entry[0] not in cut)
+
+        return FusedShape(
             modes(instruction.operand), tuple(map(modes, instruction.branches)), modes(instruction.out)
         )
-        branches = [self._shard(number).view for number in instruction.branches]
-        operand, out = self._shard(instruction.operand).view, self._shard(instruction.out).view
-        return self._device.bind_fused(shape, operand, branches, out, self._schedule.profile["fused_bytes"])
+
+    def _prepare_chains(self) -> None:
+        """Let the device get ready for all chains at once: whole, or in parts beside exchanges."""
+        schedule, chains = self._schedule, []
+        for part in (schedule.once, schedule.body):
+            parts: dict[int, int] = {}
+            for number, exchange in enumerate(part):
+                if self._memory is not None and isinstance(exchange, Redistribute) and exchange.parts > 1:
+                    before, after = neighbours(part, number)
+                    if exchange.before and before is not None:
+                        parts[before] = exchange.parts
+                    if exchange.after and after is not None:
+                        parts[after] = exchange.parts
+            for number, chain in enumerate(part):
+                if isinstance(chain, Fused):
+                    chains.append((self._chain_shape(chain, parts.get(number, 1)), chain.precision))
+        if chains:
+            self._device.prepare_fused(chains, schedule.dtype, schedule.profile["fused_bytes"])
 
     def _exchange(self, instruction: Redistribute | Gather | ReduceScatter) -> Call:
         schedule = self._schedule

@@ -3,6 +3,7 @@
 Changelog of `tnplan.result`:
 1 (2026-11-21): first version.
 2 (2026-11-21): `engine`, `step_error`, `direct_bytes_all_ranks`; the GPU and its libraries in `environment`.
+3 (2026-11-21): `beside_s` and `hidden_s` of `measured`, `hidden_s` of `predicted`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from executor.device.precision import check_precision, expected_error, supported
 from planner.schedule import Contract, Fused, Schedule
 
 FORMAT = "tnplan.result"
-VERSION = 2
+VERSION = 3
 KINDS = {
     "contract": "contract_s",
     "fused": "contract_s",
@@ -36,13 +37,16 @@ def record(
 ) -> dict[str, Any]:
     """The document of result.json, equal on every rank; collective over the world.
 
-    Times are those of the slowest rank. Contractions are measured together with the permutation of their
-    results, so that the measured `contract_s` is to be held against the sum of the predicted ones.
+    Times are those of the slowest rank; of what contractions hid of exchanges, the least. Contractions are
+    measured together with the permutation of their results, so that the measured `contract_s` is to be held
+    against the sum of the predicted ones.
     """
     own = {
         "kinds": outcome.timings.by_kind(outcome.program),
         "steps": outcome.timings.by_step(outcome.program),
         "slices": outcome.timings.slice_s,
+        "beside_s": outcome.timings.beside_s,
+        "hidden_s": outcome.timings.hidden_s,
         "peak_bytes": device.peak_bytes,
         "sent_bytes": outcome.sent_bytes,
         "direct_bytes": outcome.direct_bytes,
@@ -81,6 +85,8 @@ def record(
         "measured": {
             **{name: max(entry[name] for entry in ranks)
                for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s", "peak_bytes")},
+            "beside_s": max(entry["beside_s"] for entry in ranks),
+            "hidden_s": min(entry["hidden_s"] for entry in ranks),
             "sent_bytes": max(entry["sent_bytes"] for entry in ranks),
             "sent_bytes_all_ranks": sum(entry["sent_bytes"] for entry in ranks),
             "direct_bytes_all_ranks": sum(entry["direct_bytes"] for entry in ranks),
@@ -104,7 +110,8 @@ def step_error(schedule: Schedule, on_gpu: bool) -> float:
             precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else own
             errors.append(expected_error(precision, schedule.steps[instruction.step].k))
         elif isinstance(instruction, Fused):
-            errors += [expected_error(own, schedule.steps[step].k) for step in instruction.steps]
+            precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else own
+            errors += [expected_error(precision, schedule.steps[step].k) for step in instruction.steps]
     return max(errors)
 
 
@@ -161,6 +168,7 @@ def _predicted(schedule: Schedule, n_groups: int, n_slices: int) -> dict[str, An
         "contract_s": total("contract_s"),
         "permute_s": total("permute_s"),
         "exchange_s": total("exchange_s"),
+        "hidden_s": total("hidden_s"),
         "moved_bytes": total("moved_bytes"),
         "peak_bytes": prediction.peak_bytes,
         "steps_s": [step.predicted_s for step in schedule.steps],

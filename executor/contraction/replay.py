@@ -16,11 +16,21 @@ from executor.device.device import Device, Mark
 
 @dataclass
 class Timings:
-    """Measured seconds: of every instruction (summed over slices), and of every slice by its number."""
+    """Measured seconds: of every instruction (summed over slices), and of every slice by its number.
+
+    `beside_s` is what exchanges beside contractions took, `waited_s` what was waited for them.
+    """
 
     once_s: list[float]
     body_s: list[float]
     slice_s: dict[int, float] = field(default_factory=dict)
+    beside_s: float = 0.0
+    waited_s: float = 0.0
+
+    @property
+    def hidden_s(self) -> float:
+        """Seconds of exchanges that contractions hid."""
+        return max(0.0, self.beside_s - self.waited_s)
 
     def by_kind(self, program: Program) -> dict[str, float]:
         """Seconds by opcode."""
@@ -52,7 +62,7 @@ def run_once(program: Program, device: Device, timings: Timings) -> None:
     if program.body:
         device.zero(program.result)
     device.synchronize()
-    part.add_times(timings.once_s)
+    part.add_times(timings, timings.once_s)
 
 
 def run_slices(
@@ -66,7 +76,7 @@ def run_slices(
         body.run()
         device.synchronize()
         timings.slice_s[number] = perf_counter() - start
-        body.add_times(timings.body_s)
+        body.add_times(timings, timings.body_s)
         after_slice()
 
 
@@ -75,6 +85,7 @@ class _Part:
 
     def __init__(self, part: Sequence[Bound], device: Device) -> None:
         self._device = device
+        self._part = part
         self._calls = [device.named(bound.name, bound.call) for bound in part]
         self._marks: Sequence[Mark] = device.marks(len(part) + 1)
 
@@ -86,7 +97,12 @@ class _Part:
             call()
             mark(after)
 
-    def add_times(self, seconds: list[float]) -> None:
-        """Add the time of each call of the last run, which is done, to its entry."""
-        for place, (before, after) in enumerate(pairwise(self._marks)):
-            seconds[place] += self._device.elapsed_s(before, after)
+    def add_times(self, timings: Timings, seconds: list[float]) -> None:
+        """Add the time of each call of the last run, which is done, to its entry of `seconds`."""
+        for place, (bound, (before, after)) in enumerate(zip(self._part, pairwise(self._marks), strict=True)):
+            time_s = self._device.elapsed_s(before, after)
+            seconds[place] += time_s
+            if bound.in_parts:
+                timings.waited_s += time_s
+            if bound.beside_s is not None:
+                timings.beside_s += bound.beside_s()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from planner.errors import InputError
@@ -16,6 +17,19 @@ Result = TypeVar("Result")
 
 Message = tuple[int, Any]
 """A peer's rank and a flat contiguous view: what to send to it, or where to receive from it."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """An exchange beside other work of the device: `begin` is to be called before that work, `end` after it.
+
+    `time_s` gives the seconds that the last one took from when all its ranks had come, and is to be asked
+    after `Device.synchronize`.
+    """
+
+    begin: Call
+    end: Call
+    time_s: Callable[[], float]
 
 
 class PeerMemory(Protocol):
@@ -37,6 +51,17 @@ class PeerMemory(Protocol):
 
         What is `beside` them is done by the device meanwhile. `sent_bytes` of this rank's data come to its
         peers by their copies and its own.
+        """
+
+    def bind_beside(
+        self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
+        sent_bytes: int,
+    ) -> Beside:  # fmt: skip
+        """Copies of ranges, each to its first view from its second, that leave the device free meanwhile.
+
+        Those `moved` to peers begin when the work that all peers gave their devices before is done, those
+        `kept` when this rank's is. Work given after `end` finds all that comes to this rank, and no peer
+        needs this rank's memory any more. Exchanges begin in the same order on all peers.
         """
 
 
@@ -177,6 +202,20 @@ class _CountedMemory:
             call()
 
         return counted
+
+    def bind_beside(
+        self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
+        sent_bytes: int,
+    ) -> Beside:  # fmt: skip
+        """Bind copies that are counted whenever they begin."""
+        bound, counter = self._inner.bind_beside(moved, kept, peers, sent_bytes), self._counter
+
+        def begin() -> None:
+            counter.sent_bytes += sent_bytes
+            counter.direct_bytes += sent_bytes
+            bound.begin()
+
+        return replace(bound, begin=begin)
 
 
 def agree(communicator: Communicator, check: Callable[[], Result]) -> Result:

@@ -17,17 +17,25 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from executor.device.communicator import Communicator
+from executor.device.communicator import Beside, Communicator
 from executor.device.cupy_copy import bind_copy
 from executor.device.device import Call
 from executor.device.permutation import Copy
+from executor.device.stream_event import record
+from executor.device.stream_signal import Signals
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 STARTED = uuid4().hex
 """Tells processes apart whose numbers are equal, in two containers of a machine."""
 
+MILLISECONDS = 1000
+FIRST = -5
+"""The highest priority of a stream."""
 LINK_SHARE = 4
 """One in so many of the blocks that a GPU has room for is enough to fill its links (measured on H200)."""
+
+OWN_BLOCK_BYTES = 2 << 20
+"""CUDA gives no other allocation a part of a block of this size, so that it can be opened to other ranks."""
 
 Meet = Callable[[Sequence[int]], Call]
 """Gives, for some peers, the call at which `beside` streams of all of them wait for each other."""
@@ -35,7 +43,7 @@ Meet = Callable[[Sequence[int]], Call]
 
 @dataclass(frozen=True)
 class _Offer:
-    """An arena as other ranks may open it: at `address` in process `process`, by `handle` in others.
+    """Memory as other ranks may open it: at `address` in process `process`, by `handle` in others.
 
     `handle` is None where CUDA gives none.
     """
@@ -52,39 +60,47 @@ class CudaMemory:
     """See `PeerMemory`. Made by all ranks of a group together.
 
     Copies are made on the stream `beside`, what goes on meanwhile on `stream`, which has the lower priority.
+    Those of `bind_beside` are made by the GPU's copy engines, and their ranks meet by counters in memory: a
+    kernel that fills the GPU would keep copies and messages that are kernels themselves waiting.
     """
 
     def __init__(self, host: Communicator, arena: Any, stream: Any, beside: Any, meet: Meet) -> None:
         self._stream = stream
         self._beside = beside
         self._meet = meet
+        self._local: Any = None
         self._opened: list[int] = []
         self._bases: dict[int, tuple[int, int]] = {}
+        self._counters = _zeros(OWN_BLOCK_BYTES)
         gpu = runtime.getDevice()
-        offers: list[_Offer] = host.gather_objects(_offer(arena, gpu))
-        reached = {rank for rank, offer in enumerate(offers) if self._open(rank, offer, offers[host.rank])}
-        everyone: list[set[int]] = host.gather_objects(reached)
-        here = {rank for rank, offer in enumerate(offers) if offer.machine == offers[host.rank].machine}
+        offered = _offer(arena.data.ptr, arena.nbytes, gpu), _offer(self._counters.ptr, OWN_BLOCK_BYTES, gpu)
+        offers: list[tuple[_Offer, _Offer]] = host.gather_objects(offered)
+        counters: dict[int, int] = {}
+        for rank, (theirs, flags) in enumerate(offers):
+            base, flag = self._open(theirs, offered[0]), self._open(flags, offered[0])
+            if base is not None and flag is not None:
+                self._bases[rank], counters[rank] = (base, theirs.size_bytes), flag
+        everyone: list[set[int]] = host.gather_objects(set(self._bases))
+        here = {rank for rank, offer in enumerate(offers) if offer[0].machine == offered[0].machine}
         self.ranks = frozenset(here if all(everyone[rank] >= here for rank in here) else ())
+        self._signals = Signals(host.rank, counters)
 
-    def _open(self, rank: int, offer: _Offer, own: _Offer) -> bool:
-        """Map the arena of a rank; False where this GPU cannot."""
+    def _open(self, offer: _Offer, own: _Offer) -> int | None:
+        """Map the memory of a rank; None where this GPU cannot."""
         if offer.machine != own.machine:
-            return False
+            return None
         try:
             if offer.process == own.process:
                 if offer.gpu != own.gpu:
                     _enable(offer.gpu)
-                address = offer.address
-            elif offer.handle is None:
-                return False
-            else:
-                address = runtime.ipcOpenMemHandle(offer.handle)
-                self._opened.append(address)
+                return offer.address
+            if offer.handle is None:
+                return None
+            address: int = runtime.ipcOpenMemHandle(offer.handle)
         except runtime.CUDARuntimeError:
-            return False
-        self._bases[rank] = address, offer.size_bytes
-        return True
+            return None
+        self._opened.append(address)
+        return address
 
     def close(self) -> None:
         """Unmap everything."""
@@ -112,18 +128,58 @@ class CudaMemory:
         stream, own = self._stream, self._beside
 
         def run() -> None:
-            ready.record(stream)
+            record(ready, stream)
             own.wait_event(ready)
             before()
-            met.record(own)
+            record(met, own)
             # What is beside must not fill the GPU before the first copy has its blocks.
             stream.wait_event(met)
             for call in (*copies, after, *beside):
                 call()
-            done.record(own)
+            record(done, own)
             stream.wait_event(done)
 
         return run
+
+    def bind_beside(
+        self, moved: Sequence[tuple[Any, Any]], kept: Sequence[tuple[Any, Any]], peers: Sequence[int],
+        sent_bytes: int,
+    ) -> Beside:  # fmt: skip
+        """The copies between two meetings of the peers' streams, none of them a kernel."""
+        meet = self._signals.bind(peers, self._beside)
+        if self._local is None:
+            self._local = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
+        ready, done, settled = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
+        first, last = cupy.cuda.Event(), cupy.cuda.Event()
+        stream, own, local = self._stream, self._beside, self._local
+        to_peers, to_itself = (
+            [(target.data.ptr, source.data.ptr, target.nbytes) for target, source in pairs]
+            for pairs in (moved, kept)
+        )
+
+        def copy(ranges: Sequence[tuple[int, int, int]], where: Any) -> None:
+            for target, source, size_bytes in ranges:
+                runtime.memcpyAsync(target, source, size_bytes, runtime.memcpyDeviceToDevice, where.ptr)
+
+        def begin() -> None:
+            record(ready, stream)
+            own.wait_event(ready)
+            local.wait_event(ready)
+            copy(to_itself, local)
+            record(settled, local)
+            meet()
+            record(first, own)
+            copy(to_peers, own)
+            meet()
+            own.wait_event(settled)
+            record(last, own)
+            record(done, own)
+
+        return Beside(
+            begin,
+            lambda: stream.wait_event(done),
+            lambda: float(cupy.cuda.get_elapsed_time(first, last)) / MILLISECONDS,
+        )
 
 
 def machine() -> str:
@@ -131,13 +187,20 @@ def machine() -> str:
     return BOOT.read_text().strip() if BOOT.exists() else gethostname()
 
 
-def _offer(arena: Any, gpu: int) -> _Offer:
+def _zeros(size_bytes: int) -> Any:
+    memory = cupy.cuda.Memory(size_bytes)
+    runtime.memset(memory.ptr, 0, size_bytes)
+    runtime.deviceSynchronize()
+    return memory
+
+
+def _offer(address: int, size_bytes: int, gpu: int) -> _Offer:
     handle: bytes | None
     try:
-        handle = bytes(runtime.ipcGetMemHandle(arena.data.ptr))
+        handle = bytes(runtime.ipcGetMemHandle(address))
     except runtime.CUDARuntimeError:
         handle = None
-    return _Offer(machine(), f"{os.getpid()} {STARTED}", gpu, arena.data.ptr, arena.nbytes, handle)
+    return _Offer(machine(), f"{os.getpid()} {STARTED}", gpu, address, size_bytes, handle)
 
 
 def _enable(gpu: int) -> None:

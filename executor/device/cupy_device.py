@@ -5,7 +5,7 @@ Knows flat views, boxes and strides; never schedules or ranks. What computes is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import cupy
@@ -13,21 +13,21 @@ import numpy as np
 from cupy.cuda import nvtx, runtime
 from numpy.typing import NDArray
 
+from executor.device.cuda_memory import OWN_BLOCK_BYTES
 from executor.device.cupy_contract import bind_contract, scratch_bytes
 from executor.device.cupy_copy import bind_copy, bind_load, bind_sum
-from executor.device.cupy_fused import bind_fused
+from executor.device.cupy_fused import bind_fused, prepare_fused
 from executor.device.device import Call, ContractShape, FusedShape, nothing
 from executor.device.gpus import check_free, driver_version, gpu_name
 from executor.device.kernel_cache import load_kernel
 from executor.device.permutation import Copy
+from executor.device.stream_event import record
 
 Array = Any
 """A flat cupy.ndarray over the arena."""
 
 STAGING_BYTES = 64 << 20
 DOUBLE_BYTES = 8
-OWN_BLOCK_BYTES = 2 << 20
-"""CUDA gives no other allocation a part of a block of this size, so that it can be opened to other ranks."""
 REALS = {4: "float", DOUBLE_BYTES: "double"}
 UNIT_BYTES = 16
 ADD_THREADS = 256
@@ -136,10 +136,17 @@ class CupyDevice:
         return self._scratch
 
     def bind_fused(
-        self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array, capacity_bytes: int
-    ) -> Call:
+        self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
+        capacity_bytes: int, precision: str = "fp32",
+    ) -> Call:  # fmt: skip
         """A chain of contractions in one pass; see `cupy_fused`."""
-        return bind_fused(shape, operand, branches, out, self.stream, capacity_bytes)
+        return bind_fused(shape, operand, branches, out, self.stream, capacity_bytes, precision)
+
+    def prepare_fused(
+        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
+    ) -> None:
+        """Compile the kernels of chains; see `cupy_fused`."""
+        prepare_fused(chains, dtype, capacity_bytes)
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target."""
@@ -206,7 +213,7 @@ class CupyDevice:
 
     def mark(self, point: Any) -> None:
         """Record an event on the stream."""
-        point.record(self.stream)
+        record(point, self.stream)
 
     def elapsed_s(self, first: Any, second: Any) -> float:
         """The seconds between two events."""

@@ -69,12 +69,15 @@ def blocking(precision: str, n: int, is_complex: bool) -> Blocking:
 
     Measured on an H200, complex64, TFLOP/s at k = n = 64, 128, 256, 1024. fp16x3: blocks of 64 x 64, three a
     multiprocessor, 74, 89, 108, 116; 128 x 128 of 8 warps 81, 94, 93 from 128 on; 128 x 64 64, 81, 98, 102.
-    fp32: 128 x 64 37, 43, 46, 48; 256 x 32 33, 39, 42, 44.
+    fp32: 128 x 64 37, 43, 46, 48. At k = 256, n = 32: 128 x 32, three a multiprocessor, 41, 256 x 32 36;
+    n = 16: 128 x 16, six, 29, 256 x 16 28, 128 x 32 21.
     """
     if precision == "fp16x3":
         return mma_blocking(128, 32, 32, 32, 3) if n <= 32 else mma_blocking(64, 64, 32, 32, 3)
+    if n <= 16 and is_complex:
+        return fma_blocking(4, 2, 8, 6)
     if n <= 32:
-        return fma_blocking(8, 4, 8, 2)
+        return fma_blocking(4, 4, 8, 3)
     return fma_blocking(8, 4, 16, 2) if is_complex or n <= 64 else fma_blocking(8, 8, 16, 2)
 
 

@@ -6,7 +6,7 @@ once to its views and shapes and becomes a callable without arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -112,12 +112,19 @@ class Device(Protocol):
         """
 
     def bind_fused(
-        self, shape: FusedShape, operand: View, branches: Sequence[View], out: View, capacity_bytes: int
-    ) -> Call:
+        self, shape: FusedShape, operand: View, branches: Sequence[View], out: View, capacity_bytes: int,
+        precision: str = "fp32",
+    ) -> Call:  # fmt: skip
         """out = the operand contracted with every branch in turn, in tiles of at most `capacity_bytes`.
 
-        Raises ValueError where `planner.hardware.fusion` finds no tile.
+        `precision` is that of `planner.schedule.Fused`, as in `bind_contract`. Raises ValueError where
+        `planner.hardware.fusion` finds no tile.
         """
+
+    def prepare_fused(
+        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
+    ) -> None:
+        """Compile what `bind_fused` will need for chains of these shapes and precisions, all at once."""
 
     def bind_accumulate(self, target: View, source: View) -> Call:
         """Add the source to the target."""

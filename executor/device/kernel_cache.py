@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import cupy
@@ -58,14 +60,35 @@ def compile_cubin(file: str, defines: Mapping[str, str | int], arch: str) -> byt
 
 def load_kernel(file: str, entry: str, defines: Mapping[str, str | int]) -> Any:
     """Kernel `entry` of `file` with these definitions, for the current device; launched like a RawKernel."""
-    items = tuple(sorted((name, str(value)) for name, value in defines.items()))
-    return _module(cupy.cuda.Device().id, file, items).get_function(entry)
+    return _module(cupy.cuda.Device().id, file, _sorted(defines)).get_function(entry)
+
+
+def compile_ahead(file: str, several: Iterable[Mapping[str, str | int]]) -> None:
+    """Have the kernels of `file` with each of these definitions in the cache, for the current device.
+
+    As many are compiled at once as this process has cores, in an order of its own: ranks that start together
+    and share the cache then share the work. Raises as `load_kernel` does.
+    """
+    arch = _arch()
+    distinct = sorted({_sorted(defines) for defines in several})
+    Random(os.getpid()).shuffle(distinct)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for kernel in [pool.submit(cached_cubin, file, defines, arch) for defines in distinct]:
+            kernel.result()
 
 
 @cache
 def _module(device: int, file: str, defines: Defines) -> Any:
-    arch = f"sm_{cupy.cuda.Device(device).compute_capability}"
-    return cupy.RawModule(path=str(cached_cubin(file, defines, arch)))
+    return cupy.RawModule(path=str(cached_cubin(file, defines, _arch(device))))
+
+
+def _sorted(defines: Mapping[str, str | int]) -> Defines:
+    return tuple(sorted((name, str(value)) for name, value in defines.items()))
+
+
+def _arch(device: int | None = None) -> str:
+    """The architecture of a device, or of the current one."""
+    return f"sm_{cupy.cuda.Device(device).compute_capability}"
 
 
 def cached_cubin(file: str, defines: Defines, arch: str) -> Path:

@@ -14,12 +14,11 @@ import numpy as np
 from cupy_backends.cuda.libs import nccl
 
 from executor.device.communicator import Communicator, Message, PeerMemory
-from executor.device.cuda_memory import CudaMemory, machine
+from executor.device.cuda_memory import FIRST, CudaMemory, machine
 from executor.device.device import Call
+from executor.device.stream_event import record
 from planner.errors import InputError
 
-FIRST = -5
-"""The highest priority of a stream."""
 START_LIMIT_S = 25.0
 START_LIMIT_A_RANK_S = 0.05
 
@@ -57,10 +56,10 @@ class NcclCommunicator:
         ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
 
         def start() -> None:
-            ready.record(stream)
+            record(ready, stream)
             own.wait_event(ready)
             enqueue()
-            done.record(own)
+            record(done, own)
 
         return start, lambda: stream.wait_event(done)
 

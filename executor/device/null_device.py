@@ -5,7 +5,7 @@ For one rank of a group of any size: bytes sent and received by interconnect tie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -131,7 +131,7 @@ class NullDevice(HostClock):
 
     def bind_fused(
         self, shape: FusedShape, operand: NullView, branches: Sequence[NullView], out: NullView,
-        capacity_bytes: int,
+        capacity_bytes: int, precision: str = "fp32",
     ) -> Call:  # fmt: skip
         """Count the operations of every step."""
         held = dict(shape.operand)
@@ -142,6 +142,11 @@ class NullDevice(HostClock):
             summed = held.keys() & dict(branch).keys()
             held = {mode: extent for mode, extent in met.items() if mode not in summed}
         return self._multiplies(products, out.dtype)
+
+    def prepare_fused(
+        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
+    ) -> None:
+        """Nothing to compile."""
 
     def _multiplies(self, products: float, dtype: str) -> Call:
         flops = products * (8 if dtype.startswith("complex") else 2)

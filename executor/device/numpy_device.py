@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import gcd
 from typing import Any
@@ -148,10 +148,16 @@ class NumpyDevice(HostClock):
         return bind_tiles(tile(shape, len(workspace)), a, b, c, workspace)
 
     def bind_fused(
-        self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array, capacity_bytes: int
-    ) -> Call:
+        self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
+        capacity_bytes: int, precision: str = "fp32",
+    ) -> Call:  # fmt: skip
         """A chain of contractions, tile by tile of the operand; see `numpy_fused`."""
         return bind_chain(shape, operand, branches, out, capacity_bytes)
+
+    def prepare_fused(
+        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
+    ) -> None:
+        """One kernel does all chains."""
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target."""

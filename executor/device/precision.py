@@ -41,12 +41,13 @@ def expected_error(precision: str, k: int) -> float:
 
     |c - exact| <= expected_error |a| |b|, element by element. fp64, fp32: independent rounding errors grow as
     sqrt(k). tf32: both operands lose 13 bits, whatever k, and sums are fp32. fp16x3: tensor cores round every
-    step towards zero, so that for operands of one sign, the worst, errors grow as k until a block's end;
-    others stay far below. fp16x3 also loses what is below 2^-37 of the largest of its row (kernels/mma.cu).
+    step towards zero, so that for operands of one sign errors grow as k until a block's end; others stay far
+    below, and only operands whose numbers are all alike may come to more. fp16x3 also loses what is below
+    2^-37 of the largest of its row (kernels/mma.cu), and in chains part of numbers below 2^-114.
     """
     if precision == "tf32":
         return 2.0**-9 + 2.0**-23 * k
     if precision == "fp16x3":
-        return 7e-7 + 9.3e-6 * min(2 * k, BLOCK_REALS) / BLOCK_REALS
+        return 1e-6 + 9e-6 * min(2 * k, BLOCK_REALS) / BLOCK_REALS
     unit = {"fp64": 2.0**-53, "fp32": 2.0**-24}[precision]
     return unit * (4 + sqrt(k))

@@ -57,45 +57,58 @@ class CostModel:
         )
         self._direct = [(name, _rate(rates[name], direct.get(name))) for name in names if name in rates]
         self._scattered = [(name, _rate(0.0, scattered[name])) for name in names if name in scattered]
-        rate = profile.fused_flop_per_s.get(dtype, 0.0)
-        self.fused_elements = profile.fused_bytes // self.item_bytes if rate else 0
+        chains, chips = (
+            table.get(dtype, {}) for table in (profile.fused_flop_per_s, profile.fused_tile_bytes_per_s)
+        )
+        self._fused = [(name, chips[name], chains[name]) for name in names if name in chains]
+        self.fused_elements = profile.fused_bytes // self.item_bytes if self._fused else 0
         """Elements of the largest tile of a fused chain; 0 where there is no kernel for the dtype."""
-        self._fused_rate = rate
         self._memory = profile.memory_bytes_per_s
         self._permute = profile.permute_bytes_per_s
         self._launch = profile.launch_s
         self._tiers = profile.tiers
 
-    def contract_s(self, moved_bytes: float, flops: float, k: float) -> float:
-        """Eq. 6: the larger of the bytes read and written over bandwidth and the operations over rate."""
-        return self._launch + max(moved_bytes / self._memory, flops / _best(self._direct, k)[0])
+    def contract_s(self, moved_bytes: float, flops: float, narrowest: float) -> float:
+        """Eq. 6: the larger of the bytes read and written over bandwidth and the operations over rate.
 
-    def scatter_s(self, moved_bytes: float, flops: float, k: float, c_bytes: float) -> float:
+        The rate is that of products whose n and k are `narrowest`, the least of m, n and k.
+        """
+        return self._launch + max(moved_bytes / self._memory, flops / _best(self._direct, narrowest)[0])
+
+    def scatter_s(self, moved_bytes: float, flops: float, narrowest: float, c_bytes: float) -> float:
         """What a product of the same sizes takes more where c, of `c_bytes`, has an order of its own.
 
         Without measured rates of such products: one read and one write of c.
         """
         if not self._scattered:
             return self.permute_s(c_bytes)
-        scattered_s = max(moved_bytes / self._permute, flops / _best(self._scattered, k)[0])
-        return max(0.0, self._launch + scattered_s - self.contract_s(moved_bytes, flops, k))
+        scattered_s = max(moved_bytes / self._permute, flops / _best(self._scattered, narrowest)[0])
+        return max(0.0, self._launch + scattered_s - self.contract_s(moved_bytes, flops, narrowest))
 
-    def gemm_precision(self, moved_bytes: float, flops: float, k: float, scattered: bool) -> str:
+    def gemm_precision(self, moved_bytes: float, flops: float, narrowest: float, scattered: bool) -> str:
         """The precision of a product that the seconds count on: the dtype's own where it costs no time."""
         rates = self._scattered if scattered and self._scattered else self._direct
-        rate, name = _best(rates, k)
-        exact, exact_rate = rates[0][0], rates[0][1](k)
+        rate, name = _best(rates, narrowest)
+        exact, exact_rate = rates[0][0], rates[0][1](narrowest)
         bound_s = max(moved_bytes / self._memory, flops / rate)
         return exact if flops / exact_rate <= SAME_TIME * bound_s else name
 
-    def fused_s(self, moved_bytes: float, tile_bytes: float, flops: float, tiles: float) -> float:
+    def fused_s(self, moved_s: float, tile_bytes: float, flops: float, tiles: float) -> tuple[float, str]:
         """A fused chain: work in memory and work on chip, which overlap in part (the root of their squares).
 
-        `tile_bytes` are read and written on chip, over all tiles. With few `tiles` part of the device idles.
+        `moved_s` as `run_s` gives it; `tile_bytes` are read and written on chip, over all tiles. With few
+        `tiles` part of the device idles. The precision comes with it: the dtype's own where it costs no time.
         """
         busy = min(tiles / self.profile.fused_tiles, 1.0)
-        chip_s = tile_bytes / self.profile.fused_tile_bytes_per_s + flops / self._fused_rate
-        return self._launch + hypot(moved_bytes / self._permute, chip_s / busy)
+        times = [
+            (self._launch + hypot(moved_s, (tile_bytes / chip + flops / rate) / busy), name)
+            for name, chip, rate in self._fused
+        ]
+        return times[0] if times[0][0] <= SAME_TIME * min(times)[0] else min(times)
+
+    def run_s(self, size_bytes: float, run_bytes: float) -> float:
+        """Reading or writing memory in runs of so many bytes; with infinite ones at the full rate."""
+        return size_bytes / self._permute * (1 + (self.profile.short_run_bytes / run_bytes) ** 2)
 
     def permute_s(self, size_bytes: float) -> float:
         """One read and one write of `size_bytes`."""

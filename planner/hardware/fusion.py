@@ -38,11 +38,15 @@ class FusedStage:
 
 @dataclass(frozen=True)
 class FusedTile:
-    """`modes`: the operand's modes in the tile, in its storage order; `elements`: the most at any stage."""
+    """`modes`: the operand's modes in the tile, in its storage order; `elements`: the most at any stage.
+
+    `runs`: elements that lie together in a tile of the operand, and in one of the output.
+    """
 
     modes: tuple[int, ...]
     stages: tuple[FusedStage, ...]
     elements: int
+    runs: tuple[int, int]
 
 
 def fused_tile(operand: Modes, branches: Sequence[Modes], out: Modes, capacity: int) -> FusedTile | None:
@@ -76,7 +80,8 @@ def fused_tile(operand: Modes, branches: Sequence[Modes], out: Modes, capacity: 
     if not all(_runs(stage) for stage in stages):
         return None
     modes = tuple(mode for mode, _ in operand if mode in tile)
-    return FusedTile(modes, stages, _most(tile, links, extents))
+    runs = (_run_end(operand, tile)[0], _run_end(out, tile | brought)[0])
+    return FusedTile(modes, stages, _most(tile, links, extents), runs)
 
 
 def _runs(stage: FusedStage) -> bool:

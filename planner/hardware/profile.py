@@ -53,8 +53,9 @@ class Profile:
     receive buffers of a redistribution. `tiers` run from fastest to slowest.
 
     A device with a kernel for fused chains has `fused_bytes`, what a tile of the large tensor may take on
-    chip (0: no such kernel), `fused_flop_per_s[dtype]`, the kernel's rate, and `fused_tile_bytes_per_s`, the
-    rate of the memory on chip; both rates hold from `fused_tiles` tiles on.
+    chip (0: no such kernel), and by dtype and precision `fused_flop_per_s`, the kernel's rate, and
+    `fused_tile_bytes_per_s`, that of the memory on chip; both hold from `fused_tiles` tiles on. Runs of
+    `short_run_bytes` are read and written at half the rate.
     """
 
     name: str
@@ -71,8 +72,9 @@ class Profile:
     scattered_curves: dict[str, dict[str, GemmCurve]] = field(default_factory=dict)
     fused_bytes: int = 0
     fused_tiles: int = 1
-    fused_tile_bytes_per_s: float = 0.0
-    fused_flop_per_s: dict[str, float] = field(default_factory=dict)
+    short_run_bytes: float = 0.0
+    fused_tile_bytes_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    fused_flop_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         place = f"profile {self.name}"
@@ -97,10 +99,8 @@ class Profile:
                     _check_curve(f"{place}: {table}.{dtype}.{precision}", curve.k, curve.flop_per_s)
         _check_figure(f"{place}: fused_bytes", self.fused_bytes, zero=True)
         _check_figure(f"{place}: fused_tiles", self.fused_tiles)
-        tile_rate = self.fused_tile_bytes_per_s
-        _check_figure(f"{place}: fused_tile_bytes_per_s", tile_rate, zero=not self.fused_bytes)
-        for dtype, rate in self.fused_flop_per_s.items():
-            _check_figure(f"{place}: fused_flop_per_s.{dtype}", rate)
+        _check_figure(f"{place}: short_run_bytes", self.short_run_bytes, zero=True)
+        self._check_fused(place)
         if not self.tiers:
             raise InputError(f"{place}: tiers", "is empty", "describe one tier of interconnect or more")
         for tier in self.tiers:
@@ -110,6 +110,18 @@ class Profile:
                 _check_figure(f"{own}: {name}", getattr(tier, name), zero=True)
             if tier.curve_bytes or tier.curve_bytes_per_s:
                 _check_curve(f"{own}: curve_bytes", tier.curve_bytes, tier.curve_bytes_per_s)
+
+    def _check_fused(self, place: str) -> None:
+        tables = {name: getattr(self, name) for name in ("fused_flop_per_s", "fused_tile_bytes_per_s")}
+        for name, other in zip(tables, reversed(tables), strict=True):
+            for dtype, rates in tables[name].items():
+                for precision, rate in rates.items():
+                    own = f"{name}.{dtype}.{precision}"
+                    _check_figure(f"{place}: {own}", rate)
+                    if precision not in tables[other].get(dtype, {}):
+                        raise InputError(
+                            f"{place}: {own}", f"has no rate beside it in {other}", "give both or neither"
+                        )
 
     def rate(self, dtype: str, precision: str) -> float:
         """Peak real operations a second; raises where the profile has none for the pair."""

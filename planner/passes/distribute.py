@@ -246,7 +246,7 @@ def fused_alone_s(space: StateSpace, step: StepModes, layout: State) -> float:
     out = stem / step.reduced * n
     flops = step.products * space.share(layout) * model.flops_per_product
     moved, inside = (model.item_bytes * size for size in (stem + branch + out, 2 * (stem + out)))
-    return model.fused_s(moved, inside, flops, max(stem / capacity, 1.0))
+    return model.fused_s(model.run_s(moved, inf), inside, flops, max(stem / capacity, 1.0))[0]
 
 
 def gemm_precision(space: StateSpace, step: StepModes, layout: State) -> str:
@@ -255,26 +255,27 @@ def gemm_precision(space: StateSpace, step: StepModes, layout: State) -> str:
 
 
 def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
-    """The bytes of all three shards of a step, its real operations and its contracted extent, of a rank."""
-    size = sum(
+    """The bytes of all three shards of a step, its real operations and the least of m, n and k, of a rank."""
+    sizes = [
         space.size_bytes[node] * space.share(layout, mask)
         for node, mask in (
             (step.left, step.left_mask), (step.right, step.right_mask), (step.node, step.out_mask),
         )
-    )  # fmt: skip
-    flops = step.products * space.share(layout) * space.model.flops_per_product
-    return size, flops, step.reduced * space.share(layout, step.reduced_mask)
+    ]  # fmt: skip
+    products = step.products * space.share(layout)
+    model = space.model
+    return sum(sizes), products * model.flops_per_product, products * model.item_bytes / max(sizes)
 
 
 def contract_terms(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
     """Seconds of a step's matrix product, seconds of its output permutation, and the bytes of its shards."""
     model = space.model
-    moved_bytes, flops, reduced = _product(space, step, layout)
-    contract_s = model.contract_s(moved_bytes, flops, reduced)
+    moved_bytes, flops, narrowest = _product(space, step, layout)
+    contract_s = model.contract_s(moved_bytes, flops, narrowest)
     if not step.permuted:
         return contract_s, 0.0, moved_bytes
     c = space.size_bytes[step.node] * space.share(layout, step.out_mask)
-    scatter_s = model.scatter_s(moved_bytes, flops, reduced, c)
+    scatter_s = model.scatter_s(moved_bytes, flops, narrowest, c)
     return contract_s, scatter_s, moved_bytes + min(c, model.profile.tile_bytes)
 
 

@@ -27,12 +27,14 @@ Modes = tuple[tuple[int, int], ...]
 @dataclass(frozen=True)
 class Chain:
     """Steps done in one pass: their nodes from first to last, the stem that the first one takes, the branch
-    of each, and the predicted seconds of each, which share the chain's in proportion to those unfused."""
+    of each, the predicted seconds of each, which share the chain's in proportion to those unfused, and the
+    precision that they count on."""
 
     nodes: tuple[int, ...]
     stem: int
     branches: tuple[int, ...]
     times_s: tuple[float, ...]
+    precision: str
 
 
 @dataclass(frozen=True)
@@ -178,27 +180,28 @@ class _Finder:
 def _cut(run: list[_Link], space: StateSpace, thrifty: bool) -> list[Chain]:
     """The chains of a run with the least predicted time; steps in none of them are matrix products."""
     best_s = [0.0]
-    first_of: list[tuple[int, float]] = []  # by step: where its chain begins, and the chain's seconds
+    # By step: where its chain begins, the chain's seconds and precision.
+    first_of: list[tuple[int, float, str]] = []
     for last, link in enumerate(run):
-        least_s, choice = best_s[last] + link.unfused_s, (-1, 0.0)
+        least_s, choice = best_s[last] + link.unfused_s, (-1, 0.0, "")
         for first in range(last, max(last - MOST_STAGES, -1), -1):
             bound_s = least_s - best_s[first]
             links = run[first : last + 1]
             if thrifty and _grows(links):
                 continue
-            chain_s = _chain_s(links, space, bound_s)
+            chain_s, precision = _chain_s(links, space, bound_s)
             if chain_s < bound_s:
-                least_s, choice = best_s[first] + chain_s, (first, chain_s)
+                least_s, choice = best_s[first] + chain_s, (first, chain_s, precision)
         best_s.append(least_s)
         first_of.append(choice)
     chains = []
     last = len(run) - 1
     while last >= 0:
-        first, chain_s = first_of[last]
+        first, chain_s, precision = first_of[last]
         if first < 0:
             last -= 1
             continue
-        chains.append(_chain(run[first : last + 1], chain_s))
+        chains.append(_chain(run[first : last + 1], chain_s, precision))
         last = first - 1
     return chains[::-1]
 
@@ -209,37 +212,50 @@ def _grows(links: list[_Link]) -> bool:
     return links[0].stem_elements + links[-1].out_elements > most
 
 
-def _chain(links: list[_Link], chain_s: float) -> Chain:
+def _chain(links: list[_Link], chain_s: float, precision: str) -> Chain:
     unfused_s = sum(link.unfused_s for link in links)
     return Chain(
         nodes=tuple(link.node for link in links),
         stem=links[0].stem,
         branches=tuple(link.branch for link in links),
         times_s=tuple(chain_s * link.unfused_s / unfused_s for link in links),
+        precision=precision,
     )
 
 
-def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> float:
-    """Predicted seconds of a chain; infinite where it has no tile, or takes `bound_s` even at full rate."""
+def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[float, str]:
+    """Predicted seconds of a chain and its precision; infinite where it has no tile, or takes `bound_s` even
+    at full rate."""
     model = space.model
     capacity = model.fused_elements
     held = [links[0].stem_elements, *(link.out_elements for link in links)]
     branches = sum(link.branch_elements for link in links)
-    moved_bytes = (held[0] + branches + held[-1]) * model.item_bytes
+    ends_bytes = [held[0] * model.item_bytes, held[-1] * model.item_bytes]
+    least_s = model.run_s(sum(ends_bytes) + branches * model.item_bytes, inf)
     tile_bytes = 2 * sum(held) * model.item_bytes
     flops = sum(link.flops for link in links)
-    if branches > capacity or model.fused_s(moved_bytes, tile_bytes, flops, inf) >= bound_s:
-        return inf
+    if branches > capacity or model.fused_s(least_s, tile_bytes, flops, inf)[0] >= bound_s:
+        return inf, ""
     operand, out = links[0].stem_modes, links[-1].out_modes
-    elements = _tile_elements(operand, tuple(link.branch_modes for link in links), out, capacity)
-    return model.fused_s(moved_bytes, tile_bytes, flops, held[0] / elements) if elements else inf
+    elements, runs = _tile(operand, tuple(link.branch_modes for link in links), out, capacity)
+    if not elements:
+        return inf, ""
+    moved_s = model.run_s(branches * model.item_bytes, inf) + sum(
+        model.run_s(size_bytes, run * model.item_bytes)
+        for size_bytes, run in zip(ends_bytes, runs, strict=True)
+    )
+    return model.fused_s(moved_s, tile_bytes, flops, held[0] / elements)
 
 
 @lru_cache(maxsize=1 << 14)
-def _tile_elements(operand: Modes, branches: tuple[Modes, ...], out: Modes, capacity: int) -> int:
-    """The elements of a chain's tile as it is read, or 0; plans of one tree ask for the same chains again."""
+def _tile(
+    operand: Modes, branches: tuple[Modes, ...], out: Modes, capacity: int
+) -> tuple[int, tuple[int, int]]:
+    """The elements of a chain's tile as it is read, or 0, and its runs; plans of one tree ask again."""
     tile = fused_tile(operand, branches, out, capacity)
-    return 0 if tile is None else _elements(tuple(item for item in operand if item[0] in tile.modes))
+    if tile is None:
+        return 0, (1, 1)
+    return _elements(tuple(item for item in operand if item[0] in tile.modes)), tile.runs
 
 
 def _elements(modes: Modes) -> int:

@@ -1,13 +1,13 @@
-"""Pass 6, lower: the tree with its layouts becomes flat instructions over buffers.
+"""Pass 7, lower: the tree with its layouts becomes flat instructions over buffers.
 
 Sub-trees are walked in the order that needs the least memory. Everything that no sliced index touches goes
 into `once` and stays; the rest is the `body` of every slice. Buffers have lifetimes here and no offsets
-yet (pass 7). Knows nothing of how an instruction is carried out.
+yet (pass 8). Knows nothing of how an instruction is carried out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
 from planner.hardware.layout import Grid, Layout, largest_shard
@@ -15,8 +15,8 @@ from planner.passes.annotate import annotate
 from planner.passes.distribute import Distribution, StepModes, exchange_before, gemm_precision
 from planner.passes.fuse import Chain, Fusion
 from planner.passes.memory import Lifetime
+from planner.passes.overlap import Overlaps, Parts
 from planner.passes.place import Placement, restrict_layout
-from planner.passes.reorder import Orders
 from planner.passes.states import StateSpace
 from planner.passes.tree import Tree
 from planner.schedule import (
@@ -38,19 +38,23 @@ from planner.schedule import (
 
 @dataclass
 class Program:
-    """Instructions, buffers (offsets still 0) with their lifetimes, and step annotations."""
+    """Instructions, buffers (offsets still 0) with their lifetimes, and step annotations.
+
+    `parts` holds, by the buffer that they fill, the exchanges that may go in parts.
+    """
 
     buffers: list[Buffer] = field(default_factory=list)
     lifetimes: list[Lifetime] = field(default_factory=list)
     once: list[Instruction] = field(default_factory=list)
     body: list[Instruction] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    parts: dict[int, Parts] = field(default_factory=dict)
     result: int = 0
 
 
 def lower(
     tree: Tree,
-    orders: Orders,
+    overlaps: Overlaps,
     grid: Grid,
     space: StateSpace,
     chosen: Distribution,
@@ -58,21 +62,22 @@ def lower(
     fusion: Fusion,
 ) -> Program:
     """Emit the program of one group of ranks."""
-    return _Lowering(tree, orders, grid, space, chosen, placed, fusion).run()
+    return _Lowering(tree, overlaps, grid, space, chosen, placed, fusion).run()
 
 
 class _Lowering:
     def __init__(
         self,
         tree: Tree,
-        orders: Orders,
+        overlaps: Overlaps,
         grid: Grid,
         space: StateSpace,
         chosen: Distribution,
         placed: Placement,
         fusion: Fusion,
     ) -> None:
-        self.tree, self.orders, self.grid, self.space = tree, orders, grid, space
+        self.tree, self.orders, self.grid, self.space = tree, overlaps.orders, grid, space
+        self.parts = overlaps.by_node
         self.chosen, self.placed, self.fusion = chosen, placed, fusion
         self.n_chains = 0
         self.legs = [frozenset(modes) for modes in tree.legs]
@@ -155,7 +160,7 @@ class _Lowering:
 
     def _walk_order(self, root: int) -> dict[int, list[int]]:
         """For every node under `root` its operands in the order to compute them (Sethi and Ullman's rule on
-        bytes); what lies inside a chain is never held."""
+        bytes); what lies inside a chain is never held, and what is exchanged in parts comes last."""
         peak: dict[int, float] = {}
         held: dict[int, float] = {}
         order: dict[int, list[int]] = {}
@@ -170,7 +175,10 @@ class _Lowering:
                 stack.append((node, True))
                 stack.extend((child, False) for child in self._operands(node))
             else:
-                order[node] = sorted(self._operands(node), key=lambda child: held[child] - peak[child])
+                order[node] = sorted(
+                    self._operands(node),
+                    key=lambda child: (child in self.parts, held[child] - peak[child]),
+                )
                 before = most = 0.0
                 for child in order[node]:
                     most = max(most, before + peak[child])
@@ -233,7 +241,7 @@ class _Lowering:
             operands.append(self._deliver(branch, *self._planned(node), number))
         last = chain.nodes[-1]
         output = self._buffer(self.orders[last], self.placed.produced[last])
-        self._emit(Fused(operands[0], tuple(operands[1:]), output, numbers), reads=operands)
+        self._emit(Fused(operands[0], tuple(operands[1:]), output, numbers, chain.precision), reads=operands)
         for buffer in operands:
             self._free(buffer)
         self.buffer_of[last] = output
@@ -266,7 +274,10 @@ class _Lowering:
         assert choice is not None
         exchange = exchange_before(self.space, step, choice, child, self.chosen.states[child])
         assert exchange is not None
-        output = self._buffer(have.modes, needed)
+        parts = self.parts.get(child)
+        output = self._buffer(have.modes if parts is None else parts.out_modes, needed)
+        if parts is not None:
+            self.program.parts[output] = parts
         peers = sum(int(count) for count in exchange.messages_by_tier)
         kind = Gather if not any(mode is not None for mode in needed) else Redistribute
         self._exchange(kind, source, output, ceil(exchange.received_bytes), peers, number)
@@ -286,7 +297,10 @@ class _Lowering:
             least = 2 * peers * self.space.model.item_bytes
             size = max(min(2 * received_bytes, self.space.model.profile.exchange_bytes), least)
             workspace = self._workspace(size)
-        self._emit(kind(source, output, workspace, number), reads=(source,))
+        exchange = kind(source, output, workspace, number)
+        if isinstance(exchange, Redistribute) and output in self.program.parts:
+            exchange = replace(exchange, parts=self.program.parts[output].parts)
+        self._emit(exchange, reads=(source,))
         self._free(source)
         if workspace is not None:
             self._free(workspace)

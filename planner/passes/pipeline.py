@@ -16,10 +16,12 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.path_file import path_identity
 from planner.passes import policies
 from planner.passes.annotate import predict
+from planner.passes.beside import beside
 from planner.passes.distribute import Distribution, DoesNotFit, distribute, step_modes
 from planner.passes.fuse import EXTENTS_OF_FUSION, fuse
 from planner.passes.lower import Program, lower
 from planner.passes.memory import Arena, assign
+from planner.passes.overlap import Overlaps, overlap
 from planner.passes.place import place
 from planner.passes.reorder import reorder
 from planner.passes.states import StateSpace
@@ -35,6 +37,8 @@ MEMORY_TRIES = 6
 WORTH_PLANNING = 0.05
 """A larger group is planned only where it could save this share of the time."""
 LARGEST_WORLD = 2**24
+MOST_SLICES = 2**512
+"""Beyond, times and operations of all slices leave the range of floating point."""
 
 
 def plan(
@@ -118,6 +122,12 @@ class Planner:
         threshold_bytes: int | None = None,
         precision: str | None = None,
     ) -> None:
+        if path.n_slices > MOST_SLICES:
+            raise InputError(
+                path.name or "the path",
+                f"has about 2^{path.n_slices.bit_length() - 1} slices, too many for any figure of them",
+                "search a path with a larger limit, or slice fewer indices",
+            )
         self.path, self.profile = path, profile
         self.model = CostModel(profile, path.dtype, precision)
         self.limit_bytes = memory_limit(profile, memory_bytes)
@@ -227,12 +237,20 @@ class Planner:
         attempts = []
         for extent in EXTENTS_OF_FUSION:
             fusion = fuse(tree, orders, grid, space, chosen, placed, extent)
-            program = lower(tree, orders, grid, space, chosen, placed, fusion)
-            arena = assign(program.lifetimes)
-            attempts.append(Attempt(grid, chosen, program, arena, threshold_bytes, self.path.n_slices))
-            if arena.size_bytes <= arena_bytes or not fusion.chains:
+            in_parts = overlap(tree, orders, grid, space, chosen, placed, fusion)
+            whole = Overlaps(orders, {})
+            # What is exchanged in parts is made last of its step's operands, which may need more memory.
+            for overlaps in (in_parts, whole) if in_parts.by_node else (whole,):
+                lowered = lower(tree, overlaps, grid, space, chosen, placed, fusion)
+                arena = assign(lowered.lifetimes)
+                program = beside(lowered, arena)
+                attempt = Attempt(grid, chosen, program, arena, threshold_bytes, self.path.n_slices)
+                if arena.size_bytes <= arena_bytes:
+                    return attempt
+                attempts.append(attempt)
+            if not fusion.chains:
                 break
-        return min(attempts, key=lambda attempt: max(attempt.arena.size_bytes, arena_bytes))
+        return min(attempts, key=lambda attempt: attempt.arena.size_bytes)
 
     def _schedule(self, attempt: Attempt, ranks: int, policy: str) -> Schedule:
         path, program, arena = self.path, attempt.program, attempt.arena

@@ -66,6 +66,8 @@ def _unfused(schedule: Schedule, part: Sequence[Instruction], buffers: list[Buff
             instructions.append(
                 replace(instruction, workspace=None, engine=ENGINE, precision=schedule.precision)
             )
+        elif isinstance(instruction, Redistribute):
+            instructions.append(replace(instruction, parts=1, before=False, after=False, falling=False))
         elif not isinstance(instruction, Free):
             instructions.append(instruction)
     return instructions

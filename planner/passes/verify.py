@@ -13,6 +13,7 @@ from planner.errors import InputError
 from planner.hardware.cost import ITEM_BYTES
 from planner.hardware.fusion import fused_tile
 from planner.hardware.layout import Layout, grid_size, largest_part, largest_shard
+from planner.hardware.overlap import cut_modes, hazards
 from planner.hardware.profile import profile_from_document
 from planner.networks.network import Network
 from planner.schedule import (
@@ -31,6 +32,8 @@ from planner.schedule import (
     ReduceScatter,
     Schedule,
     SumModes,
+    exchange_spans,
+    neighbours,
 )
 
 REMEDY = "plan it again with 'tnplan plan'"
@@ -47,6 +50,9 @@ class _Verifier:
         self.buffers = schedule.buffers
         self.place = "schedule"
         self.live: set[int] = set()
+        self.part: Sequence[Instruction] = ()
+        self.number = 0
+        self.beside: set[int | None] = set()
         self.occupied: list[tuple[int, int, int]] = []  # start, end, buffer; sorted, none overlapping
 
     def run(self) -> None:
@@ -88,8 +94,9 @@ class _Verifier:
         self._require(0 <= schedule.result < len(self.buffers), f"result {schedule.result} is no buffer")
         profile = profile_from_document(schedule.profile, "schedule: profile")
         profile.rate(schedule.dtype, schedule.precision)
-        rate = profile.fused_flop_per_s.get(schedule.dtype, 0.0)
-        self.fused_elements = profile.fused_bytes // ITEM_BYTES[schedule.dtype] if rate else 0
+        self.fused_precisions = profile.fused_flop_per_s.get(schedule.dtype, {})
+        known = bool(self.fused_precisions)
+        self.fused_elements = profile.fused_bytes // ITEM_BYTES[schedule.dtype] if known else 0
         threshold_bytes = schedule.threshold_bytes
         self._require(threshold_bytes > 0, f"its threshold is {threshold_bytes} bytes")
         peak_bytes, limit_bytes = schedule.predicted.peak_bytes, schedule.memory_bytes
@@ -167,8 +174,9 @@ class _Verifier:
         )
 
     def _check_part(self, name: str, instructions: Sequence[Instruction]) -> None:
-        for number, instruction in enumerate(instructions):
-            self.place = f"{name}[{number}] {instruction.op}"
+        self.part, self.beside = instructions, set()
+        for self.number, instruction in enumerate(instructions):
+            self.place = f"{name}[{self.number}] {instruction.op}"
             self._check_instruction(instruction)
 
     def _check_instruction(self, item: Instruction) -> None:
@@ -286,6 +294,8 @@ class _Verifier:
         branches = [self.buffers[buffer] for buffer in item.branches]
         tensors = (operand, *branches, out)
         self._require(0 < len(branches) == len(item.steps), "it does not have one step a branch")
+        known = item.precision in self.fused_precisions
+        self._require(known, f"precision {item.precision!r} is none of its dtype's chains")
         held, summed = set(operand.modes), set[int]()
         for number, branch in zip(item.steps, branches, strict=True):
             self._check_step(number)
@@ -320,7 +330,11 @@ class _Verifier:
 
     def _check_exchange(self, item: Redistribute | Gather | ReduceScatter) -> None:
         source, out = self.buffers[item.source], self.buffers[item.out]
-        self._require(source.modes == out.modes, "source and out have different modes")
+        same = source.modes == out.modes
+        if isinstance(item, Redistribute):
+            same = set(source.modes) == set(out.modes)
+            self._check_parts(item)
+        self._require(same, "source and out have different modes")
         self._check_step(item.step)
         if isinstance(item, ReduceScatter):
             self._require(bool(source.partial) and not out.partial, "source is not partial or out still is")
@@ -329,6 +343,39 @@ class _Verifier:
             self._require(source.partial == out.partial, "partial digits change")
         if isinstance(item, Gather):
             self._require(not any(mode is not None for mode in out.layout), "out is not whole on every rank")
+
+    def _check_parts(self, item: Redistribute) -> None:
+        """Whether the parts of an exchange may go beside its neighbours."""
+        if item.parts == 1:
+            self._require(not (item.before or item.after), "a whole exchange goes beside nothing")
+            return
+        self._require(item.parts > 1 and (item.before or item.after), f"{item.parts} parts beside nothing")
+        cuts = [self._cut(item.source, item.parts), self._cut(item.out, item.parts)]
+        sides = zip((item.before, item.after), neighbours(self.part, self.number), strict=True)
+        for beside, number in sides:
+            if not beside:
+                continue
+            chain = None if number is None else self.part[number]
+            self._require(isinstance(chain, Fused), "it goes beside a chain that is not there")
+            assert isinstance(chain, Fused)
+            self._require(number not in self.beside, "another exchange goes beside the same chain")
+            self.beside.add(number)
+            cuts += [self._cut(chain.operand, item.parts), self._cut(chain.out, item.parts)]
+            inside = [
+                tuple(entry for entry in self._local(self.buffers[buffer]) if entry[0] not in (cuts[0] or ()))
+                for buffer in (chain.operand, *chain.branches, chain.out)
+            ]
+            tile = fused_tile(inside[0], inside[1:-1], inside[-1], self.fused_elements)
+            self._require(tile is not None, f"a part of chain {number} has no tile")
+        same = cuts[0] is not None and len(set(cuts)) == 1
+        self._require(same, f"its tensors are not cut into {item.parts} parts by the same first modes")
+        spans = exchange_spans(self.part, self.number, item, self.buffers)
+        hazard = next(hazards(spans, item.parts, item.falling), None)
+        self._require(hazard is None, hazard or "")
+
+    def _cut(self, number: int, parts: int) -> tuple[int, ...] | None:
+        buffer = self.buffers[number]
+        return cut_modes(buffer.modes, buffer.layout, self.schedule.extents, self.schedule.grid, parts)
 
     def _check_kept(self, before: Layout, after: Layout, partial: tuple[int, ...]) -> None:
         for place, (old, new) in enumerate(zip(before, after, strict=True)):

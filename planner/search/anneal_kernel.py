@@ -29,8 +29,12 @@ LAST_PENALTY = 3.0
 COST, OVER = 0, 1
 BARE: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 """No counts of references to arrays, which would take four times as long as a move; nothing is allocated."""
+INLINE: dict[str, Any] = {**BARE, "forceinline": True}
+"""Taken apart, the records have some 150 fields: handing them over takes longer than a move."""
 DRAWS = 10
 """A busy node is the best of so many drawn ones."""
+SMALL = 3e-5
+LN_2 = 0.6931471805599453
 
 
 def _set_bits(typing_context: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
@@ -45,7 +49,7 @@ def _set_bits(typing_context: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
 _ones: Any = intrinsic(_set_bits)
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _draw(state: Any) -> Any:
     """64 random bits (xorshift128+)."""
     a, b = state[0], state[1]
@@ -55,18 +59,18 @@ def _draw(state: Any) -> Any:
     return state[1] + b
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _below(state: Any, n: int) -> Any:
     """A random integer from 0 to n - 1, of n below 2**31."""
     return np.int64(((_draw(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _uniform(state: Any) -> float:
     return np.float64(_draw(state) >> np.uint64(11)) * 2.0**-53
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _size(problem: Any, kept: Any, a: Any, b: Any) -> float:
     """Elements over the union of two sets of legs, without sliced bits."""
     size = 1.0
@@ -78,17 +82,17 @@ def _size(problem: Any, kept: Any, a: Any, b: Any) -> float:
     return min(size, LARGEST)
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _step_cost(weight: float, span: float, a: float, b: float, c: float) -> float:
     return max(span, weight * (a + b + c))
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _over(limit: float, size: float) -> float:
     return max(size / limit - 1.0, 0.0)
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _add_up(problem: Any, state: Any) -> None:
     """The totals from the costs and sizes of the nodes."""
     n = (state.left.size + 1) // 2
@@ -153,12 +157,12 @@ def restore(problem: Any, state: Any, left: Any, right: Any, parent: Any, kept: 
     _add_up(problem, state)
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _has(legs: Any, v: int, j: int) -> bool:
     return (legs[v, j >> 6] >> np.uint64(j & 63)) & np.uint64(1) != np.uint64(0)
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def toggle(problem: Any, state: Any, j: int) -> None:
     """Slice bit j, or no longer. It is on the paths from its inputs to where they meet, and nowhere else."""
     legs, size, span = state.legs, state.size, state.span
@@ -210,6 +214,33 @@ def toggle(problem: Any, state: Any, j: int) -> None:
 
 
 @numba.njit(**BARE)
+def slice_to_limit(problem: Any, state: Any) -> None:
+    """Slice bits of the largest tensor, each time the one after which the energy is least, until all fit.
+
+    A tensor's bits that may not be sliced must fit.
+    """
+    totals = state.totals
+    while state.counts[1]:
+        v = 0
+        for u in range(state.left.size):
+            if state.size[u] > state.size[v]:
+                v = u
+        chosen, least = -1, np.inf
+        for j in range(problem.extents.size):
+            word = state.legs[v, j >> 6] & state.kept[j >> 6] & problem.sliceable[j >> 6]
+            if (word >> np.uint64(j & 63)) & np.uint64(1):
+                cost, over = totals[COST], totals[OVER]
+                toggle(problem, state, j)
+                energy = log2(problem.extents[j]) + log2(totals[COST]) + log2(1.0 + totals[OVER])
+                toggle(problem, state, j)
+                totals[COST], totals[OVER] = cost, over
+                if energy < least:
+                    chosen, least = j, energy
+        toggle(problem, state, chosen)
+        _add_up(problem, state)
+
+
+@numba.njit(**INLINE)
 def _busy_bit(problem: Any, state: Any) -> int:
     """A bit that may be sliced, of a tensor over the limit or else of a costly step; -1 if that has none."""
     random = state.random
@@ -235,7 +266,7 @@ def _busy_bit(problem: Any, state: Any) -> int:
     return _bit_of(problem, state, v)
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _bit_of(problem: Any, state: Any, v: int) -> int:
     """A random bit of a node that may be sliced and is not; -1 if it has none."""
     ones = 0
@@ -255,7 +286,7 @@ def _bit_of(problem: Any, state: Any, v: int) -> int:
     return -1
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
 def _change_slices(problem: Any, state: Any, penalty: float, threshold: float) -> None:
     """Slice a bit, unslice one, or both; taken back where the energy rises over the threshold."""
     random, totals = state.random, state.totals
@@ -294,7 +325,15 @@ def _change_slices(problem: Any, state: Any, penalty: float, threshold: float) -
         totals[COST], totals[OVER] = cost, over
 
 
-@numba.njit(**BARE)
+@numba.njit(**INLINE)
+def _log2_of_change(change: float) -> float:
+    """log2(1 + change), to 1e-13 where the change is small."""
+    if abs(change) < SMALL:
+        return change * (1.0 - 0.5 * change) / LN_2
+    return log2(1.0 + change)
+
+
+@numba.njit(**INLINE)
 def _rotate(problem: Any, state: Any, local: float, penalty: float, threshold: float) -> None:
     """(a b) c becomes (a c) b at a random inner product, unless the energy rises over the threshold."""
     random, totals, legs, size = state.random, state.totals, state.legs, state.size
@@ -334,11 +373,13 @@ def _rotate(problem: Any, state: Any, local: float, penalty: float, threshold: f
             over = 0.0
     cancelled = cost < 1e-9 * totals[COST]
     if not cancelled:
-        rise = log2(cost / totals[COST])
+        now = x_cost + p_cost
+        rise = local * log2(now / before) if local > 0.0 and now != before else 0.0
+        if rise > threshold and now >= before and over >= totals[OVER]:
+            return
+        rise += _log2_of_change((now - before) / totals[COST])
         if over != totals[OVER]:
             rise += penalty * log2((1.0 + over) / (1.0 + totals[OVER]))
-        if local > 0.0:
-            rise += local * log2((x_cost + p_cost) / before)
         if rise > threshold:
             return
     for i in range(kept.size):

@@ -21,7 +21,7 @@ Words = NDArray[np.uint64]
 
 LARGEST = 1e290
 """Sizes are cut here, which leaves room to add them up."""
-VECTOR = 32
+VECTOR = 8
 Pairs = Sequence[tuple[int, ...]]
 
 
@@ -111,7 +111,7 @@ def bits_of(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _padded(words: int) -> int:
-    """Words of a segment: a vector loop takes VECTOR at once, and what is left over is slower than that."""
+    """Words of a segment: a vector holds VECTOR at most, and what is left over is slower than that."""
     return words if words <= VECTOR // 4 else -(-words // VECTOR) * VECTOR
 
 
@@ -160,7 +160,7 @@ def make_problem(
     )
 
 
-def new_state(problem: Problem, n: int, seed: int) -> State:
+def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> State:
     """A state whose inputs have their legs; a tree is still to be given."""
     nodes, count = 2 * n - 1, problem.extents.size
     legs = np.zeros((nodes, count // 64), np.uint64)
@@ -180,7 +180,7 @@ def new_state(problem: Problem, n: int, seed: int) -> State:
     )  # fmt: skip
 
 
-def _generator(seed: int) -> Words:
+def _generator(seed: int | tuple[int, ...]) -> Words:
     """Two words of a generator's state, not both 0."""
     words: Words = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
     return words

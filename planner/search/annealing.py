@@ -72,6 +72,10 @@ class Found:
     score: float
     ssa_path: tuple[tuple[int, ...], ...]
     sliced: tuple[str, ...]
+    time_s: float | None = None
+    """The predicted time of its schedule, where that was asked for and there is one."""
+    ranks: int | None = None
+    """The ranks of a group in that schedule."""
 
 
 def search_tree(task: Task, tell: Callable[[Found], None] | None = None) -> Found:

@@ -1,7 +1,7 @@
 """A contraction path under a memory limit: checks, workers and the choice of a search. Knows no layouts.
 
-First cotengra's hyper-optimizer, whose trials are scored after slicing, then rounds of simulated annealing
-that change the tree and the sliced indices: compiled (method joint) or cotengra's. Slicing is part of both.
+The joint search is compiled; the other is cotengra's hyper-optimizer, whose trials are scored after slicing,
+and rounds of its annealing. Slicing is part of both.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from planner.checks import check_count
 from planner.errors import InputError
 from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 from planner.hardware.profile import DEFAULT_PRECISION, Profile
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
 from planner.search.annealing import Effort, Found, Task, search_tree
+from planner.search.checkpoint import Checkpoint, described
 from planner.search.figures import path_figures
 from planner.search.joint import search_joint
+from planner.search.ranking import Frame, Target
 
 __all__ = ["JOINT_OBJECTIVES", "METHODS", "OBJECTIVES", "Effort", "search_path"]
 
@@ -34,7 +38,9 @@ PARTITIONER = "kahypar"
 JOINT = "joint"
 """The compiled annealing of tree and slices, from the trials of the other methods named, or greedy ones."""
 OBJECTIVES = ("flops", "write", "size", "combo")
-JOINT_OBJECTIVES = ("flops", "time", "fused")
+SCHEDULE = "schedule"
+"""The predicted time of the schedule that the planner makes of a path; `fused` leads to what it ranks."""
+JOINT_OBJECTIVES = ("flops", "time", "fused", SCHEDULE)
 FUSED_WEIGHT = 3.5
 """Multiply-adds an element read or written in the objective fused, which suits steps that run in chains."""
 TENSORS_AT_ONCE = 3
@@ -55,46 +61,68 @@ def search_path(
     methods: Sequence[str] = METHODS,
     from_path: ContractionPath | None = None,
     n_workers: int = 1,
+    devices: int | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
     report: Report | None = None,
 ) -> ContractionPath:
     """Search a path none of whose tensors, after slicing, has more than `max_tensor_elements` elements.
 
     With `memory_bytes` instead, three such tensors of `dtype` fill that memory; with neither nothing is
     sliced. `minimize` is `fused` for the method joint and `flops` for the others where it is not given;
-    `time` needs a `profile`. `from_path` is a path of the same network to start from instead of cotengra's
-    trials. The time may be exceeded by one of those trials; a round of annealing is given up when it is up.
-    Where trials and rounds, not the time, end the search, the same seed finds the same path. Every worker
-    searches on its own from its own seed. `report` is called with the seconds so far and each better path of
-    the first worker.
+    `time` needs a `profile`, `schedule` also the number of `devices`. `from_path` is a path of the same
+    network to start from instead of cotengra's trials. The time may be exceeded by one of those trials, or by
+    planning a schedule; a round of annealing is given up when it is up. Where trials and rounds, not the
+    time, end the search, the same seed and one worker find the same path. Workers of the joint search share
+    their trees; of cotengra's, each searches on its own from its own seed. The joint search keeps its state
+    in the file `checkpoint` after every round; with `resume` it goes on from there, the time used before
+    counted. The file is left there. `report` is called with the seconds so far and each better path (of the
+    first worker).
     """
     effort = effort or Effort()
     limit = _limit(max_tensor_elements, memory_bytes, dtype)
+    joint = JOINT in methods
     if minimize is None:
-        minimize = "fused" if JOINT in methods else "flops"
+        minimize = "fused" if joint else "flops"
     _check(network, limit, effort, seed, minimize, methods, from_path, n_workers)
-    weight = _element_weight(minimize, profile, dtype)
-    search = search_joint if JOINT in methods else search_tree
+    if checkpoint is not None and not joint:
+        raise InputError("--checkpoint", "is for the method joint", "leave it out, or use --method joint")
     started = time.monotonic()
+    weight = _element_weight(minimize, profile, dtype)
     forced = _forced_slices(network, limit)
     task, names = _task(network, forced, limit, minimize, tuple(methods), seed, effort, from_path, weight)
-
-    def finished(found: Found) -> ContractionPath:
-        sliced = tuple(sorted({names[symbol] for symbol in found.sliced} | forced))
-        return ContractionPath(network, found.ssa_path, sliced, dtype)
+    frame = Frame(network, dtype, names, frozenset(forced))
 
     def tell(found: Found) -> None:
         if report is not None:
-            report(time.monotonic() - started, finished(found))
+            report(time.monotonic() - started, frame.path(found))
 
-    tasks = [replace(task, seed=seed + i) for i in range(1, n_workers)]
-    with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
-        others = [pool.submit(search, other) for other in tasks]
-        results = [search(task, tell), *(other.result() for other in others)]
-    found = min(results, key=lambda one: one.score)
-    path = finished(found)
-    return replace(
-        path, meta=_meta(path, limit, task, JOINT in methods, n_workers, time.monotonic() - started)
-    )
+    if joint:
+        target = _target(minimize, frame, profile, devices)
+        kept = None
+        if checkpoint is not None:
+            kept = Checkpoint(Path(checkpoint), described(task, target))
+            kept.check(resume)
+        found = search_joint(task, n_workers=n_workers, target=target, checkpoint=kept, tell=tell)
+    else:
+        tasks = [replace(task, seed=seed + i) for i in range(1, n_workers)]
+        with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
+            others = [pool.submit(search_tree, other) for other in tasks]
+            results = [search_tree(task, tell), *(other.result() for other in others)]
+        found = min(results, key=lambda one: one.score)
+    path = frame.path(found)
+    figures = _meta(path, limit, task, joint, n_workers, time.monotonic() - started)
+    return replace(path, meta={**figures, **path.meta})
+
+
+def _target(minimize: str, frame: Frame, profile: Profile | None, devices: int | None) -> Target | None:
+    if minimize != SCHEDULE:
+        return None
+    if profile is None or devices is None:
+        raise InputError(
+            "--minimize", "is schedule, without devices", "give --devices and their profile with --hardware"
+        )
+    return Target(frame, profile, check_count("--devices", devices))
 
 
 def _limit(max_tensor_elements: int | None, memory_bytes: int | None, dtype: str) -> int | None:
@@ -161,7 +189,7 @@ def _element_weight(minimize: str, profile: Profile | None, dtype: str) -> float
             raise InputError("--minimize", "is time, without a machine", "name a profile with --hardware")
         products_per_s = profile.rate(dtype, DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
         return products_per_s * ITEM_BYTES[dtype] / profile.memory_bytes_per_s
-    return FUSED_WEIGHT if minimize == "fused" else 0.0
+    return FUSED_WEIGHT if minimize in ("fused", SCHEDULE) else 0.0
 
 
 def _forced_slices(network: Network, limit: int | None) -> set[str]:

@@ -1,24 +1,25 @@
-"""One worker of the joint search: rounds of the compiled annealing of tree and sliced indices together.
+"""The joint search: rounds of the compiled annealing of tree and sliced indices, one or several at once.
 
-Starts from a given path or from cotengra's trials. Knows no memory and no machine, only the limit on a
-tensor's elements and what an element read or written costs.
+Keeps the time, the processes and the checkpoint; planner.search.rounds decides what a round is. Knows no
+memory and no machine, only the limit on a tensor's elements and what an element read or written costs.
 """
 
 from __future__ import annotations
 
 import math
-import random
+import os
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from multiprocessing import get_context, parent_process
+from typing import Any
 
 import numpy as np
 
 from planner.search.anneal_state import (
     Best,
-    Heat,
-    Problem,
-    State,
     bits_of,
     kept_words,
     make_problem,
@@ -27,109 +28,238 @@ from planner.search.anneal_state import (
     sliced_bits,
     tree_of,
 )
-from planner.search.annealing import Effort, Found, Task, first_tree, seeded, sliced_to_limit
+from planner.search.annealing import Effort, Found, Task, first_tree, seeded
+from planner.search.checkpoint import Checkpoint
+from planner.search.ranking import Target
+from planner.search.rounds import MEAN_LENGTH, Ladder, Round
 
 SEED_TRIALS = 4
 SEED_SHARE = 0.4
 SEED_LIMIT_S = 20.0
 """Trials take the fifth of it."""
-NOMINAL_MOVES_PER_S = 6e6
-ROUND_SHARE = 0.15
-MOVES_PER_TENSOR = 200_000
+NOMINAL_MOVES_PER_S = 1e7
+ROUND_SHARE = 0.1
+MOVES_PER_TENSOR = 300_000
+RANK_SHARE = 0.3
+"""The last share of the time, in which trees are ranked by predicted time where that is asked for."""
 CALL_MOVES = 800_000
 """Moves of one call of the kernel: about a tenth of a second, in which the clock is not looked at."""
-TURNS = ("start", "start", "start", "best", "best", "best", "best")
-"""What the rounds start from, in turn: hot from the first tree, or warm from the best."""
 SHORTEST = 0.1
 
+Tell = Callable[[Found], None]
 
-def search_joint(task: Task, tell: Callable[[Found], None] | None = None) -> Found:
-    """One worker: a first tree, then rounds of annealing until the time or the rounds are used up.
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round found, if anything within the limit, and what it took."""
+
+    found: Found | None
+    moves: int
+    anneal_s: float
+    rank_s: float
+
+
+def search_joint(
+    task: Task,
+    *,
+    n_workers: int = 1,
+    target: Target | None = None,
+    checkpoint: Checkpoint | None = None,
+    tell: Tell | None = None,
+) -> Found:
+    """A first tree, then rounds on `n_workers` processes until the time or the rounds are used up.
 
     The moves of a round follow from the network and the time given, not from the clock; the last round is
-    shortened to what time is left. `Found.score` is log2 of the cost of all slices.
+    shortened to what time is left. `Found.score` is log2 of the cost of all slices. With a `target` the best
+    is the tree of the least predicted time there, `Found.time_s`. Raises InputError if no schedule fits it.
     """
-    ends = time.monotonic() + task.effort.time_s
+    told = tell or (lambda _: None)
+    clock = time.monotonic()
+    kept = None if checkpoint is None else checkpoint.restore()
+    if kept is None:
+        first = _first(task)
+        ladder, used_s = Ladder(task.seed, first, [first]), 0.0
+    else:
+        ladder, used_s = kept
+    told(ladder.best)
+    if len(task.inputs) > 2:
+        _climb(task, ladder, clock - used_s, n_workers, target, checkpoint, told)
+    if target is not None and ladder.fastest is None:
+        ladder.fastest = target.planned(ladder.best)
+        told(ladder.best)
+    return ladder.best
+
+
+def _first(task: Task) -> Found:
+    """The given path or the best of a few trials, sliced until it is within the limit."""
     seed_s = min(SEED_SHARE * task.effort.time_s, SEED_LIMIT_S)
     effort = Effort(seed_s, min(SEED_TRIALS, task.effort.max_trials), 0)
     with seeded(task.seed):
-        easy = replace(task, minimize="flops", effort=effort)
-        tree = sliced_to_limit(first_tree(easy), task.limit, easy.minimize)
+        tree = first_tree(replace(task, limit=None, minimize="flops", effort=effort))
     steps = tuple(tuple(map(int, step)) for step in tree.get_ssa_path())
-    sliced = tuple(symbol for symbol in tree.sliced_inds if task.sizes[symbol] > 1)
-    if len(task.inputs) <= 2:
-        return Found(0.0, steps, sliced)
-    chain = _Chain(task, steps, sliced)
-    if tell is not None:
-        tell(chain.found())
-    total = min(ROUND_SHARE * task.effort.time_s * NOMINAL_MOVES_PER_S, MOVES_PER_TENSOR * len(task.inputs))
-    pace_s = 0.0
-    for number in range(task.effort.max_rounds):
-        left_s = ends - time.monotonic()
-        moves = total if pace_s == 0.0 else min(total, left_s / pace_s)
-        if left_s <= 0 or moves < SHORTEST * total:
-            break
-        before = time.monotonic()
-        done = chain.round(number, moves, ends, tell)
-        pace_s = (time.monotonic() - before) / done
-    return chain.found()
+    found = Found(0.0, steps, tuple(symbol for symbol in tree.sliced_inds if task.sizes[symbol] > 1))
+    return found if len(task.inputs) <= 2 else _Annealing(task, found, task.seed, 0).sliced()
 
 
-class _Chain:
-    """The trees that rounds start from, the first and the best, and the state that they change."""
+def _climb(
+    task: Task,
+    ladder: Ladder,
+    began: float,
+    n_workers: int,
+    target: Target | None,
+    checkpoint: Checkpoint | None,
+    tell: Tell,
+) -> None:
+    """Rounds until time is up; the ladder is kept after each one that comes back."""
+    time_s, most = task.effort.time_s, task.effort.max_rounds
+    ends = began + time_s
+    full = min(ROUND_SHARE * time_s * NOMINAL_MOVES_PER_S, float(MOVES_PER_TENSOR * len(task.inputs)))
+    planned = min(most * MEAN_LENGTH, time_s * n_workers * NOMINAL_MOVES_PER_S / max(full, 1.0))
+    if target is not None:
+        planned *= 1.0 - RANK_SHARE
+    pace_s, rank_s = 0.0, 0.0
+    flying: dict[Future[Outcome], Round] = {}
+    heard = ladder.best.score
 
-    def __init__(self, task: Task, steps: tuple[tuple[int, ...], ...], sliced: tuple[str, ...]) -> None:
+    def keep() -> None:
+        if checkpoint is not None:
+            checkpoint.write(ladder, time.monotonic() - began)
+
+    def hear(found: Found) -> None:
+        nonlocal heard
+        if ladder.fastest is None and found.score < heard:
+            heard = found.score
+            tell(found)
+
+    keep()
+    going = True
+    with _Pool(n_workers) as pool:
+        while True:
+            while going and len(flying) < n_workers:
+                left_s = ends - time.monotonic()
+                late = left_s < RANK_SHARE * time_s or ladder.given >= planned
+                given = ladder.next(planned, target is not None and late)
+                wanted = given.length * full
+                possible_s = left_s - given.ranks * rank_s
+                moves = wanted if pace_s == 0.0 else min(wanted, possible_s / pace_s)
+                going = possible_s > 0 and moves >= SHORTEST * wanted and given.number < most
+                if going:
+                    flying[pool.submit(task, given, moves, ends, target, hear)] = given
+            if not flying:
+                break
+            for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                given, outcome = flying.pop(future), future.result()
+                if outcome.moves:
+                    pace_s = outcome.anneal_s / outcome.moves
+                rank_s = max(rank_s, outcome.rank_s)
+                if ladder.take(given, outcome.found):
+                    (tell if ladder.fastest else hear)(ladder.best)
+                keep()
+
+
+class _Pool:
+    """Rounds in processes of their own, or in this one where one is all."""
+
+    def __init__(self, n_workers: int) -> None:
+        self._processes = None
+        if n_workers > 1:
+            self._processes = ProcessPoolExecutor(
+                n_workers, mp_context=get_context("spawn"), initializer=_end_with_parent
+            )
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._processes is not None:
+            self._processes.shutdown(cancel_futures=True)
+
+    def submit(
+        self, task: Task, given: Round, moves: float, ends: float, target: Target | None, tell: Tell
+    ) -> Future[Outcome]:
+        """Begin a round; here, it is done when this returns, and has told what it found on the way."""
+        if self._processes is not None:
+            return self._processes.submit(carry_out, task, given, moves, ends, target)
+        future: Future[Outcome] = Future()
+        future.set_result(carry_out(task, given, moves, ends, target, tell))
+        return future
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, killed perhaps."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def carry_out(
+    task: Task, given: Round, moves: float, ends: float, target: Target | None, tell: Tell | None = None
+) -> Outcome:
+    """One round of about so many moves, or fewer when time is up."""
+    before = time.monotonic()
+    found: Found | None = given.source
+    done = 0
+    if given.anneals:
+        weighted = replace(task, element_weight=task.element_weight * given.weight_factor)
+        annealing = _Annealing(weighted, given.source, task.seed, given.number)
+        done = annealing.run(given, moves, ends, tell)
+        found = annealing.best_found()
+    annealed = time.monotonic()
+    if found is not None and given.ranks and target is not None:
+        found = target.ranked(replace(found, time_s=None, ranks=given.source.ranks))
+    return Outcome(found, done, annealed - before, time.monotonic() - annealed)
+
+
+class _Annealing:
+    """The compiled state of a round, begun at a tree."""
+
+    def __init__(self, task: Task, source: Found, seed: int, number: int) -> None:
         from planner.search import anneal_kernel
 
         self.kernel = anneal_kernel
-        limit = math.inf if task.limit is None else task.limit
-        self.problem: Problem = make_problem(
-            task.inputs, task.output, task.sizes, limit, task.element_weight
-        )  # fmt: skip
+        limit = math.inf if task.limit is None else float(task.limit)
+        self.problem = make_problem(task.inputs, task.output, task.sizes, limit, task.element_weight)
         self.bits = bits_of(task.sizes)
-        self.random = random.Random(task.seed)
-        self.state: State = new_state(self.problem, len(task.inputs), task.seed)
-        kept = kept_words(self.problem, (self.bits[symbol] for symbol in sliced))
-        trees = [tree_of(steps, len(task.inputs)) for _ in range(2)]
-        self.start, self.best = (Best(*tree, kept.copy(), np.full(1, math.inf)) for tree in trees)
-        self._restore(self.start)
-        self.kernel.keep_best(self.problem, self.state, self.best)
+        n = len(task.inputs)
+        self.state = new_state(self.problem, n, (seed, number))
+        kept = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
+        self.best = Best(*tree_of(source.ssa_path, n), kept, np.full(1, math.inf))
+        self.kernel.restore(self.problem, self.state, *self.best[:4])
 
-    def round(self, number: int, moves: float, ends: float, tell: Callable[[Found], None] | None) -> int:
-        """One round of about so many moves, or fewer when time is up; how many it made."""
-        again = TURNS[number % len(TURNS)] == "best"
-        self._restore(self.best if again else self.start)
-        heat = self._heat(again)
+    def sliced(self) -> Found:
+        """The tree that it began at, sliced on until it is within the limit, with its score."""
+        self.kernel.slice_to_limit(self.problem, self.state)
+        self.kernel.keep_best(self.problem, self.state, self.best)
+        found = self.best_found()
+        assert found is not None
+        return found
+
+    def run(self, given: Round, moves: float, ends: float, tell: Tell | None) -> int:
+        """Make the moves, and tell of each better tree; how many were made."""
         block = self.kernel.BLOCK
         blocks = max(1, round(moves / block))
         at_once = max(1, CALL_MOVES // block)
         done = 0
-        while done < blocks:
+        while done < blocks and time.monotonic() <= ends:
             score = float(self.best.score[0])
             last = min(blocks, done + at_once)
-            self.kernel.anneal(self.problem, self.state, self.best, heat, done, last, blocks)
+            self.kernel.anneal(self.problem, self.state, self.best, given.heat, done, last, blocks)
             done = last
             if tell is not None and self.best.score[0] < score:
-                tell(self.found())
-            if time.monotonic() > ends:
-                break
+                found = self.best_found()
+                assert found is not None
+                tell(found)
         return done * block
 
-    def found(self) -> Found:
-        """The best tree as plain data."""
-        names = {bit: symbol for symbol, bit in self.bits.items()}
-        sliced = tuple(names[bit] for bit in sliced_bits(self.best))
-        return Found(float(self.best.score[0]), pairs_of(self.best), sliced)
-
-    def _restore(self, tree: Best) -> None:
-        self.kernel.restore(self.problem, self.state, tree.left, tree.right, tree.parent, tree.kept)
-
-    def _heat(self, again: bool) -> Heat:
-        """Temperatures drawn for a round: no single choice is best for all networks."""
-        local = self._between(25.0, 60.0)
-        hot = self._between(0.04, 0.2) if again else self._between(0.35, 0.6)
-        penalty = self._between(0.8 if again else 0.5, 1.2)
-        return Heat(local, hot, min(self._between(0.018, 0.03), hot / 2), penalty)
-
-    def _between(self, low: float, high: float) -> float:
-        return low * (high / low) ** self.random.random()
+    def best_found(self) -> Found | None:
+        """The best tree within the limit, if any was."""
+        score = float(self.best.score[0])
+        if not math.isfinite(score):
+            return None
+        names: dict[int, Any] = {bit: symbol for symbol, bit in self.bits.items()}
+        return Found(score, pairs_of(self.best), tuple(names[bit] for bit in sliced_bits(self.best)))

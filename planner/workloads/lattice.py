@@ -1,18 +1,20 @@
-"""Random circuits on three kinds of lattices: one edge colour a layer, generic two-qubit gates.
+"""Dynamics on three geometries of lattices: generic gates at random, or Trotter steps of an Ising model.
 
-The hexagonal one is drawn as a brick wall. Open boundary; qubits are numbered row by row. Edges are coloured
-greedily, so that layers are as full as the boundary allows and no qubit has two gates in a layer. Knows no
-tensor network.
+Open boundary; qubits are numbered row by row; the hexagonal lattice is drawn as a brick wall. Edges are
+coloured greedily, so that layers are as full as the boundary allows and no qubit has two gates in a layer.
+Knows no tensor network.
 """
 
 from __future__ import annotations
 
 from itertools import count
+from math import isfinite
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit, Gate
+from planner.networks.circuits.gates import gate
 
 RIGHT, DOWN, DIAGONAL = (0, 1), (1, 0), (1, 1)
 DIRECTIONS = {
@@ -20,11 +22,14 @@ DIRECTIONS = {
     "triangular": (RIGHT, DOWN, DIAGONAL),
     "hexagonal": (RIGHT, DOWN),
 }
-KINDS = tuple(DIRECTIONS)
-GATE_NAME = "haar2"
+GEOMETRIES = tuple(DIRECTIONS)
+KINDS = ("generic", "trotter")
+GENERIC_NAME, ISING_NAME = "haar2", "rzz"
+STRENGTHS = (0.5, 1.5)
+"""Couplings and fields of the Ising model are drawn evenly from these bounds."""
 
 
-def edge_colours(kind: str, rows: int, columns: int) -> list[list[tuple[int, int]]]:
+def edge_colours(geometry: str, rows: int, columns: int) -> list[list[tuple[int, int]]]:
     """The pairs of qubits of each colour, in the order in which layers take them; each pair ascending.
 
     Edges are taken by direction (right, down, and in a triangular lattice diagonally down to the right), then
@@ -32,13 +37,13 @@ def edge_colours(kind: str, rows: int, columns: int) -> list[list[tuple[int, int
     only from sites whose row plus column is even. From 3 x 3 sites up that makes 4 colours (rectangular), 6
     (triangular) or 3 (hexagonal).
     """
-    _check(kind, rows, columns)
+    _check(geometry, rows, columns)
     used: list[set[int]] = [set() for _ in range(rows * columns)]
     colours: list[list[tuple[int, int]]] = []
-    for down, right in DIRECTIONS[kind]:
+    for down, right in DIRECTIONS[geometry]:
         for row in range(rows - down):
             for column in range(columns - right):
-                if kind == "hexagonal" and down and (row + column) % 2:
+                if geometry == "hexagonal" and down and (row + column) % 2:
                     continue
                 pair = (row * columns + column, (row + down) * columns + column + right)
                 taken = used[pair[0]] | used[pair[1]]
@@ -51,31 +56,69 @@ def edge_colours(kind: str, rows: int, columns: int) -> list[list[tuple[int, int
     return colours
 
 
-def lattice_circuit(kind: str, rows: int, columns: int, layers: int, seed: int) -> Circuit:
+def lattice_circuit(geometry: str, rows: int, columns: int, layers: int, seed: int) -> Circuit:
     """A circuit of `layers` layers on `rows` x `columns` qubits; layer i takes colour i modulo their number.
 
     Every edge of the layer's colour carries a gate of its own, drawn from the Haar measure on U(4).
     """
-    colours = edge_colours(kind, rows, columns)
-    if layers < 1:
-        raise InputError("--layers", f"is {layers}", "give one layer or more")
-    if seed < 0:
-        raise InputError("--seed", f"is {seed}", "give a number from 0 up")
-    generator = np.random.default_rng(seed)
+    colours = edge_colours(geometry, rows, columns)
+    generator = _generator(layers, seed)
     gates = [
-        Gate(GATE_NAME, pair, _haar_unitary(4, generator))
+        Gate(GENERIC_NAME, pair, _haar_unitary(4, generator))
         for layer in range(layers)
         for pair in colours[layer % len(colours)]
     ]
     return Circuit(rows * columns, tuple(gates))
 
 
-def _check(kind: str, rows: int, columns: int) -> None:
-    if kind not in DIRECTIONS:
-        raise InputError("--kind", f"{kind!r} is unknown", f"use one of {', '.join(KINDS)}")
+def trotter_circuit(
+    geometry: str, rows: int, columns: int, steps: int, seed: int, time_step: float
+) -> Circuit:
+    """`steps` Trotter steps of length t under H = - sum J_uv Z_u Z_v - sum h_v X_v, J and h random.
+
+    A step is exp(i t/2 sum h X) exp(i t sum J Z Z) exp(i t/2 sum h X), of second order; the half turns
+    between two steps are one gate. rzz, exp(-i angle Z Z / 2), is on every edge of the lattice in every step,
+    colour after colour, and diagonal. `time_step` is t, in the units in which J and h lie in `STRENGTHS`.
+    """
+    edges = [pair for pairs in edge_colours(geometry, rows, columns) for pair in pairs]
+    generator = _generator(steps, seed)
+    if not (isfinite(time_step) and time_step > 0):
+        raise InputError("--time-step", f"is {time_step}", "give a finite number above 0")
+    couplings = generator.uniform(*STRENGTHS, size=len(edges))
+    fields = generator.uniform(*STRENGTHS, size=rows * columns)
+    interaction = [
+        _rzz(pair, -2 * time_step * strength)
+        for pair, strength in zip(edges, couplings.tolist(), strict=True)
+    ]
+    whole, half = (
+        [gate("rx", (site,), (-2 * t * field,)) for site, field in enumerate(fields.tolist())]
+        for t in (time_step, time_step / 2)
+    )
+    gates = [*half, *interaction]
+    for _ in range(steps - 1):
+        gates += whole + interaction
+    return Circuit(rows * columns, (*gates, *half))
+
+
+def _check(geometry: str, rows: int, columns: int) -> None:
+    if geometry not in DIRECTIONS:
+        raise InputError("--geometry", f"{geometry!r} is unknown", f"use one of {', '.join(GEOMETRIES)}")
     for place, value in (("--rows", rows), ("--columns", columns)):
         if value < 2:
             raise InputError(place, f"is {value}", "give 2 or more")
+
+
+def _generator(layers: int, seed: int) -> np.random.Generator:
+    if layers < 1:
+        raise InputError("--layers", f"is {layers}", "give one layer or more")
+    if seed < 0:
+        raise InputError("--seed", f"is {seed}", "give a number from 0 up")
+    return np.random.default_rng(seed)
+
+
+def _rzz(pair: tuple[int, int], angle: float) -> Gate:
+    same, other = np.exp(-0.5j * angle), np.exp(0.5j * angle)
+    return Gate(ISING_NAME, pair, np.diag(np.array([same, other, other, same])), (angle,))
 
 
 def _haar_unitary(side: int, generator: np.random.Generator) -> np.ndarray:

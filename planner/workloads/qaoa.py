@@ -58,6 +58,7 @@ def edge_network(
     Only gates of the edge's light cone are in it: the others cancel against their conjugates. A vertex is a
     hyper-index between its mixers, and that after its last one is shared by ket and bra.
     """
+    _check_edges(edges)
     _check_angles(gammas, betas)
     if not 0 <= edge < len(edges):
         raise InputError("--edge", f"is {edge}", f"give 0 to {len(edges) - 1}")
@@ -77,6 +78,7 @@ def cut_network(
     holds the signs of Z_v where the edge has v and ones elsewhere, and on the vector of the terms' factors;
     a slice of it is one edge. The circuit is whole, without light cones.
     """
+    _check_edges(edges)
     _check_angles(gammas, betas)
     number = {vertex: place for place, vertex in enumerate(sorted({v for pair in edges for v in pair}))}
     ket = _ket(edges, dict.fromkeys(number, 0), number, gammas, betas)
@@ -133,6 +135,14 @@ def _cost(pair: Edge, gamma: float) -> Gate:
 
 def _inverse(gates: Sequence[Gate]) -> list[Gate]:
     return [Gate(item.name, item.qubits, item.matrix.conj().T, item.params) for item in reversed(gates)]
+
+
+def _check_edges(edges: Sequence[Edge]) -> None:
+    if not edges:
+        raise InputError("graph", "has no edges", "give one or more")
+    for first, second in edges:
+        if first == second:
+            raise InputError(f"edge {(first, second)}", "is a self-loop", "join two different vertices")
 
 
 def _check_angles(gammas: Sequence[float], betas: Sequence[float]) -> None:

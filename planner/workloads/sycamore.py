@@ -6,6 +6,7 @@ Geometry and order as in Arute et al., Nature 574, 505 (2019), Fig. 3; angles ar
 
 from __future__ import annotations
 
+from itertools import islice
 from math import pi
 
 import numpy as np
@@ -13,11 +14,11 @@ import numpy as np
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.gates import gate
+from planner.workloads.roots import root_layers
 
 # The chip by rows: first column and number of qubits of each; qubits are numbered row by row.
 ROWS = ((5, 2), (4, 4), (4, 5), (2, 8), (1, 9), (0, 9), (1, 7), (2, 5), (3, 3), (4, 1))
 ORDER = "ABCDCDAB"
-SINGLE = ("x_1_2", "y_1_2", "hz_1_2")
 THETA_SCATTER = 0.05
 PHI_SCATTER = 0.06
 
@@ -51,15 +52,9 @@ def sycamore_circuit(cycles: int, seed: int) -> Circuit:
     generator = np.random.default_rng(seed)
     n_qubits = sum(length for _, length in ROWS)
     gates: list[Gate] = []
-    last = np.full(n_qubits, -1)
-    for cycle in range(cycles + 1):
-        if cycle == 0:
-            last = generator.integers(3, size=n_qubits)
-        else:
-            last = (last + generator.integers(1, 3, size=n_qubits)) % 3
-        gates += [gate(SINGLE[choice], (qubit,)) for qubit, choice in enumerate(last)]
-        if cycle == cycles:
-            break
+    roots = root_layers(n_qubits, generator)
+    for cycle, layer in enumerate(islice(roots, cycles)):
+        gates += layer
         pairs = couplers(ORDER[cycle % len(ORDER)])
         before, after = generator.uniform(-pi, pi, size=(2, len(pairs), 2))
         theta = generator.normal(pi / 2, THETA_SCATTER, size=len(pairs))
@@ -67,7 +62,7 @@ def sycamore_circuit(cycles: int, seed: int) -> Circuit:
         gates += _frame(pairs, before)
         gates += [gate("fs", pair, (float(theta[i]), float(phi[i]))) for i, pair in enumerate(pairs)]
         gates += _frame(pairs, after)
-    return Circuit(n_qubits, tuple(gates))
+    return Circuit(n_qubits, (*gates, *next(roots)))
 
 
 def _frame(pairs: list[tuple[int, int]], angles: np.ndarray) -> list[Gate]:

@@ -170,6 +170,7 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         ("seconds in all", measured["run_s"], predicted["total_s"]),
         ("  contractions", kinds["contract_s"], predicted["contract_s"] + predicted["permute_s"]),
         ("  exchanges", kinds["exchange_s"], predicted["exchange_s"]),
+        ("  hidden ones", measured["hidden_s"], predicted["hidden_s"]),
         ("peak MiB a rank", measured["peak_bytes"] / 2**20, predicted["peak_bytes"] / 2**20),
     ]
     n_slices = report["slices"]["stop"] - report["slices"]["first"]

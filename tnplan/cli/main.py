@@ -27,6 +27,8 @@ COMMANDS = {
     "show": "Show the steps of a schedule.",
     "execute": "Carry out a schedule.",
     "report": "Project time and speedup for each device count.",
+    "pauli": "Propagate an observable through a circuit: its expectation value.",
+    "sbd": "Diagonalize a Hamiltonian among selected determinants.",
     "calibrate": "Measure this machine and write its hardware profile.",
 }
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from planner.files import check_writable, write_text
 from tnplan.cli.options import SIZE, SizeType
+
+if TYPE_CHECKING:
+    from planner.projection import Projection
 
 
 class DeviceCounts(click.ParamType):
@@ -49,7 +54,13 @@ class DeviceCounts(click.ParamType):
 @click.command()
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="PATH...")
 @click.option("--devices", type=DeviceCounts(), required=True, help="Numbers of devices, as 1,2,4,...,1024.")
-@click.option("--hardware", required=True, help="A shipped profile or a TOML file.")
+@click.option(
+    "--hardware",
+    "machines",
+    required=True,
+    multiple=True,
+    help="A shipped profile or a TOML file. May be repeated.",
+)
 @click.option("--memory", type=SIZE, help="All bytes of a rank, or 'unlimited' [default: the profile's].")
 @click.option("--threshold", type=SizeType(unlimited=False), help="Size from which a whole tensor is large.")
 @click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
@@ -59,7 +70,7 @@ class DeviceCounts(click.ParamType):
 def command(
     paths: tuple[Path, ...],
     devices: tuple[int, ...],
-    hardware: str,
+    machines: tuple[str, ...],
     memory: float | None,
     threshold: int | None,
     precision: str | None,
@@ -69,23 +80,29 @@ def command(
 ) -> None:
     """Project time and speedup for each device count.
 
-    Of all PATHs (path.json, or other files that hold a network with a path) and all ways to group the
-    devices, the one with the least predicted time is taken for each number of devices. Give the best
-    one-device path known among them: it is the baseline.
+    Of all PATHs (path.json, or other files that hold a network with a path) of one network and all ways to
+    group the devices, the one with the least predicted time is taken for each number of devices. Give the
+    best one-device path known among them: it is the baseline. Paths of several networks are reported
+    network by network; names of indices and the order of tensors do not matter.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from planner.hardware.profile import load_profile
     from planner.networks.importers import read_any
+    from planner.networks.structure import structure_key
     from planner.projection import project
-    from tnplan.reporting import documents, tables
-    from tnplan.reporting.page import projection_page
+    from tnplan.reporting import documents
+    from tnplan.reporting.page import report_page
 
     if html:
-        check_writable(html, *paths, hardware)
-    profile = load_profile(hardware)
+        check_writable(html, *paths, *machines)
+    profiles = [load_profile(hardware) for hardware in dict.fromkeys(machines)]
     read = [read_any(path)[0] for path in paths]
+    workloads: dict[str, list[int]] = {}
+    for number, path in enumerate(read):
+        workloads.setdefault(structure_key(path.network), []).append(number)
+    labels = _labels(paths)
     columns = (
         TextColumn("planning"),
         BarColumn(),
@@ -93,32 +110,50 @@ def command(
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )
+    projections = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("")
-        projection = project(
-            read,
-            profile,
-            devices,
-            memory_bytes=memory,
-            threshold_bytes=threshold,
-            precision=precision,
-            policy=policy,
-            labels=_labels(paths),
-            progress=lambda done, total, text: bar.update(
-                task, completed=done, total=total, description=text
-            ),
-        )
+        for numbers in workloads.values():
+            for profile in profiles:
+                projections.append(
+                    project(
+                        [read[number] for number in numbers],
+                        profile,
+                        devices,
+                        memory_bytes=memory,
+                        threshold_bytes=threshold,
+                        precision=precision,
+                        policy=policy,
+                        labels=[labels[number] for number in numbers],
+                        progress=lambda done, total, text: bar.update(
+                            task, completed=done, total=total, description=text
+                        ),
+                    )
+                )
     if html:
-        write_text(html, projection_page(projection))
+        write_text(html, report_page(projections))
     if as_json:
-        click.echo(json.dumps(documents.projection_document(projection)))
+        click.echo(json.dumps({"reports": [documents.projection_document(found) for found in projections]}))
         return
-    console = tables.console()
-    console.print(tables.projection_table(projection))
-    for note in tables.projection_notes(projection):
-        console.print(note, style="yellow")
+    _print(projections)
     if html:
-        console.print(f"wrote {html}")
+        click.echo(f"wrote {html}")
+
+
+def _print(projections: Sequence[Projection]) -> None:
+    """All tables and notes, projection by projection."""
+    from tnplan.reporting import tables
+    from tnplan.reporting.evaluation import evaluation_notes, evaluation_tables, workload_name
+
+    console = tables.console()
+    for projection in projections:
+        if len(projections) > 1:
+            console.rule(f"{workload_name(projection)} on {projection.profile.name}")
+        console.print(tables.projection_table(projection))
+        for made in evaluation_tables(projection):
+            console.print(made)
+        for note in (*tables.projection_notes(projection), *evaluation_notes(projection)):
+            console.print(note, style="yellow")
 
 
 def _labels(paths: tuple[Path, ...]) -> list[str]:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from planner.networks.contraction_path import ContractionPath
 
 OTHERS = ["write", "size", "combo"]
-OBJECTIVES = ["flops", *OTHERS, "time", "fused"]
+OBJECTIVES = ["flops", *OTHERS, "time", "fused", "schedule"]
 JOINT = "joint"
+LOG_EVERY_S = 10.0
 METHODS = ["greedy", "random-greedy", "labels"]
 PARTITIONER = "kahypar"
 
@@ -25,7 +26,9 @@ PARTITIONER = "kahypar"
 @click.command()
 @click.argument("network", type=click.Path(path_type=Path), metavar="NET.json")
 @click.option(
-    "--devices", type=click.IntRange(1), help="Devices whose memory a tensor may fill (with --hardware)."
+    "--devices",
+    type=click.IntRange(1),
+    help="Devices (with --hardware) whose memory a tensor may fill, and for which schedule is predicted.",
 )
 @click.option("--hardware", help="A shipped profile or a TOML file: the memory of a device.")
 @click.option("--max-tensor", type=COUNT, help="Elements of the largest tensor, such as 2^32.")
@@ -50,7 +53,8 @@ PARTITIONER = "kahypar"
 @click.option(
     "--minimize",
     type=click.Choice(OBJECTIVES),
-    help="Default: fused with joint, flops else. time (joint only) needs --hardware.",
+    help="Default: schedule with joint and --devices, fused with joint, else flops. time (joint only) needs "
+    "--hardware, schedule (joint only) --devices too.",
 )
 @click.option(
     "--method",
@@ -61,8 +65,14 @@ PARTITIONER = "kahypar"
     "repeated; beside joint they give its first tree. kahypar needs the extra [search].",
 )
 @click.option(
-    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes, each its own search."
+    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that search at once."
 )
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    help="Where joint keeps its state [default: OUTPUT.ckpt].",
+)
+@click.option("--resume", is_flag=True, help="Continue an interrupted search from its checkpoint.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: NET.path.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
@@ -78,15 +88,20 @@ def command(
     minimize: str | None,
     methods: tuple[str, ...],
     workers: int,
+    checkpoint: Path | None,
+    resume: bool,
     output: Path | None,
     as_json: bool,
 ) -> None:
     """Find a contraction path under a memory limit.
 
     NET.json is a network file, cotengra's network JSON, or any path (its network is taken). The limit is
-    --max-tensor, or what leaves room for three of the largest tensors in the memory of --devices devices of
-    --hardware. Slicing is part of the
-    search: a sliced path is not an unsliced one that was cut afterwards.
+    --max-tensor, or none with --unlimited, or else what leaves room for three of the largest tensors in the
+    memory of --devices devices of --hardware. Slicing is part of the search: a sliced path is not an unsliced
+    one that was cut afterwards.
+
+    A search with joint that is killed goes on with --resume and the same options; --time is that of the whole
+    search. Its checkpoint is deleted when the path is written.
     """
     from planner.files import check_writable
     from planner.hardware.profile import load_profile
@@ -102,13 +117,21 @@ def command(
     _check_limit(devices, hardware, max_tensor, unlimited, minimize)
     memory_bytes = None
     profile = load_profile(hardware) if hardware is not None else None
-    if devices is not None and profile is not None:
+    if devices is not None and profile is not None and max_tensor is None and not unlimited:
         memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
     structure, stated_dtype, values, arrays = read_network(network)
     check_writable(target, values, hardware)
     if arrays is not None:
         values = tensors_beside(target)
         check_writable(values)
+    named = methods or (METHODS if minimize in OTHERS else [JOINT])
+    if JOINT in named:
+        checkpoint = checkpoint or target.with_name(f"{target.name}.ckpt")
+        check_writable(checkpoint, network, target, start, hardware)
+        if minimize is None and devices is not None:
+            minimize = "schedule"
+    elif resume:
+        raise click.UsageError("--resume is for the method joint")
     with _Line(time_s) as line:
         path = search_path(
             structure,
@@ -119,9 +142,12 @@ def command(
             seed=seed,
             minimize=minimize,
             profile=profile,
-            methods=methods or (METHODS if minimize in OTHERS else [JOINT]),
+            methods=named,
             from_path=read_any(start)[0] if start is not None else None,
             n_workers=workers,
+            devices=devices,
+            checkpoint=checkpoint,
+            resume=resume,
             report=line.show,
         )
     if arrays is not None and values is not None:
@@ -132,6 +158,8 @@ def command(
         tensors=None if values is None else os.path.relpath(values, target.parent),
     )
     save_path(path, target)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
     figures = path_figures(path)
     if as_json:
         click.echo(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta}))
@@ -139,6 +167,7 @@ def command(
     click.echo(
         f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds, largest tensor "
         f"2^{figures.log2_largest:.2f} elements, {figures.n_slices} slices of {len(path.sliced_inds)} indices"
+        f"{_predicted(path)}"
     )
 
 
@@ -148,8 +177,14 @@ def _check_limit(
     timed = minimize == "time" and hardware is not None
     if (devices is None) != (hardware is None) and not timed:
         raise click.UsageError("--devices and --hardware belong together")
-    if sum((devices is not None, max_tensor is not None, unlimited)) != 1:
+    limits = (max_tensor is not None) + unlimited
+    if limits > 1 or (not limits and devices is None):
         raise click.UsageError("give one limit: --devices with --hardware, --max-tensor, or --unlimited")
+
+
+def _predicted(path: ContractionPath) -> str:
+    time_s = path.meta.get("predicted_s")
+    return "" if time_s is None else f", {time_s:.3g} s predicted"
 
 
 class _Line:
@@ -160,6 +195,7 @@ class _Line:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.console = Console(stderr=True)
+        self.said_s = -LOG_EVERY_S
         columns = (
             TextColumn("searching"),
             TimeElapsedColumn(),
@@ -180,11 +216,17 @@ class _Line:
         self.bar.stop()
 
     def show(self, elapsed_s: float, path: ContractionPath) -> None:
-        """Say what the best path so far costs; in a log, one line each time."""
+        """Say what the best path so far costs; in a log, a line in ten seconds at most."""
         from planner.search.figures import path_figures
 
+        if not self.console.is_terminal and elapsed_s - self.said_s < LOG_EVERY_S:
+            return
+        self.said_s = elapsed_s
         figures = path_figures(path)
-        text = f"10^{figures.log10_mnk_all_slices:.2f} multiply-adds, largest 2^{figures.log2_largest:.1f}"
+        text = (
+            f"10^{figures.log10_mnk_all_slices:.2f} multiply-adds, largest 2^{figures.log2_largest:.1f}"
+            f"{_predicted(path)}"
+        )
         self.bar.update(self.task, description=f"best: {text}")
         if not self.console.is_terminal:
             self.console.print(f"after {elapsed_s:.0f} s: {text}")

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from planner.networks.network import Network
+from tnplan.cli.workload_circuits import lattice, qaoa, sycamore, zuchongzhi
+from tnplan.cli.workload_common import OUTPUT, SEED, target_of, write
 
-OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Network file; its tensors go beside it. Default: NAME.json.",
-)
-SEED = click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random."
-)
 DTYPE = click.option(
     "--dtype",
     type=click.Choice(["float32", "float64", "complex64", "complex128"]),
@@ -35,85 +25,8 @@ def command() -> None:
     """Write a benchmark network: its structure as JSON, and its tensors as .npz beside it."""
 
 
-@command.command()
-@click.option("--cycles", type=click.IntRange(1), required=True, help="Layers of two-qubit gates.")
-@SEED
-@click.option(
-    "--amplitude", metavar="BITS", help="0, 1 or . (open) for each of the 53 qubits. Default: all 0."
-)
-@click.option(
-    "--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True
-)
-@click.option("--qsim", type=click.Path(path_type=Path), help="Also write the circuit in qsim's format.")
-@OUTPUT
-def sycamore(
-    cycles: int, seed: int, amplitude: str | None, dtype: str, qsim: Path | None, output: Path | None
-) -> None:
-    """A random circuit on the 53 qubits of the Sycamore chip, patterns ABCDCDAB."""
-    from planner.files import check_writable
-    from planner.networks.circuits.network import circuit_network
-    from planner.networks.circuits.qsim import save_qsim
-    from planner.networks.simplify import simplify
-    from planner.networks.store import check_store, store_network
-    from planner.workloads.sycamore import sycamore_circuit
-
-    name = f"sycamore_n53_m{cycles}"
-    target = output or Path(f"{name}.json")
-    check_store(target)
-    if qsim is not None:
-        check_writable(qsim)
-    circuit = sycamore_circuit(cycles, seed)
-    network, arrays = simplify(*circuit_network(circuit, amplitude))
-    bits = amplitude or "0" * circuit.n_qubits
-    what = f"random circuit of {cycles} cycles, seed {seed}, amplitude {bits}, rank-simplified"
-    store_network(network, arrays, target, dtype=dtype, name=name, meta={"what": what})
-    click.echo(f"wrote {target}: {len(network.inputs)} tensors, {len(network.size_dict)} indices")
-    if qsim is not None:
-        save_qsim(circuit, qsim)
-        click.echo(f"wrote {qsim}")
-
-
-@command.command()
-@click.option(
-    "--kind",
-    type=click.Choice(["rectangular", "triangular", "hexagonal"]),
-    default="rectangular",
-    show_default=True,
-)
-@click.option("--rows", type=click.IntRange(2), required=True)
-@click.option("--columns", type=click.IntRange(2), required=True)
-@click.option("--layers", type=click.IntRange(1), required=True, help="One edge colour each.")
-@SEED
-@click.option("--amplitude", metavar="BITS", help="0, 1 or . (open) for each qubit. Default: all 0.")
-@click.option(
-    "--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True
-)
-@OUTPUT
-def lattice(
-    kind: str,
-    rows: int,
-    columns: int,
-    layers: int,
-    seed: int,
-    amplitude: str | None,
-    dtype: str,
-    output: Path | None,
-) -> None:
-    """A random circuit on a lattice with open boundary: Haar-random gates on one edge colour a layer."""
-    from planner.networks.circuits.network import circuit_network
-    from planner.networks.simplify import simplify
-    from planner.networks.store import check_store, store_network
-    from planner.workloads.lattice import lattice_circuit
-
-    name = f"{kind}_{rows}x{columns}_l{layers}"
-    target = output or Path(f"{name}.json")
-    check_store(target)
-    circuit = lattice_circuit(kind, rows, columns, layers, seed)
-    network, arrays = simplify(*circuit_network(circuit, amplitude))
-    bits = amplitude or "0" * circuit.n_qubits
-    what = f"{kind} lattice, {layers} layers, seed {seed}, amplitude {bits}, rank-simplified"
-    store_network(network, arrays, target, dtype=dtype, name=name, meta={"what": what})
-    click.echo(f"wrote {target}: {len(network.inputs)} tensors, {len(network.size_dict)} indices")
+for circuit_command in (lattice, qaoa, sycamore, zuchongzhi):
+    command.add_command(circuit_command)
 
 
 @command.command()
@@ -129,7 +42,6 @@ def kings(rows: int, columns: int, density: float, weight: float, seed: int, out
     A count below 2^53 is exact in any order of contraction; a larger one is rounded.
     """
     from planner.networks.simplify import simplify
-    from planner.networks.store import check_store, store_network
     from planner.workloads.kings import (
         LARGEST_EXACT_LOG2,
         check_range,
@@ -141,8 +53,7 @@ def kings(rows: int, columns: int, density: float, weight: float, seed: int, out
     )
 
     name = f"kings_{rows}x{columns}_d{density:g}"
-    target = output or Path(f"{name}.json")
-    check_store(target)
+    target = target_of(output, name)
     sites = kings_sites(rows, columns, density, seed)
     full = independent_set_network(len(sites), kings_cliques(sites), weight)
     bound = log2_bound(sites, weight)
@@ -150,8 +61,7 @@ def kings(rows: int, columns: int, density: float, weight: float, seed: int, out
     network, arrays = simplify(*full)
     graph = f"{len(sites)} vertices, {len(kings_edges(sites))} edges, density {density:g}, seed {seed}"
     what = f"independent sets of weight {weight:g} a vertex, King's subgraph, {graph}, rank-simplified"
-    store_network(network, arrays, target, dtype="float64", name=name, meta={"what": what})
-    click.echo(f"wrote {target}: {len(network.inputs)} tensors, {len(network.size_dict)} indices")
+    write(network, arrays, target, "float64", name, what=what)
     if weight != 1:
         click.echo(f"the sum is at most 2^{bound:.1f}, rounded as float64 is")
     elif bound < LARGEST_EXACT_LOG2:
@@ -161,61 +71,76 @@ def kings(rows: int, columns: int, density: float, weight: float, seed: int, out
 
 
 @command.command()
-@click.option("--vertices", "n_vertices", type=click.IntRange(2), required=True)
-@click.option("--degree", type=click.IntRange(1, 6), default=3, show_default=True, help="Edges of a vertex.")
-@click.option("--layers", type=click.IntRange(1), required=True, help="Layers of the ansatz, p.")
+@click.option("--distance", type=click.IntRange(2), help="Of a rotated surface code.  [default: 7]")
 @click.option(
-    "--edge",
-    type=click.IntRange(0),
-    help="Only <Z Z> of this edge, by its light cone. Default: the expected cut.",
+    "--kind",
+    type=click.Choice(["circuit", "capacity"]),
+    help="Noise on every operation, or on data qubits alone with perfect measurements.  [default: circuit]",
 )
 @click.option(
-    "--gamma", "gammas", type=float, multiple=True, help="Of a layer, once for each. Default: random."
+    "--rounds", type=click.IntRange(1), help="Of measurements. Default: the distance; 1 for capacity."
 )
-@click.option("--beta", "betas", type=float, multiple=True, help="The same.")
+@click.option("--noise", type=float, help="Probability of an error at a place.  [default: 0.001]")
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    help="A detector error model in stim's format, instead of a surface code.",
+)
+@click.option("--syndrome", metavar="BITS", help="0 or 1 for each detector. Default: of random errors.")
 @SEED
-@click.option(
-    "--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True
-)
 @OUTPUT
-def qaoa(
-    n_vertices: int,
-    degree: int,
-    layers: int,
-    edge: int | None,
-    gammas: tuple[float, ...],
-    betas: tuple[float, ...],
+def decoding(
+    distance: int | None,
+    kind: str | None,
+    rounds: int | None,
+    noise: float | None,
+    model: Path | None,
+    syndrome: str | None,
     seed: int,
-    dtype: str,
     output: Path | None,
 ) -> None:
-    """A MaxCut-QAOA energy on a random regular graph: one edge's light cone, or the whole expected cut."""
+    """Exact maximum-likelihood decoding of a rotated surface code, or of any detector error model; float64.
+
+    The result has an index for each logical observable: the probability of the syndrome together with every
+    combination of logical flips. The largest tells the correction. A detector is one hyper-index. Needs stim:
+    pip install 'tnplan[qec]'.
+    """
     from planner.errors import InputError
     from planner.networks.simplify import simplify
-    from planner.networks.store import check_store, store_network
-    from planner.workloads.qaoa import cut_network, edge_network, maxcut_graph, random_angles
+    from planner.workloads.decoding import decoding_network
+    from planner.workloads.error_model import sample
+    from planner.workloads.stim_model import load_model, surface_code_model
 
-    name = f"qaoa_{n_vertices}_{degree}_p{layers}" + ("" if edge is None else f"_e{edge}")
-    target = output or Path(f"{name}.json")
-    check_store(target)
-    edges = maxcut_graph(n_vertices, degree, seed)
-    chosen = (list(gammas), list(betas)) if gammas or betas else random_angles(layers, seed)
-    if len(chosen[0]) != layers or len(chosen[1]) != layers:
-        problem = f"are {len(gammas)} and {len(betas)} for {layers} layers"
-        raise InputError("--gamma and --beta", problem, "give both once a layer, or neither")
-    full = cut_network(edges, *chosen) if edge is None else edge_network(edges, edge, *chosen)
-    network, arrays = simplify(*full)
-    value = "expected cut" if edge is None else f"<Z Z> of edge {edges[edge]}"
-    graph = f"{degree}-regular graph of {n_vertices} vertices, seed {seed}"
-    what = f"MaxCut-QAOA, {value}, {layers} layers, {graph}, rank-simplified"
-    meta = {"what": what, "gammas": chosen[0], "betas": chosen[1]}
-    store_network(network, arrays, target, dtype=dtype, name=name, meta=meta)
-    click.echo(f"wrote {target}: {len(network.inputs)} tensors, {len(network.size_dict)} indices")
+    code = {"--distance": distance, "--kind": kind, "--rounds": rounds, "--noise": noise}
+    if model is not None:
+        given = [option for option, value in code.items() if value is not None]
+        if given:
+            raise InputError(given[0], "stands beside --model", "give one of the two")
+        name, what = f"decoding_{model.stem}", f"error model {model.name}"
+        target = target_of(output, name, model)
+        errors = load_model(model)
+    else:
+        d, p, kind = distance or 7, 0.001 if noise is None else noise, kind or "circuit"
+        r = rounds or (1 if kind == "capacity" else d)
+        name = f"decoding_d{d}_r{r}_{kind}_p{p:g}"
+        what = f"rotated surface code of distance {d}, {r} rounds, memory in Z, {kind} noise {p:g}"
+        target = target_of(output, name)
+        errors = surface_code_model(kind, d, r, p)
+    drawn: dict[str, int | str] = {}
+    if syndrome is None:
+        syndrome, flips = sample(errors, seed)
+        drawn = {"seed": seed, "logical_flips": flips}
+    network, arrays = simplify(*decoding_network(errors, syndrome))
+    what = f"decoding, {what}, rank-simplified"
+    write(network, arrays, target, "float64", name, what=what, syndrome=syndrome, **drawn)
+    n_fired = syndrome.count("1")
+    click.echo(f"{errors.n_detectors} detectors, {n_fired} fire; {len(errors.errors)} possible errors")
 
 
 @command.command()
 @click.option("--rows", type=click.IntRange(2), default=10, show_default=True)
 @click.option("--columns", type=click.IntRange(2), default=10, show_default=True)
+@click.option("--bond", type=click.IntRange(2), help="Extent of every bond [default: drawn from 3 to 5].")
 @OPEN
 @click.option(
     "--hyper", "n_hyper", type=click.IntRange(0), default=2, show_default=True, help="Hyper-indices."
@@ -224,18 +149,20 @@ def qaoa(
 @DTYPE
 @OUTPUT
 def peps(
-    rows: int, columns: int, n_open: int, n_hyper: int, seed: int, dtype: str, output: Path | None
-) -> None:
-    """A square lattice with bonds of extent 3 to 5, open indices and hyper-indices; random tensors."""
-    from planner.networks.store import check_store
+    rows: int, columns: int, bond: int | None, n_open: int, n_hyper: int, seed: int, dtype: str,
+    output: Path | None,
+) -> None:  # fmt: skip
+    """A square lattice with bonds of one extent or of mixed ones, open and hyper-indices; random tensors."""
+    from planner.networks.tensors import random_tensors
     from planner.workloads.mixed import peps_network
 
-    name = f"peps_{rows}x{columns}"
-    target = output or Path(f"{name}.json")
-    check_store(target)
-    network = peps_network(rows, columns, seed, n_open=n_open, n_hyper=n_hyper)
-    what = f"square lattice of mixed bonds, seed {seed}"
-    _write(network, target, dtype, seed, name, what)
+    extents = (3, 5) if bond is None else (bond, bond)
+    name = f"peps_{rows}x{columns}" if bond is None else f"peps_{rows}x{columns}_D{bond}"
+    target = target_of(output, name)
+    network = peps_network(rows, columns, seed, extents=extents, n_open=n_open, n_hyper=n_hyper)
+    arrays = random_tensors(network, dtype, seed)
+    bonds = "mixed bonds" if bond is None else f"bonds of extent {bond}"
+    write(network, arrays, target, dtype, name, what=f"square lattice of {bonds}, seed {seed}")
 
 
 @command.command()
@@ -252,22 +179,11 @@ def regular(
     n_tensors: int, degree: int, n_open: int, n_hyper: int, seed: int, dtype: str, output: Path | None
 ) -> None:
     """A random regular graph with bonds of extent 2 to 5, open indices and hyper-indices; random tensors."""
-    from planner.networks.store import check_store
+    from planner.networks.tensors import random_tensors
     from planner.workloads.mixed import regular_network
 
     name = f"regular_{n_tensors}_{degree}"
-    target = output or Path(f"{name}.json")
-    check_store(target)
+    target = target_of(output, name)
     network = regular_network(n_tensors, seed, degree=degree, n_open=n_open, n_hyper=n_hyper)
-    what = f"random regular graph of mixed bonds, seed {seed}"
-    _write(network, target, dtype, seed, name, what)
-
-
-def _write(network: Network, target: Path, dtype: str, seed: int, name: str, what: str) -> None:
-    """Write a network with random tensors drawn from the same seed."""
-    from planner.networks.store import store_network
-    from planner.networks.tensors import random_tensors
-
     arrays = random_tensors(network, dtype, seed)
-    store_network(network, arrays, target, dtype=dtype, name=name, meta={"what": what})
-    click.echo(f"wrote {target}: {len(network.inputs)} tensors, {len(network.size_dict)} indices")
+    write(network, arrays, target, dtype, name, what=f"random regular graph of mixed bonds, seed {seed}")

@@ -113,5 +113,6 @@ def link_document(schedule: Schedule, link: Link) -> dict[str, Any]:
         "contract_s": step.contract_s,
         "permute_s": step.permute_s,
         "exchange_s": step.exchange_s,
+        "hidden_s": step.hidden_s,
         "predicted_s": step.predicted_s,
     }

@@ -6,9 +6,12 @@ from math import isinf
 from typing import Any
 
 from planner.files import plain
+from planner.plateaus import plateaus
 from planner.projection import Projection
 from planner.schedule import Schedule
 from tnplan.reporting.chain import fused_counts, largest, link_document, state_counts, use_chain, used_groups
+from tnplan.reporting.evaluation import workload_name
+from tnplan.reporting.searches import memory_points
 
 
 def schedule_document(schedule: Schedule, devices: int) -> dict[str, Any]:
@@ -51,6 +54,7 @@ def chain_document(schedule: Schedule, top: int | None = None) -> dict[str, Any]
 def projection_document(projection: Projection) -> dict[str, Any]:
     """Every row with the paper's metrics; infinite limits are null."""
     return {
+        "name": workload_name(projection),
         "hardware": projection.profile.name,
         "policy": projection.policy,
         "memory_bytes": None if isinf(projection.memory_bytes) else projection.memory_bytes,
@@ -76,8 +80,13 @@ def projection_document(projection: Projection) -> dict[str, Any]:
                 "peak_bytes": row.peak_bytes,
                 "split_s": plain(row.split),
                 "exchange_share": row.exchange_share,
+                "sliced": len(row.schedule.sliced),
+                "flop_per_s": row.flop_per_s,
+                "reuse_saving": row.reuse_saving,
             }
             for row in projection.rows
         ],
+        "plateaus": [plain(plateau) for plateau in plateaus(projection)],
+        "memory": [plain(point) for point in memory_points(projection)],
         "refusals": [plain(refusal) for refusal in projection.refusals],
     }

@@ -1,4 +1,4 @@
-"""The HTML page of a projection: one file that asks nothing of the network."""
+"""The HTML page of one projection or several: one file that asks nothing of the network."""
 
 from __future__ import annotations
 
@@ -10,9 +10,22 @@ from planner.projection import Projection, Row
 from planner.units import figure_text, percent_text, size_text, time_text
 from tnplan.reporting import plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain
+from tnplan.reporting.evaluation import (
+    COMPARISON_COLUMNS,
+    MEMORY_COLUMNS,
+    PAPER_COLUMNS,
+    SLICE_COLUMNS,
+    comparison_rows,
+    evaluation_notes,
+    memory_rows,
+    paper_rows,
+    slice_rows,
+)
 from tnplan.reporting.style import CSS
 from tnplan.reporting.tables import PROJECTION_COLUMNS, TIMES, projection_cells, projection_notes
 
+TABULATED = (8, 1024)
+"""The numbers of devices of the paper's Tables II and III."""
 NOTES = (
     "All times are predictions of the planner's cost model, not measurements.",
     "Groups of ranks contract whole slices side by side: T is the time of the steps that no slice touches, "
@@ -24,14 +37,59 @@ NOTES = (
 
 
 def projection_page(projection: Projection) -> str:
-    """The whole page as HTML text."""
-    names = " and ".join(dict.fromkeys(path.name or "unnamed network" for path in projection.paths))
-    body = "\n".join(
+    """The page of one projection as HTML text."""
+    return report_page([projection])
+
+
+def report_page(projections: Sequence[Projection]) -> str:
+    """The whole page as HTML text; several projections are compared first, and follow folded up."""
+    if len(projections) == 1:
+        title = _names(projections[0])
+        body = f"<h1>{escape(title)}</h1>\n{_projection(projections[0])}"
+    else:
+        title = f"{len(projections)} projections"
+        folded = "\n".join(
+            f"<details><summary>{escape(_names(one))} on {escape(one.profile.name)}</summary>\n"
+            f"{_projection(one)}</details>"
+            for one in projections
+        )
+        body = f"<h1>{title}</h1>\n{_comparison(projections)}\n{folded}"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}: projected contraction</title>\n<style>{CSS}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _names(projection: Projection) -> str:
+    return " and ".join(dict.fromkeys(path.name or "unnamed network" for path in projection.paths))
+
+
+def _comparison(projections: Sequence[Projection]) -> str:
+    """All projections in one plot, and those numbers of devices that the paper tabulates."""
+    parts = [
+        _plot(
+            "Projected speedup",
+            "Against the number of devices, each from its own one-device path: a weak one makes it large.",
+            plots.comparison_svg(projections, page=True),
+        )
+    ]
+    for devices in TABULATED:
+        rows = comparison_rows(projections, devices)
+        if rows:
+            listed = _table(COMPARISON_COLUMNS, rows, ("workload", "hardware"))
+            parts.append(f"<section><h2>On {devices} devices</h2>{listed}</section>")
+    return "\n".join(parts)
+
+
+def _projection(projection: Projection) -> str:
+    return "\n".join(
         (
-            f"<h1>{escape(names)}</h1>",
             f'<p class="soft">{escape(_headline(projection))}</p>',
             _cards(projection),
             _metrics(projection),
+            _evaluation(projection),
             _plot(
                 "Projected speedup",
                 "Against the number of devices. Points above the dashed line gain more than slicing can.",
@@ -53,12 +111,27 @@ def projection_page(projection: Projection) -> str:
             _schedules(projection),
         )
     )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(names)}: projected contraction</title>\n<style>{CSS}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+
+
+def _evaluation(projection: Projection) -> str:
+    """Slices and plateaus, the paper's values beside ours, and what memory alone buys."""
+    why = SLICE_COLUMNS[-1]
+    parts = [f"<section><h2>Slices</h2>{_table(SLICE_COLUMNS, slice_rows(projection), (why,))}</section>"]
+    notes = "".join(f"<p>{escape(note)}</p>" for note in evaluation_notes(projection))
+    beside = paper_rows(projection)
+    if beside:
+        listed = _table(PAPER_COLUMNS, beside, ("",))
+        parts.append(f"<section><h2>Beside the paper, on DGX H100</h2>{notes}{listed}</section>")
+    elif notes:
+        parts.append(f"<section>{notes}</section>")
+    parts.append(
+        '<section><h2>What memory alone buys</h2><p class="soft">Operations and sliced indices of paths '
+        "whose largest step fits together in the memory of the devices; exchanges play no part. Points are "
+        "means over repeated searches under one limit, with their standard deviation.</p>"
+        f"{plots.memory_svg(projection, page=True)}"
+        f"{_table(MEMORY_COLUMNS, memory_rows(projection), ('path',))}</section>"
     )
+    return "\n".join(parts)
 
 
 def _headline(projection: Projection) -> str:

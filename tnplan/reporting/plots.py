@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import log10
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from planner.projection import Projection
 from planner.schedule import Schedule
 from planner.units import figure_text, power_text, size_text, time_text
 from tnplan.reporting.chain import use_chain
+from tnplan.reporting.evaluation import workload_name
+from tnplan.reporting.searches import memory_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +69,16 @@ def complexity_svg(projection: Projection, page: bool = False) -> str:
 def split_svg(projection: Projection, page: bool = False) -> str:
     """The shares of contraction, permutation, exchange and the rest in T_P, one bar for each P."""
     return _svg(lambda axes: _split(axes, projection), (9, 3.2), page)
+
+
+def memory_svg(projection: Projection, page: bool = False) -> str:
+    """Operations and sliced indices of paths that fit, against P (paper, Fig. 1)."""
+    return _svg(lambda axes: _memory(axes, projection), (9, 3.4), page)
+
+
+def comparison_svg(projections: Sequence[Projection], page: bool = False) -> str:
+    """S_P against P for several projections, with the line of ideal slicing (paper, Fig. 6)."""
+    return _svg(lambda axes: _comparison(axes, projections), (9, 4.6), page)
 
 
 def _svg(fill: Callable[[Axes], None], inches: tuple[float, float], page: bool) -> str:
@@ -194,6 +206,52 @@ def _complexity(axes: Axes, projection: Projection) -> None:
         f"times that of {projection.baseline_devices} device{_plural(projection.baseline_devices)}"
     )
     axes.legend(loc="upper left")
+
+
+def _memory(axes: Axes, projection: Projection) -> None:
+    points = memory_points(projection)
+    counts = [point.devices for point in points]
+    _device_axis(axes, projection)
+    other = axes.twinx()
+    other.grid(visible=False)
+    for side, colour, mark, values, spreads in (
+        (axes, VERMILION, "o-", [p.mean_log10_flops for p in points], [p.spread_log10_flops for p in points]),
+        (other, BLUE, "s-", [p.mean_sliced for p in points], [p.spread_sliced for p in points]),
+    ):
+        side.errorbar(
+            counts, values, [spread or 0.0 for spread in spreads], fmt=mark, color=colour, capsize=2.5
+        )
+    best = [point.log10_flops for point in points]
+    axes.plot(counts, best, "--", color=VERMILION, linewidth=1, label="best path that fits")
+    axes.set_ylabel("log$_{10}$ of all operations", color=VERMILION)
+    other.set_ylabel("sliced indices", color=BLUE)
+    other.set_ylim(bottom=0)
+    axes.legend(loc="lower left")
+
+
+def _comparison(axes: Axes, projections: Sequence[Projection]) -> None:
+    largest = max(projections, key=lambda projection: projection.rows[-1].devices)
+    _device_axis(axes, largest)
+    axes.set_yscale("log")
+    counts = [row.devices for row in largest.rows]
+    axes.plot(counts, counts, "--", color=GREY, label="ideal slicing")
+    machines = list(dict.fromkeys(projection.profile.name for projection in projections))
+    workloads = list(dict.fromkeys(workload_name(projection) for projection in projections))
+    colours = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, TEXT)
+    for projection in projections:
+        workload, machine = workload_name(projection), projection.profile.name
+        axes.plot(
+            [row.devices for row in projection.rows],
+            [row.speedup for row in projection.rows],
+            marker="osD^vX"[machines.index(machine) % 6],
+            color=colours[workloads.index(workload) % len(colours)],
+            label=f"{workload}, {machine}",
+            markersize=4,
+            linewidth=1.1,
+        )
+    _log_labels(axes)
+    axes.set_ylabel("projected speedup $S_P$")
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=7)
 
 
 def _split(axes: Axes, projection: Projection) -> None:

@@ -24,6 +24,8 @@ p { margin: 0 0 12px; max-width: 76ch; }
 .soft { color: var(--soft); }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 12px; padding: 22px 24px;
   margin-top: 20px; }
+details { margin-top: 20px; }
+summary { cursor: pointer; font-size: 18px; font-weight: 600; padding: 8px 0; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
   margin-top: 24px; }
 .card { background: var(--paper); border: 1px solid var(--line); border-radius: 12px; padding: 14px 16px; }

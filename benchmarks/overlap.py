@@ -1,0 +1,160 @@
+"""How much of the exchanges contractions hide: whole slices with exchanges alone and beside contractions.
+
+    mpirun -n P python -m mpi4py benchmarks/overlap.py [PATH.json] [--slices 3] [--ways TEXT,...]
+
+The same schedule is replayed with every exchange made whole ("alone"), in parts by copy engines ("engines",
+what the executor does), and in parts by kernels for which the chains beside leave some blocks in a hundred
+free ("kernels 6", "kernels 12", "kernels 25"). Results must be equal bit for bit. Hidden is the share of the
+seconds of the exchanges in parts that nothing waited for. Goal: at least 0.7 of the shorter of exchange and
+contraction.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from math import gcd
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+import cupy
+import numpy as np
+from replay import launched, say, values
+
+from executor.contraction import bind
+from executor.device import cupy_copy, cupy_fused
+from executor.device.communicator import Beside
+from executor.device.cuda_memory import LINK_SHARE, CudaMemory
+from executor.device.launcher import world_communicator
+from executor.device.permutation import Copy
+from planner.errors import InputError
+from planner.hardware.profile import load_profile
+from planner.networks.path_file import load_path
+from planner.passes.pipeline import plan
+from planner.schedule import Fused, Redistribute
+from tnplan.execution import execute
+
+PATHS = Path(__file__).resolve().parent.parent / "paths"
+DEFAULT = {2: "zuchongzhi_n60_m24_b33_fused.json", 4: "zuchongzhi_n60_m24_b34_fused_s4.json"}
+WAYS = ("alone", "engines", "kernels 6", "kernels 12", "kernels 25")
+GOAL = 0.7
+RUN_ELEMENTS = 1 << 12
+
+
+def main() -> None:
+    """Replay some slices in every way and print a table."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("path", nargs="?", type=Path, help="default: n60 m24 for 2 or 4 GPUs")
+    options.add_argument("--slices", type=int, default=3)
+    options.add_argument("--ways", default=",".join(WAYS))
+    options.add_argument("--hardware", default="h200-nvlink")
+    given = options.parse_args()
+    world = world_communicator()
+    if world is None or not launched():
+        raise InputError("benchmarks/overlap.py", "runs on several ranks", "start it with mpirun -n 2 or 4")
+    file = given.path or PATHS / DEFAULT[world.size]
+    schedule = plan(
+        load_path(file), load_profile(given.hardware), devices=world.size, ranks_per_group=world.size
+    )
+    parts = [
+        item for item in (*schedule.once, *schedule.body) if isinstance(item, Redistribute) and item.parts > 1
+    ]
+    hidden_s = sum(step.hidden_s for step in schedule.steps)
+    say(
+        f"{file.stem} on {world.size}: {len(parts)} exchanges in parts, predicted "
+        f"{schedule.predicted.slice_s:.4f} s a slice with {hidden_s:.4f} s hidden"
+    )
+    say(f"{'way':12} {'s a slice':>10} {'contract':>9} {'waited':>8} {'beside':>8} {'hidden':>7}  same bits")
+    arrays = values(file)
+    first: Any = None
+    for way in given.ways.split(","):
+        with ways(way):
+            done = execute(schedule, arrays, device="gpu", slices=(0, given.slices))
+        measured = done.report["measured"]
+        slices_s = [measured["slices_s"][str(number)] for number in range(given.slices)]
+        if world.rank == 0 and first is None:
+            first = done.array
+        same = world.rank != 0 or np.array_equal(done.array, first)
+        beside_s, share = measured["beside_s"], 0.0
+        if beside_s:
+            share = measured["hidden_s"] / beside_s
+        kinds = measured["kinds_s"]
+        contract_s, exchange_s, besides_s = (
+            seconds / given.slices for seconds in (kinds["contract_s"], kinds["exchange_s"], beside_s)
+        )
+        say(
+            f"{way:12} {median(slices_s[1:] or slices_s):>10.4f} {contract_s:>9.4f} {exchange_s:>8.4f} "
+            f"{besides_s:>8.4f} {share:>7.2f}  {same}"
+        )
+    say(f"goal: hidden {GOAL} or more")
+
+
+@contextmanager
+def ways(way: str) -> Iterator[None]:
+    """The executor with its exchanges alone, by engines, or by kernels beside shorter chains."""
+    with ExitStack() as stack:
+        if way == "alone":
+            stack.enter_context(patch.object(bind, "bind_parts", lambda *_: None))
+        elif way.startswith("kernels"):
+            stack.enter_context(patch.object(CudaMemory, "bind_beside", by_kernels))
+            stack.enter_context(patch.object(bind.Binder, "_fused", leaving(int(way.split()[1]))))
+        elif way != "engines":
+            raise InputError("--ways", f"{way!r} is unknown", f"choose from {', '.join(WAYS)}")
+        yield
+
+
+def leaving(percent: int) -> Callable[..., Any]:
+    """Chains of which parts leave some blocks in a hundred free."""
+    whole, launch = bind.Binder._fused, cupy_fused.Launch
+
+    def fused(self: Any, instruction: Fused, part: tuple[int, int] = (0, 1)) -> Any:
+        if part[1] == 1:
+            return whole(self, instruction, part)
+
+        def shorter(kernel: Any, blocks: int, *rest: Any) -> Any:
+            return launch(kernel, max(1, blocks * (100 - percent) // 100), *rest)
+
+        with patch.object(cupy_fused, "Launch", shorter):
+            return whole(self, instruction, part)
+
+    return fused
+
+
+def by_kernels(
+    self: Any, moved: Sequence[tuple[Any, Any]], kept: Sequence[tuple[Any, Any]], peers: Sequence[int],
+    sent_bytes: int,
+) -> Beside:  # fmt: skip
+    """Like `CudaMemory.bind_beside`, by kernels and messages."""
+    copies = []
+    for target, source in (*moved, *kept):
+        run = gcd(len(target), RUN_ELEMENTS)
+        copy = Copy((), ((len(target) // run, run, run),), run)
+        addresses = target.data.ptr, source.data.ptr
+        copies.append(cupy_copy._launch(copy, target.dtype, *addresses, run, False, self._beside, LINK_SHARE))
+    before, after = self._meet(peers), self._meet(peers)
+    ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
+    first, last = cupy.cuda.Event(), cupy.cuda.Event()
+    stream, own = self._stream, self._beside
+
+    def begin() -> None:
+        ready.record(stream)
+        own.wait_event(ready)
+        before()
+        first.record(own)
+        for call in (*copies, after):
+            call()
+        last.record(own)
+        done.record(own)
+
+    return Beside(
+        begin, lambda: stream.wait_event(done), lambda: float(cupy.cuda.get_elapsed_time(first, last)) / 1000
+    )
+
+
+if __name__ == "__main__":
+    main()

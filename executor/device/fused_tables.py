@@ -1,0 +1,352 @@
+"""The tables of a fused chain: which element each thread of the kernel fused.cu moves and works on.
+
+Turns a layout of the tile (`fused_layout`) and the orders in memory into places and offsets. Pure arithmetic;
+knows no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.device.device import FusedShape
+from executor.device.fused_layout import (
+    LANE_BITS,
+    TENSOR_ROW_LANES,
+    TENSOR_ROWS,
+    Bit,
+    Kind,
+    LayoutSearch,
+    bits_of,
+    on_tensor_cores,
+    stage_kind,
+)
+from executor.device.permutation import row_major
+from planner.hardware.fusion import MOST_EXTENT, MOST_STAGES, FusedTile, fused_tile
+
+IDLE = 0xFFFF
+BANK_BYTES = 128
+MOST_NEAR = 2048
+MOST_WALK = 32
+FRAGMENTS = 256
+"""As in fused.cu: branches of up to so many elements are held in fragments for tensor cores."""
+FRAGMENT_BYTES = 16
+OUTPUTS_A_THREAD = {4: 32, 8: 32, 16: 16}
+"""By bytes an element: the sums that a thread holds in registers."""
+TENSOR_OUTPUTS_A_THREAD = 16
+"""On tensor cores, which need fewer registers: elements of the tile that come to a thread."""
+LARGE_PRODUCT = 256
+"""k n of a stage of multiply-adds from which a larger tile is faster."""
+LARGE_TENSOR_SIDE = 64
+"""n of a stage on tensor cores from which its sums need as many registers as multiply-adds."""
+
+STAGE_DTYPE = np.dtype([
+    ("k", "u2"), ("n", "u2"), ("shape", "u2"), ("rounds", "u2"),
+    ("row", "u2", MOST_WALK), ("k_place", "u2", MOST_EXTENT), ("n_place", "u2", MOST_EXTENT),
+])  # fmt: skip
+TABLES_DTYPE = np.dtype([
+    ("load_offset", "i8", MOST_WALK), ("store_offset", "i8", MOST_WALK),
+    ("branch", "u8", MOST_STAGES),
+    ("branch_elements", "i4", MOST_STAGES), ("branch_start", "i4", MOST_STAGES),
+    ("load_place", "u2", MOST_WALK), ("store_place", "u2", MOST_WALK), ("stage", STAGE_DTYPE, MOST_STAGES),
+])  # fmt: skip
+"""The structs Stage and Tables of fused.cu."""
+
+
+@dataclass(frozen=True)
+class FusedTables:
+    """What the kernel reads, as fused.cu says; places, offsets and starts in bytes.
+
+    `parameters` is one TABLES_DTYPE without the branches' addresses. `own_offset` is (threads, 2),
+    `near` and `far` are (count, 2): source and target. `own_place` is (2 + 2 stages, threads). `kinds` are
+    its kinds of stages; `own_part` as in fused.cu; `threads` those of a block.
+    """
+
+    parameters: NDArray[np.void]
+    own_offset: NDArray[np.int64]
+    near: NDArray[np.int64]
+    far: NDArray[np.int64]
+    own_place: NDArray[np.uint16]
+    branch_place: NDArray[np.uint16]
+    n_loads: int
+    n_stores: int
+    kinds: tuple[Kind, ...]
+    own_part: bool
+    n_stages: int
+    threads: int
+    tile_bytes: int
+    branch_bytes: int
+
+    @property
+    def n_tiles(self) -> int:
+        """The tiles of the whole operand."""
+        return len(self.near) * len(self.far)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block: two tiles, the branches, and the places of its threads."""
+        return 2 * self.tile_bytes + self.branch_bytes + self.own_place.nbytes
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Places and offsets of a walk over a tile: of each thread, and of each round."""
+
+    own_place: NDArray[np.int64]
+    own_offset: NDArray[np.int64]
+    place: NDArray[np.int64]
+    offset: NDArray[np.int64]
+
+
+def best_tables(shape: FusedShape, capacity: int, itemsize: int, tensor: bool = False) -> FusedTables:
+    """The tables of a chain in the tiles, of at most `capacity` elements, and blocks that suit it best.
+
+    Measured on an H200: tiles of half the capacity leave more blocks to hide loads, larger ones reuse the
+    branches, which matters where a stage is a large product, though little on tensor cores. Raises ValueError
+    where the chain has no tile.
+    """
+    halved = fused_tile(shape.operand, shape.branches, shape.out, capacity // 2)
+    tile = halved or fused_tile(shape.operand, shape.branches, shape.out, capacity)
+    if tile is None:
+        raise ValueError(f"a chain does not fit a tile of {capacity} elements")
+    tensor = tensor and any(map(on_tensor_cores, tile.stages))
+    large = any(stage.k * stage.n >= LARGE_PRODUCT for stage in tile.stages)
+    if halved is not None and (tensor or not large):
+        capacity //= 2
+    wide = any(stage.n >= LARGE_TENSOR_SIDE for stage in tile.stages)
+    outputs = TENSOR_OUTPUTS_A_THREAD if tensor and not wide else OUTPUTS_A_THREAD[itemsize]
+    return fused_tables(shape, capacity, capacity // outputs, itemsize, tensor)
+
+
+@lru_cache(maxsize=1024)
+def fused_tables(
+    shape: FusedShape, capacity: int, threads: int, itemsize: int, tensor: bool = False
+) -> FusedTables:
+    """The tables for tiles of at most `capacity` elements of `itemsize` bytes and blocks of `threads`.
+
+    With `tensor` stages run on tensor cores where they can. Raises ValueError where the chain has no such
+    tile.
+    """
+    tile = fused_tile(shape.operand, shape.branches, shape.out, capacity)
+    if tile is None:
+        raise ValueError(f"a chain does not fit a tile of {capacity} elements")
+    return _Builder(shape, tile, threads, itemsize, tensor).tables()
+
+
+class _Builder:
+    def __init__(self, shape: FusedShape, tile: FusedTile, threads: int, itemsize: int, tensor: bool) -> None:
+        self.shape, self.tile, self.threads = shape, tile, threads
+        self.extents = {mode: extent for part in (shape.operand, *shape.branches) for mode, extent in part}
+        self.itemsize = itemsize
+        self.bank_bits = max(1, (BANK_BYTES // itemsize).bit_length() - 1)
+        self.source = _bit_strides(shape.operand, self.extents, itemsize)
+        self.target = _bit_strides(shape.out, self.extents, itemsize)
+        inside = set(tile.modes).union(*(stage.n_modes for stage in tile.stages))
+        self.load_bits = sorted(
+            (bit for bit in self.source if bit[0] in tile.modes), key=self.source.__getitem__
+        )
+        self.store_bits = sorted(
+            (bit for bit in self.target if bit[0] in inside), key=self.target.__getitem__
+        )
+        self.kinds = [stage_kind(stage, threads, tensor) for stage in tile.stages]
+        self.warp_bits = self._warp_bits()
+        self.layout = LayoutSearch(
+            tile, self.extents, self.bank_bits, self.kinds, self.load_bits, self.store_bits, self.warp_bits
+        ).best()
+
+    def tables(self) -> FusedTables:
+        stages = self.tile.stages
+        load = self._walk(self.load_bits, self.layout.held[0], self.source)
+        store = self._walk(self.store_bits, self.layout.held[-1], self.target)
+        branches = [self._branch(number) for number in range(len(stages))]
+        parameters = np.zeros((), TABLES_DTYPE)
+        own_place = [load.own_place, store.own_place]
+        for side, walk in (("load", load), ("store", store)):
+            parameters[f"{side}_offset"][: len(walk.offset)] = walk.offset
+            parameters[f"{side}_place"][: len(walk.place)] = walk.place
+        parameters["branch_elements"][: len(stages)] = [len(branch) for branch in branches]
+        sizes = [self._held_bytes(number) for number in range(len(stages))]
+        parameters["branch_start"][: len(stages)] = [sum(sizes[:number]) for number in range(len(stages))]
+        kinds = tuple(sorted(set(self.kinds)))
+        for number, kind in enumerate(self.kinds):
+            entry = parameters["stage"][number]
+            entry["shape"] = kinds.index(kind)
+            entry["k"], entry["n"] = stages[number].k, stages[number].n
+            fill = self._tensor_stage if kind[0] == "TENSOR" else self._fma_stage
+            own_place += fill(number, kind, entry)
+        near, far = self._starts()
+        return FusedTables(
+            parameters=parameters,
+            own_offset=np.stack([load.own_offset, store.own_offset], axis=1),
+            near=near,
+            far=far,
+            own_place=np.stack(own_place).astype(np.uint16),
+            branch_place=np.concatenate(branches).astype(np.uint16),
+            n_loads=len(load.offset),
+            n_stores=len(store.offset),
+            kinds=kinds,
+            own_part=self._own_part(),
+            n_stages=len(stages),
+            threads=self.threads,
+            tile_bytes=self.tile.elements * self.itemsize,
+            branch_bytes=sum(sizes),
+        )
+
+    def place(self, position: int) -> int:
+        """The place of a bit at a position, in bytes."""
+        turn = 1 << position % self.bank_bits if position >= self.bank_bits else 0
+        return (1 << position | turn) * self.itemsize
+
+    def _places(self, bits: Sequence[Bit], positions: Mapping[Bit, int]) -> list[int]:
+        return [self.place(positions[bit]) for bit in bits]
+
+    def _walk(self, bits: Sequence[Bit], positions: Mapping[Bit, int], strides: Mapping[Bit, int]) -> _Walk:
+        """A walk along `bits`, fastest first: the lowest are dealt to the threads, the others to rounds."""
+        n_own = min(len(bits), self.threads.bit_length() - 1)
+        places = self._places(bits, positions)
+        offsets = [strides[bit] for bit in bits]
+        own_place = np.full(self.threads, IDLE, np.int64)
+        own_place[: 1 << n_own] = _combine(places[:n_own])
+        own_offset = np.zeros(self.threads, np.int64)
+        own_offset[: 1 << n_own] = _sums(offsets[:n_own])
+        return _Walk(own_place, own_offset, _combine(places[n_own:]), _sums(offsets[n_own:]))
+
+    def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Source and target of tiles, by the modes outside the tile: the fast ones, and the others."""
+        strides = [
+            {mode: self.itemsize * stride for (mode, _), stride in zip(part, steps, strict=True)}
+            for part in (self.shape.operand, self.shape.out)
+            for steps in (row_major([extent for _, extent in part]),)
+        ]
+        near = np.zeros((1, 2), np.int64)
+        modes = [entry for entry in self.shape.operand if entry[0] not in self.tile.modes]
+        while modes and len(near) * modes[-1][1] <= MOST_NEAR:
+            near = _outer_sum(modes.pop(), strides, near)
+        far = np.zeros((1, 2), np.int64)
+        while modes:
+            far = _outer_sum(modes.pop(), strides, far)
+        return near, far
+
+    def _fma_stage(self, number: int, kind: Kind, out: NDArray[np.void]) -> list[NDArray[np.int64]]:
+        """Fill the struct of a stage; the place of the first row and the first column of each thread."""
+        stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
+        _, n_rows, n_columns, _ = kind
+        rows = self._places(lanes.rows, held)
+        n_own = LANE_BITS + n_rows.bit_length() - 1
+        lane_places, group_places = _combine(rows[:LANE_BITS]), _combine(rows[n_own:])
+        base = np.full(self.threads, IDLE, np.int64)
+        column = np.zeros(self.threads, np.int64)
+        parts = stage.n // n_columns
+        for warp in range(len(group_places) * parts):
+            group, part = divmod(warp, parts)
+            threads = slice(warp << LANE_BITS, (warp + 1) << LANE_BITS)
+            base[threads] = lane_places ^ group_places[group]
+            column[threads] = part * n_columns
+        out["row"][:n_rows] = _combine(rows[LANE_BITS:n_own])
+        out["k_place"][: stage.k] = _combine(self._places(lanes.k, held))
+        out["n_place"][: stage.n] = _combine(self._places(lanes.n, self.layout.brought[number]))
+        return [base, column]
+
+    def _tensor_stage(self, number: int, kind: Kind, out: NDArray[np.void]) -> list[NDArray[np.int64]]:
+        """Fill the struct of a stage on tensor cores; where each thread first reads and first writes."""
+        stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
+        n_groups = stage.elements_in // stage.k // TENSOR_ROWS
+        of_warp = max(1, n_groups // (self.threads >> LANE_BITS))
+        rows = self._places(lanes.rows, held)
+        k = self._places(lanes.k, held)
+        n = self._places(lanes.n, self.layout.brought[number])
+        lane_rows = rows[:TENSOR_ROW_LANES]
+        n_own = TENSOR_ROW_LANES + (2 * of_warp).bit_length() - 1
+        warp_places = _combine(rows[n_own:])
+        sides = []
+        for places in (k, n):
+            side = np.full(self.threads, IDLE, np.int64)
+            lane_places = _combine([*places[:2], *lane_rows])
+            for warp, place in enumerate(warp_places):
+                side[warp << LANE_BITS : (warp + 1) << LANE_BITS] = lane_places ^ place
+            sides.append(side)
+        out["rounds"] = of_warp // kind[1]
+        out["row"][: 2 * of_warp] = _combine(rows[TENSOR_ROW_LANES:n_own])
+        out["k_place"][: stage.k // 4] = _combine(k[2:])
+        out["n_place"][: stage.n // 4] = _combine(n[2:])
+        return sides
+
+    def _own_part(self) -> bool:
+        """Whether each warp keeps to the same rows of the tile at every stage."""
+        n_warps = self.threads >> LANE_BITS
+        if len(self.warp_bits) != n_warps.bit_length() - 1:
+            return False
+        for stage, (unit, rows, columns, _) in zip(self.tile.stages, self.kinds, strict=True):
+            if unit == "TENSOR":
+                if stage.elements_in // stage.k < n_warps * TENSOR_ROWS:
+                    return False
+            elif stage.n != columns or stage.elements_out != self.threads * rows * columns:
+                return False
+        return True
+
+    def _warp_bits(self) -> list[Bit]:
+        """Bits that no stage sums, one for each bit of a warp's number: the slowest of the operand's."""
+        summed = {mode for stage in self.tile.stages for mode in stage.k_modes}
+        kept = [bit for bit in self.load_bits if bit[0] not in summed]
+        n_bits = (self.threads >> LANE_BITS).bit_length() - 1
+        others = LANE_BITS if any(unit == "FMA" for unit, *_ in self.kinds) else 0
+        return kept[len(kept) - n_bits :] if len(kept) >= n_bits + others else []
+
+    def _branch(self, number: int) -> NDArray[np.int64]:
+        """Where each element of a branch goes, in elements: k slow, n fast; on tensor cores see fused.cu."""
+        lanes = self.layout.lanes[number]
+        if self.kinds[number][0] == "TENSOR":
+            order = [*lanes.n[:2], *lanes.k[:2], *lanes.n[2:], *lanes.k[2:]]
+        else:
+            order = [*lanes.n, *lanes.k]
+        place = {bit: 1 << number for number, bit in enumerate(order)}
+        stored = bits_of([mode for mode, _ in self.shape.branches[number]], self.extents)
+        return _combine([place[bit] for bit in stored])
+
+    def _held_bytes(self, number: int) -> int:
+        """The bytes that a branch takes in shared memory."""
+        elements = self.tile.stages[number].k * self.tile.stages[number].n
+        if self.kinds[number][0] == "TENSOR" and elements <= FRAGMENTS:
+            return 2 * elements * FRAGMENT_BYTES
+        return -(-elements * self.itemsize // FRAGMENT_BYTES) * FRAGMENT_BYTES
+
+
+def _outer_sum(
+    mode: tuple[int, int], strides: Sequence[Mapping[int, int]], inner: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The (source, target) offsets of a slower mode and the faster ones in `inner` together."""
+    step = np.array([side[mode[0]] for side in strides], np.int64)
+    return (np.arange(mode[1])[:, None, None] * step + inner).reshape(-1, 2)
+
+
+def _bit_strides(
+    modes: Sequence[tuple[int, int]], extents: Mapping[int, int], itemsize: int
+) -> dict[Bit, int]:
+    """The stride in bytes of every bit of modes whose extents are powers of two."""
+    strides = row_major([extent for _, extent in modes])
+    return {
+        (mode, bit): itemsize * stride << bit
+        for (mode, extent), stride in zip(modes, strides, strict=True)
+        if extent & (extent - 1) == 0
+        for bit in range(extents[mode].bit_length() - 1)
+    }
+
+
+def _combine(parts: Sequence[int]) -> NDArray[np.int64]:
+    """The XOR of every subset of `parts`, indexed by the subset, the first part the lowest bit."""
+    table = np.zeros(1, np.int64)
+    for part in parts:
+        table = np.concatenate([table, table ^ part])
+    return table
+
+
+def _sums(parts: Sequence[int]) -> NDArray[np.int64]:
+    """The sum of every subset of `parts`, indexed likewise."""
+    table = np.zeros(1, np.int64)
+    for part in parts:
+        table = np.concatenate([table, table + part])
+    return table

@@ -1,0 +1,1 @@
+"""Pauli propagation: expectation values by taking an observable backwards through a circuit."""

@@ -1,0 +1,99 @@
+"""Moves all Clifford gates of a circuit to its end, so that only rotations are left. Exact; touches no term.
+
+With U = C R, a Clifford C after everything else, C first meets the observable once; a rotation about P that
+had the Cliffords B before it becomes one about B^dagger P B. B is kept as a tableau: the images
+B^dagger X_q B and B^dagger Z_q B of every qubit, as masks (Python integers) and a power of i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from executor.pauli.steps import Clifford, Rotation, Step, quarter_turns, word_masks
+from executor.pauli.words import PauliSum, pauli_sum
+
+Word = tuple[int, int, int]
+"""x mask, z mask, and e: i^e times the Hermitian word."""
+
+
+def product(a: Word, b: Word) -> Word:
+    """The product of two words."""
+    x, z = a[0] ^ b[0], a[1] ^ b[1]
+    e = (a[0] & a[1]).bit_count() + (b[0] & b[1]).bit_count() + 2 * (a[1] & b[0]).bit_count()
+    return x, z, (e - (x & z).bit_count() + a[2] + b[2]) % 4
+
+
+class Frame:
+    """The tableau of the Cliffords so far."""
+
+    def __init__(self, n_qubits: int) -> None:
+        self.x_images: list[Word] = [(1 << q, 0, 0) for q in range(n_qubits)]
+        self.z_images: list[Word] = [(0, 1 << q, 0) for q in range(n_qubits)]
+
+    def image(self, x: int, z: int) -> tuple[int, int, int]:
+        """B^dagger P B: its masks, and its sign 1 or -1."""
+        result: Word = (0, 0, (x & z).bit_count())
+        rest = x | z
+        while rest:
+            q = (rest & -rest).bit_length() - 1
+            rest &= rest - 1
+            if x >> q & 1:
+                result = product(result, self.x_images[q])
+            if z >> q & 1:
+                result = product(result, self.z_images[q])
+        return result[0], result[1], 1 - result[2]
+
+    def append(self, step: Clifford | Rotation) -> None:
+        """Let another Clifford act after those so far; a rotation must be by a multiple of pi/2."""
+        both = step.x | step.z if isinstance(step, Rotation) else sum(1 << q for q in step.qubits)
+        qubits = [q for q in range(both.bit_length()) if both >> q & 1]
+        images = [self._appended(step, *word) for q in qubits for word in ((1 << q, 0), (0, 1 << q))]
+        for q, x_image, z_image in zip(qubits, images[::2], images[1::2], strict=True):
+            self.x_images[q], self.z_images[q] = x_image, z_image
+
+    def _appended(self, step: Clifford | Rotation, x: int, z: int) -> Word:
+        new_x, new_z, sign = turned(step, x, z) if isinstance(step, Rotation) else mapped(step, x, z)
+        image = self.image(new_x, new_z)
+        return image[0], image[1], (1 - sign * image[2]) % 4
+
+
+def mapped(step: Clifford, x: int, z: int) -> tuple[int, int, int]:
+    """What a Clifford makes of a word: masks and sign."""
+    local = sum(((x >> q & 1) + 2 * (z >> q & 1)) << 2 * j for j, q in enumerate(step.qubits))
+    keep = ~sum(1 << q for q in step.qubits)
+    new_x, new_z = word_masks(step.qubits, int(step.images[local]))
+    return x & keep | new_x, z & keep | new_z, int(step.signs[local])
+
+
+def turned(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
+    """What a rotation by a multiple of pi/2 makes of a word: masks and sign."""
+    turns = quarter_turns(step.angle)
+    assert turns is not None
+    if not ((x & step.z).bit_count() + (z & step.x).bit_count()) & 1 or turns == 0:
+        return x, z, 1
+    if turns == 2:
+        return x, z, -1
+    other = product((step.x, step.z, 0), (x, z, 0))
+    sine = 1 if turns == 1 else -1
+    return other[0], other[1], -sine * (2 - other[2])
+
+
+def absorb(steps: Sequence[Step], observable: PauliSum) -> tuple[tuple[Rotation, ...], PauliSum]:
+    """Rotations and an observable that give the same expectation values without any Clifford.
+
+    The final words are those of the circuit itself, since the Cliffords act on the observable first. All
+    steps must be Cliffords or rotations.
+    """
+    frame = Frame(observable.n_qubits)
+    rotations = []
+    for step in steps:
+        if isinstance(step, Rotation) and quarter_turns(step.angle) is None:
+            x, z, sign = frame.image(step.x, step.z)
+            rotations.append(Rotation(x, z, sign * step.angle))
+        else:
+            frame.append(step)  # type: ignore[arg-type]
+    terms = []
+    for x, z, coefficient in observable.masks():
+        new_x, new_z, sign = frame.image(x, z)
+        terms.append((new_x, new_z, sign * coefficient))
+    return tuple(rotations), pauli_sum(terms, observable.n_qubits)

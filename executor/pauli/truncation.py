@@ -1,0 +1,93 @@
+"""Which terms a propagation may drop, and the account of what it dropped. Knows no array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from planner.errors import InputError
+
+NO_LIMIT = 2**30
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What is dropped; None and 0 drop nothing.
+
+    `branch_cut`: a contribution that a step makes to another word than the one it came from is dropped before
+    merging where its magnitude is below this.
+    `merged_cut`: a term is dropped where
+    the magnitude of its merged coefficient is below this. `max_weight`: of qubits acted upon;
+    `max_xy`: of X and Y letters;
+    `max_frequency`: of rotations that split a term on the shortest way to it. `max_terms`: the largest
+    magnitudes are kept. All but `branch_cut` act after every `every` steps, and after the last.
+    """
+
+    branch_cut: float = 0.0
+    merged_cut: float = 0.0
+    max_weight: int | None = None
+    max_xy: int | None = None
+    max_frequency: int | None = None
+    max_terms: int | None = None
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        for name, cut in (("branch_cut", self.branch_cut), ("merged_cut", self.merged_cut)):
+            if not 0 <= cut < float("inf"):
+                raise InputError(name, f"is {cut}", "give 0 or more")
+        for name, limit in (
+            ("max_weight", self.max_weight), ("max_xy", self.max_xy), ("max_frequency", self.max_frequency),
+        ):  # fmt: skip
+            if limit is not None and not 0 <= limit < NO_LIMIT:
+                raise InputError(name, f"is {limit}", "give 0 or more")
+        if self.max_terms is not None and self.max_terms < 1:
+            raise InputError("max_terms", f"is {self.max_terms}", "give 1 or more")
+        if self.every < 1:
+            raise InputError("every", f"is {self.every}", "give 1 or more")
+
+    @property
+    def needs_letters(self) -> bool:
+        """Whether the letters of a word decide, so that Cliffords must be applied where they stand."""
+        return self.max_weight is not None or self.max_xy is not None
+
+    @property
+    def limits(self) -> tuple[float, int, int, int]:
+        """merged_cut, max_weight, max_xy and max_frequency as numbers."""
+        limits = (self.max_weight, self.max_xy, self.max_frequency)
+        weight, xy, frequency = (NO_LIMIT if limit is None else limit for limit in limits)
+        return self.merged_cut, weight, xy, frequency
+
+
+@dataclass
+class Dropped:
+    """The sums of norms of what was dropped, event by event.
+
+    `l1` is the sum of |coefficient|; without channels and with them it bounds the error of every expectation
+    value. `l2` is the sum over events of the root of the sum of squares (of a transfer's contributions, which
+    may fall on one word: of the sum of magnitudes); without channels that are not unital it bounds the
+    normalized Frobenius norm of the error, sqrt(tr(E^dagger E) / 2^n).
+    """
+
+    l1: float = 0.0
+    l2: float = 0.0
+    terms: int = 0
+
+    def add(self, l1: float, squares: float, terms: int) -> None:
+        """Account for one event."""
+        self.l1 += l1
+        self.l2 += squares**0.5
+        self.terms += terms
+
+
+@dataclass
+class Record:
+    """What happened at each step: terms after it, terms that it branched, and branches that met a term."""
+
+    terms: list[int] = field(default_factory=list)
+    branched: list[int] = field(default_factory=list)
+    merged: list[int] = field(default_factory=list)
+
+    def add(self, terms: int, branched: int, merged: int) -> None:
+        """One step more."""
+        self.terms.append(terms)
+        self.branched.append(branched)
+        self.merged.append(merged)

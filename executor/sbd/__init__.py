@@ -1,0 +1,1 @@
+"""Selected-basis diagonalization: the lowest states of a Hamiltonian among chosen determinants."""

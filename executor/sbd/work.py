@@ -1,0 +1,40 @@
+"""Rows of work over threads: chunks of rising rows, each done by one thread, so that sums keep their order.
+
+Knows threads and BLAS's own; never what is computed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+CHUNKS_A_THREAD = 8
+"""So many chunks a thread that none waits long for the last one."""
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def over_rows(
+    n_rows: int, threads: int, work: Callable[[int, int], None], longest: int | None = None
+) -> None:
+    """Call work(first, last) for chunks of all rows, on `threads` threads; BLAS keeps to one thread each.
+
+    No chunk is longer than `longest`. An error in one chunk is raised.
+    """
+    from threadpoolctl import threadpool_limits
+
+    length = max(1, -(-n_rows // (threads * CHUNKS_A_THREAD))) if threads > 1 else max(1, n_rows)
+    length = min(length, longest or length)
+    spans = [(first, min(n_rows, first + length)) for first in range(0, n_rows, length)]
+    with threadpool_limits(1, "blas"):
+        if threads == 1 or len(spans) == 1:
+            for first, last in spans:
+                work(first, last)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(work, first, last) for first, last in spans]:
+                done.result()

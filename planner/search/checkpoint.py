@@ -1,0 +1,106 @@
+"""A joint search on disk: its ladder of trees and the time it has used, after every round.
+
+The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
+
+Changelog of `tnplan.search`:
+1 (2026-11-21): first version.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError
+from planner.files import identity_of, plain, read_json, write_text
+from planner.search.annealing import Found, Task
+from planner.search.ranking import Target
+from planner.search.rounds import Ladder
+
+FORMAT = "tnplan.search"
+VERSION = 1
+FRESH = "delete it to start again"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The file of one search."""
+
+    path: Path
+    search: dict[str, Any]
+    """What a search must have in common with the interrupted one."""
+
+    def check(self, resume: bool) -> None:
+        """Refuse a file of another search, or of this one where it is not to be resumed."""
+        if not self.path.exists():
+            return
+        if not resume:
+            raise InputError(
+                str(self.path), "holds the checkpoint of an interrupted search",
+                f"continue it with --resume, or {FRESH}",
+            )  # fmt: skip
+        found = read_json(self.path, FORMAT, VERSION, FRESH).get("search")
+        for name, value in self.search.items():
+            stated = found.get(name) if isinstance(found, dict) else None
+            if stated != value:
+                raise InputError(
+                    f"{self.path}: search.{name}", f"is {stated!r}, this search has {value!r}",
+                    f"resume with the network and the options of that search, or {FRESH}",
+                )  # fmt: skip
+
+    def restore(self) -> tuple[Ladder, float] | None:
+        """The ladder and the seconds used, where there is a file."""
+        if not self.path.exists():
+            return None
+        document = read_json(self.path, FORMAT, VERSION, FRESH)
+        try:
+            kept = document["ladder"]
+            fastest = kept["fastest"]
+            ladder = Ladder(
+                seed=int(kept["seed"]),
+                first=_found(kept["first"]),
+                pool=[_found(tree) for tree in kept["pool"]],
+                fastest=None if fastest is None else _found(fastest),
+                asked=[float(score) for score in kept["asked"]],
+                number=int(kept["number"]),
+                given=float(kept["given"]),
+            )
+            return ladder, float(document["used_s"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InputError(str(self.path), "is damaged", FRESH) from None
+
+    def write(self, ladder: Ladder, used_s: float) -> None:
+        """Keep the ladder."""
+        document = {
+            "format": FORMAT, "version": VERSION, "search": self.search, "used_s": used_s,
+            "ladder": plain(ladder),
+        }  # fmt: skip
+        write_text(self.path, json.dumps(document) + "\n")
+
+
+def described(task: Task, target: Target | None) -> dict[str, Any]:
+    """What makes a search this one: all but how long it may take and on how many processes."""
+    return {
+        "limit": task.limit,
+        "network": identity_of(plain((task.inputs, task.output, sorted(task.sizes.items())))),
+        "minimize": task.minimize,
+        "element_weight": task.element_weight,
+        "seed": task.seed,
+        "methods": list(task.methods),
+        "start": None if task.start is None else identity_of(plain(task.start)),
+        "dtype": None if target is None else target.frame.dtype,
+        "devices": None if target is None else target.devices,
+        "profile": None if target is None else identity_of(target.profile.document()),
+    }
+
+
+def _found(tree: dict[str, Any]) -> Found:
+    return Found(
+        score=float(tree["score"]),
+        ssa_path=tuple((int(a), int(b)) for a, b in tree["ssa_path"]),
+        sliced=tuple(map(str, tree["sliced"])),
+        time_s=None if tree["time_s"] is None else float(tree["time_s"]),
+        ranks=None if tree["ranks"] is None else int(tree["ranks"]),
+    )

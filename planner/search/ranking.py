@@ -1,0 +1,60 @@
+"""What stands behind a search's symbols: the path of a tree, and the predicted time of its schedule.
+
+Asks the planner for whole schedules. Knows no moves, no rounds and no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.errors import InputError
+from planner.hardware.profile import Profile
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.network import Network
+from planner.search.annealing import Found
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The network that is searched; `names` has the index of each of the search's symbols."""
+
+    network: Network
+    dtype: str
+    names: dict[str, str]
+    forced: frozenset[str]
+    """Indices that are sliced in any case."""
+
+    def path(self, found: Found) -> ContractionPath:
+        """The path of a tree, its predicted time in `meta` where it is known."""
+        sliced = {self.names[symbol] for symbol in found.sliced} | self.forced
+        meta = {} if found.time_s is None else {"predicted_s": found.time_s}
+        return ContractionPath(self.network, found.ssa_path, tuple(sorted(sliced)), self.dtype, meta=meta)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The devices for which schedules are planned."""
+
+    frame: Frame
+    profile: Profile
+    devices: int
+
+    def planned(self, found: Found) -> Found:
+        """A tree with the predicted seconds of all its slices. Raises InputError if nothing fits.
+
+        Groups have the ranks that the tree states, else the fastest number.
+        """
+        from planner.passes.pipeline import plan
+
+        schedule = plan(
+            self.frame.path(found), self.profile, devices=self.devices, ranks_per_group=found.ranks
+        )
+        time_s = schedule.projected_s(self.devices // schedule.ranks_per_group)
+        return replace(found, time_s=time_s, ranks=schedule.ranks_per_group)
+
+    def ranked(self, found: Found) -> Found:
+        """The same; without a time where nothing fits."""
+        try:
+            return self.planned(found)
+        except InputError:
+            return found

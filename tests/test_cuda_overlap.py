@@ -1,0 +1,207 @@
+"""Exchanges beside chains on GPUs: streams that wait for each other by counters, and bits of the whole."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections import deque
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from executor_case import contract_pairwise
+from gpu_case import needs_gpus
+from mpi_case import SCRIPTS, mpirun, needs_mpi
+from overlap_case import hiding_profile, in_parts, planned, swapping_path
+from support import TOLERANCE, random_arrays
+
+from executor.contraction import bind
+from executor.device import stream_event, stream_signal
+from executor.device.stream_signal import COUNTER_BYTES, Signals
+from planner.networks.tensors import save_tensors
+from planner.schedule_file import save_schedule
+from tnplan.execution import execute
+
+SEEDS = [
+    seed for seed in range(40) if any(in_parts(planned(swapping_path(seed), 2, hiding_profile(1 << 14))))
+]
+
+
+class Driver:
+    """The driver's calls on streams that are queues, and memory that is a dictionary."""
+
+    def __init__(self):
+        self.memory = {}
+        self.queues = {}
+
+    def write(self, stream, address, value, flags):
+        self.queues.setdefault(stream, deque()).append(("write", address, value))
+        return 0
+
+    def wait(self, stream, address, value, flags):
+        assert flags == stream_signal.AT_LEAST
+        self.queues.setdefault(stream, deque()).append(("wait", address, value))
+        return 0
+
+    def step(self, stream):
+        """Do the next operation of a stream, if it can be done; what it was."""
+        kind, address, value = self.queues[stream][0]
+        if kind == "wait" and (self.memory.get(address, 0) - value) % (1 << 32) >= 1 << 31:
+            return None
+        if kind == "write":
+            self.memory[address] = value
+        return self.queues[stream].popleft()
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("start", [0, (1 << 32) - 3])
+def test_streams_that_meet_wait_for_each_other_and_never_for_ever(monkeypatch, seed, start):
+    driver = Driver()
+    monkeypatch.setattr(stream_signal, "_operations", lambda: (driver.write, driver.wait))
+    chance = random.Random(seed)
+    size = chance.randint(2, 4)
+    addresses = {rank: 1 << 20 + rank for rank in range(size)}
+    ranks = [Signals(rank, addresses) for rank in range(size)]
+    for rank, peer in ((a, b) for pair in combinations(range(size), 2) for a, b in (pair, pair[::-1])):
+        ranks[rank]._counts[peer] = start
+        driver.memory[addresses[rank] + COUNTER_BYTES * peer] = start
+    meetings = [sorted(chance.sample(range(size), chance.randint(2, size))) for _ in range(6)]
+    for number, members in enumerate(meetings):
+        for rank in members:
+            driver.queues.setdefault(rank, deque()).append(("write", ("here", rank, number), 1))
+            ranks[rank].bind([peer for peer in members if peer != rank], SimpleNamespace(ptr=rank))()
+            driver.queues[rank].append(("write", ("on", rank, number), 1))
+    while any(driver.queues.values()):
+        waiting = [rank for rank, queue in driver.queues.items() if queue]
+        chance.shuffle(waiting)
+        done = next((step for step in map(driver.step, waiting) if step is not None), None)
+        assert done is not None, "every stream waits"
+        if isinstance(done[1], tuple) and done[1][0] == "on":
+            members = meetings[done[1][2]]
+            assert all(driver.memory.get(("here", rank, done[1][2])) for rank in members)
+
+
+def test_an_operation_that_fails_is_an_error(monkeypatch):
+    monkeypatch.setattr(stream_signal, "_operations", lambda: (lambda *_: 801, lambda *_: 0))
+    with pytest.raises(RuntimeError, match="error 801"):
+        Signals(0, {0: 0, 1: 64}).bind([1], SimpleNamespace(ptr=0))()
+
+
+def test_an_event_that_is_not_recorded_is_an_error(monkeypatch):
+    monkeypatch.setattr(stream_event, "_record", lambda: lambda *_: 400)
+    with pytest.raises(RuntimeError, match="error 400"):
+        stream_event.record(SimpleNamespace(ptr=1), SimpleNamespace(ptr=2))
+
+
+FILL = """
+import threading, time, cupy
+from executor.device.stream_event import record
+from executor.device.stream_signal import _operations
+
+write, wait = _operations()
+counter = cupy.zeros(1, cupy.uint32)
+cupy.cuda.runtime.deviceSynchronize()
+full, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+events = [cupy.cuda.Event() for _ in range(64)]
+
+def fill():
+    assert wait(full.ptr, counter.data.ptr, 1, 0) == 0
+    for number in range(20000):
+        record(events[number % 64], full)
+
+filling = threading.Thread(target=fill, daemon=True)
+filling.start()
+time.sleep(2)
+print("full" if filling.is_alive() else "not full", flush=True)
+assert write(other.ptr, counter.data.ptr, 1, 0) == 0
+filling.join(20)
+print("stuck" if filling.is_alive() else "went on", flush=True)
+"""
+
+
+@needs_gpus(1)
+def test_a_stream_that_is_full_leaves_other_threads_alone():
+    done = subprocess.run(
+        [sys.executable, "-c", FILL], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "went on"
+
+
+@needs_gpus(2)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_parts_on_two_gpus_of_this_process_give_the_bits_of_the_whole(monkeypatch, seed):
+    path = swapping_path(seed)
+    arrays = random_arrays(path, seed)
+    schedule = planned(path, 2, hiding_profile(1 << 14))
+    done = execute(schedule, arrays, ranks=2, device="gpu")
+    assert done.report["measured"]["beside_s"] > 0
+    with monkeypatch.context() as patch:
+        patch.setattr(bind, "bind_parts", lambda *_: None)
+        whole = execute(schedule, arrays, ranks=2, device="gpu")
+    assert whole.report["measured"]["beside_s"] == 0
+    assert np.array_equal(done.array, whole.array)
+    wanted = contract_pairwise(path, [array.astype(complex) for array in arrays])
+    scale = contract_pairwise(path, [np.abs(array.astype(complex)) for array in arrays])
+    assert np.all(np.abs(done.array - wanted) <= TOLERANCE[path.dtype] * scale)
+
+
+def saved(folder, seed):
+    """A schedule in parts and its tensors in files."""
+    path = swapping_path(seed)
+    save_schedule(planned(path, 2, hiding_profile(1 << 14)), folder / "s.json")
+    save_tensors(random_arrays(path, seed), folder / "t.npz")
+    return folder / "s.json", folder / "t.npz"
+
+
+STRIKE = """
+import sys
+from tnplan.execution import execute
+
+def strike(done, n_slices):
+    raise RuntimeError("struck by a test")
+
+execute(sys.argv[1], sys.argv[2], ranks=2, device="gpu", progress=strike)
+"""
+
+
+@needs_gpus(2)
+def test_a_rank_that_fails_ends_this_process_though_a_stream_waits_for_it(tmp_path):
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", STRIKE, *map(str, saved(tmp_path, SEEDS[0]))],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert time.monotonic() - start < 40
+    assert done.returncode == 1
+    assert "struck by a test" in done.stderr
+
+
+@needs_mpi
+@needs_gpus(2)
+@pytest.mark.parametrize("how", [(), ("raise",)])
+def test_a_rank_that_dies_ends_the_job_though_a_stream_waits_for_it(tmp_path, how):
+    start = time.monotonic()
+    files = *saved(tmp_path, SEEDS[0]), tmp_path / "r.npy"
+    done = mpirun(2, SCRIPTS / "kill_at_slice.py", 1, 0, *files, *how)
+    assert time.monotonic() - start < 30
+    assert done.returncode != 0
+
+
+@needs_mpi
+@needs_gpus(2)
+@pytest.mark.parametrize("seed", SEEDS[:3])
+def test_parts_on_two_gpus_under_mpirun(tmp_path, seed):
+    path = swapping_path(seed)
+    arrays = random_arrays(path, seed)
+    schedule_file, tensors_file = saved(tmp_path, seed)
+    output = tmp_path / "r.npy"
+    files = schedule_file, "--tensors", tensors_file, "-o", output
+    done = mpirun(2, "-m", "tnplan", "execute", *files, "--device", "gpu")
+    assert done.returncode == 0, done.stderr
+    wanted = contract_pairwise(path, [array.astype(complex) for array in arrays])
+    scale = contract_pairwise(path, [np.abs(array.astype(complex)) for array in arrays])
+    assert np.all(np.abs(np.load(output) - wanted) <= TOLERANCE[path.dtype] * scale)

@@ -1,0 +1,226 @@
+"""Pauli propagation against dense matrices and known values, by both engines."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from pauli_case import chain_edges, eagle_edges, ising_trotter, kicked_ising
+from test_circuits import random_circuit, state_vector
+
+from executor.pauli.channels import amplitude_damping, depolarizing, kraus_channel, pauli_channel
+from executor.pauli.expectation import in_bits, in_product, overlap
+from executor.pauli.propagate import propagate
+from executor.pauli.steps import (
+    Clifford,
+    Rotation,
+    Transfer,
+    circuit_steps,
+    gate_steps,
+    heisenberg_matrix,
+    local_words,
+    rotation,
+    word_masks,
+)
+from executor.pauli.truncation import Truncation
+from executor.pauli.words import PauliSum, parse, pauli_sum
+from planner.errors import InputError
+from planner.networks.circuits.circuit import Gate
+from planner.networks.circuits.gates import KINDS, gate
+
+ENGINES = ("hash", "sort")
+
+
+def dense(terms: PauliSum) -> np.ndarray:
+    """The matrix of a sum on a few qubits; qubit 0 is the most significant bit."""
+    words = local_words(terms.n_qubits)
+    numbers = {word_masks(range(terms.n_qubits), word): word for word in range(len(words))}
+    return np.asarray(sum(c * words[numbers[x, z]] for x, z, c in terms.masks()))
+
+
+def random_sum(n_qubits: int, n_terms: int, seed: int) -> PauliSum:
+    """Random words with random coefficients."""
+    generator = np.random.default_rng(seed)
+    masks = [[int(v) for v in generator.integers(2**n_qubits, size=2)] for _ in range(n_terms)]
+    return pauli_sum([(x, z, float(generator.normal())) for x, z in masks], n_qubits)
+
+
+def dense_value(circuit: object, terms: PauliSum) -> float:
+    """<psi| terms |psi> with the state as one axis a qubit."""
+    state = state_vector(circuit)  # type: ignore[arg-type]
+    total = 0.0
+    for x, z, coefficient in terms.masks():
+        turned = state
+        for q in range(terms.n_qubits):
+            word = (x >> q & 1) + 2 * (z >> q & 1)
+            turned = np.moveaxis(np.tensordot(local_words(1)[word], turned, (1, q)), 0, q)
+        total += (coefficient * np.vdot(state, turned)).real
+    return total
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_every_gate_maps_every_word_as_its_matrix(name: str) -> None:
+    kind = KINDS[name]
+    item = gate(name, range(kind.n_qubits), [0.3, 0.7][: kind.n_params])
+    expected = heisenberg_matrix([item.matrix])
+    words = local_words(kind.n_qubits)
+    for a in range(len(words)):
+        start = pauli_sum([(*word_masks(range(kind.n_qubits), a), 1.0)], kind.n_qubits)
+        image = item.matrix.conj().T @ words[a] @ item.matrix
+        np.testing.assert_allclose(np.einsum("b,bij->ij", expected[:, a], words), image, atol=1e-14)
+        for engine in ENGINES:
+            for keep in (False, True):
+                done = propagate(gate_steps(item), start, engine=engine, keep_cliffords=keep)
+                np.testing.assert_allclose(dense(done.result), image, atol=1e-14)
+
+
+def test_the_conventions_are_those_of_textbooks() -> None:
+    cases = (
+        ("cnot", (0, 1), "Z0 Y1", "1.0 Y1"), ("s", (0,), "X0", "-1.0 Y0"), ("h", (0,), "X0", "1.0 Z0"),
+    )  # fmt: skip
+    for name, qubits, before, after in cases:
+        done = propagate(gate_steps(gate(name, qubits)), parse(before, 2))
+        assert done.result.lines() == [after]
+    half = math.sqrt(0.5)
+    t = {(x, z): c for x, z, c in propagate(gate_steps(gate("t", (0,))), parse("X0", 1)).result.masks()}
+    assert t == {(1, 0): pytest.approx(half, abs=1e-15), (1, 1): pytest.approx(-half, abs=1e-15)}
+    done = propagate([rotation("Y", (0,), math.pi / 3)], parse("X0", 1))
+    assert in_bits(done.result) == pytest.approx(math.sqrt(0.75), abs=1e-15)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("letters", ["X", "YZ", "ZXY", "XYZZ"])
+def test_rotations_of_every_word(letters: str, engine: str) -> None:
+    n = len(letters)
+    word = dense(parse(letters, n))
+    start = random_sum(n, 4**n, 3)
+    for angle in (0.4, math.pi / 2, math.pi, -math.pi / 2):
+        unitary = math.cos(angle / 2) * np.eye(2**n) - 1j * math.sin(angle / 2) * word
+        for keep in (False, True):
+            done = propagate([rotation(letters, range(n), angle)], start, engine=engine, keep_cliffords=keep)
+            expected = unitary.conj().T @ dense(start) @ unitary
+            np.testing.assert_allclose(dense(done.result), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("n_qubits", "n_gates"), [(3, 60), (5, 60), (8, 60), (12, 45)])
+def test_random_circuits_equal_the_state_vector(n_qubits: int, n_gates: int, engine: str) -> None:
+    circuit = random_circuit(n_qubits, n_gates, n_qubits)
+    terms = random_sum(n_qubits, 5, 1)
+    done = propagate(circuit_steps(circuit), terms, engine=engine)
+    assert in_bits(done.result) == pytest.approx(dense_value(circuit, terms), abs=1e-12)
+    assert done.dropped.l1 == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_channels_equal_dense_matrices(engine: str) -> None:
+    rng = np.random.default_rng(5)
+    isometry = np.linalg.qr(rng.normal(size=(12, 4)) + 1j * rng.normal(size=(12, 4)))[0]
+    kraus = list(isometry.reshape(3, 4, 4))
+    start = random_sum(2, 12, 2)
+    done = propagate([kraus_channel((0, 1), kraus)], start, engine=engine)
+    np.testing.assert_allclose(
+        dense(done.result), sum(k.conj().T @ dense(start) @ k for k in kraus), atol=1e-13
+    )
+    for channel, expected in (
+        (amplitude_damping(0, 0.3), {"Z": 0.7, "I": 0.3}),
+        (pauli_channel(0, 0.1, 0.2, 0.05), {"Z": 0.4}),
+        (depolarizing((0,), 0.3), {"Z": 0.6}),
+    ):
+        found = propagate([channel], parse("Z0", 1), engine=engine).result
+        names = {"I": (0, 0), "Z": (0, 1)}
+        values = {(x, z): c for x, z, c in found.masks()}
+        assert values == {names[k]: pytest.approx(v, abs=1e-15) for k, v in expected.items()}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_known_values(engine: str) -> None:
+    done = propagate(
+        ising_trotter(32, 0.1, 32), parse("Z15", 32), Truncation(merged_cut=1e-4, max_weight=6), engine=engine
+    )
+    assert done.result.n_terms == 1671
+    assert in_bits(done.result) == pytest.approx(0.15459672824142, abs=1e-14)
+    done = propagate(kicked_ising(12, chain_edges(12), 0.7, 5), parse("Z6", 12), engine=engine)
+    assert in_bits(done.result) == pytest.approx(0.6261696139611728, abs=1e-13)
+    both = Truncation(branch_cut=2**-12, merged_cut=2**-12)
+    done = propagate(kicked_ising(127, eagle_edges(), 0.3, 20), parse("Z62", 127), both, engine=engine)
+    assert done.result.n_terms == 2846
+    assert in_bits(done.result) == pytest.approx(0.9138663270908, abs=1e-12)
+    for theta, value in ((0.0, 1.0), (math.pi / 2, 0.0)):
+        steps = kicked_ising(127, eagle_edges(), theta, 20)
+        assert in_bits(propagate(steps, parse("Z62", 127), engine=engine).result) == value
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Truncation(branch_cut=2e-3), Truncation(merged_cut=2e-3), Truncation(max_weight=3),
+        Truncation(max_xy=2), Truncation(max_frequency=12), Truncation(max_terms=40),
+        Truncation(merged_cut=1e-3, max_weight=4, every=7),
+    ],
+)  # fmt: skip
+def test_engines_truncate_alike_and_the_bound_holds(limits: Truncation) -> None:
+    steps = kicked_ising(8, chain_edges(8), 0.7, 4)
+    steps += [rotation("XYZ", (1, 3, 5), 0.3), depolarizing((2, 3), 0.1), amplitude_damping(4, 0.2)]
+    steps += ising_trotter(8, 0.4, 2)
+    exact = in_bits(propagate(steps, parse("Z4 + 0.5*X1", 8)).result)
+    fast, slow = (propagate(steps, parse("Z4 + 0.5*X1", 8), limits, engine=engine) for engine in ENGINES)
+    assert np.array_equal(fast.result.keys, slow.result.keys)
+    np.testing.assert_allclose(fast.result.coefficients, slow.result.coefficients, atol=1e-13)
+    assert fast.dropped.terms == slow.dropped.terms > 0
+    assert fast.dropped.l1 == pytest.approx(slow.dropped.l1, rel=1e-9)
+    assert fast.dropped.l2 == pytest.approx(slow.dropped.l2, rel=1e-9)
+    assert fast.record == slow.record
+    assert abs(in_bits(fast.result) - exact) <= fast.dropped.l1
+
+
+def test_states_and_overlaps() -> None:
+    terms = parse("0.5*X0 Y1 - 2 Z1 + 3 I + Z0 Z2", 3)
+    assert in_bits(terms, "110") == 2 + 3 - 1
+    bloch = np.array([[0.6, 0, 0.8], [0, 1, 0], [0, 0, -1]])
+    assert in_product(terms, bloch) == pytest.approx(0.5 * 0.6 + 3 - 0.8)
+    assert overlap(terms, parse("X0 Y1 + Z1 + X2", 3)) == pytest.approx(0.5 - 2)
+
+
+def test_complex_coefficients_and_many_qubits() -> None:
+    start = pauli_sum([(1 << 200, 0, 1j), (0, 1 << 3, 2.0)], 201)
+    done = propagate([rotation("ZZ", (200, 70), 0.3)], start)
+    values = {(x, z): c for x, z, c in done.result.masks()}
+    assert values[1 << 200, 0] == pytest.approx(1j * math.cos(0.3))
+    assert values[1 << 200, 1 << 200 | 1 << 70] == pytest.approx(-1j * math.sin(0.3))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: parse("Q3", 4), "is no Pauli word"), (lambda: parse("Z4", 4), "names qubit 4"),
+        (lambda: parse("Z0 X0", 4), "names qubit 0 twice"),
+        (lambda: parse("ZZ", 4), "has a word of 2 letters"),
+        (lambda: parse(" ", 4), "is empty"), (lambda: parse("Z0 +", 4), "is no Pauli word"),
+        (lambda: rotation("X", (0,), math.nan), "has the angle nan"),
+        (lambda: propagate([Rotation(1, 0, math.inf)], parse("Z0", 1)), "has the angle inf"),
+        (lambda: propagate([rotation("X", (5,), 0.1)], parse("Z0", 2)), "acts on qubit 5"),
+        (lambda: pauli_channel(0, -0.1, 0, 0), "probability of x is -0.1"),
+        (lambda: pauli_channel(0, 0.5, 0.5, 0.5), "sum of probabilities is 1.5"),
+        (lambda: kraus_channel((0,), [np.eye(2) * 0.5]), "does not keep the trace"),
+        (lambda: propagate([], parse("Z0 + X0", 1), Truncation(max_terms=1)), "the observable has 2 terms"),
+        (lambda: propagate([rotation("X", (0,), 1)], parse("Z0", 1), stop_above=1), "leaves 2 terms"),
+        (lambda: gate_steps(Gate("odd", (0,), 2 * np.eye(2, dtype=np.complex128))), "is not unitary"),
+        (lambda: Truncation(merged_cut=-1), "is -1"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(call: object, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        call()  # type: ignore[operator]
+    assert "\n" not in str(caught.value)
+
+
+def test_gates_are_recognized() -> None:
+    kinds = {
+        name: type(gate_steps(gate(name, range(KINDS[name].n_qubits), [0.3, 0.7][: KINDS[name].n_params]))[0])
+        for name in KINDS
+    }
+    assert {name for name, kind in kinds.items() if kind is Transfer} == {"rxy", "fs", "hz_1_2"}
+    assert {name for name, kind in kinds.items() if kind is Rotation} == {"t", "rx", "ry", "rz", "cp"}
+    assert kinds["is"] is kinds["cnot"] is kinds["x_1_2"] is Clifford

@@ -1,0 +1,250 @@
+"""`tnplan sbd` from files to files, and every input that it refuses with one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sbd_case import (
+    every_string,
+    fcidump_text,
+    interleaved,
+    lines_of,
+    random_integrals,
+    some_strings,
+    string_set,
+)
+
+import tnplan
+from executor.sbd.determinants import read_determinants
+from executor.sbd.fcidump import read_fcidump
+from executor.sbd.integrals import dense_two, from_arrays
+from executor.sbd.strings import from_integers, read_strings
+from planner.errors import InputError
+from tnplan import diagonalization
+from tnplan.cli.main import run
+
+N = 6
+INTEGRALS = random_integrals(N, 3, 3, 12)
+STRINGS = some_strings(N, 3, 14, 1)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with h.fcidump and a.txt, which is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "h.fcidump").write_text(fcidump_text(INTEGRALS))
+    (tmp_path / "a.txt").write_text(lines_of(STRINGS, N))
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], arguments: list[str], status: int = 2) -> str:
+    assert run(["sbd", *arguments]) == status
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tnplan: error:")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_files_come_back_as_they_were(files: Path) -> None:
+    read = read_fcidump("h.fcidump")
+    np.testing.assert_array_equal(read.one, INTEGRALS.one)
+    np.testing.assert_allclose(read.two, INTEGRALS.two, rtol=0, atol=1e-16)
+    assert (read.core, read.n_alpha, read.n_beta) == (INTEGRALS.core, 3, 3)
+    assert read.identity == read_fcidump("h.fcidump").identity
+    strings = read_strings("a.txt", N, 3)
+    assert strings.lines() == (files / "a.txt").read_text()
+    assert strings.same_as(from_integers(STRINGS, N))
+
+
+def test_other_ways_of_writing_an_fcidump(files: Path) -> None:
+    text = fcidump_text(INTEGRALS, f"&FCI NORB = {N} , NELEC= 6, MS2=0, UHF=.FALSE.\n/").replace("e-", "D-")
+    (files / "other").write_text(text)
+    assert read_fcidump("other").n_alpha == 3
+    lines = text.splitlines()
+    (files / "other").write_text("\n".join([*lines[:2], "-1.25 3 0 0 0", "", *reversed(lines[2:])]))
+    np.testing.assert_array_equal(read_fcidump("other").one, INTEGRALS.one)
+
+
+def test_arrays_of_every_shape() -> None:
+    four = dense_two(INTEGRALS)
+    triangle = np.tril_indices(N)
+    matrix = four[triangle][:, *triangle]
+    packed = matrix[np.tril_indices(len(matrix))]
+    for two in (four, matrix, packed):
+        np.testing.assert_allclose(from_arrays(INTEGRALS.one, two, 3, 3).two, INTEGRALS.two, atol=1e-15)
+    for one, two, message in (
+        (INTEGRALS.one[:3], four, "have the shape"),
+        (INTEGRALS.one + np.triu(np.ones((N, N)), 1), four, "one-electron integrals: are not symmetric"),
+        (INTEGRALS.one, four + np.arange(N), "two-electron integrals: are not symmetric"),
+        (INTEGRALS.one, matrix + np.triu(np.ones(matrix.shape), 1), "are not symmetric"),
+        (INTEGRALS.one, four[:3], "which is none for 6 orbitals"),
+        (INTEGRALS.one, four * np.nan, "NaN"),
+        (INTEGRALS.one * 1j, four, "are no real numbers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            from_arrays(one, two, 3, 3)
+    with pytest.raises(InputError, match="asks for 9 alpha electrons in 6 orbitals"):
+        from_arrays(INTEGRALS.one, four, 9, 3)
+
+
+@pytest.mark.usefixtures("files")
+def test_a_solve_from_files_to_files(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["sbd", "h.fcidump", "--alpha", "a.txt", "--roots", "2", "--rdm", "-o", "out.npz", "--json"]
+    assert run([*arguments, "--carryover", "next", "--carryover-ratio", "0.25"]) == 0
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    assert report == json.loads(Path("out.json").read_text())
+    assert (report["format"], report["version"]) == (diagonalization.FORMAT, diagonalization.VERSION)
+    steps = [line for line in shown.err.splitlines() if line.startswith("step ")]
+    assert len(steps) == report["measured"]["steps"]
+    assert all("s a multiplication" in line and "residual" in line for line in steps)
+    assert report["converged"]
+    assert not Path("out.npz.ckpt").exists()
+    with np.load("out.npz") as out:
+        np.testing.assert_allclose(out["energies"], report["energies_hartree"])
+        assert out["states"].shape == (2, 14, 14)
+        np.testing.assert_allclose(np.einsum("spp->s", out["rdm_one"]), 6, atol=1e-10)
+    assert len(Path("next.alpha.txt").read_text().split()) == 4
+    assert set(Path("next.beta.txt").read_text().split()) <= set(Path("a.txt").read_text().split())
+    assert run(["sbd", "h.fcidump", "--alpha", "a.txt", "--roots", "2", "--start", "out.npz"]) == 0
+    assert "S^2" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("files")
+def test_beta_strings_and_lists_give_the_energies_of_python_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    integrals = random_integrals(N, 3, 2, 3)
+    other = every_string(N, 2)[:9]
+    Path("odd.fcidump").write_text(fcidump_text(integrals))
+    Path("b.txt").write_text(lines_of(other, N))
+    determinants = list(product(STRINGS, other))
+    Path("all.txt").write_text(interleaved(determinants, N))
+    assert run(["sbd", "odd.fcidump", "--alpha", "a.txt", "--beta", "b.txt", "--json"]) == 0
+    halves = json.loads(capsys.readouterr().out)
+    assert run(["sbd", "odd.fcidump", "--determinants", "all.txt", "--json", "--rdm", "-o", "l.npz"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    np.testing.assert_allclose(listed["energies_hartree"], halves["energies_hartree"], atol=1e-10)
+    np.testing.assert_allclose(listed["spin_square"], halves["spin_square"], atol=1e-5)
+    assert listed["space"]["pairs_contributing"] == halves["space"]["pairs_contributing"]
+    result = tnplan.diagonalize(integrals, STRINGS, string_set(other, integrals))
+    np.testing.assert_allclose(result.energies, halves["energies_hartree"], atol=1e-10)
+    with np.load("l.npz") as file:
+        given = np.zeros(len(determinants))
+        given[file["order"]] = file["states"][0]
+    assert abs(abs(given @ result.states[0].ravel()) - 1) < 1e-9
+
+
+@pytest.mark.usefixtures("files")
+def test_a_solve_that_stops_early_is_resumed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("executor.sbd.start.DETERMINANTS", 8)
+    arguments = ["h.fcidump", "--alpha", "a.txt", "-o", "out.npz"]
+    assert "above 1e-06 after 2 steps" in refused(capsys, [*arguments, "--steps", "2"], 1)
+    assert not json.loads(Path("out.json").read_text())["converged"]
+    assert "continue it with --resume" in refused(capsys, arguments)
+    assert run(["sbd", *arguments, "--resume"]) == 0
+    assert not Path("out.npz.ckpt").exists()
+    assert json.loads(Path("out.json").read_text())["converged"]
+
+
+TEXT = fcidump_text(INTEGRALS)
+LINES = TEXT.splitlines()
+BAD_FCIDUMPS = {
+    "": "line 1: does not begin with &FCI",
+    "&FCI NORB=2\n1.0 1 1 0 0": "has a header without &END or /",
+    "&FCI NELEC=2,MS2=0 /": "NORB: is missing",
+    "&FCI NORB=x,NELEC=2 /": "NORB: is 'x'",
+    "&FCI NORB=0,NELEC=2 /": "NORB: is 0",
+    "&FCI NORB=2,NELEC=5,MS2=1 /": "NELEC: asks for 3 alpha electrons in 2 orbitals",
+    "&FCI NORB=2,NELEC=2,MS2=1 /": "MS2: is 1 with 2 electrons",
+    "&FCI NORB=2,NELEC=2,IUHF=1 /": "IUHF: is 1",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 1": "line 3: has 3 fields",
+    "&FCI NORB=2,NELEC=2\n/\n\n(1.0,0.0) 1 1 0 0": "line 4: '(1.0,0.0)' is no real number",
+    "&FCI NORB=2,NELEC=2\n/\nnan 1 1 0 0": "line 3: 'nan' is no real number",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 1 0 x": "line 3: 'x' is no orbital's number",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 3 0 0": "integral 1: has the indices [1, 3, 0, 0]",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 0 1 0": "integral 1: has the indices [1, 0, 1, 0]",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 2 0 0\n2.0 2 1 0 0": "gives h(pq) twice, 1 apart",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 2 1 1\n2.0 1 1 2 1": "gives (pq|rs) twice, 1 apart",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 0 0 0 0\n2.0 0 0 0 0": "gives the core energy twice",
+}
+
+
+@pytest.mark.parametrize("text", BAD_FCIDUMPS)
+def test_bad_fcidumps(files: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (files / "bad").write_text(text)
+    assert BAD_FCIDUMPS[text] in refused(capsys, ["bad", "--alpha", "a.txt"])
+
+
+BAD_STRINGS = {
+    "": "holds no string",
+    "000111\n00111\n": "line 2: '00111' is no string of 6 zeros and ones",
+    "000111\n\n00x111\n": "line 3: '00x111' is no string",
+    "000111\n001111\n": "line 2: fills 4 orbitals, not 3",
+    "000111\n001011\n000111\n": "line 3: repeats line 1",
+}
+
+
+@pytest.mark.parametrize("text", BAD_STRINGS)
+def test_bad_strings(files: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (files / "bad.txt").write_text(text)
+    assert BAD_STRINGS[text] in refused(capsys, ["h.fcidump", "--alpha", "bad.txt"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no determinant"),
+        ("0" * 6 + "1" * 5 + "0", "line 1: has 2 alpha electrons, not 3"),
+        ("0" * 6 + "1" * 6 + "\n" + "0" * 6 + "1" * 6, "line 2: repeats line 1"),
+        ("000111", "no string of 12 zeros and ones"),
+    ],
+)
+def test_bad_lists(files: Path, text: str, message: str) -> None:
+    (files / "bad.txt").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_determinants("bad.txt", INTEGRALS)
+
+
+def test_bits_of_a_list_are_alpha_and_beta_in_turn(files: Path) -> None:
+    (files / "one.txt").write_text("000000000110\n")
+    one = read_determinants("one.txt", replace(INTEGRALS, n_alpha=1, n_beta=1))
+    assert one.alpha_strings.occupied[0].tolist() == [False, True, False, False, False, False]
+    assert one.beta_strings.occupied[0].tolist() == [True, False, False, False, False, False]
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.fcidump", "--alpha", "a.txt"], "none.fcidump: cannot be read"),
+        (["h.fcidump"], "space: is given twice or not at all"),
+        (["h.fcidump", "--alpha", "a.txt", "--determinants", "a.txt"], "space: is given twice"),
+        (["h.fcidump", "--alpha", "none.txt"], "none.txt: cannot be read"),
+        (["h.fcidump", "--alpha", "a.txt", "--roots", "1000"], "roots: are 1000 in a space of 196"),
+        (["h.fcidump", "--alpha", "a.txt", "--memory", "10kB"], "memory: holds 1e+04 bytes"),
+        (["h.fcidump", "--alpha", "a.txt", "--memory", "32kB"], "memory: holds 3.2e+04 bytes"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "0.3"], "--spin: is 0.3"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "1", "--spin-weight", "-1"], "--spin-weight: is -1"),
+        (["h.fcidump", "--alpha", "a.txt", "--residual", "nan"], "--residual: is nan"),
+        (["h.fcidump", "--alpha", "a.txt", "--resume"], "--resume: has no checkpoint"),
+        (["h.fcidump", "--alpha", "a.txt", "--carryover", "c"], "--carryover: needs a share"),
+        (["h.fcidump", "--alpha", "a.txt", "--carryover-ratio", "0.1"], "--carryover: is missing"),
+        (["h.fcidump", "--alpha", "a.txt", "-o", "out.txt"], "out.txt: is no .npz"),
+        (["h.fcidump", "--alpha", "a.txt", "-o", "no/out.npz"], "its folder does not exist"),
+        (["h.fcidump", "--alpha", "a.txt", "--start", "a.txt"], "a.txt: holds no states"),
+    ],
+)
+def test_bad_options(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert message in refused(capsys, arguments)
+
+
+@pytest.mark.usefixtures("files")
+def test_unequal_spins_need_beta_strings(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.fcidump").write_text(fcidump_text(random_integrals(N, 3, 2, 3)))
+    assert "beta: has 2 electrons where alpha has 3" in refused(capsys, ["odd.fcidump", "--alpha", "a.txt"])
+    assert refused(capsys, ["odd.fcidump", "--alpha", "a.txt", "--beta", "a.txt"]).count("not 2") == 1

@@ -1,0 +1,265 @@
+"""Searches that stop and go on, share workers, and rank paths by the planner's own schedules."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from planner.errors import InputError
+from planner.hardware.profile import load_profile
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.network import Network
+from planner.networks.path_file import load_path, save_network
+from planner.passes.pipeline import plan
+from planner.search.anneal_state import Heat
+from planner.search.annealing import Found
+from planner.search.checkpoint import Checkpoint
+from planner.search.cotengra_search import Effort, search_path
+from planner.search.figures import path_figures
+from planner.search.rounds import FRESH_SHARE, POOL, Ladder, Round
+from planner.workloads.mixed import peps_network, regular_network
+from tnplan.cli import search as search_command
+
+NETWORK = regular_network(24, 0, extents=(2, 3))
+LATTICE = peps_network(5, 5, 0, extents=(2, 3))
+SHORT = Effort(time_s=60, max_trials=2, max_rounds=6)
+HEAT = Heat(40.0, 0.4, 0.02, 1.0)
+
+
+def search(checkpoint: Path | None, effort: Effort = SHORT, **options: Any) -> ContractionPath:
+    options = {"max_tensor_elements": 2**6, "seed": 1, **options}
+    return search_path(
+        NETWORK, "complex64", methods=("joint",), effort=effort, checkpoint=checkpoint, **options
+    )
+
+
+class Stopped(BaseException):
+    """The search is interrupted."""
+
+
+@pytest.mark.parametrize("target", [{}, {"minimize": "schedule", "devices": 4}])
+@pytest.mark.parametrize("rounds", [0, 1, 3, 5])
+def test_resumed_is_as_if_never_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, target: dict[str, Any]
+) -> None:
+    options = {**target, "profile": load_profile("h200-nvlink")}
+    whole = search(None, **options)
+    write, done = Checkpoint.write, [0]
+
+    def stopping(self: Checkpoint, ladder: Ladder, used_s: float) -> None:
+        write(self, ladder, used_s)
+        done[0] += 1
+        if done[0] > rounds:
+            raise Stopped
+
+    file = tmp_path / "p.ckpt"
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "write", stopping)
+        with pytest.raises(Stopped):
+            search(file, **options)
+    again = search(file, resume=True, **options)
+    assert (again.ssa_path, again.sliced_inds) == (whole.ssa_path, whole.sliced_inds)
+
+
+def test_a_checkpoint_belongs_to_one_search(tmp_path: Path) -> None:
+    file = tmp_path / "p.ckpt"
+    effort = Effort(time_s=8, max_trials=1, max_rounds=1)
+    search(file, effort)
+    with pytest.raises(InputError, match=r"p\.ckpt: holds the checkpoint of an interrupted search"):
+        search(file, effort)
+    with pytest.raises(InputError, match=r"search\.seed: is 1, this search has 2"):
+        search(file, effort, resume=True, seed=2)
+    with pytest.raises(InputError, match=r"search\.limit: is 64, this search has 81"):
+        search(file, effort, resume=True, max_tensor_elements=81)
+    with pytest.raises(InputError, match=r"search\.network: is"):
+        search_path(
+            LATTICE, "complex64", methods=("joint",), effort=effort, checkpoint=file, resume=True, seed=1,
+            max_tensor_elements=2**6,
+        )  # fmt: skip
+    document = json.loads(file.read_text())
+    del document["ladder"]["pool"]
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError, match="is damaged"):
+        search(file, effort, resume=True)
+    file.write_text("{")
+    with pytest.raises(InputError, match="not JSON"):
+        search(file, effort, resume=True)
+    with pytest.raises(InputError, match="--checkpoint: is for the method joint"):
+        search_path(NETWORK, "complex64", effort=effort, checkpoint=file)
+
+
+def test_used_time_counts(tmp_path: Path) -> None:
+    """A search whose time is used up gives its best at once; with more time it goes on from there."""
+    file = tmp_path / "p.ckpt"
+    first = search(file, Effort(time_s=2.0))
+    before = time.monotonic()
+    same = search(file, Effort(time_s=1.0), resume=True)
+    assert time.monotonic() - before < 1.0
+    assert path_figures(same) == path_figures(first)
+    more = search(file, Effort(time_s=4.0), resume=True)
+    assert time.monotonic() - before < 5.0
+    assert path_figures(more).log10_mnk_all_slices <= path_figures(first).log10_mnk_all_slices + 0.05
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
+    save_network(NETWORK, tmp_path / "n.json", dtype="complex64")
+    arguments = [
+        "search", "n.json", "--max-tensor", "2^14", "--workers", workers, "-o", "p.json",
+        "--minimize", "flops",
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "tnplan", *arguments]
+    running = subprocess.Popen([*command, "--time", "600"], cwd=tmp_path, start_new_session=True)
+    file = tmp_path / "p.json.ckpt"
+    deadline = time.monotonic() + 120
+    while not (file.exists() and json.loads(file.read_text())["ladder"]["number"] > 2):
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    while _alive(running.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _alive(running.pid)
+    kept = json.loads(file.read_text())
+    refused = subprocess.run([*command, "--time", "1"], cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "continue it with --resume" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    time_s = str(kept["used_s"] + 2)
+    subprocess.run([*command, "--time", time_s, "--resume"], cwd=tmp_path, check=True)
+    assert not file.exists()
+    path = load_path(tmp_path / "p.json")
+    assert path_figures(path).log2_largest <= 14
+    cost = path_figures(path).log10_mnk_all_slices
+    assert cost <= kept["ladder"]["pool"][0]["score"] * 0.30103 + 1e-4
+
+
+def _alive(session: int) -> bool:
+    """Whether a process of a session is left."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.getsid(int(entry.name)) == session:
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z":
+                    return True
+        except (OSError, IndexError):
+            continue
+    return False
+
+
+def test_workers_share_their_trees() -> None:
+    told: list[float] = []
+    path = search_path(
+        LATTICE, "complex64", max_tensor_elements=2**8, methods=("joint",), minimize="flops", n_workers=2,
+        effort=Effort(60, 2, 6), report=lambda _, one: told.append(path_figures(one).log10_mnk_all_slices),
+    )  # fmt: skip
+    assert path_figures(path).log2_largest <= 8
+    assert told == sorted(told, reverse=True)
+    assert told[-1] == path_figures(path).log10_mnk_all_slices
+    assert path.meta["workers"] == 2
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_schedule_is_what_the_planner_predicts(devices: int) -> None:
+    """And never slower than that of the path it starts from."""
+    profile = load_profile("h200-nvlink")
+    start = search_path(LATTICE, "complex64", max_tensor_elements=2**9, effort=Effort(60, 4, 1))
+    told: list[float] = []
+    path = search_path(
+        LATTICE, "complex64", max_tensor_elements=2**9, methods=("joint",), minimize="schedule",
+        profile=profile, devices=devices, from_path=start, effort=Effort(60, 2, 12),
+        report=lambda _, one: told.append(one.meta.get("predicted_s", 1e9)),
+    )  # fmt: skip
+
+    def planned_s(one: ContractionPath) -> float:
+        schedule = plan(one, profile, devices=devices)
+        return schedule.projected_s(devices // schedule.ranks_per_group)
+
+    assert planned_s(path) <= path.meta["predicted_s"] <= planned_s(start)
+    assert told == sorted(told, reverse=True)
+    assert told[-1] == path.meta["predicted_s"]
+
+
+def test_schedule_needs_devices_and_room() -> None:
+    profile = load_profile("h200-nvlink")
+    options: dict[str, Any] = {"methods": ("joint",), "minimize": "schedule", "effort": SHORT}
+    with pytest.raises(InputError, match="--minimize: is schedule, without devices"):
+        search_path(LATTICE, "complex64", profile=profile, **options)
+    with pytest.raises(InputError, match="--devices: is 0"):
+        search_path(LATTICE, "complex64", profile=profile, devices=0, **options)
+    ring = tuple((f"i{place}", f"i{(place + 1) % 600}") for place in range(600))
+    network = Network(ring, (), {index: 4 for index, _ in ring})
+    with pytest.raises(InputError, match=r"has about 2\^1200 slices, too many"):
+        search_path(
+            network, "complex64", profile=profile, devices=2, max_tensor_elements=1,
+            **{**options, "effort": Effort(0)},
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["joint", "greedy"])
+def test_no_time_gives_the_first_tree(method: str) -> None:
+    """The given path, sliced on to the limit."""
+    start = search_path(LATTICE, "complex64", effort=Effort(60, 1, 0))
+    before = time.monotonic()
+    path = search_path(
+        LATTICE, "complex64", from_path=start, methods=(method,), effort=Effort(0), minimize="flops",
+        max_tensor_elements=2**7,
+    )  # fmt: skip
+    assert time.monotonic() - before < 2.0
+    assert path_figures(path).log2_largest <= 7
+    assert path.sliced_inds
+
+
+def test_ladder_decides_by_number_and_trees_alone() -> None:
+    first = Found(90.0, ((0, 1),), ())
+    ladder, twin = (Ladder(3, first, [first]) for _ in range(2))
+    kinds = []
+    for number in range(60):
+        given = ladder.next(20.0, False)
+        assert given == twin.next(20.0, False)
+        kinds.append((given.kind, given.length))
+        found = Found(80.0 - number % 7, ((1, 0),), (str(number),))
+        assert ladder.take(given, found) == twin.take(given, found)
+        assert ladder.best.score == min(tree.score for tree in ladder.pool)
+        assert len(ladder.pool) <= POOL
+    assert kinds[0][0] == "fresh"
+    early = sum(length for _, length in kinds)
+    fresh = sum(length for kind, length in kinds if kind == "fresh")
+    assert 0.0 < fresh < FRESH_SHARE * 20.0 + 1.0 < early
+
+
+def test_a_round_without_a_tree_changes_nothing() -> None:
+    first = Found(90.0, ((0, 1),), ())
+    ladder = Ladder(0, first, [first])
+    assert not ladder.take(Round(0, "fresh", first, HEAT), None)
+    assert not ladder.take(Round(0, "rank", first, HEAT), first)
+    assert ladder.best is first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--unlimited", "--method", "greedy", "--resume"], "--resume is for the method joint"),
+        (["--unlimited", "--minimize", "schedule"], "--minimize: is schedule, without devices"),
+        (["--unlimited", "--checkpoint", "n.json"], "is an input and would be replaced"),
+        (["--max-tensor", "2^4", "--time", "-1"], "-1"),
+    ],
+)
+def test_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_network(LATTICE, "n.json", dtype="complex64")
+    done = CliRunner().invoke(search_command.command, ["n.json", *arguments])
+    assert done.exit_code != 0
+    assert message in done.output + str(done.exception)

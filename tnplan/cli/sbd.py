@@ -1,0 +1,155 @@
+"""`tnplan sbd`: integrals and half-strings in, the lowest states and their energies out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tnplan.cli.options import SIZE
+
+if TYPE_CHECKING:
+    from executor.sbd.davidson import Step
+
+SHOWN_ROOTS = 4
+
+
+@click.command()
+@click.argument("fcidump", type=click.Path(path_type=Path), metavar="FCIDUMP")
+@click.option("--alpha", type=click.Path(path_type=Path), help="Alpha strings, one a line.")
+@click.option("--beta", type=click.Path(path_type=Path), help="Beta strings [default: those of alpha].")
+@click.option(
+    "--determinants", type=click.Path(path_type=Path), help="A list of determinants instead, one a line."
+)
+@click.option("--roots", type=click.IntRange(1), default=1, show_default=True, help="States to find.")
+@click.option("--residual", type=float, default=1e-6, show_default=True, help="Residual norm to reach.")
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Steps at most.")
+@click.option(
+    "--vectors", type=click.IntRange(4), default=16, show_default=True, help="Vectors kept before a restart."
+)
+@click.option("--spin", type=float, help="Raise states of other total spin than this, such as 0 or 0.5.")
+@click.option("--spin-weight", type=float, default=0.2, show_default=True, help="By how many Hartree.")
+@click.option("--start", type=click.Path(path_type=Path), help="Start from the states of this .npz.")
+@click.option("--rdm", is_flag=True, help="Make one- and two-body density matrices.")
+@click.option(
+    "--carryover", type=click.Path(path_type=Path), help="Write strings of most weight to PREFIX.*.txt."
+)
+@click.option("--carryover-ratio", type=float, help="The share of strings to carry over.")
+@click.option(
+    "--carryover-missing", type=float, help="Or the weight that may be missing in those carried over."
+)
+@click.option("--memory", type=SIZE, help="Bytes that the solve may take [default: unlimited].")
+@click.option("--threads", type=click.IntRange(1), help="Threads [default: the cores of this process].")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="An .npz; its .json stands beside it.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted solve from its checkpoint.")
+@click.option(
+    "--checkpoint/--no-checkpoint", default=True, show_default=True, help="Keep OUTPUT.ckpt meanwhile."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def command(
+    fcidump: Path,
+    alpha: Path | None,
+    beta: Path | None,
+    determinants: Path | None,
+    roots: int,
+    residual: float,
+    steps: int,
+    vectors: int,
+    spin: float | None,
+    spin_weight: float,
+    start: Path | None,
+    rdm: bool,
+    carryover: Path | None,
+    carryover_ratio: float | None,
+    carryover_missing: float | None,
+    memory: float | None,
+    threads: int | None,
+    output: Path | None,
+    resume: bool,
+    checkpoint: bool,
+    as_json: bool,
+) -> int:
+    """Diagonalize a Hamiltonian among selected determinants.
+
+    FCIDUMP holds the integrals. The space is all products of the alpha and beta strings, or a list of
+    determinants; docs/sbd.md has the formats. Exit status 1 where the solve does not converge: the best
+    states so far are written, and the checkpoint stays.
+    """
+    from executor.sbd.davidson import Criteria
+    from executor.sbd.solve import SpinPenalty
+    from tnplan.diagonalization import CarryOver, diagonalize
+
+    _check(residual, spin, spin_weight, carryover, carryover_ratio, carryover_missing, resume, output)
+    result = diagonalize(
+        fcidump, alpha, beta, determinants=determinants, roots=roots, rdm=rdm, output=output, resume=resume,
+        criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
+        penalty=None if spin is None else SpinPenalty(spin, spin_weight),
+        start=() if start is None else start, checkpoint=checkpoint, threads=threads,
+        carry=None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing),
+        memory_bytes=float("inf") if memory is None else memory,
+        progress=_say_step, announce=lambda line: click.echo(line, err=True),
+    )  # fmt: skip
+    _show(result.report, output, as_json)
+    if not result.solution.converged:
+        done = result.solution.steps
+        click.echo(
+            f"tnplan: error: residuals are above {residual:g} after {done} steps; allow more --steps",
+            err=True,
+        )
+        return 1
+    return 0
+
+
+def _check(
+    residual: float, spin: float | None, spin_weight: float, carryover: Path | None, ratio: float | None,
+    missing: float | None, resume: bool, output: Path | None,
+) -> None:  # fmt: skip
+    from planner.errors import InputError
+
+    if not 1e-12 <= residual < 1:
+        raise InputError("--residual", f"is {residual:g}", "give a norm from 1e-12 to below 1")
+    if spin is not None and (spin < 0 or 2 * spin != int(2 * spin)):
+        raise InputError("--spin", f"is {spin:g}", "give 0, 0.5, 1, ...")
+    if not 0 < spin_weight < 1e3:
+        raise InputError("--spin-weight", f"is {spin_weight:g}", "give Hartrees above 0 and below 1000")
+    if carryover is None and (ratio is not None or missing is not None):
+        raise InputError("--carryover", "is missing", "name the prefix of the files of strings")
+    if carryover is not None and (ratio is None) == (missing is None):
+        raise InputError(
+            "--carryover", "needs a share or a weight", "give --carryover-ratio or --carryover-missing"
+        )
+    if ratio is not None and not 0 < ratio <= 1:
+        raise InputError("--carryover-ratio", f"is {ratio:g}", "give a share above 0, and 1 at most")
+    if missing is not None and not 0 <= missing < 1:
+        raise InputError("--carryover-missing", f"is {missing:g}", "give 0 or more, and less than 1")
+    if resume and output is None:
+        raise InputError("--resume", "has no checkpoint", "give the --output of the interrupted solve")
+
+
+def _say_step(step: Step) -> None:
+    energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ROOTS])
+    more = " ..." if len(step.energies) > SHOWN_ROOTS else ""
+    click.echo(
+        f"step {step.number}: energy {energies}{more} Ha, residual {max(step.residuals):.1e}, "
+        f"{step.multiplication_s:.3g} s a multiplication",
+        err=True,
+    )
+
+
+def _show(report: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+        return
+    measured = report["measured"]
+    click.echo(f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}")
+    rows = zip(report["energies_hartree"], report["residuals"], report["spin_square"], strict=True)
+    for number, (energy, residual, square) in enumerate(rows):
+        click.echo(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{square:>10.5f}")
+    click.echo(
+        f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
+        f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
+    )
+    if output is not None:
+        click.echo(f"written: {output}")
