@@ -19,6 +19,7 @@ from planner.networks.path_file import load_path, save_path
 from planner.networks.simplify import simplify
 from planner.networks.tensors import save_tensors
 from planner.passes.pipeline import plan
+from planner.search.figures import path_figures
 from planner.workloads.lattice import lattice_circuit
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,13 +57,16 @@ def test_steps_runs_on_the_cpu(tmp_path: Path) -> None:
 
 def test_searches_are_compared(tmp_path: Path) -> None:
     output = tmp_path / "search.json"
-    done = run("benchmarks/search.py", "--case", "kings", "--seconds", "1", "-o", output)
+    effort = ("--seconds", "1", "--workers", "1", "--seeds", "1", "--rival-seeds", "1")
+    done = run("benchmarks/search.py", "--case", "kings_12x12", *effort, "--paths", tmp_path, "-o", output)
     assert done.returncode == 0, done.stderr
     row = json.loads(output.read_text())["rows"][0]
     assert row["network"] == "kings_12x12"
     ours, theirs = row["joint_log10_mnk"][0], row["cotengra_log10_mnk"][0]
     assert row["factor"] == pytest.approx(10 ** (theirs - ours))
     assert ours <= theirs + 0.02
+    kept = load_path(tmp_path / "kings_12x12_b10_flops.json")
+    assert path_figures(kept).log10_mnk_all_slices == pytest.approx(ours)
 
 
 def test_tiers_are_counted(tmp_path: Path) -> None:
