@@ -1,17 +1,19 @@
 """How much of the exchanges contractions hide: whole slices with exchanges alone and beside contractions.
 
     mpirun -n P python -m mpi4py benchmarks/overlap.py [PATH.json] [--slices 3] [--ways TEXT,...]
+        [-o results.json]
 
 The same schedule is replayed with every exchange made whole ("alone"), in parts by copy engines ("engines",
 what the executor does), and in parts by kernels for which the chains beside leave some blocks in a hundred
 free ("kernels 6", "kernels 12", "kernels 25"). Results must be equal bit for bit. Hidden is the share of the
 seconds of the exchanges in parts that nothing waited for. Goal: at least 0.7 of the shorter of exchange and
-contraction.
+contraction. Rows of other paths and device counts in the output file stay.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import gcd
@@ -53,6 +55,7 @@ def main() -> None:
     options.add_argument("--slices", type=int, default=3)
     options.add_argument("--ways", default=",".join(WAYS))
     options.add_argument("--hardware", default="h200-nvlink")
+    options.add_argument("-o", "--output", type=Path)
     given = options.parse_args()
     world = world_communicator()
     if world is None or not launched():
@@ -72,6 +75,7 @@ def main() -> None:
     say(f"{'way':12} {'s a slice':>10} {'contract':>9} {'waited':>8} {'beside':>8} {'hidden':>7}  same bits")
     arrays = values(file)
     first: Any = None
+    rows: list[dict[str, Any]] = []
     for way in given.ways.split(","):
         with ways(way):
             done = execute(schedule, arrays, device="gpu", slices=(0, given.slices))
@@ -91,7 +95,29 @@ def main() -> None:
             f"{way:12} {median(slices_s[1:] or slices_s):>10.4f} {contract_s:>9.4f} {exchange_s:>8.4f} "
             f"{besides_s:>8.4f} {share:>7.2f}  {same}"
         )
+        rows.append(
+            {
+                "path": file.stem, "devices": world.size, "way": way,
+                "slice_s": median(slices_s[1:] or slices_s), "contract_s": contract_s, "waited_s": exchange_s,
+                "beside_s": besides_s, "hidden": share, "same_bits": bool(same),
+                "environment": done.report["environment"],
+            }
+        )  # fmt: skip
     say(f"goal: hidden {GOAL} or more")
+    if given.output and world.rank == 0:
+        keep(given.output, rows)
+
+
+def keep(output: Path, rows: list[dict[str, Any]]) -> None:
+    """Put the rows into the file, in place of earlier ones of the same path, device count and way."""
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["path"], row["devices"], row["way"]
+
+    document = json.loads(output.read_text()) if output.exists() else {"rows": []}
+    new = {key(row) for row in rows}
+    document["rows"] = [row for row in document["rows"] if key(row) not in new] + rows
+    output.write_text(json.dumps(document, indent=1) + "\n")
 
 
 @contextmanager

@@ -279,7 +279,7 @@ def _demand(planner: Planner) -> Demand:
         node = tree.n_leaves + number
         union = tuple(set(tree.legs[left]) | set(tree.legs[right]))
         flops = tree.extent(union) * cost.flops_per_product
-        if path.sliced_inds and not tree.sliced_under[node]:
+        if tree.runs_once[node]:
             once += flops
         else:
             repeated += flops

@@ -133,13 +133,13 @@ def environment(world: Communicator, device: Device, communicator: str, hosts: l
 
 
 def commit() -> str | None:
-    """The git commit of the package where it runs from a checkout, else None."""
+    """The git commit of the checkout that the package runs from, with a + if its files differ, else None."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
     try:
         found = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"],
+            ["git", "-C", str(root), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"],
             capture_output=True,
             text=True,
             timeout=5,

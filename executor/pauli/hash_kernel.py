@@ -10,33 +10,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-ONE = np.uint64(1)
-ODD = np.uint64(0x5555555555555555)
-PAIRS = np.uint64(0x3333333333333333)
-NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
-BYTES = np.uint64(0x0101010101010101)
+from executor.device.bits_kernel import ONE, count_bits, inline, jit
+
 MIX = np.uint64(0x9E3779B97F4A7C15)
 STIR = np.uint64(0xBF58476D1CE4E5B9)
 SHIFT = np.uint64(40)
 LOW = np.uint64((1 << 40) - 1)
 HALF = np.uint64(32)
 FREE = np.uint64(0)
-
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
-inline = numba.njit(nogil=True, cache=True, error_model="numpy", inline="always")
-
-
-@inline
-def count_bits(word: Any) -> Any:
-    """How many bits of a word are set."""
-    word = word - ((word >> ONE) & ODD)
-    word = (word & PAIRS) + ((word >> np.uint64(2)) & PAIRS)
-    word = (word + (word >> np.uint64(4))) & NIBBLES
-    return np.int64((word * BYTES) >> np.uint64(56))
-
 
 @inline
 def hash_row(row: Any) -> Any:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from executor.sbd.string_kernel import distance, double_sign, is_filled, jit, move_sign, only_in
+from executor.device.bits_kernel import jit
+from executor.sbd.string_kernel import distance, double_sign, is_filled, move_sign, only_in
 
 
 @jit

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from executor.sbd.string_kernel import diagonal, distance, element, is_filled, jit, move_sign, only_in, pair
+from executor.device.bits_kernel import jit
+from executor.sbd.string_kernel import diagonal, distance, element, is_filled, move_sign, only_in, pair
 
 
 @jit

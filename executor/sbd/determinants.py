@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.sbd.integrals import Integrals
-from executor.sbd.strings import StringSet, from_occupied, read_bits
+from executor.sbd.strings import StringSet, check_distinct, from_occupied, read_bits
 from executor.sbd.work import cores, over_rows
 from planner.errors import InputError
 
@@ -67,14 +67,7 @@ def read_determinants(path: str | Path, integrals: Integrals) -> DeterminantList
                 f"{path}: line {lines[at]}", f"has {counts[at]} {name} electrons, not {expected}",
                 "give determinants of the Hamiltonian's electrons, alpha and beta bits in turn",
             )  # fmt: skip
-    _, first, inverse = np.unique(bits, axis=0, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse.ravel()] != np.arange(len(bits)))
-    if len(again):
-        at = int(again[0])
-        raise InputError(
-            f"{path}: line {lines[at]}", f"repeats line {lines[int(first[inverse.ravel()[at]])]}",
-            "give every determinant once",
-        )  # fmt: skip
+    check_distinct(bits, str(path), lines, "determinant")
     return from_bits(bits[:, ::2], bits[:, 1::2])
 
 

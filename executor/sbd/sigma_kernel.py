@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from executor.sbd.string_kernel import jit
+from executor.device.bits_kernel import jit
 
 
 @jit

@@ -110,12 +110,18 @@ def _checked(place: str, occupied: Array, lines: Sequence[int], n_electrons: int
             "give strings of the Hamiltonian's electrons, those of beta in their own file where they differ",
         )  # fmt: skip
     strings = from_occupied(occupied)
-    _, first, inverse = np.unique(strings.words, axis=0, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse.ravel()] != np.arange(len(occupied)))
+    check_distinct(strings.words, place, lines, "string")
+    return strings
+
+
+def check_distinct(rows: Array, place: str, lines: Sequence[int], kind: str) -> None:
+    """Refuse a row that another one repeats, by the numbers of their lines."""
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    earliest = first[inverse.ravel()]
+    again = np.flatnonzero(earliest != np.arange(len(rows)))
     if len(again):
         at = int(again[0])
         raise InputError(
-            f"{place}: line {lines[at]}", f"repeats line {lines[int(first[inverse.ravel()[at]])]}",
-            "give every string once",
+            f"{place}: line {lines[at]}", f"repeats line {lines[int(earliest[at])]}",
+            f"give every {kind} once",
         )  # fmt: skip
-    return strings

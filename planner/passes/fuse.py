@@ -109,7 +109,6 @@ class _Finder:
     ) -> None:
         self.tree, self.orders, self.grid, self.space = tree, orders, grid, space
         self.chosen, self.placed = chosen, placed
-        self.unsliced = not any(tree.leaf_sliced)
 
     def runs(self) -> list[list[_Link]]:
         """Every longest run of steps each of which takes the result of the one before as its stem."""
@@ -127,11 +126,9 @@ class _Finder:
         """Whether the stem is used in the layout that it is produced in, and in the same part."""
         layout = self.placed.steps[link.node]
         assert layout is not None
-        kept = restrict_layout(layout, frozenset(self.tree.legs[link.stem]))
-        return kept == self.placed.produced[link.stem] and self._once(link.stem) == self._once(link.node)
-
-    def _once(self, node: int) -> bool:
-        return self.unsliced or not self.tree.sliced_under[node]
+        tree, stem = self.tree, link.stem
+        kept = restrict_layout(layout, frozenset(tree.legs[stem]))
+        return kept == self.placed.produced[stem] and tree.runs_once[stem] == tree.runs_once[link.node]
 
     def _link(self, step: StepModes) -> _Link | None:
         layout = self.placed.steps[step.node]

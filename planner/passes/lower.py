@@ -87,19 +87,17 @@ class _Lowering:
         self.first: list[int] = []
         self.last: list[int | None] = []
         self.buffer_of: dict[int, int] = {}
-        self.unsliced = not any(tree.leaf_sliced)
-        self.kept = [self.unsliced or not under for under in tree.sliced_under]
 
     def run(self) -> Program:
         """Emit `once`, then `body`, and settle the lifetimes."""
         tree, program = self.tree, self.program
         self.target = program.once
         for leaf in range(tree.n_leaves):
-            if not self.kept[leaf]:
+            if not tree.runs_once[leaf]:
                 self._load(leaf)
         for node in self._kept_roots():
             self._emit_subtree(node)
-        if self.unsliced:
+        if tree.runs_once[tree.root]:
             program.result = self.buffer_of[tree.root]
             self.last[program.result] = None
         else:
@@ -121,12 +119,12 @@ class _Lowering:
     def _kept_roots(self) -> list[int]:
         """The largest sub-trees that no slice touches, and single untouched leaves."""
         tree = self.tree
-        if self.kept[tree.root]:
+        if tree.runs_once[tree.root]:
             return [tree.root]
         roots: list[int] = []
         for number, pair in enumerate(tree.children):
-            if not self.kept[tree.n_leaves + number]:
-                roots.extend(child for child in pair if self.kept[child])
+            if not tree.runs_once[tree.n_leaves + number]:
+                roots.extend(child for child in pair if tree.runs_once[child])
         return roots
 
     def _emit_subtree(self, root: int) -> None:
@@ -136,7 +134,7 @@ class _Lowering:
         in_body = self.target is self.program.body
         while stack:
             node, ready = stack.pop()
-            if in_body and self.kept[node]:
+            if in_body and self.tree.runs_once[node]:
                 continue
             if node < self.tree.n_leaves:
                 if in_body:
@@ -169,7 +167,7 @@ class _Lowering:
         while stack:
             node, ready = stack.pop()
             size = self.space.shard_bytes(node, self.chosen.states[node])
-            if node < self.tree.n_leaves or (in_body and self.kept[node]):
+            if node < self.tree.n_leaves or (in_body and self.tree.runs_once[node]):
                 peak[node], held[node] = size, size
             elif not ready:
                 stack.append((node, True))

@@ -107,8 +107,7 @@ class _Chooser:
         """The chain that makes the stem of another, and what moves between them inside one machine."""
         tree, stem, first = self.tree, after.stem, after.nodes[0]
         before = self.fusion.ends_at(stem)
-        unsliced = not any(tree.leaf_sliced)
-        if before is None or (not unsliced and tree.sliced_under[stem] != tree.sliced_under[first]):
+        if before is None or tree.runs_once[stem] != tree.runs_once[first]:
             return None
         needed = self._needed(after)
         if needed == self.placed.produced[stem] or not any(mode is not None for mode in needed):

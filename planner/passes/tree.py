@@ -21,8 +21,8 @@ class Tree:
 
     `legs[node]` are the modes of a node after slicing, in no particular order: those that also sit
     elsewhere or in the output. A leaf has besides them `leaf_sliced` (whole sliced indices) and
-    `leaf_summed` (modes that sit nowhere else). `sliced_under[node]` tells whether a sliced index touches
-    the leaves under it. `death[mode]` is the node that sums the mode, or None for an output mode.
+    `leaf_summed` (modes that sit nowhere else). `runs_once[node]` tells whether no sliced index
+    touches the leaves under it. `death[mode]` is the node that sums the mode, or None for an output mode.
     """
 
     modes: tuple[Mode, ...]
@@ -34,7 +34,7 @@ class Tree:
     leaf_summed: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
     root: int
-    sliced_under: tuple[bool, ...]
+    runs_once: tuple[bool, ...]
     death: dict[int, int | None]
     slots: dict[int, int]
     slot_extents: tuple[int, ...]
@@ -77,7 +77,7 @@ def build(path: ContractionPath) -> Tree:
         summed.append(tuple(mode for mode in own if total[mode] == 1))
 
     seen: list[dict[int, int] | None] = [dict.fromkeys(own, 1) for own in legs]
-    sliced_under = [bool(own) for own in sliced_terms]
+    runs_once = [not own for own in sliced_terms]
     death: dict[int, int | None] = dict.fromkeys(output)
     for number, (left, right) in enumerate(children):
         first, second = seen[left], seen[right]
@@ -93,9 +93,7 @@ def build(path: ContractionPath) -> Tree:
             death[mode] = n_leaves + number
         seen.append(first)
         legs.append(tuple(first))
-        sliced_under.append(sliced_under[left] or sliced_under[right])
-    if not path.sliced_inds:
-        sliced_under = [True] * len(sliced_under)
+        runs_once.append(runs_once[left] and runs_once[right])
 
     slots, slot_extents = _slots(modes, children, legs, n_leaves, root)
     return Tree(
@@ -108,7 +106,7 @@ def build(path: ContractionPath) -> Tree:
         leaf_summed=tuple(summed),
         output=output,
         root=root,
-        sliced_under=tuple(sliced_under),
+        runs_once=tuple(runs_once),
         death=death,
         slots=slots,
         slot_extents=slot_extents,
