@@ -6,9 +6,9 @@ Goals: those in the table, for 10 minutes on two cores and the median of 3 seeds
 multiply-adds than cotengra's HyperOptimizer on zuchongzhi_n60_m24 at 2^32, and never more on any other
 network, the median of 5 seeds. cotengra's figure of a seed is the best of its settings, each with all the
 seconds and cores, and the trials under way when they end, which on large networks takes minutes:
-`cotengra_s` has what it really took. Both are counted by the same code. Rows of other networks in the
-output file stay; networks that lie beside a checkout are left out where they are absent. --paths keeps
-the best path of each network.
+`cotengra_s` has what it really took. Both are counted by the same code. Rows of other networks and efforts
+in the output file stay; networks that lie beside a checkout are left out where they are absent. --paths
+keeps the best path of each network.
 """
 
 from __future__ import annotations
@@ -59,16 +59,19 @@ CASES = (
     Case("rand_50_5_a", "../shared/data/networks/rand_50_5_a.json", 18),
     Case("randreg_200_3_a", "../shared/data/networks/randreg_200_3_a.json", 20),
     Case("peps_cluster_r2_D10_a", "../shared/data/networks/peps_cluster_r2_D10_a.json", 20),
-    Case("sycamore_n53_m20", "paths/sycamore_n53_m20*.json", 30, 18.6),
-    Case("triangular_7x7_l24", "paths/triangular_7x7_l24*.json", 32, 17.7),
-    Case("hexagonal_8x8_l18", "paths/hexagonal_8x8_l18*.json", 32, 16.6),
-    Case("rectangular_7x7_l20", "paths/rectangular_7x7_l20*.json", 32, 17.5),
+    Case("rtree_100_a", "../shared/data/networks/rtree_100_a.json", 10),
+    Case("rectangular_5x7_l20", "paths/rectangular_5x7_l20*.json", 27),
+    Case("sycamore_n53_m14", "paths/sycamore_n53_m14*.json", 30),
+    Case("sycamore_n53_m20", "paths/sycamore_n53_m20*.json", 30, 18.6, None),
+    Case("triangular_7x7_l24", "paths/triangular_7x7_l24*.json", 32, 17.7, None),
+    Case("hexagonal_8x8_l18", "paths/hexagonal_8x8_l18*.json", 32, 16.6, None),
+    Case("rectangular_7x7_l20", "paths/rectangular_7x7_l20*.json", 32, 17.5, None),
     Case("kings_40x40", 40, 32, 11.2, None),
     Case("zuchongzhi_n60_m24", "paths/zuchongzhi_n60_m24*.json", 32, 23.5, 100),
     Case("zuchongzhi_n60_m24", "paths/zuchongzhi_n60_m24*.json", 35, 22.5, None),
     Case("zuchongzhi_n60_m24", "paths/zuchongzhi_n60_m24*.json", 42, 21.6, None),
 )
-COLUMNS = ("network", "limit", "joint", "goal", "cotengra", "cotengra / joint", "goal")
+COLUMNS = ("network", "limit", "seconds", "joint", "goal", "cotengra", "cotengra / joint", "goal")
 
 
 def network_of(case: Case) -> Network | None:
@@ -155,14 +158,14 @@ def cells(row: dict[str, Any]) -> list[str]:
         compared = [theirs, f"{row['factor']:.3g}", f">= {row['factor_goal']:g}"]
     goal = "-" if row["goal"] is None else f"<= {row['goal']:g}"
     ours = f"{median(row['joint_log10_mnk']):.3f}"
-    return [row["network"], f"2^{row['log2_limit']}", ours, goal, *compared]
+    return [row["network"], f"2^{row['log2_limit']}", f"{row['seconds']:g}", ours, goal, *compared]
 
 
 def keep(output: Path, row: dict[str, Any]) -> None:
-    """Put the row into the file, in place of an earlier one of the same network and limit."""
+    """Put the row into the file, in place of an earlier one of the same network, limit and effort."""
     document = json.loads(output.read_text()) if output.exists() else {"rows": []}
-    key = (row["network"], row["log2_limit"])
-    rows = [old for old in document["rows"] if (old["network"], old["log2_limit"]) != key]
+    same = ("network", "log2_limit", "seconds", "workers")
+    rows = [old for old in document["rows"] if any(old[name] != row[name] for name in same)]
     document = {"environment": {**host_facts(), "commit": commit()}, "rows": [*rows, row]}
     output.write_text(json.dumps(document, indent=1) + "\n")
 
