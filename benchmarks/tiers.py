@@ -4,7 +4,8 @@ Usage: python benchmarks/tiers.py PATH.json ... [--devices 64] [--hardware dgx-h
 Goal: on n60 m24 at 64 devices (8 nodes of 8) at most half of the bytes of one tier.
 Bytes are those that rank 0 receives in one slice, counted by a null replay, in two plans: of one group of all
 devices, and of the groups that the planner chooses. `placed` counts the bytes of the plan of one tier that
-pass between nodes when its ranks stand on nodes in order.
+pass between nodes when its ranks stand on nodes in order. The planner minimises time; docs/cost-model.md
+says how few bytes any plan of the same time could move.
 """
 
 from __future__ import annotations

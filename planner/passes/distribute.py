@@ -72,7 +72,8 @@ class StepModes:
         return self.left_mask & self.right_mask & self.out_mask
 
 
-Candidates = Callable[[StateSpace, StepModes, list[State], list[State]], Iterable[State]]
+Candidates = Callable[[StateSpace, StepModes, State, list[State], list[State]], Iterable[State]]
+"""From a space, a step, its layout over the settled digits, and its operands' states: the layouts to try."""
 
 
 @dataclass(frozen=True)
@@ -128,21 +129,35 @@ def _permuted(order: list[int], left: int, right: int) -> bool:
 
 
 def distribute(
-    tree: Tree, space: StateSpace, steps: tuple[StepModes, ...], candidates: Candidates
+    tree: Tree,
+    space: StateSpace,
+    steps: tuple[StepModes, ...],
+    candidates: Candidates,
+    settled: Distribution | None = None,
 ) -> Distribution:
-    """Choose the states with the least predicted time under the memory limit of `space`."""
+    """Choose the states with the least predicted time under the memory limit of `space`.
+
+    `settled` is a distribution over the digits that are settled in `space`: all layouts agree with it there.
+    """
+    states, layouts = [space.local] * tree.n_nodes, [space.local] * tree.n_nodes
+    if settled is not None:
+        states = [space.widen(state) for state in settled.states]
+        layouts = [space.widen(choice.layout) if choice else space.local for choice in settled.choices]
     produced: list[dict[State, Choice] | None] = [None] * tree.n_leaves
     active = [False] * tree.n_leaves
-    lookahead = Lookahead(tree, space) if any(step.large for step in steps) and len(space.classes) else None
+    searched = any(step.large for step in steps) and len(space.classes)
+    lookahead = Lookahead(tree, space, states) if searched else None
     for step in steps:
         active.append(step.large or active[step.left] or active[step.right])
-        produced.append(_solve(space, step, produced, active[-1], candidates, lookahead))
+        base = layouts[step.node]
+        produced.append(_solve(space, step, base, produced, active[-1], candidates, lookahead))
     return _backtrack(tree, space, steps, produced)
 
 
 def _solve(
     space: StateSpace,
     step: StepModes,
+    base: State,
     produced: list[dict[State, Choice] | None],
     active: bool,
     candidates: Candidates,
@@ -150,9 +165,9 @@ def _solve(
 ) -> dict[State, Choice]:
     best: dict[State, Choice] = {}
     left_states, right_states = produced[step.left], produced[step.right]
-    layouts = {space.local}
+    layouts = {base}
     if active:
-        layouts = set(candidates(space, step, list(left_states or ()), list(right_states or ())))
+        layouts = set(candidates(space, step, base, list(left_states or ()), list(right_states or ())))
     delivered: dict[tuple[int, State], tuple[float, State | None]] = {}
 
     def deliver(node: int, states: dict[State, Choice] | None, target: State) -> tuple[float, State | None]:

@@ -7,6 +7,7 @@ to the root. It only ranks states; costs in the dynamic programming never contai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from planner.passes.reorder import depths, lifetime_order
@@ -15,9 +16,12 @@ from planner.passes.tree import Tree
 
 
 class Lookahead:
-    """Estimated seconds of the exchanges still to come from a node's tensor in a state."""
+    """Estimated seconds of the exchanges still to come from a node's tensor in a state.
 
-    def __init__(self, tree: Tree, space: StateSpace) -> None:
+    `settled` are states of all nodes over the digits that are settled in `space`; changes leave these alone.
+    """
+
+    def __init__(self, tree: Tree, space: StateSpace, settled: Sequence[State]) -> None:
         self._tree, self._space = tree, space
         self._depth = depths(tree)
         self._parent = [-1] * tree.n_nodes
@@ -29,7 +33,10 @@ class Lookahead:
         self._enter, self._leave = self._tour()
         bits = lifetime_order(tree, self._depth)
         slots = tree.slots
-        self._fresh = [space.fill(space.local, [1 << slots[mode] for mode in modes]) for modes in bits]
+        self._fresh = [
+            space.fill(state, [1 << slots[mode] for mode in modes])
+            for state, modes in zip(settled, bits, strict=True)
+        ]
         self._fresh_later_s = [0.0] * tree.n_nodes
         for node in range(tree.n_nodes - 1, -1, -1):
             above = self._parent[node]
@@ -59,12 +66,14 @@ class Lookahead:
         return 0.0 if best == inf else best
 
     def _change_s(self, node: int, state: State) -> float:
-        return self._space.move_s(node, state, self._fresh[node]) + self._fresh_later_s[node]
+        count = self._space.n_settled
+        changed = (*state[:count], *self._fresh[node][count:])
+        return self._space.move_s(node, state, changed) + self._fresh_later_s[node]
 
     def _first_death(self, node: int, state: State) -> int:
-        """The node at which the first of a state's modes is summed, or -1 where none is."""
+        """The node at which the first of a state's unsettled modes is summed, or -1 where none is."""
         spread = 0
-        for modes in state:
+        for modes in state[self._space.n_settled :]:
             spread |= modes
         for bit, death in self._deaths(node):
             if spread & bit:

@@ -25,6 +25,7 @@ from planner.passes.overlap import Overlaps, overlap
 from planner.passes.place import place
 from planner.passes.reorder import reorder
 from planner.passes.states import StateSpace
+from planner.passes.tiers import distribute_by_tier
 from planner.passes.tree import build
 from planner.passes.verify import verify
 from planner.schedule import Contract, Fused, Schedule
@@ -33,6 +34,7 @@ from planner.units import size_text
 
 PAPER_THRESHOLD_BYTES = 8 * 2**30
 OURS_BELOW_PAPER = 128
+BY_TIER = "ours, tier by tier"
 MEMORY_TRIES = 6
 WORTH_PLANNING = 0.05
 """A larger group is planned only where it could save this share of the time."""
@@ -159,14 +161,19 @@ class Planner:
         return (once_s + rounds * slice_s) / ranks
 
     def plan(self, ranks: int, policy: str = "ours") -> Schedule:
-        """The schedule of one group of `ranks` ranks. Ours takes the paper's plan where that is faster."""
+        """The schedule of one group of `ranks` ranks.
+
+        Ours takes the paper's plan, or the one made tier by tier, where that is faster.
+        """
         attempt = self._fit(ranks, policy)
         if policy == "ours" and ranks > 1 and any(step.state != "local" for step in attempt.program.steps):
-            try:
-                other = self._fit(ranks, "paper")
-            except InputError:
-                other = attempt
-            attempt = min(attempt, other, key=lambda item: item.total_s)
+            several_tiers = len({digit.tier for digit in attempt.grid}) > 1
+            for other_policy in ("paper", BY_TIER) if several_tiers else ("paper",):
+                try:
+                    other = self._fit(ranks, other_policy)
+                except InputError:
+                    continue
+                attempt = min(attempt, other, key=lambda item: item.total_s)
         schedule = self._schedule(attempt, ranks, policy)
         verify(schedule)
         return schedule
@@ -231,7 +238,10 @@ class Planner:
         tree, orders = self.tree, self.orders
         searched = StateSpace(tree, grid, self.model, limit_bytes, whole_exchange=paper)
         steps = step_modes(tree, orders, self.model.item_bytes, threshold_bytes)
-        chosen = distribute(tree, searched, steps, policies.paper if paper else policies.ours)
+        if policy == BY_TIER:
+            chosen = distribute_by_tier(tree, grid, searched, steps)
+        else:
+            chosen = distribute(tree, searched, steps, policies.paper if paper else policies.ours)
         space = StateSpace(tree, grid, self.model, inf)
         placed = place(tree, grid, space, chosen)
         attempts = []

@@ -4,6 +4,7 @@
 prefix, sums over distributed modes and, where both operands are distributed, their mixtures. `paper` tries
 what section IV-B.3 of the paper does: keep the distributed modes or take the fresh leading prefix; where
 both operands are distributed, on which the paper is silent, it is given the same mixtures as `ours`.
+`waiting` is for a search tier by tier (`tiers.py`): there `base` is the layout that a step already has.
 """
 
 from __future__ import annotations
@@ -16,32 +17,49 @@ from planner.passes.states import State, StateSpace
 POLICIES = ("ours", "paper")
 
 
-def ours(space: StateSpace, step: StepModes, left: list[State], right: list[State]) -> Iterable[State]:
+def ours(
+    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
+) -> Iterable[State]:
     """Candidate layouts of a step: see the module's docstring."""
-    layouts = {space.local, space.fill(space.local, step.out_bits)}
+    left, right = ([space.settle(base, state) for state in states] for states in (left, right))
+    layouts = {base, space.fill(base, step.out_bits)}
     reduced = step.reduced_mask
     if reduced:
-        layouts.add(space.fill(space.fill(space.local, step.reduced_bits), step.out_bits))
+        layouts.add(space.fill(space.fill(base, step.reduced_bits), step.out_bits))
     operands = ((left, step.left_kept_bits), (right, step.right_kept_bits))
     for states, kept_bits in operands:
-        layouts.add(space.fill(space.local, (*kept_bits, *step.out_bits)))
+        layouts.add(space.fill(base, (*kept_bits, *step.out_bits)))
         for state in states:
-            if state == space.local:
+            if state == base:
                 continue
             layouts.add(state)
             if any(modes & reduced for modes in state):
                 layouts.add(space.fill(state, kept_bits))
-            layouts.update(_swaps(space, restrict(state, step.out_mask), kept_bits, step.out_bits))
-    layouts.update(_merges(space, step, left, right))
+            kept = space.settle(base, restrict(state, step.out_mask))
+            layouts.update(_swaps(space, kept, kept_bits, step.out_bits))
+    layouts.update(_merges(space, step, base, left, right))
     return sorted(layouts)
 
 
-def _merges(space: StateSpace, step: StepModes, left: list[State], right: list[State]) -> Iterable[State]:
+def waiting(
+    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
+) -> Iterable[State]:
+    """The candidates of `ours`, and those that leave digits of summed modes free, for modes still to come."""
+    layouts = set(ours(space, step, base, left, right))
+    for state in (*left, *right):
+        kept = space.settle(base, restrict(state, step.out_mask))
+        layouts |= {kept, space.fill(kept, step.out_bits)}
+    return sorted(layouts)
+
+
+def _merges(
+    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
+) -> Iterable[State]:
     """Layouts for two distributed operands, from the cheapest few states of each."""
     for first in left[:4]:
         for second in right[:4]:
-            if first != space.local and second != space.local:
-                yield from _mixtures(space, first, second, step)
+            if first != base and second != base:
+                yield from _mixtures(space, base, first, second, step)
 
 
 def _swaps(
@@ -52,7 +70,7 @@ def _swaps(
     base = space.fill(kept, prefer)
     yield base
     yield space.fill(kept, kept_bits)
-    for place in range(len(space.classes)):
+    for place in range(space.n_settled, len(space.classes)):
         remaining = list(kept)
         for bit in reversed(out_bits):
             if remaining[place] & bit:
@@ -60,21 +78,23 @@ def _swaps(
                 yield space.fill(tuple(remaining), prefer)
 
 
-def _mixtures(space: StateSpace, first: State, second: State, step: StepModes) -> Iterable[State]:
+def _mixtures(
+    space: StateSpace, base: State, first: State, second: State, step: StepModes
+) -> Iterable[State]:
     """Layouts between the states of two distributed operands, shared modes first."""
-    shared = restrict(first, step.right_mask)
+    shared = space.settle(base, restrict(first, step.right_mask))
     yield space.fill(shared, step.out_bits)
     spread_first = [bit for bit in (*step.left_kept_bits, *step.reduced_bits) if any(bit & m for m in first)]
     spread_second = [
         bit for bit in (*step.right_kept_bits, *step.reduced_bits) if any(bit & m for m in second)
     ]
     for count in range(len(spread_first) + 1):
-        yield space.fill(
-            space.local, (*spread_first[:count], *spread_second, *spread_first[count:], *step.out_bits)
-        )
+        yield space.fill(base, (*spread_first[:count], *spread_second, *spread_first[count:], *step.out_bits))
 
 
-def paper(space: StateSpace, step: StepModes, left: list[State], right: list[State]) -> Iterable[State]:
+def paper(
+    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
+) -> Iterable[State]:
     """Keep, or the fresh leading prefix (Eq. 4); gather as soon as the step is not large."""
     if not step.large:
         return [space.local]
@@ -88,5 +108,5 @@ def paper(space: StateSpace, step: StepModes, left: list[State], right: list[Sta
             layouts.add(space.fill(space.local, [bit for bit in step.out_order_bits if bit & mask]))
     if not layouts:
         layouts.add(space.fill(space.local, step.out_order_bits))
-    layouts.update(_merges(space, step, left, right))
+    layouts.update(_merges(space, step, base, left, right))
     return sorted(layouts)

@@ -48,10 +48,19 @@ class StateSpace:
 
     With `whole_exchange` every redistribution shuffles the whole shard, (P-1)/P of it (the paper's Eq. 7),
     where otherwise modes that stay on their digits do not move.
+
+    With `tier` the states are those over the digits of this tier and slower ones. Digits of faster tiers are
+    taken to split everything evenly, and digits of slower tiers are settled: `fill` leaves them as they are.
     """
 
     def __init__(
-        self, tree: Tree, grid: Grid, model: CostModel, limit_bytes: float, whole_exchange: bool = False
+        self,
+        tree: Tree,
+        grid: Grid,
+        model: CostModel,
+        limit_bytes: float,
+        whole_exchange: bool = False,
+        tier: int | None = None,
     ):
         self.model = model
         self.limit_bytes = limit_bytes
@@ -59,9 +68,12 @@ class StateSpace:
         self.n_tiers = len(model.profile.tiers)
         groups: dict[tuple[int, int], list[int]] = {}
         for place, digit in enumerate(grid):
-            groups.setdefault((-digit.tier, -digit.radix), []).append(place)
+            if tier is None or digit.tier >= tier:
+                groups.setdefault((-digit.tier, -digit.radix), []).append(place)
         self.classes = tuple(DigitClass(-t, -r, tuple(places)) for (t, r), places in sorted(groups.items()))
         self.local: State = (0,) * len(self.classes)
+        self.n_settled = 0 if tier is None else sum(item.tier > tier for item in self.classes)
+        self._even_share = 1 / prod(digit.radix for digit in grid if tier is not None and digit.tier < tier)
         by_extent: dict[int, int] = {}
         for slot, extent in enumerate(tree.slot_extents):
             by_extent[extent] = by_extent.get(extent, 0) | 1 << slot
@@ -77,11 +89,12 @@ class StateSpace:
             )
             for item in self.classes
         )
+        self._share_of: dict[State, float] = {}
         self.size_bytes = tuple(tree.extent(legs) * model.item_bytes for legs in tree.legs)
 
     def share(self, state: State, modes: int = -1) -> float:
         """The largest shard's share of a tensor, counting only the digits spread over `modes`."""
-        share = 1.0
+        share = self._even_share
         for place, spread in enumerate(state):
             spread &= modes
             if spread:
@@ -97,6 +110,7 @@ class StateSpace:
             free = [
                 len(item.places) - modes.bit_count() for item, modes in zip(self.classes, kept, strict=True)
             ]
+            free[: self.n_settled] = [0] * self.n_settled
         else:
             free = list(room)
         if not any(free):
@@ -116,9 +130,26 @@ class StateSpace:
                     free[place] -= 1
         return tuple(state)
 
+    def widen(self, state: State) -> State:
+        """A state over the settled digits as one over all digits."""
+        return (*state, *self.local[len(state) :])
+
+    def settle(self, settled: State, state: State) -> State:
+        """A state with the settled digits of another one, and without that one's modes on the others."""
+        count = self.n_settled
+        if not count:
+            return state
+        taken = 0
+        for modes in settled[:count]:
+            taken |= modes
+        return (*settled[:count], *(modes & ~taken for modes in state[count:]))
+
     def shard_bytes(self, node: int, state: State) -> float:
         """The bytes of the largest shard of a node's tensor."""
-        return self.size_bytes[node] * self.share(state)
+        share = self._share_of.get(state)
+        if share is None:
+            share = self._share_of[state] = self.share(state)
+        return self.size_bytes[node] * share
 
     def exchange(self, node: int, source: State, target: State) -> Exchange:
         """What moves when a node's tensor goes from one state to another.

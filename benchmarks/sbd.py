@@ -1,0 +1,413 @@
+"""Selected-basis diagonalization: seconds a multiplication beside PySCF, energies, floors, and devices.
+
+    python benchmarks/sbd.py [--case TEXT] [--device cpu|gpu] [--rounds 3] [-o benchmarks/results/sbd.json]
+    mpirun -n 4 python -m mpi4py benchmarks/sbd.py --device gpu --case fe4s4
+
+On the CPU, for molecules: a multiplication of a random vector, and of a symmetric one as the solver has it,
+on one thread; for N2 PySCF's selected_ci.contract_2e, as it is called and with its tables made before, in
+turn with ours in the same run. Ratios are those of CPU time, which other work on the machine disturbs little.
+On two threads, wall time and CPU time over those of one thread. The solve to a residual of 1e-5, its energy
+and its multiplications.
+On GPUs, for fe4s4 (6,000 x 6,000, random integrals): the median of multiplications of a symmetric vector, and
+on one GPU each part of it alone over its floor; rows for 1, 2, ... ranks gather in the file.
+For fe4s4 on any device: contributing pairs, s and d a string, floors of the parts on one H200, and the time
+on 1 to 16 devices: that of one, measured where the file has it and otherwise the floor, shared as rows are,
+and exchanges at the rates of a hardware profile.
+Goals: 30 times faster than PySCF at N2 1387 on one thread; 1.8 times at two threads; energies within 1e-8 Ha
+in 40 multiplications; 0.30 s for fe4s4 on one H200, 3.2 times faster on four; 0.52 of linear at 16 devices.
+Inputs lie beside a checkout; rows whose input is absent are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from executor.contraction.record import commit
+from executor.device.communicator import Communicator
+from executor.device.host import host_facts
+from executor.device.launcher import world_communicator
+from executor.device.threads import run_ranks
+from executor.sbd import cost
+from executor.sbd.davidson import Criteria
+from executor.sbd.fcidump import read_fcidump
+from executor.sbd.integrals import Integrals, dense_two, pair_count
+from executor.sbd.product import EVEN, NEITHER, ProductHamiltonian, row_costs
+from executor.sbd.shares import share_rows
+from executor.sbd.site import choose_device, open_site
+from executor.sbd.solve import solve
+from executor.sbd.strings import from_occupied, read_bits, read_strings
+from planner.files import write_text
+from planner.hardware.profile import load_profile
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT.parent / "shared" / "data" / "sbd"
+RESULTS = ROOT / "benchmarks" / "results" / "sbd.json"
+GOAL_RATIO, GOAL_THREADS, GOAL_ENERGY, GOAL_PRODUCTS = 30.0, 1.8, 1e-8, 40
+GOAL_S, GOAL_DEVICES, GOAL_EFFICIENCY = 0.30, {4: 3.2}, 0.52
+DEVICES = (1, 2, 4, 8, 16)
+GEMM_FLOP_PER_S, COPY_BYTES_PER_S = 60e12, 4.2e12
+"""fp64 products on tensor cores and copies on one H200, as benchmarks measured them."""
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """Strings of a molecule, and the energy in Hartree that is known for them."""
+
+    name: str
+    fcidump: str
+    strings: str
+    energy: float
+    beside_pyscf: bool = True
+
+
+CASES = (
+    Case("n2_239", "n2_631g_14e18o.fcidump", "n2_alpha_1em3.txt", -109.041621098),
+    Case("n2_642", "n2_631g_14e18o.fcidump", "n2_alpha_3em4.txt", -109.046973041),
+    Case("n2_1387", "n2_631g_14e18o.fcidump", "n2_alpha_1em4.txt", -109.048352695),
+    Case("h2o_275", "h2o_ccpvdz_10e24o.fcidump", "h2o_alpha_1em3.txt", -76.235946631, False),
+    Case("h2o_1543", "h2o_ccpvdz_10e24o.fcidump", "h2o_alpha_1em4.txt", -76.242958482, False),
+)
+LARGE = "fe4s4_alpha_36o_6000.txt"
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, float]:
+    """Wall and CPU seconds of a call, those of all threads."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def least(pairs: list[tuple[float, float]]) -> tuple[float, float]:
+    """The least wall and the least CPU seconds of several runs."""
+    return min(wall for wall, _ in pairs), min(cpu for _, cpu in pairs)
+
+
+def pyscf_calls(h: ProductHamiltonian, x: np.ndarray) -> list[Callable[[], np.ndarray]]:
+    """PySCF's product with a state of rising strings: as it is called, and with its tables made before.
+
+    Nothing where PySCF is absent.
+    """
+    try:
+        from pyscf import lib
+        from pyscf.fci import direct_spin1, selected_ci
+    except ImportError:
+        return []
+    lib.num_threads(1)
+    integrals, n = h.integrals, h.integrals.n_orbitals
+    electrons = integrals.n_alpha, integrals.n_beta
+    strings = np.array([int(line, 2) for line in h.alpha.strings.lines().split()])
+    two = direct_spin1.absorb_h1e(integrals.one, dense_two(integrals), n, electrons, 0.5)
+    state = selected_ci._as_SCIvector(x, (strings, strings))
+    links = selected_ci._all_linkstr_index((strings, strings), n, electrons)
+    return [
+        lambda: np.asarray(selected_ci.contract_2e(two, state, n, electrons)),
+        lambda: np.asarray(selected_ci.contract_2e(two, state, n, electrons, links)),
+    ]
+
+
+def molecule_row(case: Case, rounds: int) -> dict[str, Any]:
+    """Multiplications of one molecule, PySCF beside them, and its solve."""
+    integrals = read_fcidump(DATA / case.fcidump)
+    strings = read_strings(DATA / case.strings, integrals.n_orbitals, integrals.n_alpha)
+    rising = strings.take(np.argsort([int(line, 2) for line in strings.lines().split()]))
+    one, two = (ProductHamiltonian(integrals, rising, threads=threads) for threads in (1, 2))
+    x = np.random.default_rng(0).standard_normal(one.shape)
+    even = one.project(x, EVEN)
+    theirs = pyscf_calls(one, x) if case.beside_pyscf else []
+    pyscf: list[list[tuple[float, float]]] = [[] for _ in theirs]
+    apart = None
+    ours: dict[str, list[tuple[float, float]]] = {"whole": [], "even": [], "even_two_threads": []}
+    made = one.apply(x, NEITHER), one.apply(even, EVEN), two.apply(even, EVEN)
+    assert np.allclose(made[1], made[2], rtol=0, atol=1e-12 * np.abs(made[1]).max())
+    for _ in range(rounds):
+        for _ in range(REPEATS):
+            ours["whole"].append(timed(lambda: one.apply(x, NEITHER)))
+            ours["even"].append(timed(lambda: one.apply(even, EVEN)))
+            ours["even_two_threads"].append(timed(lambda: two.apply(even, EVEN)))
+        for call, times in zip(theirs, pyscf, strict=True):
+            times.append(timed(call))
+    if theirs:
+        expected = theirs[1]()
+        apart = float(np.abs(made[0] - expected).max() / np.abs(expected).max())
+    found = solve(one, integrals, criteria=Criteria(residual=1e-5))
+    mixed = solve(one, integrals, criteria=Criteria(residual=1e-5), mixed=True)
+    (whole_s, whole_cpu_s), (even_s, even_cpu_s), (both_s, both_cpu_s) = map(least, ours.values())
+    (plain_s, plain_cpu_s), (ready_s, ready_cpu_s) = map(least, pyscf) if pyscf else [(None, None)] * 2
+    return {
+        "case": case.name, "strings": len(rising), "pairs_contributing": one.pairs_contributing,
+        "whole_s": whole_s, "whole_cpu_s": whole_cpu_s, "even_s": even_s, "even_cpu_s": even_cpu_s,
+        "pyscf_s": plain_s, "pyscf_cpu_s": plain_cpu_s,
+        "pyscf_tables_made_s": ready_s, "pyscf_tables_made_cpu_s": ready_cpu_s,
+        "ratio_whole": plain_cpu_s and plain_cpu_s / whole_cpu_s,
+        "ratio_even": plain_cpu_s and plain_cpu_s / even_cpu_s,
+        "ratio_whole_tables_made": ready_cpu_s and ready_cpu_s / whole_cpu_s,
+        "ratio_even_tables_made": ready_cpu_s and ready_cpu_s / even_cpu_s,
+        "error": apart,
+        "two_threads_s": both_s, "two_threads_cpu_s": both_cpu_s, "speedup_two_threads": even_s / both_s,
+        "cpu_of_two_threads": both_cpu_s / even_cpu_s,
+        "energy_error": float(found.energies[0] - case.energy), "multiplications": found.multiplications,
+        "mixed_energy_error": float(mixed.energies[0] - case.energy),
+        "mixed_multiplications": [mixed.early_multiplications, mixed.multiplications],
+    }  # fmt: skip
+
+
+def large_integrals(n: int, n_electrons: int) -> Integrals:
+    """Random integrals with the symmetries that real orbitals give."""
+    chance = np.random.default_rng(36)
+    one = chance.standard_normal((n, n)) / n
+    factors = chance.standard_normal((4, pair_count(n))) / n
+    return Integrals(
+        n_electrons, n_electrons, 0.0, one + one.T - np.diag(np.arange(n, 0.0, -1)), factors.T @ factors
+    )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Operations and bytes of one part of a multiplication, and its floor on one H200."""
+
+    name: str
+    flops: float
+    size_bytes: float
+
+    @property
+    def floor_s(self) -> float:
+        """The longer of the operations and the traffic."""
+        return max(self.flops / GEMM_FLOP_PER_S, self.size_bytes / COPY_BYTES_PER_S)
+
+
+def parts(h: ProductHamiltonian) -> Iterator[Part]:
+    """The parts of a multiplication of an even state in fp64 as batches make it, the matrix dense.
+
+    What is made by one part and read by the next counts in both; elements that are collected count in the
+    sectors of 32 bytes that hold them.
+    """
+    rows, n_beta = h.shape
+    elements, item = rows * n_beta, 8
+    order, active = h.alpha.singles.rank, h.beta.matching.pairs
+    places = len(active) - np.searchsorted(np.sort(order[active]), order[h.alpha.singles.pairs])
+    products = float(places.sum() + rows * (len(active) + h.integrals.n_orbitals))
+    kept = float(len(h.alpha.singles.other) + rows)
+    columns = len(active) + h.integrals.n_orbitals
+    held = float(columns) * elements * item
+    density = (len(h.beta.singles.other) + n_beta * h.beta.strings.n_electrons) / (columns * n_beta)
+    sectors = 1 - (1 - density) ** 4
+    yield Part("multiply_spin", 2.0 * rows * elements, 3.0 * item * elements + item * rows * rows)
+    yield Part("take", 0.0, 2 * kept * n_beta * item)
+    yield Part("weigh", 0.0, products * item)
+    yield Part("multiply", 2 * products * n_beta, held + kept * n_beta * item)
+    yield Part("collect", 0.0, sectors * held + 2 * item * elements)
+    yield Part("transpose", 0.0, 5.0 * item * elements)
+
+
+def large_case() -> tuple[Integrals, Any]:
+    """fe4s4: integrals and strings."""
+    bits, _ = read_bits(DATA / LARGE, 36)
+    return large_integrals(36, int(bits[0].sum())), from_occupied(bits)
+
+
+def measured_large(world: Communicator, integrals: Integrals, strings: Any, device: str) -> dict[str, Any]:
+    """Seconds a multiplication on the ranks of this run, and on one GPU those of each part."""
+    chosen = choose_device(device, world, 1)
+    try:
+        with chosen.on_stream():
+            criteria = Criteria(vectors=6)
+            site = open_site(integrals, (strings, None), chosen, world, 1, criteria, np.inf, 2)
+            place = site.place
+            operator = site.hamiltonian if place is None else place.operator("float64")
+            x = np.random.default_rng(0).standard_normal(site.hamiltonian.shape)
+            x = (x + x.T) / np.linalg.norm(x + x.T)
+            part = x if place is None else place.put(place.local(x if world.rank == 0 else None), "float64")
+            y = np.empty_like(part)
+            times = []
+            for _ in range(REPEATS + 1):
+                world.barrier()
+                begin = time.perf_counter()
+                operator.apply(part, EVEN, y)
+                operator.total(np.array([float(y[0] @ y[0])]))
+                times.append(time.perf_counter() - begin)
+            slowest = max(world.gather_objects(median(times[1:])))
+            return {
+                "ranks": world.size, "device": chosen.line, "multiplication_s": slowest,
+                "gathers": site.gathers, "predicted_bytes": site.predicted_bytes,
+                "peak_bytes": site.peak_bytes(), "parts_s": timed_parts(operator, part, y, world.size),
+            }  # fmt: skip
+    finally:
+        chosen.close()
+
+
+def timed_parts(operator: Any, x: Any, y: Any, size: int) -> dict[str, float] | None:
+    """Seconds of each step of a multiplication alone, the GPU being waited for after each; on one GPU."""
+    rows = getattr(operator, "_rows", None)
+    steps = getattr(rows, "_steps", None)
+    if steps is None or size > 1:
+        return None
+    import cupy
+
+    spent: dict[str, float] = {}
+
+    class Timed:
+        """The steps with their times."""
+
+        def __getattr__(self, name: str) -> Any:
+            step = getattr(steps, name)
+
+            def call(*arguments: Any, **options: Any) -> Any:
+                begin = time.perf_counter()
+                made = step(*arguments, **options)
+                cupy.cuda.get_current_stream().synchronize()
+                label = "multiply_spin" if options.get("add") else name
+                spent[label] = spent.get(label, 0.0) + time.perf_counter() - begin
+                return made
+
+            return call
+
+    rows._steps = Timed()
+    try:
+        operator.apply(x, EVEN, y)
+    finally:
+        rows._steps = steps
+    return spent
+
+
+def projected(h: ProductHamiltonian, one_s: float, profile_name: str) -> list[dict[str, Any]]:
+    """The time on several devices: rows as they are shared, exchanges at the profile's rates.
+
+    Every rank receives the other rows of the state, and its part of the transpose; links inside a node and
+    between nodes work at the same time.
+    """
+    profile = load_profile(profile_name)
+    work = row_costs(h.alpha.singles, h.beta.singles, h.beta.strings, True, cost.GPU)
+    state_bytes = 8.0 * h.shape[0] * h.shape[1]
+    rows = []
+    for devices in DEVICES:
+        shares = share_rows(work, devices)
+        most = max(work[slice(*shares.rows(rank))].sum() for rank in range(devices)) / work.sum()
+        inside = min(devices, profile.tiers[0].devices)
+        sent_bytes = state_bytes * (1 + 1 / devices)
+        exchange_s = max(
+            sent_bytes * (inside - 1) / devices / profile.tiers[0].bytes_per_s,
+            sent_bytes * (devices - inside) / devices / profile.tiers[-1].bytes_per_s,
+        )
+        time_s = one_s * most + exchange_s
+        rows.append(
+            {
+                "devices": devices, "share": float(most), "exchange_s": exchange_s, "time_s": time_s,
+                "efficiency": one_s / devices / time_s,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def stored(path: Path, name: str, row: dict[str, Any], key: str) -> None:
+    """Put a row in the place of the file's row with the same key."""
+    document = json.loads(path.read_text()) if path.exists() else {}
+    kept = [old for old in document.get(name, []) if old[key] != row[key]]
+    document[name] = [*kept, row]
+    write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def arguments() -> argparse.Namespace:
+    """The command line's."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--case", default="", help="only cases with this in their name")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hardware", default="h200-nvlink", help="the profile of the projection")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print and store."""
+    options = arguments()
+    environment = {**host_facts(), "commit": commit()}
+    if options.device == "cpu":
+        print(f"goals: {GOAL_RATIO} times PySCF at n2_1387, {GOAL_THREADS} at two threads, {GOAL_ENERGY} Ha")
+        for case in CASES:
+            if options.case not in case.name or not (DATA / case.strings).exists():
+                print(f"{case.name}: left out")
+                continue
+            row = {**molecule_row(case, options.rounds), "environment": environment}
+            stored(options.output, "molecules", row, "case")
+            print(
+                f"{row['case']:9} {row['whole_cpu_s']:8.4f} s whole {row['even_cpu_s']:8.4f} s even (CPU), "
+                f"PySCF / ours {row['ratio_whole'] or 0:.1f} and {row['ratio_even'] or 0:.1f}, "
+                f"its tables made {row['ratio_whole_tables_made'] or 0:.1f} and "
+                f"{row['ratio_even_tables_made'] or 0:.1f}, two threads "
+                f"{row['speedup_two_threads']:.2f} (CPU {row['cpu_of_two_threads']:.2f}), energy "
+                f"{row['energy_error']:+.1e} in {row['multiplications']}, mixed "
+                f"{row['mixed_energy_error']:+.1e} in {row['mixed_multiplications']}",
+                flush=True,
+            )
+    if options.case not in "fe4s4" or not (DATA / LARGE).exists():
+        print("fe4s4: left out")
+        return
+    integrals, strings = large_case()
+    world = world_communicator()
+    if options.device == "gpu":
+
+        def measure(ranks: Communicator) -> dict[str, Any]:
+            return measured_large(ranks, integrals, strings, "gpu")
+
+        row = run_ranks(1, measure)[0] if world is None else measure(world)
+        if world is None or world.rank == 0:
+            stored(options.output, "fe4s4_measured", {**row, "environment": environment}, "ranks")
+            print(f"fe4s4 on {row['ranks']} GPUs: {row['multiplication_s']:.4f} s, goal {GOAL_S} on one")
+    if world is not None and world.rank > 0:
+        return
+    describe_large(options, integrals, strings, environment)
+
+
+def describe_large(
+    options: argparse.Namespace, integrals: Integrals, strings: Any, environment: dict[str, Any]
+) -> None:
+    """Counts, floors, times over floors and the projection of fe4s4."""
+    h = ProductHamiltonian(integrals, strings, dense=False, threads=1)
+    n, singles = len(strings), len(h.alpha.singles.other)
+    found = list(parts(h))
+    floor_s = sum(part.floor_s for part in found)
+    document = json.loads(options.output.read_text()) if options.output.exists() else {}
+    known = next((row for row in document.get("fe4s4_measured", []) if row["ranks"] == 1), None)
+    measured = (known or {}).get("parts_s") or {}
+    doubles = int(h.alpha.singles.linked.sum()) - singles - n
+    form = "dense" if cost.dense_is_faster(n, doubles, cost.GPU) else "sparse"
+    print(
+        f"fe4s4: {h.pairs_contributing:.4g} pairs, s {singles / n:.2f}, d {doubles / n:.1f}, {form} in a spin"
+    )
+    for part in found:
+        over = f", {measured[part.name] / part.floor_s:.2f} of it measured" if part.name in measured else ""
+        print(f"  {part.name:14} {part.flops:9.3g} flop {part.size_bytes:9.3g} B, {part.floor_s:.4f} s{over}")
+    if "gather" in measured:
+        print(
+            f"  {'gather':14} in place of part of multiply and collect, {measured['gather']:.4f} s measured"
+        )
+    one_s = known["multiplication_s"] if known else floor_s
+    source = "measured" if known else "floor"
+    print(f"  {'all':14} floor {floor_s:.4f} s; on one device {one_s:.4f} s ({source})")
+    projection = projected(h, one_s, options.hardware)
+    for row in projection:
+        print(f"  {row['devices']:3} devices {row['time_s']:.4f} s, efficiency {row['efficiency']:.2f}")
+    row = {
+        "case": "fe4s4", "strings": n, "pairs_contributing": h.pairs_contributing, "singles": singles / n,
+        "doubles": doubles / n, "hardware": options.hardware, "one_device": source,
+        "parts": [
+            {"part": part.name, "flops": part.flops, "bytes": part.size_bytes, "floor_s": part.floor_s}
+            for part in found
+        ],
+        "floor_s": floor_s, "projection": projection, "environment": environment,
+    }  # fmt: skip
+    stored(options.output, "fe4s4", row, "case")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Pass 3, distribute, one tier of interconnect after the other, the slowest first.
+
+The digits of a tier take their modes as if faster digits split everything evenly, at no cost; the next tier
+works around them. So the few states that a search keeps differ where bytes are dearest. Every stage may
+leave a digit free until a mode comes that stays for longer. Knows no policy but ours.
+"""
+
+from __future__ import annotations
+
+from planner.hardware.layout import Grid
+from planner.passes import policies
+from planner.passes.distribute import Distribution, StepModes, distribute
+from planner.passes.states import StateSpace
+from planner.passes.tree import Tree
+
+
+def distribute_by_tier(
+    tree: Tree, grid: Grid, space: StateSpace, steps: tuple[StepModes, ...]
+) -> Distribution:
+    """Choose the states under the memory limit of `space`, tier by tier. Raises DoesNotFit."""
+    slowest, *faster = sorted({digit.tier for digit in grid}, reverse=True)
+    stage = StateSpace(tree, grid, space.model, space.limit_bytes, tier=slowest)
+    chosen = distribute(tree, stage, steps, policies.waiting)
+    for tier in faster:
+        stage = StateSpace(tree, grid, space.model, space.limit_bytes, tier=tier)
+        chosen = distribute(tree, stage, steps, policies.waiting, settled=chosen)
+    return chosen
