@@ -32,7 +32,7 @@ demo: .venv/demo.stamp
 test: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 clean:
 	rm -rf .venv demo-out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

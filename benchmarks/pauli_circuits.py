@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from executor.pauli.steps import Clifford, Step, circuit_steps, rotation
-from executor.pauli.words import PauliSum, merge
+from executor.pauli.words import PauliSum, masks, merge, pauli_sum
 from planner.networks.circuits.circuit import Circuit
 from planner.networks.circuits.gates import gate
 
@@ -72,3 +72,14 @@ def random_words(n_qubits: int, n_words: int, seed: int = 0) -> PauliSum:
     if n_qubits % 64:
         keys[:, [keys.shape[1] // 2 - 1, -1]] &= np.uint64(2 ** (n_qubits % 64) - 1)
     return PauliSum(n_qubits, *merge(keys, np.ones(n_words)))
+
+
+def light_words(n_qubits: int, n_words: int, max_weight: int, seed: int = 0) -> PauliSum:
+    """Words of random weights 1 to `max_weight`, their letters and qubits drawn uniformly, coefficients 1."""
+    rng, terms = np.random.default_rng(seed), []
+    for _ in range(n_words):
+        weight = int(rng.integers(1, min(max_weight, n_qubits) + 1))
+        qubits = rng.choice(n_qubits, weight, replace=False).tolist()
+        letters = rng.choice(list("XYZ"), weight).tolist()
+        terms.append((*masks(list(zip(letters, qubits, strict=True)), n_qubits, "words"), 1.0))
+    return pauli_sum(terms, n_qubits)

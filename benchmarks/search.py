@@ -59,7 +59,7 @@ CASES = (
     Case("rand_50_5_a", "../shared/data/networks/rand_50_5_a.json", 18),
     Case("randreg_200_3_a", "../shared/data/networks/randreg_200_3_a.json", 20),
     Case("peps_cluster_r2_D10_a", "../shared/data/networks/peps_cluster_r2_D10_a.json", 20),
-    Case("rtree_100_a", "../shared/data/networks/rtree_100_a.json", 10),
+    Case("rtree_100_a", "../shared/data/networks/rtree_100_a.json", 20),
     Case("rectangular_5x7_l20", "paths/rectangular_5x7_l20*.json", 27),
     Case("sycamore_n53_m14", "paths/sycamore_n53_m14*.json", 30),
     Case("sycamore_n53_m20", "paths/sycamore_n53_m20*.json", 30, 18.6, None),

@@ -1,1 +1,21 @@
-"""Error-bounded codecs for arrays. Imports neither the planner nor the executor."""
+"""Error-bounded codecs for arrays. Imports neither the planner nor the executor.
+
+    packed = compress(array, 1e-3)
+    again = decompress(packed.data)
+
+The names below are the interface; docs/compression.md says what they promise.
+"""
+
+from compress.codec import Compressed, compress, compress_into, decompress, decompress_into, worst_size_bytes
+from compress.errors import CodecError, StreamError
+
+__all__ = [
+    "CodecError",
+    "Compressed",
+    "StreamError",
+    "compress",
+    "compress_into",
+    "decompress",
+    "decompress_into",
+    "worst_size_bytes",
+]

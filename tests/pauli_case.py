@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import math
 
+import pytest
+from gpu_case import needs_gpus
+
+from executor.pauli.resources import Resources
 from executor.pauli.steps import Step, rotation
+
+ENGINES = (
+    pytest.param(Resources("hash"), id="hash"),
+    pytest.param(Resources("sort"), id="sort"),
+    pytest.param(Resources(device="gpu"), id="gpu", marks=needs_gpus(1)),
+)
+"""What one test body runs on."""
 
 
 def eagle_edges() -> list[tuple[int, int]]:

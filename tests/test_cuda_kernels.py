@@ -51,7 +51,14 @@ def of_copy() -> Iterator[Defines]:
 def of_excite() -> Iterator[Defines]:
     from executor.device.cupy_batch import excite_defines
 
-    yield from map(excite_defines, ("float", "double"))
+    yield from map(excite_defines, ("float32", "float64"))
+
+
+def of_pauli() -> Iterator[Defines]:
+    from executor.device.cupy_pauli import pauli_defines
+
+    for words, dtype in product((2, 4, 8), DTYPES[:2]):
+        yield pauli_defines(words, dtype)
 
 
 def of_sum() -> Iterator[Defines]:
@@ -98,6 +105,20 @@ def of_fused() -> Iterator[Defines]:
             yield dict(kernel_defines(dtype, *chosen(shape, dtype, capacity_bytes, precision)))
 
 
+def of_state_measure() -> Iterator[Defines]:
+    from executor.device.cupy_state import measure_defines
+
+    yield from map(measure_defines, DTYPES[2:])
+
+
+def of_state_pass() -> Iterator[Defines]:
+    from executor.device.cupy_state import TILES, pass_defines
+
+    for dtype in DTYPES[2:]:
+        for bits in (2, TILES[dtype].bits):
+            yield pass_defines(dtype, bits)
+
+
 CASES = {
     "add.cu": of_add,
     "copy.cu": of_copy,
@@ -105,7 +126,10 @@ CASES = {
     "fma.cu": lambda: of_contract("fp32"),
     "fused.cu": of_fused,
     "mma.cu": lambda: of_contract("fp16x3"),
+    "pauli.cu": of_pauli,
     "products.cu": of_products,
+    "state_measure.cu": of_state_measure,
+    "state_pass.cu": of_state_pass,
     "sum.cu": of_sum,
 }
 
@@ -171,7 +195,7 @@ def test_keys_tell_kernels_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [cache_key("add.cu", ADD, arch) for arch in ARCHITECTURES]
     keys.append(cache_key("sum.cu", ADD, "sm_90"))
     keys.append(cache_key("add.cu", (("REAL", "float"), ("WIDTH", "1")), "sm_90"))
-    monkeypatch.setattr(kernel_cache, "source", lambda file: "another text")
+    monkeypatch.setattr(kernel_cache, "source", lambda file, folder: "another text")
     keys.append(cache_key("add.cu", ADD, "sm_90"))
     monkeypatch.setattr(kernel_cache.nvrtc, "getVersion", lambda: (99, 0))
     keys.append(cache_key("add.cu", ADD, "sm_90"))

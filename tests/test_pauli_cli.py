@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from mpi_case import mpirun, needs_mpi
 
 import tnplan
 from planner.errors import InputError
@@ -30,11 +31,67 @@ def test_a_file_gives_its_value(circuit: Path, capsys: pytest.CaptureFixture[str
     assert run(["pauli", str(circuit), "--observable", "Z0 Z1", "--json", "-o", str(output)]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(output.read_text())
-    assert (printed["format"], printed["version"]) == ("tnplan.pauli", 1)
+    assert (printed["format"], printed["version"]) == ("tnplan.pauli", 2)
     assert printed["expectation"] == pytest.approx(cos(0.6), abs=1e-15)
     assert tnplan.propagate(circuit, "ZZ").value == pytest.approx(cos(0.6), abs=1e-15)
     assert run(["pauli", str(circuit), "--observable", "ZZ", "--depolarizing", "0.1"]) == 0
     assert "error at most 0" in capsys.readouterr().out
+
+
+def test_both_pictures_threads_and_precisions_agree(
+    circuit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from math import cos
+
+    for options in (
+        ["--picture", "schroedinger"], ["--threads", "2"], ["--precision", "fp32"], ["--memory", "1MB"],
+    ):  # fmt: skip
+        assert run(["pauli", str(circuit), "--observable", "Z0 Z1", "--json", *options]) == 0
+        assert json.loads(capsys.readouterr().out)["expectation"] == pytest.approx(cos(0.6), abs=1e-6)
+    assert run(["pauli", str(circuit), "--observable", "ZZ", "--picture", "schroedinger"]) == 0
+    assert "no bound of its error" in capsys.readouterr().out
+
+
+def test_derivatives_are_given(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from math import sin
+
+    assert run(["pauli", str(circuit), "--observable", "Z0 Z1", "--gradient", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["gradient"]
+    assert [(entry["gate"], entry["rotation"]) for entry in found] == [(2, "X0"), (3, "X1")]
+    assert [entry["derivative"] for entry in found] == pytest.approx([-sin(0.6)] * 2, abs=1e-14)
+    assert run(["pauli", str(circuit), "--observable", "Z0 Z1", "--gradient"]) == 0
+    assert "derivative at gate 2, X0, angle 0.3:" in capsys.readouterr().out
+
+
+def test_the_record_is_written_and_plotted(circuit: Path, tmp_path: Path) -> None:
+    for name in ("steps.json", "steps.svg"):
+        assert run(["pauli", str(circuit), "--observable", "Z0", "--record", str(tmp_path / name)]) == 0
+    steps = json.loads((tmp_path / "steps.json").read_text())
+    assert (steps["format"], steps["terms"], steps["branched"]) == ("tnplan.pauli-record", [1, 2], [0, 1])
+    assert (tmp_path / "steps.svg").read_text().count("<path") > 5
+
+
+def test_a_full_memory_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gates = [gate("rx", (q,), (0.4,)) for q in range(8)]
+    gates += [gate("rz", (q,), (0.4,)) for q in range(8)]
+    save_qsim(Circuit(8, tuple(gates * 2)), tmp_path / "many.qsim")
+    line = ["pauli", str(tmp_path / "many.qsim"), "--observable", "ZZZZZZZZ", "--memory", "40kB"]
+    assert run(line) == 2
+    assert "terms, and the memory holds" in capsys.readouterr().err
+    assert run([*line, "--when-full", "truncate"]) == 0
+    assert "times: the largest terms were kept" in capsys.readouterr().out
+
+
+@needs_mpi
+@pytest.mark.mpi
+def test_ranks_of_mpi_write_one_result(circuit: Path, tmp_path: Path) -> None:
+    output = tmp_path / "result.json"
+    code = f"import tnplan; tnplan.propagate({str(circuit)!r}, 'Z0 Z1', output={str(output)!r})"
+    done = mpirun(2, "-c", code)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(output.read_text())
+    assert found["ranks"] == 2
+    assert found["expectation"] == pytest.approx(0.8253356149096783, abs=1e-15)
 
 
 def test_truncation_reports_its_bound(circuit: Path) -> None:
@@ -52,6 +109,8 @@ def test_truncation_reports_its_bound(circuit: Path) -> None:
         (["--observable", "Z0", "--max-weight", "-1"], "is -1"),
         (["--observable", "Z0", "--depolarizing", "2"], "probability is 2"),
         (["--observable", "Z0 + Z1", "--max-terms", "1"], "the observable has 2 terms"),
+        (["--observable", "Z0", "--memory", "100"], "the observable has 1, and a rotation may double them"),
+        (["--observable", "Z0", "--gradient", "--threads", "2"], "takes one thread in the Heisen"),
     ],
 )  # fmt: skip
 def test_bad_options_are_one_line(

@@ -1,4 +1,4 @@
-"""Pauli propagation against dense matrices and known values, by both engines."""
+"""Pauli propagation against dense matrices and known values, by every engine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from pauli_case import chain_edges, eagle_edges, ising_trotter, kicked_ising
+from pauli_case import ENGINES, chain_edges, eagle_edges, ising_trotter, kicked_ising
 from test_circuits import random_circuit, state_vector
 
 from executor.pauli.channels import amplitude_damping, depolarizing, kraus_channel, pauli_channel
 from executor.pauli.expectation import in_bits, in_product, overlap
 from executor.pauli.propagate import propagate
+from executor.pauli.resources import Resources
 from executor.pauli.steps import (
     Clifford,
     Rotation,
@@ -28,8 +29,6 @@ from executor.pauli.words import PauliSum, parse, pauli_sum
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Gate
 from planner.networks.circuits.gates import KINDS, gate
-
-ENGINES = ("hash", "sort")
 
 
 def dense(terms: PauliSum) -> np.ndarray:
@@ -59,8 +58,9 @@ def dense_value(circuit: object, terms: PauliSum) -> float:
     return total
 
 
+@pytest.mark.parametrize("use", ENGINES)
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_every_gate_maps_every_word_as_its_matrix(name: str) -> None:
+def test_every_gate_maps_every_word_as_its_matrix(name: str, use: Resources) -> None:
     kind = KINDS[name]
     item = gate(name, range(kind.n_qubits), [0.3, 0.7][: kind.n_params])
     expected = heisenberg_matrix([item.matrix])
@@ -69,10 +69,9 @@ def test_every_gate_maps_every_word_as_its_matrix(name: str) -> None:
         start = pauli_sum([(*word_masks(range(kind.n_qubits), a), 1.0)], kind.n_qubits)
         image = item.matrix.conj().T @ words[a] @ item.matrix
         np.testing.assert_allclose(np.einsum("b,bij->ij", expected[:, a], words), image, atol=1e-14)
-        for engine in ENGINES:
-            for keep in (False, True):
-                done = propagate(gate_steps(item), start, engine=engine, keep_cliffords=keep)
-                np.testing.assert_allclose(dense(done.result), image, atol=1e-14)
+        for keep in (False, True):
+            done = propagate(gate_steps(item), start, None, use, keep_cliffords=keep)
+            np.testing.assert_allclose(dense(done.result), image, atol=1e-14)
 
 
 def test_the_conventions_are_those_of_textbooks() -> None:
@@ -89,37 +88,38 @@ def test_the_conventions_are_those_of_textbooks() -> None:
     assert in_bits(done.result) == pytest.approx(math.sqrt(0.75), abs=1e-15)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("use", ENGINES)
 @pytest.mark.parametrize("letters", ["X", "YZ", "ZXY", "XYZZ"])
-def test_rotations_of_every_word(letters: str, engine: str) -> None:
+def test_rotations_of_every_word(letters: str, use: Resources) -> None:
     n = len(letters)
     word = dense(parse(letters, n))
     start = random_sum(n, 4**n, 3)
     for angle in (0.4, math.pi / 2, math.pi, -math.pi / 2):
         unitary = math.cos(angle / 2) * np.eye(2**n) - 1j * math.sin(angle / 2) * word
         for keep in (False, True):
-            done = propagate([rotation(letters, range(n), angle)], start, engine=engine, keep_cliffords=keep)
+            turn = [rotation(letters, range(n), angle)]
+            done = propagate(turn, start, None, use, keep_cliffords=keep)
             expected = unitary.conj().T @ dense(start) @ unitary
             np.testing.assert_allclose(dense(done.result), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("use", ENGINES)
 @pytest.mark.parametrize(("n_qubits", "n_gates"), [(3, 60), (5, 60), (8, 60), (12, 45)])
-def test_random_circuits_equal_the_state_vector(n_qubits: int, n_gates: int, engine: str) -> None:
+def test_random_circuits_equal_the_state_vector(n_qubits: int, n_gates: int, use: Resources) -> None:
     circuit = random_circuit(n_qubits, n_gates, n_qubits)
     terms = random_sum(n_qubits, 5, 1)
-    done = propagate(circuit_steps(circuit), terms, engine=engine)
+    done = propagate(circuit_steps(circuit), terms, resources=use)
     assert in_bits(done.result) == pytest.approx(dense_value(circuit, terms), abs=1e-12)
     assert done.dropped.l1 == 0
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_channels_equal_dense_matrices(engine: str) -> None:
+@pytest.mark.parametrize("use", ENGINES)
+def test_channels_equal_dense_matrices(use: Resources) -> None:
     rng = np.random.default_rng(5)
     isometry = np.linalg.qr(rng.normal(size=(12, 4)) + 1j * rng.normal(size=(12, 4)))[0]
     kraus = list(isometry.reshape(3, 4, 4))
     start = random_sum(2, 12, 2)
-    done = propagate([kraus_channel((0, 1), kraus)], start, engine=engine)
+    done = propagate([kraus_channel((0, 1), kraus)], start, resources=use)
     np.testing.assert_allclose(
         dense(done.result), sum(k.conj().T @ dense(start) @ k for k in kraus), atol=1e-13
     )
@@ -128,30 +128,30 @@ def test_channels_equal_dense_matrices(engine: str) -> None:
         (pauli_channel(0, 0.1, 0.2, 0.05), {"Z": 0.4}),
         (depolarizing((0,), 0.3), {"Z": 0.6}),
     ):
-        found = propagate([channel], parse("Z0", 1), engine=engine).result
+        found = propagate([channel], parse("Z0", 1), resources=use).result
         names = {"I": (0, 0), "Z": (0, 1)}
         values = {(x, z): c for x, z, c in found.masks()}
         assert values == {names[k]: pytest.approx(v, abs=1e-15) for k, v in expected.items()}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_known_values(engine: str) -> None:
-    done = propagate(
-        ising_trotter(32, 0.1, 32), parse("Z15", 32), Truncation(merged_cut=1e-4, max_weight=6), engine=engine
-    )
+@pytest.mark.parametrize("use", ENGINES)
+def test_known_values(use: Resources) -> None:
+    limits = Truncation(merged_cut=1e-4, max_weight=6)
+    done = propagate(ising_trotter(32, 0.1, 32), parse("Z15", 32), limits, use)
     assert done.result.n_terms == 1671
     assert in_bits(done.result) == pytest.approx(0.15459672824142, abs=1e-14)
-    done = propagate(kicked_ising(12, chain_edges(12), 0.7, 5), parse("Z6", 12), engine=engine)
+    done = propagate(kicked_ising(12, chain_edges(12), 0.7, 5), parse("Z6", 12), None, use)
     assert in_bits(done.result) == pytest.approx(0.6261696139611728, abs=1e-13)
     both = Truncation(branch_cut=2**-12, merged_cut=2**-12)
-    done = propagate(kicked_ising(127, eagle_edges(), 0.3, 20), parse("Z62", 127), both, engine=engine)
+    done = propagate(kicked_ising(127, eagle_edges(), 0.3, 20), parse("Z62", 127), both, use)
     assert done.result.n_terms == 2846
     assert in_bits(done.result) == pytest.approx(0.9138663270908, abs=1e-12)
     for theta, value in ((0.0, 1.0), (math.pi / 2, 0.0)):
         steps = kicked_ising(127, eagle_edges(), theta, 20)
-        assert in_bits(propagate(steps, parse("Z62", 127), engine=engine).result) == value
+        assert in_bits(propagate(steps, parse("Z62", 127), None, use).result) == value
 
 
+@pytest.mark.parametrize("use", [ENGINES[0], ENGINES[2]])
 @pytest.mark.parametrize(
     "limits",
     [
@@ -160,18 +160,21 @@ def test_known_values(engine: str) -> None:
         Truncation(merged_cut=1e-3, max_weight=4, every=7),
     ],
 )  # fmt: skip
-def test_engines_truncate_alike_and_the_bound_holds(limits: Truncation) -> None:
+def test_engines_truncate_alike_and_the_bound_holds(limits: Truncation, use: Resources) -> None:
     steps = kicked_ising(8, chain_edges(8), 0.7, 4)
     steps += [rotation("XYZ", (1, 3, 5), 0.3), depolarizing((2, 3), 0.1), amplitude_damping(4, 0.2)]
     steps += ising_trotter(8, 0.4, 2)
     exact = in_bits(propagate(steps, parse("Z4 + 0.5*X1", 8)).result)
-    fast, slow = (propagate(steps, parse("Z4 + 0.5*X1", 8), limits, engine=engine) for engine in ENGINES)
+    start = parse("Z4 + 0.5*X1", 8)
+    fast, slow = (propagate(steps, start, limits, resources) for resources in (use, Resources("sort")))
     assert np.array_equal(fast.result.keys, slow.result.keys)
     np.testing.assert_allclose(fast.result.coefficients, slow.result.coefficients, atol=1e-13)
-    assert fast.dropped.terms == slow.dropped.terms > 0
+    assert slow.dropped.terms > 0
     assert fast.dropped.l1 == pytest.approx(slow.dropped.l1, rel=1e-9)
     assert fast.dropped.l2 == pytest.approx(slow.dropped.l2, rel=1e-9)
-    assert fast.record == slow.record
+    if use.device == "cpu":  # a GPU does not count terms that are 0 before they are swept
+        assert fast.dropped.terms == slow.dropped.terms
+        assert fast.record == slow.record
     assert abs(in_bits(fast.result) - exact) <= fast.dropped.l1
 
 

@@ -9,18 +9,22 @@ import pytest
 from gpu_case import needs_gpus
 from sbd_case import random_integrals, some_strings, string_set
 
+from executor.device.threads import run_ranks
+from executor.sbd import batched as batched_module
+from executor.sbd import cost
 from executor.sbd.batched import BatchedHamiltonian
 from executor.sbd.davidson import Criteria, davidson
 from executor.sbd.numpy_batch import NumpyBatch
-from executor.sbd.product import ProductHamiltonian
-from executor.sbd.start import lowest_of_product
-from planner.errors import InputError
+from executor.sbd.place import Here
+from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian
+from executor.sbd.shares import Shares
+from executor.sbd.spread import SpreadHamiltonian
 
 
-def gpu_steps() -> Any:
+def gpu_steps(dtype: str = "float64") -> Any:
     from executor.device.cupy_batch import CupyBatch
 
-    return CupyBatch()
+    return CupyBatch(dtype)
 
 
 STEPS = [
@@ -29,12 +33,17 @@ STEPS = [
 ]
 
 
-def host(array: Any) -> np.ndarray:
-    return array.get() if hasattr(array, "get") else array
+def on_one_rank(
+    h: ProductHamiltonian, steps: Any, scratch_bytes: int = 1 << 20, gather: bool | None = None
+) -> SpreadHamiltonian:
+    """The whole of H by batches."""
+    rows = BatchedHamiltonian(h, steps, scratch_bytes, gather)
+    return run_ranks(1, lambda ranks: SpreadHamiltonian(rows, Shares((0, h.shape[0])), ranks))[0]
 
 
 @pytest.mark.parametrize("make", STEPS)
-@pytest.mark.parametrize("scratch_bytes", [1, 20_000, 1 << 30])
+@pytest.mark.parametrize("gather", [True, False])
+@pytest.mark.parametrize(("dense", "scratch_bytes"), [(True, 1), (False, 20_000), (True, 1 << 20)])
 @pytest.mark.parametrize(
     ("n", "electrons", "counts"),
     [
@@ -46,22 +55,44 @@ def host(array: Any) -> np.ndarray:
     ],
 )
 def test_batches_give_the_product(
-    make: Any, scratch_bytes: int, n: int, electrons: tuple[int, int], counts: tuple[int, int]
-) -> None:
+    make: Any, gather: bool, dense: bool, scratch_bytes: int, n: int, electrons: tuple[int, int],
+    counts: tuple[int, int], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(batched_module, "COLUMNS_AT_ONCE", 5)
+    monkeypatch.setattr(batched_module, "ROWS_TURNED", 4)
     integrals = random_integrals(n, *electrons, seed=4)
     sets = [
         string_set(some_strings(n, spin, count, 9), integrals)
         for spin, count in zip(electrons, counts, strict=True)
     ]
-    h = ProductHamiltonian(integrals, *sets, dense=True)
+    h = ProductHamiltonian(integrals, *sets, dense=dense, threads=1)
     steps = make()
-    batched = BatchedHamiltonian(h, steps, scratch_bytes)
+    operator = on_one_rank(h, steps, scratch_bytes, gather)
     x = np.random.default_rng(0).standard_normal(h.shape)
     y = h.apply(x)
-    np.testing.assert_allclose(
-        host(batched.apply(steps.put(x))), y, atol=1e-13 * max(1, np.abs(y).max() * 100)
-    )
-    np.testing.assert_array_equal(host(batched.diagonal()), h.diagonal())
+    made = steps.get(operator.apply(steps.put(x), NEITHER))
+    np.testing.assert_allclose(made, y, atol=1e-13 * max(1, np.abs(y).max() * 100))
+    np.testing.assert_array_equal(steps.get(operator.diagonal()), h.diagonal())
+
+
+@pytest.mark.parametrize("make", STEPS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("dense", "gather"), [(True, True), (False, False), (True, None)])
+@pytest.mark.parametrize("parity", [EVEN, ODD, NEITHER])
+def test_batches_give_the_product_of_equal_sets(
+    make: Any, dtype: str, dense: bool, gather: bool | None, parity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batched_module, "COLUMNS_AT_ONCE", 4)
+    integrals = random_integrals(7, 3, 3, seed=4)
+    h = ProductHamiltonian(integrals, string_set(some_strings(7, 3, 30, 9), integrals), dense=dense)
+    steps = make(dtype)
+    operator = on_one_rank(h, steps, 30_000, gather)
+    x = h.project(np.random.default_rng(0).standard_normal(h.shape), parity)
+    expected = h.apply(x, parity)
+    made = steps.get(operator.apply(steps.put(x.astype(dtype)), parity))
+    assert made.dtype == dtype
+    error = np.abs(made - expected).max() / np.abs(expected).max()
+    assert error < (1e-13 if dtype == "float64" else 3e-6)
 
 
 @pytest.mark.parametrize("make", STEPS)
@@ -69,19 +100,17 @@ def test_a_solve_by_batches(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("executor.sbd.start.DETERMINANTS", 10)
     integrals = random_integrals(7, 3, 3, seed=4)
     h = ProductHamiltonian(integrals, string_set(some_strings(7, 3, 30, 9), integrals), dense=True)
-    start = lowest_of_product(h, 3)
+    start = Here(h).lowest(3)
     steps = make()
     criteria = Criteria(residual=1e-8, steps=200)
     found = davidson(
-        BatchedHamiltonian(h, steps), 3, [(steps.put(vector), parity) for vector, parity in start], criteria
+        on_one_rank(h, steps), 3, [(steps.put(vector), parity) for vector, parity in start], criteria
     )
     expected = davidson(h, 3, start, criteria)
     assert found.converged
     np.testing.assert_allclose(found.energies, expected.energies, atol=1e-10)
 
 
-def test_sparse_matrices_are_refused() -> None:
-    integrals = random_integrals(4, 2, 2, seed=1)
-    h = ProductHamiltonian(integrals, string_set([3, 5, 6], integrals), dense=False)
-    with pytest.raises(InputError, match="same-spin matrices: are sparse"):
-        BatchedHamiltonian(h, NumpyBatch())
+def test_few_excitations_are_gathered() -> None:
+    assert cost.batch_gathers(8, 128, 6000, 4600)
+    assert not cost.batch_gathers(50, 128, 6000, 147_000)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu_case import count_gpus
 from sbd_case import (
     every_string,
     fcidump_text,
@@ -229,6 +230,7 @@ def test_bits_of_a_list_are_alpha_and_beta_in_turn(files: Path) -> None:
         (["h.fcidump", "--alpha", "a.txt", "--memory", "10kB"], "memory: holds 1e+04 bytes"),
         (["h.fcidump", "--alpha", "a.txt", "--memory", "32kB"], "memory: holds 3.2e+04 bytes"),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "0.3"], "--spin: is 0.3"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "0", "--device", "gpu"], "run on one CPU rank alone"),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "1", "--spin-weight", "-1"], "--spin-weight: is -1"),
         (["h.fcidump", "--alpha", "a.txt", "--residual", "nan"], "--residual: is nan"),
         (["h.fcidump", "--alpha", "a.txt", "--resume"], "--resume: has no checkpoint"),
@@ -241,6 +243,23 @@ def test_bits_of_a_list_are_alpha_and_beta_in_turn(files: Path) -> None:
 )
 def test_bad_options(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
     assert message in refused(capsys, arguments)
+
+
+@pytest.mark.usefixtures("files")
+def test_the_device_is_said_and_fp32_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["sbd", "h.fcidump", "--alpha", "a.txt", "--precision", "mixed", "--json"]
+    assert run(arguments) == 0
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    assert f"device: {report['device']}" in shown.err
+    assert report["measured"]["early_multiplications"] > 0
+    assert (report["ranks"], report["gathers"]) == (1, True)
+
+
+@pytest.mark.skipif(count_gpus() > 0, reason="needs a machine without GPUs")
+@pytest.mark.usefixtures("files")
+def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, ["h.fcidump", "--alpha", "a.txt", "--device", "gpu"])
 
 
 @pytest.mark.usefixtures("files")

@@ -179,8 +179,8 @@ def test_spin_square_is_that_of_the_reference() -> None:
 def test_costs_choose_by_counts() -> None:
     assert cost.gather_is_faster(1000, 30.0, 5)
     assert not cost.gather_is_faster(1000, 30.0, 200)
-    assert cost.dense_is_faster(1000, 250_000)
-    assert not cost.dense_is_faster(100_000, 100_000 * 1000)
+    assert cost.dense_is_faster(1000, 250_000, cost.CPU)
+    assert not cost.dense_is_faster(100_000, 100_000 * 1000, cost.CPU)
 
 
 def test_a_matrix_that_has_no_room_is_sparse() -> None:

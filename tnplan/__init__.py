@@ -16,17 +16,36 @@ if TYPE_CHECKING:
     from planner.networks.importers import from_cotengra
     from planner.projection import Projection
     from planner.schedule import Schedule
+    from tnplan.codec_comparison import compare_codecs
+    from tnplan.compression import compress_file, decompress_file
     from tnplan.diagonalization import diagonalize
     from tnplan.execution import execute
     from tnplan.propagation import propagate
+    from tnplan.simulation import simulate
 
-__all__ = ["diagonalize", "execute", "from_cotengra", "load_path", "plan", "propagate", "report"]
+__all__ = [
+    "compare_codecs",
+    "compress_file",
+    "decompress_file",
+    "diagonalize",
+    "execute",
+    "from_cotengra",
+    "load_path",
+    "plan",
+    "propagate",
+    "report",
+    "simulate",
+]
 
 _ELSEWHERE = {
+    "compare_codecs": "tnplan.codec_comparison",
+    "compress_file": "tnplan.compression",
+    "decompress_file": "tnplan.compression",
     "diagonalize": "tnplan.diagonalization",
     "execute": "tnplan.execution",
     "from_cotengra": "planner.networks.importers",
     "propagate": "tnplan.propagation",
+    "simulate": "tnplan.simulation",
 }
 
 

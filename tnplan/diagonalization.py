@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -21,6 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.device.communicator import AgreedError, Communicator, agree, ending_together
+from executor.device.host import cores
+from executor.device.launcher import world_communicator
+from executor.device.select import check_device
+from executor.device.threads import run_ranks
 from executor.sbd.carryover import carry_over
 from executor.sbd.davidson import Criteria, Solution, Step
 from executor.sbd.density import Densities, densities, occupations, string_weights
@@ -28,14 +34,8 @@ from executor.sbd.determinants import DeterminantList, ListHamiltonian, read_det
 from executor.sbd.fcidump import read_fcidump
 from executor.sbd.integrals import Integrals
 from executor.sbd.product import ProductHamiltonian
-from executor.sbd.solve import (
-    Hamiltonian,
-    SpinPenalty,
-    as_product,
-    fit_memory,
-    predicted_bytes,
-    solve,
-)
+from executor.sbd.site import ChosenDevice, Site, choose_device, open_site
+from executor.sbd.solve import Hamiltonian, SpinPenalty, as_product, solve
 from executor.sbd.spin import spin_square
 from executor.sbd.strings import StringSet, from_integers, read_strings
 from planner.errors import InputError
@@ -48,6 +48,7 @@ Array = NDArray[Any]
 
 FORMAT = "tnplan.sbd"
 VERSION = 1
+PRECISIONS = ("fp64", "mixed")
 CONSISTENT = 1e-7
 """How far the energy that density matrices give may be from that of the state, in Hartree."""
 
@@ -90,13 +91,40 @@ class Diagonalization:
         return self.solution.states
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What rank 0 has read and checked for all ranks."""
+
+    integrals: Integrals
+    space: DeterminantList | tuple[StringSet, StringSet | None]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The other arguments of `diagonalize`, equal on every rank."""
+
+    roots: int
+    criteria: Criteria
+    penalty: SpinPenalty | None
+    rdm: bool
+    carry: CarryOver | None
+    target: Path | None
+    checkpoint: Path | None
+    resume: bool
+    memory_bytes: float
+    threads: int | None
+    device: str
+    mixed: bool
+
+
 def diagonalize(
     integrals: Integrals | str | Path, alpha: Strings | None = None, beta: Strings | None = None, *,
     determinants: DeterminantList | str | Path | None = None, roots: int = 1,
     criteria: Criteria | None = None, penalty: SpinPenalty | None = None,
     start: Sequence[Array] | str | Path = (), rdm: bool = False,
     carry: CarryOver | None = None, output: str | Path | None = None, checkpoint: bool = True,
-    resume: bool = False, memory_bytes: float = np.inf, threads: int | None = None,
+    resume: bool = False, memory_bytes: float = np.inf, threads: int | None = None, device: str = "auto",
+    precision: str = "fp64",
     progress: Callable[[Step], None] | None = None, announce: Callable[[str], None] | None = None,
 ) -> Diagonalization:  # fmt: skip
     """The lowest states of a Hamiltonian among the products of half-strings, or among a list of determinants.
@@ -104,35 +132,114 @@ def diagonalize(
     `integrals` is an FCIDUMP file or `executor.sbd.integrals.from_arrays(...)`; `alpha` and `beta` (default:
     those of alpha) are files, integers whose bit p is orbital p, or string sets. `start` are states, or the
     file of an earlier result. The result goes to `output` (.npz, and a .json beside it), which also keeps a
-    checkpoint while the solve runs. Raises planner.errors.InputError for input that cannot be used.
+    checkpoint while the solve runs. `memory_bytes` and `threads` are those of a rank. `device` is "gpu" (one
+    for each rank), "cpu", or "auto": GPUs where there are any and they can do it; `announce` gets a line
+    that says which. With `precision` "mixed", early iterations are in fp32. Under mpirun the call is
+    collective; rank 0 reads and writes all files and alone has states. Raises planner.errors.InputError for
+    input that cannot be used.
     """
     begin = perf_counter()
-    criteria = criteria or Criteria()
+    check_device(device)
+    if precision not in PRECISIONS:
+        raise InputError("--precision", f"{precision!r} is unknown", f"choose from {', '.join(PRECISIONS)}")
     target = None if output is None else Path(output)
-    _check_outputs(target, carry, integrals, alpha, beta, determinants)
-    if not isinstance(integrals, Integrals):
-        integrals = read_fcidump(integrals)
-    hamiltonian, order = _hamiltonian(integrals, alpha, beta, determinants, memory_bytes, threads)
-    criteria = fit_memory(int(np.prod(hamiltonian.shape)), roots, criteria, memory_bytes)
-    predicted = None
-    if isinstance(hamiltonian, ProductHamiltonian):
-        predicted = predicted_bytes(hamiltonian, roots, criteria)
-        if predicted > memory_bytes:
-            raise InputError(
-                "memory", f"holds {memory_bytes:.4g} bytes of the {predicted:.4g} that the solve needs",
-                "give fewer strings, fewer threads or more memory",
-            )  # fmt: skip
-    if announce is not None:
-        announce(_described(hamiltonian, predicted))
-    setup_s = perf_counter() - begin
     held = target.with_name(f"{target.name}.ckpt") if target is not None and checkpoint else None
-    found = solve(
-        hamiltonian, integrals, roots, criteria=criteria, penalty=penalty, start=_states(start, hamiltonian),
-        checkpoint=held, resume=resume, progress=progress,
+    options = _Options(
+        roots, criteria or Criteria(), penalty, rdm, carry, target, held, resume, memory_bytes, threads,
+        device, precision == "mixed",
     )  # fmt: skip
+
+    def read() -> _Request:
+        _check_outputs(target, carry, integrals, alpha, beta, determinants)
+        known = integrals if isinstance(integrals, Integrals) else read_fcidump(integrals)
+        return _Request(known, _space(known, alpha, beta, determinants))
+
+    def work(world: Communicator) -> Diagonalization:
+        first = world.rank == 0
+        checked = agree(world, lambda: read() if first else None)
+        request: _Request = world.broadcast_object(checked, 0)
+        whole = agree(world, lambda: _states(start, request.space) if first else [])
+        say, show = (announce, progress) if first else (None, None)
+        return _solved(world, request, options, whole, show, say or _say_nothing, begin)
+
+    world = world_communicator()
+    if world is None:
+        return run_ranks(1, work)[0]
+    with ending_together(world):
+        return work(world)
+
+
+def _say_nothing(line: str) -> None:
+    """Nobody listens."""
+
+
+def _solved(
+    world: Communicator, request: _Request, options: _Options, start: list[Array],
+    progress: Callable[[Step], None] | None, announce: Callable[[str], None], begin: float,
+) -> Diagonalization:  # fmt: skip
+    """What one rank does, from the checked input to the written result."""
+    chosen = _choose(world, request, options, announce)
+    threads = options.threads or max(1, cores() // _ranks_here(world))
+    try:
+        with chosen.on_stream():
+            site = open_site(
+                request.integrals, request.space, chosen, world, options.roots, options.criteria,
+                options.memory_bytes, threads,
+            )  # fmt: skip
+            announce(_described(site))
+            setup_s = perf_counter() - begin
+            found = solve(
+                site.hamiltonian, request.integrals, options.roots, criteria=site.criteria,
+                penalty=options.penalty, start=start, checkpoint=options.checkpoint, resume=options.resume,
+                progress=progress, place=site.place, mixed=options.mixed,
+            )  # fmt: skip
+            peak_bytes = site.peak_bytes()
+    finally:
+        chosen.close()
     solve_s = perf_counter() - begin - setup_s
+    measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
+    if world.rank > 0:
+        agree(world, lambda: None)
+        return Diagonalization(found, None, (), {})
+    return agree(world, lambda: _hand_over(request, options, site, found, measured))
+
+
+def _choose(
+    world: Communicator, request: _Request, options: _Options, announce: Callable[[str], None]
+) -> ChosenDevice:
+    """The device of this rank; lists of determinants and penalties are for one CPU."""
+    only_here = None
+    if isinstance(request.space, DeterminantList):
+        only_here = "lists of determinants"
+    elif options.penalty is not None:
+        only_here = "solves with a spin penalty"
+    if only_here is None:
+        chosen = choose_device(options.device, world, options.threads or 1)
+        if options.device == "auto":
+            announce(chosen.line)
+        return chosen
+    if options.device == "gpu" or world.size > 1:
+        raise AgreedError(
+            "--device" if world.size == 1 else "mpirun", f"{only_here} run on one CPU rank alone",
+            "leave out mpirun, and choose --device cpu",
+        )  # fmt: skip
+    if options.device == "auto":
+        announce(f"device: cpu ({only_here} run there alone)")
+    return choose_device("cpu", world, 1)
+
+
+def _ranks_here(world: Communicator) -> int:
+    """How many ranks share this host's cores with this one."""
+    return world.gather_objects(socket.gethostname()).count(socket.gethostname())
+
+
+def _hand_over(
+    request: _Request, options: _Options, site: Site, found: Solution, measured: dict[str, Any]
+) -> Diagonalization:
+    """Measure the states, write files and give the result, on rank 0."""
+    hamiltonian, integrals = site.hamiltonian, request.integrals
     space, wholes = _in_product(hamiltonian, integrals, found.states)
-    made = _densities(space, integrals, wholes, found) if rdm else ()
+    made = _densities(space, integrals, wholes, found) if options.rdm else ()
     counts = [occupations(space, whole) for whole in wholes]
     report = {
         "format": FORMAT, "version": VERSION, "converged": found.converged,
@@ -147,22 +254,25 @@ def diagonalize(
             "pairs_contributing": hamiltonian.pairs_contributing,
         },
         "measured": {
-            "steps": found.steps, "multiplications": found.multiplications, "setup_s": setup_s,
-            "solve_s": solve_s, "orthogonality": found.orthogonality,
+            "steps": found.steps, "multiplications": found.multiplications,
+            "early_multiplications": found.early_multiplications, **measured,
+            "orthogonality": found.orthogonality,
         },
-        "predicted_bytes": predicted, "threads": hamiltonian.threads,
+        "predicted_bytes": site.predicted_bytes, "threads": hamiltonian.threads, "ranks": site.ranks,
+        "device": site.device, "gathers": site.gathers,
         "environment": {
             "tnplan": version("tnplan"), "numpy": np.__version__, "python": platform.python_version(),
             "machine": platform.machine(), "cores": os.cpu_count(),
         },
     }  # fmt: skip
+    order = request.space.given if isinstance(request.space, DeterminantList) else None
     result = Diagonalization(found, order, made, report)
-    if carry is not None:
-        _write_carry_over(carry, space, wholes)
-    if target is not None:
-        _write(target, result)
-        if held is not None and found.converged:
-            held.unlink(missing_ok=True)
+    if options.carry is not None:
+        _write_carry_over(options.carry, space, wholes)
+    if options.target is not None:
+        _write(options.target, result)
+        if options.checkpoint is not None and found.converged:
+            options.checkpoint.unlink(missing_ok=True)
     return result
 
 
@@ -177,21 +287,19 @@ def _check_outputs(target: Path | None, carry: CarryOver | None, *inputs: Any) -
         check_writable(file, *files)
 
 
-def _hamiltonian(
+def _space(
     integrals: Integrals, alpha: Strings | None, beta: Strings | None,
-    determinants: DeterminantList | str | Path | None, memory_bytes: float, threads: int | None,
-) -> tuple[Hamiltonian, Array | None]:  # fmt: skip
+    determinants: DeterminantList | str | Path | None,
+) -> DeterminantList | tuple[StringSet, StringSet | None]:  # fmt: skip
+    """The determinants: a list, or alpha strings and those of beta where they are given."""
     if (alpha is None) == (determinants is None) or (beta is not None and determinants is not None):
         raise InputError(
             "space", "is given twice or not at all", "give alpha strings, or a list of determinants"
         )
-    room_bytes = memory_bytes / 2
     if determinants is not None:
-        if not isinstance(determinants, DeterminantList):
-            determinants = read_determinants(determinants, integrals)
-        return ListHamiltonian(
-            integrals, determinants, threads=threads, room_bytes=room_bytes
-        ), determinants.given
+        if isinstance(determinants, DeterminantList):
+            return determinants
+        return read_determinants(determinants, integrals)
     assert alpha is not None
     first = _strings(alpha, integrals, integrals.n_alpha, "alpha")
     if beta is None and integrals.n_alpha != integrals.n_beta:
@@ -199,8 +307,7 @@ def _hamiltonian(
             "beta", f"has {integrals.n_beta} electrons where alpha has {integrals.n_alpha}",
             "give beta strings of their own",
         )  # fmt: skip
-    second = None if beta is None else _strings(beta, integrals, integrals.n_beta, "beta")
-    return ProductHamiltonian(integrals, first, second, threads=threads, room_bytes=room_bytes), None
+    return first, None if beta is None else _strings(beta, integrals, integrals.n_beta, "beta")
 
 
 def _strings(given: Strings, integrals: Integrals, n_electrons: int, spin: str) -> StringSet:
@@ -216,13 +323,15 @@ def _strings(given: Strings, integrals: Integrals, n_electrons: int, spin: str) 
     return given
 
 
-def _described(hamiltonian: Hamiltonian, predicted: int | None) -> str:
-    size = " x ".join(map(str, hamiltonian.shape))
-    memory = "" if predicted is None else f", {predicted / 2**20:.0f} MiB"
-    return f"{size} determinants, {hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
+def _described(site: Site) -> str:
+    size = " x ".join(map(str, site.hamiltonian.shape))
+    memory = "" if site.predicted_bytes is None else f", {site.predicted_bytes / 2**20:.0f} MiB a rank"
+    return f"{size} determinants, {site.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
 
 
-def _states(start: Sequence[Array] | str | Path, hamiltonian: Hamiltonian) -> list[Array]:
+def _states(
+    start: Sequence[Array] | str | Path, space: DeterminantList | tuple[StringSet, StringSet | None]
+) -> list[Array]:
     if not isinstance(start, str | Path):
         return [np.asarray(state, np.float64) for state in start]
     try:
@@ -232,9 +341,12 @@ def _states(start: Sequence[Array] | str | Path, hamiltonian: Hamiltonian) -> li
         raise InputError(
             str(start), f"holds no states ({error})", "give the .npz of an earlier result"
         ) from None
-    if states.shape[1:] != hamiltonian.shape:
+    shape: tuple[int, ...] = (len(space),)
+    if isinstance(space, tuple):
+        shape = len(space[0]), len(space[1] or space[0])
+    if states.shape[1:] != shape:
         raise InputError(
-            str(start), f"holds states of shape {states.shape[1:]}, this space has {hamiltonian.shape}",
+            str(start), f"holds states of shape {states.shape[1:]}, this space has {shape}",
             "give the result of a solve over the same strings",
         )  # fmt: skip
     return list(states)

@@ -2,90 +2,228 @@
 
 Changelog of `tnplan.pauli`, the JSON of a result:
 1 (2026-11-21): first version.
+2 (2026-11-21): `picture`, `device`, `ranks`, `threads`, `precision`, `memory_full`, `gradient`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from executor.device.communicator import Communicator, agree, ending_together
+from executor.device.launcher import world_communicator
+from executor.device.select import open_device
+from executor.device.threads import run_ranks
+from executor.pauli.account import Record
 from executor.pauli.channels import depolarizing
-from executor.pauli.expectation import in_bits
+from executor.pauli.expectation import bits_bloch, in_bits, overlap, product_state
+from executor.pauli.gradient import Gradient
+from executor.pauli.gradient import gradient as gradient_of_steps
+from executor.pauli.picture import forward
 from executor.pauli.propagate import Progress, Propagation
 from executor.pauli.propagate import propagate as propagate_steps
-from executor.pauli.steps import Step, gate_steps
+from executor.pauli.resources import Resources
+from executor.pauli.steps import Rotation, Step, gate_steps
 from executor.pauli.truncation import Truncation
 from executor.pauli.words import PauliSum, parse
+from executor.pauli.words import text as word_text
+from planner.errors import InputError
 from planner.files import check_writable, write_text
 from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.read import load_circuit
 
 FORMAT = "tnplan.pauli"
-VERSION = 1
+RECORD_FORMAT = "tnplan.pauli-record"
+VERSION = 2
+PICTURES = ("heisenberg", "schroedinger")
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """The value, the propagation that gave it, and what the JSON file says."""
+    """The value, the propagation that gave it, and what the JSON file says.
+
+    In the Schroedinger picture the result of the propagation is 2^n times the density matrix.
+    """
 
     value: complex
     propagation: Propagation
     report: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Problem:
+    """A circuit's steps with the gate that each belongs to, an observable, and a state."""
+
+    circuit: Circuit
+    steps: list[Step]
+    gates: list[int]
+    terms: PauliSum
+    state: str | None
+
+
 def propagate(
     circuit: Circuit | str | Path,
     observable: PauliSum | str,
     truncation: Truncation | None = None,
+    resources: Resources | None = None,
     *,
     state: str | None = None,
     depolarize: float = 0.0,
+    picture: str = "heisenberg",
+    gradient: bool = False,
+    keep: str = "all",
     stop_above: int | None = None,
-    engine: str = "hash",
     output: str | Path | None = None,
+    record: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Expectation:
     """<state| U^dagger O U |state> of a circuit; `state` is a bit string, None all 0.
 
     `depolarize` is the probability that one of the words other than I strikes the qubits of each gate after
-    it. Raises planner.errors.InputError for what cannot be done.
+    it. The Schroedinger `picture` takes the state forward, as far as it has words of at most the truncation's
+    `max_weight`. `gradient` adds the derivatives by the angles of all rotations to the report. `keep` says
+    which terms the result has on every rank: all, its own, or none. `record` is a file for the terms at every
+    step: JSON, or a plot where it ends in .svg. Under mpirun the call is collective, and rank 0 writes.
+    Raises planner.errors.InputError for what cannot be done.
     """
-    if output is not None:
-        check_writable(output)
     limits = truncation or Truncation()
-    read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
-    terms = parse(observable, read.n_qubits) if isinstance(observable, str) else observable
-    in_bits(terms, state)
-    steps = [step for number, gate in enumerate(read.gates) for step in _noisy(gate, number, depolarize)]
-    done = propagate_steps(steps, terms, limits, engine=engine, stop_above=stop_above, progress=progress)
-    value = in_bits(done.result, state)
-    report = _report(read, value, done, limits, engine)
-    if output is not None:
-        write_text(output, json.dumps(report, indent=1) + "\n")
+    world = world_communicator()
+    use = resources or Resources()
+
+    def prepare() -> _Problem:
+        for path in (output, record):
+            if path is not None:
+                check_writable(path)
+        if picture not in PICTURES:
+            raise InputError("picture", f"is {picture!r}", f"use {' or '.join(PICTURES)}")
+        if gradient and (world is not None or picture != "heisenberg" or use != Resources()):
+            raise InputError("gradient", "takes one thread in the Heisenberg picture", "leave the rest out")
+        return _problem(circuit, observable, state, depolarize)
+
+    def work(rank: Communicator) -> Expectation:
+        problem = agree(rank, prepare)
+        with _opened(use, rank) as own:
+            return _solve(problem, limits, own, picture, gradient, keep, stop_above, progress)
+
+    if world is None:
+        found = run_ranks(1, work)[0]
+    else:
+        with ending_together(world):
+            found = work(world)
+    if world is None or world.rank == 0:
+        if output is not None:
+            write_text(output, json.dumps(found.report, indent=1) + "\n")
+        if record is not None:
+            write_record(found.propagation.record, record)
+    return found
+
+
+def write_record(record: Record, path: str | Path) -> None:
+    """Write what happened at every step: as JSON, or as a plot where the name ends in .svg."""
+    if Path(path).suffix == ".svg":
+        from tnplan.reporting.pauli_plot import record_svg
+
+        write_text(path, record_svg(record))
+    else:
+        write_text(path, json.dumps({"format": RECORD_FORMAT, "version": 1, **asdict(record)}) + "\n")
+
+
+def _solve(
+    problem: _Problem,
+    limits: Truncation,
+    use: Resources,
+    picture: str,
+    gradient: bool,
+    keep: str,
+    stop_above: int | None,
+    progress: Callable[[Progress], None] | None,
+) -> Expectation:
+    steps, start = problem.steps, problem.terms
+    if picture == "schroedinger":
+        bits = problem.state or "0" * problem.circuit.n_qubits
+        steps, start = list(forward(steps)), product_state(bits_bloch(bits), limits.max_weight)
+        keep = "all"
+    done = propagate_steps(
+        steps, start, limits, use, state=problem.state, keep=keep, stop_above=stop_above, progress=progress
+    )
+    value = overlap(done.result, problem.terms) if picture == "schroedinger" else done.value
+    report = _report(problem, value, done, limits, use, picture)
+    if gradient:
+        found = gradient_of_steps(problem.steps, problem.terms, limits, state=problem.state)
+        report["gradient"] = _derivatives(problem, found)
     return Expectation(value, done, report)
 
 
-def _noisy(gate: Gate, number: int, probability: float) -> tuple[Step, ...]:
-    steps = gate_steps(gate, f"gate {number} ({gate.name})")
-    return (*steps, depolarizing(gate.qubits, probability)) if probability else steps
+@contextmanager
+def _opened(use: Resources, rank: Communicator) -> Iterator[Resources]:
+    """The resources with the ranks of the job, and each rank's GPU opened where GPUs are wanted."""
+    shared = rank if rank.size > 1 else None
+    if use.device == "cpu":
+        yield replace(use, ranks=shared)
+        return
+    chosen = open_device("gpu", rank, 0, 1)
+    try:
+        with chosen.device.stream:  # type: ignore[attr-defined]
+            yield replace(use, ranks=shared and chosen.ranks.split(0, rank.rank))
+    finally:
+        chosen.close()
+
+
+def _problem(
+    circuit: Circuit | str | Path, observable: PauliSum | str, state: str | None, depolarize: float
+) -> _Problem:
+    read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
+    terms = parse(observable, read.n_qubits) if isinstance(observable, str) else observable
+    in_bits(terms, state)
+    steps, gates = [], []
+    for number, gate in enumerate(read.gates):
+        for step in _noisy(gate, number, depolarize):
+            steps.append(step)
+            gates.append(number)
+    return _Problem(read, steps, gates, terms, state)
+
+
+def _noisy(gate: Gate, number: int, probability: float) -> Iterator[Step]:
+    yield from gate_steps(gate, f"gate {number} ({gate.name})")
+    if probability:
+        yield depolarizing(gate.qubits, probability)
+
+
+def _derivatives(problem: _Problem, found: Gradient) -> list[dict[str, Any]]:
+    return [
+        {"gate": gate, "rotation": word_text(step.x, step.z), "angle": step.angle, "derivative": derivative}
+        for step, gate, derivative in zip(
+            problem.steps, problem.gates, np.real(found.derivatives).tolist(), strict=True
+        )
+        if isinstance(step, Rotation)
+    ]
 
 
 def _report(
-    circuit: Circuit, value: complex, done: Propagation, limits: Truncation, engine: str
+    problem: _Problem, value: complex, done: Propagation, limits: Truncation, use: Resources, picture: str
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "n_qubits": circuit.n_qubits,
-        "gates": len(circuit.gates),
+        "n_qubits": problem.circuit.n_qubits,
+        "gates": len(problem.circuit.gates),
+        "picture": picture,
         "expectation": value if isinstance(value, float) else [value.real, value.imag],
         "dropped": asdict(done.dropped),
         "truncation": asdict(limits),
-        "engine": engine,
-        "terms": done.result.n_terms,
+        "engine": use.engine,
+        "device": use.device,
+        "ranks": 1 if use.ranks is None else use.ranks.size,
+        "threads": use.threads,
+        "precision": use.precision,
+        "memory_full": done.full,
+        "terms": done.n_terms,
         "largest_terms": done.largest,
         "steps": done.steps,
         "terms_times_steps": done.visits,

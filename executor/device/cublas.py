@@ -28,7 +28,7 @@ Integer = ctypes.c_int
 
 
 @cache
-def _library() -> Any:
+def cublas_library() -> Any:
     """libcublas with the argument types of what is used here."""
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
@@ -56,14 +56,14 @@ def _library() -> Any:
 def check(status: int, what: str) -> None:
     """Raise RuntimeError where a call of cuBLAS has failed."""
     if status:
-        raise RuntimeError(f"{what} failed: {_library().cublasGetStatusString(status).decode()}")
+        raise RuntimeError(f"{what} failed: {cublas_library().cublasGetStatusString(status).decode()}")
 
 
 class Handle:
     """cuBLAS on one stream of the current device."""
 
     def __init__(self, stream: Any) -> None:
-        library = _library()
+        library = cublas_library()
         self.value = Address()
         check(library.cublasCreate_v2(ctypes.byref(self.value)), "cublasCreate")
         weakref.finalize(self, library.cublasDestroy_v2, self.value).atexit = False
@@ -73,7 +73,7 @@ class Handle:
     def use_workspace(self, workspace: Any) -> None:
         """Let the products of this handle, also those bound before, work in this flat array."""
         if self._workspace is None or workspace.data.ptr != self._workspace.data.ptr:
-            status = _library().cublasSetWorkspace_v2(self.value, workspace.data.ptr, workspace.nbytes)
+            status = cublas_library().cublasSetWorkspace_v2(self.value, workspace.data.ptr, workspace.nbytes)
             check(status, "cublasSetWorkspace")
             self._workspace = workspace
 
@@ -114,7 +114,7 @@ class Product:
         self, handle: Handle, n_batch: int, m: int, n: int, k: int, dtype: str, compute: int,
         parts_of_sum: bool = False,
     ) -> None:  # fmt: skip
-        library, constants, kind = _library(), factors(dtype), TYPES[dtype]
+        library, constants, kind = cublas_library(), factors(dtype), TYPES[dtype]
         self._handle = handle
         self._what = f"a product of batch {n_batch}, m {m}, n {n}, k {k}"
         # Read by columns, as cuBLAS does, the row-major c is its transpose: b and a change places.
@@ -141,7 +141,7 @@ class VectorProduct:
 
     def __init__(self, handle: Handle, m: int, k: int, dtype: str) -> None:
         self._handle = handle
-        self._function = getattr(_library(), GEMV[dtype])
+        self._function = getattr(cublas_library(), GEMV[dtype])
         self._what = f"a product of a matrix of {m} x {k} with a vector"
         self._head = (handle.value, TRANSPOSED, k, m, factors(dtype).one)
         self._k, self._zero = k, factors(dtype).zero

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def host_facts() -> dict[str, Any]:
     """The system, the processor's name and the cores that this process may use."""
     return {
         "system": platform.platform(),
         "cpu": cpu_name(Path("/proc/cpuinfo")),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "python": platform.python_version(),
     }
 

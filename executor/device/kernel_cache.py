@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,18 +29,20 @@ CACHE_FOLDER = "TNPLAN_KERNEL_CACHE"
 
 OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization")
 
+KERNELS = Path(__file__).parent / "kernels"
+
 Defines = tuple[tuple[str, str], ...]
 
 
-def source(file: str) -> str:
-    """The text of a kernel file of this package, with the files of the same folder that it includes."""
-    text = (resources.files("executor.device") / "kernels" / file).read_text(encoding="utf-8")
-    return re.sub(r'^#include "(.+)"$', lambda line: source(line[1]), text, flags=re.MULTILINE)
+def source(file: str, folder: Path = KERNELS) -> str:
+    """The text of a kernel file, with the files of the same folder that it includes."""
+    text = (folder / file).read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: source(line[1], folder), text, flags=re.MULTILINE)
 
 
-def compile_cubin(file: str, defines: Mapping[str, str | int], arch: str) -> bytes:
+def compile_cubin(file: str, defines: Mapping[str, str | int], arch: str, folder: Path = KERNELS) -> bytes:
     """Compile a kernel file for an architecture such as 'sm_90'; ValueError gives the compiler's log."""
-    text = source(file)
+    text = source(file, folder)
     program = nvrtc.createProgram(text, file, (), ())
     options = [
         *OPTIONS,
@@ -58,9 +59,9 @@ def compile_cubin(file: str, defines: Mapping[str, str | int], arch: str) -> byt
     return cubin
 
 
-def load_kernel(file: str, entry: str, defines: Mapping[str, str | int]) -> Any:
+def load_kernel(file: str, entry: str, defines: Mapping[str, str | int], folder: Path = KERNELS) -> Any:
     """Kernel `entry` of `file` with these definitions, for the current device; launched like a RawKernel."""
-    return _module(cupy.cuda.Device().id, file, _sorted(defines)).get_function(entry)
+    return _module(cupy.cuda.Device().id, file, _sorted(defines), folder).get_function(entry)
 
 
 def compile_ahead(file: str, several: Iterable[Mapping[str, str | int]]) -> None:
@@ -78,8 +79,8 @@ def compile_ahead(file: str, several: Iterable[Mapping[str, str | int]]) -> None
 
 
 @cache
-def _module(device: int, file: str, defines: Defines) -> Any:
-    return cupy.RawModule(path=str(cached_cubin(file, defines, _arch(device))))
+def _module(device: int, file: str, defines: Defines, folder: Path) -> Any:
+    return cupy.RawModule(path=str(cached_cubin(file, defines, _arch(device), folder)))
 
 
 def _sorted(defines: Mapping[str, str | int]) -> Defines:
@@ -91,9 +92,9 @@ def _arch(device: int | None = None) -> str:
     return f"sm_{cupy.cuda.Device(device).compute_capability}"
 
 
-def cached_cubin(file: str, defines: Defines, arch: str) -> Path:
+def cached_cubin(file: str, defines: Defines, arch: str, folder: Path = KERNELS) -> Path:
     """The compiled kernel's file in the cache, compiled now where it is not there."""
-    path = cache_folder() / f"{cache_key(file, defines, arch)}.cubin"
+    path = cache_folder() / f"{cache_key(file, defines, arch, folder)}.cubin"
     if path.exists():
         return path
     if os.environ.get(NEVER_COMPILE, "0") not in ("", "0"):
@@ -101,7 +102,7 @@ def cached_cubin(file: str, defines: Defines, arch: str) -> Path:
             NEVER_COMPILE, f"is set, and kernel {file} for {arch} is not in {path.parent}",
             "run the schedule once without it, or copy the cache of a machine that has run it",
         )  # fmt: skip
-    cubin = compile_cubin(file, dict(defines), arch)
+    cubin = compile_cubin(file, dict(defines), arch, folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -122,10 +123,10 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "tnplan" / "kernels"
 
 
-def cache_key(file: str, defines: Defines, arch: str) -> str:
+def cache_key(file: str, defines: Defines, arch: str, folder: Path = KERNELS) -> str:
     """The SHA-256 of everything that the compiled kernel depends on."""
     parts = (
-        source(file),
+        source(file, folder),
         *OPTIONS,
         arch,
         *(f"{name}={value}" for name, value in defines),

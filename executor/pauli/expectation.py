@@ -10,44 +10,81 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.pauli.words import PauliSum, pack
+from executor.pauli.words import PauliSum, pack, pauli_sum
 from planner.errors import InputError
 
 Array = NDArray[Any]
 
 ONE = np.uint64(1)
 BLOCH_ROUNDING = 1e-12
+MOST_WORDS = 1 << 20
 
 
 def in_bits(terms: PauliSum, bits: str | None = None) -> complex:
     """<bits| terms |bits>; character k of `bits` is qubit k, None is all 0. A float for real coefficients."""
-    chosen = ~np.any(terms.x, axis=1)
-    values = terms.coefficients[chosen]
+    return _number(_weighted(terms, bit_values(terms, bits)))
+
+
+def in_product(terms: PauliSum, bloch: Array) -> complex:
+    """The value in a product state; `bloch` is float64 [qubit, 3]: <X>, <Y> and <Z> of each qubit."""
+    return _number(_weighted(terms, product_values(terms, bloch)))
+
+
+def bit_values(terms: PauliSum, bits: str | None = None) -> Array:
+    """The value of every word, without its coefficient, in a computational state: 0, 1 or -1, float64."""
+    values = np.where(np.any(terms.x, axis=1), 0.0, 1.0)
     if bits is not None:
         if len(bits) != terms.n_qubits or set(bits) - {"0", "1"}:
             raise InputError(
                 "--state", f"{bits[:40]!r} is no state", f"give 0 or 1 for {terms.n_qubits} qubits"
             )
         row = pack(0, int(bits[::-1], 2), terms.n_qubits)
-        odd = np.bitwise_count(terms.keys[chosen] & row).sum(axis=1, dtype=np.int64) & 1
-        values = values * (1 - 2 * odd)
-    return _number(values.sum())
+        values *= 1 - 2.0 * (np.bitwise_count(terms.keys & row).sum(axis=1, dtype=np.int64) & 1)
+    return values
 
 
-def in_product(terms: PauliSum, bloch: Array) -> complex:
-    """The value in a product state; `bloch` is float64 [qubit, 3]: <X>, <Y> and <Z> of each qubit."""
-    bloch = np.asarray(bloch, dtype=np.float64)
-    if bloch.shape != (terms.n_qubits, 3) or not np.all(np.linalg.norm(bloch, axis=1) <= 1 + BLOCH_ROUNDING):
-        raise InputError(
-            "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with lengths 1 at most"
-        )
-    values = terms.coefficients.copy()
+def product_values(terms: PauliSum, bloch: Array) -> Array:
+    """The value of every word, without its coefficient, in a product state; float64."""
+    bloch = _checked(bloch, terms.n_qubits)
+    values = np.ones(terms.n_terms)
     for qubit in range(terms.n_qubits):
         w, bit = qubit // 64, np.uint64(qubit % 64)
         word = (terms.x[:, w] >> bit & ONE) + 2 * (terms.z[:, w] >> bit & ONE)
         x, y, z = bloch[qubit]
         values *= np.array([1.0, x, z, y])[word.astype(np.int64)]
-    return _number(values.sum())
+    return values
+
+
+def state_values(terms: PauliSum, state: str | Array | None) -> Array:
+    """The value of every word in a state: bits, None for all 0, or Bloch vectors [qubit, 3]."""
+    return product_values(terms, state) if isinstance(state, np.ndarray) else bit_values(terms, state)
+
+
+def product_state(bloch: Array, max_weight: int | None = None) -> PauliSum:
+    """2^n times the density matrix of a product state, as far as it has words of at most `max_weight`.
+
+    Raises InputError for more than MOST_WORDS words.
+    """
+    bloch = _checked(bloch, len(bloch))
+    terms: list[tuple[int, int, float, int]] = [(0, 0, 1.0, 0)]
+    for qubit, (x, y, z) in enumerate(bloch.tolist()):
+        letters = ((1, 0, x), (1, 1, y), (0, 1, z))
+        terms += [
+            (old_x | has_x << qubit, old_z | has_z << qubit, c * value, weight + 1)
+            for old_x, old_z, c, weight in terms
+            for has_x, has_z, value in letters
+            if value and (max_weight is None or weight < max_weight)
+        ]
+        if len(terms) > MOST_WORDS:
+            raise InputError(
+                "state", f"has more than {MOST_WORDS} words", "bound their weight with a smaller --max-weight"
+            )
+    return pauli_sum([(x, z, c) for x, z, c, _ in terms], len(bloch))
+
+
+def bits_bloch(bits: str) -> Array:
+    """The Bloch vectors of a computational state."""
+    return np.array([[0.0, 0.0, 1.0 - 2.0 * (bit == "1")] for bit in bits])
 
 
 def overlap(first: PauliSum, second: PauliSum) -> complex:
@@ -61,6 +98,20 @@ def overlap(first: PauliSum, second: PauliSum) -> complex:
     dense = np.zeros(len(rows), first.coefficients.dtype)
     dense[numbers[: first.n_terms]] = first.coefficients
     return _number(np.vdot(dense[numbers[first.n_terms :]], second.coefficients))
+
+
+def _checked(bloch: Array, n_qubits: int) -> Array:
+    bloch = np.asarray(bloch, dtype=np.float64)
+    if bloch.shape != (n_qubits, 3) or not np.all(np.linalg.norm(bloch, axis=1) <= 1 + BLOCH_ROUNDING):
+        raise InputError(
+            "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with lengths 1 at most"
+        )
+    return bloch
+
+
+def _weighted(terms: PauliSum, values: Array) -> Any:
+    """The sum of coefficients times values, in double precision."""
+    return (terms.coefficients * values).sum()
 
 
 def _number(value: Any) -> complex:

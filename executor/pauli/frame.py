@@ -8,10 +8,18 @@ B^dagger X_q B and B^dagger Z_q B of every qubit, as masks (Python integers) and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from executor.pauli.steps import Clifford, Rotation, Step, quarter_turns, word_masks
-from executor.pauli.words import PauliSum, pauli_sum
+from executor.pauli.words import PauliSum, n_words, pack, pauli_sum
 
+Array = NDArray[Any]
 Word = tuple[int, int, int]
 """x mask, z mask, and e: i^e times the Hermitian word."""
 
@@ -78,22 +86,65 @@ def turned(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
     return other[0], other[1], -sine * (2 - other[2])
 
 
-def absorb(steps: Sequence[Step], observable: PauliSum) -> tuple[tuple[Rotation, ...], PauliSum]:
-    """Rotations and an observable that give the same expectation values without any Clifford.
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Cliffords as one map of packed words: P becomes the product of the images of its factors.
 
-    The final words are those of the circuit itself, since the Cliffords act on the observable first. All
-    steps must be Cliffords or rotations.
+    `images` is uint64 [128 W, 2 W]: row b is the image of the word that has bit b alone; `powers` int32
+    [128 W]: of i, to be multiplied with it. Only factors X and Z of qubits in `touched`, uint64 [W], change.
+    """
+
+    images: Array
+    powers: Array
+    touched: Array
+
+
+@lru_cache(maxsize=64)
+def layer(gates: tuple[Clifford, ...], n_qubits: int) -> Layer:
+    """The map that applies `gates` one after another, each P to U^dagger P U."""
+    frame, words = Frame(n_qubits), n_words(n_qubits)
+    for gate in reversed(gates):
+        frame.append(gate)
+    images, powers = np.zeros((128 * words, 2 * words), np.uint64), np.zeros(128 * words, np.int32)
+    qubits = {qubit for gate in gates for qubit in gate.qubits}
+    for qubit in qubits:
+        for row, word in ((qubit, frame.x_images[qubit]), (64 * words + qubit, frame.z_images[qubit])):
+            images[row], powers[row] = pack(word[0], word[1], n_qubits), word[2]
+    return Layer(images, powers, pack(sum(1 << qubit for qubit in qubits), 0, n_qubits)[:words])
+
+
+@dataclass(frozen=True)
+class Absorbed:
+    """Rotations and an observable that give the expectation values of a circuit without any Clifford.
+
+    Rotation k comes from step `origins[k]`, its angle multiplied by `signs[k]`, 1 or -1. The final words are
+    those of the circuit itself, since the Cliffords act on the observable first.
+    """
+
+    rotations: tuple[Rotation, ...]
+    observable: PauliSum
+    origins: tuple[int, ...]
+    signs: tuple[int, ...]
+
+
+def absorb(steps: Sequence[Step], observable: PauliSum, kept: AbstractSet[int] = frozenset()) -> Absorbed:
+    """Absorb all Cliffords, and rotations by multiples of pi/2 but those of the numbers `kept`.
+
+    All steps must be Cliffords or rotations.
     """
     frame = Frame(observable.n_qubits)
-    rotations = []
-    for step in steps:
-        if isinstance(step, Rotation) and quarter_turns(step.angle) is None:
+    rotations, origins, signs = [], [], []
+    for number, step in enumerate(steps):
+        if isinstance(step, Rotation) and (number in kept or quarter_turns(step.angle) is None):
             x, z, sign = frame.image(step.x, step.z)
             rotations.append(Rotation(x, z, sign * step.angle))
+            origins.append(number)
+            signs.append(sign)
         else:
             frame.append(step)  # type: ignore[arg-type]
     terms = []
     for x, z, coefficient in observable.masks():
         new_x, new_z, sign = frame.image(x, z)
         terms.append((new_x, new_z, sign * coefficient))
-    return tuple(rotations), pauli_sum(terms, observable.n_qubits)
+    start = pauli_sum(terms, observable.n_qubits)
+    return Absorbed(tuple(rotations), start, tuple(origins), tuple(signs))

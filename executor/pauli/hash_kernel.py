@@ -1,9 +1,14 @@
-"""The numba kernels of terms in a hash table: scans, rotations, Cliffords, transfers, sweeps.
+"""The numba kernels of one shard of terms in a hash table: splits, meetings, Cliffords, sweeps.
 
-Imported lazily (numba loads slowly). A term i has the row keys[i] (W words of x, W of z), its coefficient and
-its frequency; terms are 0 .. n-1. `slots` is a table of 2^k entries with linear probing: 0 is free, else the
-low 40 bits are i + 1 and the high 24 the top of the hash; the hash's low bits are the entry's home.
-Everything runs in the order of the terms, so that a result is the same in every run.
+Imported lazily (numba loads slowly). A term i has the row keys[i] (W words of x, W of z; columns are
+contiguous), its coefficient and its frequency; terms are 0 .. n-1. `slots` is a table of 2^k entries, k at
+most 32, with linear probing: 0 is free, else the low 32 bits are i + 1 and the high 32 the hash, whose last k
+bits are the entry's home.
+
+A step is done in two halves. The first reads terms, writes the branches that they send to other words as a
+list (index of the term, value, frequency), and scales the terms. The second takes a list, here or in the
+shard that owns its words, and adds each value to its word or appends the word. A word receives at most one
+value of a list, and lists are taken in a fixed order, so that a result has the same bits in every run.
 """
 
 from __future__ import annotations
@@ -16,20 +21,20 @@ from executor.device.bits_kernel import ONE, count_bits, inline, jit
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
 STIR = np.uint64(0xBF58476D1CE4E5B9)
-SHIFT = np.uint64(40)
-LOW = np.uint64((1 << 40) - 1)
 HALF = np.uint64(32)
+LOW = np.uint64((1 << 32) - 1)
 FREE = np.uint64(0)
+BLOCK = 64
+
 
 @inline
 def hash_row(row: Any) -> Any:
-    """A 64-bit hash of a row."""
+    """A 32-bit hash of a row."""
     value = MIX
     for w in range(row.size):
         value = (value ^ row[w]) * STIR
         value ^= value >> HALF
-    value *= MIX
-    return value ^ (value >> HALF)
+    return (value * MIX) >> HALF
 
 
 @inline
@@ -41,18 +46,33 @@ def same(a: Any, b: Any) -> Any:
     return different == FREE
 
 
+@inline
+def entry(value: Any, i: Any) -> Any:
+    """What stands in the table for term i, whose row has the hash `value`."""
+    return value << HALF | np.uint64(i + 1)
+
+
 @jit
 def find(keys: Any, slots: Any, row: Any, value: Any) -> Any:
-    """The entry of `slots` that holds `row`, whose hash is `value`, or the free one where it belongs."""
+    """The place in `slots` of `row`, whose hash is `value`, or the free one where it belongs."""
     mask = np.uint64(slots.size - 1)
     at = value & mask
-    while True:
-        slot = slots[at]
-        if slot == FREE:
-            return at
-        if slot >> SHIFT == value >> SHIFT and same(keys[np.int64(slot & LOW) - 1], row):
-            return at
+    while slots[at] != FREE:
+        if slots[at] >> HALF == value and same(keys[np.int64(slots[at] & LOW) - 1], row):
+            break
         at = (at + ONE) & mask
+    return at
+
+
+@jit
+def place(keys: Any, slots: Any, i: Any) -> Any:
+    """The place in `slots` of term i."""
+    value = hash_row(keys[i])
+    mask = np.uint64(slots.size - 1)
+    at = value & mask
+    while slots[at] != entry(value, i):
+        at = (at + ONE) & mask
+    return at
 
 
 @jit
@@ -65,88 +85,82 @@ def rebuild(keys: Any, n: int, slots: Any) -> None:
         at = value & mask
         while slots[at] != FREE:
             at = (at + ONE) & mask
-        slots[at] = (value >> SHIFT) << SHIFT | np.uint64(i + 1)
+        slots[at] = entry(value, i)
 
 
 @jit
 def anticommuting(keys: Any, n: int, generator: Any, hits: Any) -> int:
-    """Write the numbers of the terms that anticommute with `generator` to `hits`; return how many."""
+    """Write the numbers of the terms that anticommute with `generator` to `hits`; return how many.
+
+    Reads those columns of `keys` alone that `generator` looks at: z where it has x, and x where it has z.
+    """
     words = generator.size // 2
-    used = np.empty(words, np.int64)
-    n_used = 0
-    for w in range(words):
-        if generator[w] | generator[words + w]:
-            used[n_used] = w
-            n_used += 1
+    columns, masks = np.zeros(generator.size, np.int64), np.zeros(generator.size, np.uint64)
+    used = 0
+    for w in range(generator.size):
+        if generator[w] != FREE:
+            columns[used], masks[used] = (w + words) % generator.size, generator[w]
+            used += 1
     count = 0
-    for i in range(n):
-        both = FREE
-        for u in range(n_used):
-            w = used[u]
-            both ^= (keys[i, w] & generator[words + w]) ^ (keys[i, words + w] & generator[w])
-        hits[count] = i
-        count += count_bits(both) & 1
+    if used == 1:
+        a, mask = keys[:, columns[0]], masks[0]
+        for i in range(n):
+            hits[count] = i
+            count += count_bits(a[i] & mask) & 1
+    elif used == 2:
+        a, b, mask, other = keys[:, columns[0]], keys[:, columns[1]], masks[0], masks[1]
+        for i in range(n):
+            hits[count] = i
+            count += count_bits((a[i] & mask) ^ (b[i] & other)) & 1
+    elif generator.size == 4:
+        x0, x1, z0, z1 = generator[0], generator[1], generator[2], generator[3]
+        for i in range(n):
+            both = (keys[i, 0] & z0) ^ (keys[i, 1] & z1) ^ (keys[i, 2] & x0) ^ (keys[i, 3] & x1)
+            hits[count] = i
+            count += count_bits(both) & 1
+    else:
+        for i in range(n):
+            both = FREE
+            for u in range(used):
+                both ^= keys[i, columns[u]] & masks[u]
+            hits[count] = i
+            count += count_bits(both) & 1
     return count
 
 
 @jit
-def rotate(
-    keys: Any, coefficients: Any, frequencies: Any, n: int, slots: Any, generator: Any, cosine: float,
-    sine: float, cut: float, hits: Any, n_hits: int,
+def split(
+    keys: Any, coefficients: Any, frequencies: Any, generator: Any, cosine: float, sine: float, cut: float,
+    hits: Any, n_hits: int, index: Any, values: Any, counts: Any,
 ) -> Any:  # fmt: skip
-    """P becomes cosine P - s sine Q with G P = i s Q, for the anticommuting terms; in place where Q exists.
+    """P becomes cosine P - s sine Q with G P = i s Q, for the terms of `hits`: scale them, list -s sine Q.
 
-    A contribution to Q, the branch, is dropped below `cut`. Returns the number of terms, pairs that met, and
-    the L1 norm, squares and number of dropped branches, among which no word occurs twice.
+    Returns the branches listed, and the L1 norm and squares of those below `cut`, which are not.
     """
     words = generator.size // 2
-    row = np.empty(2 * words, np.uint64)
     own = 0
     for w in range(words):
         own += count_bits(generator[w] & generator[words + w])
-    met = dropped = 0
+    n = 0
     l1 = squares = 0.0
     for h in range(n_hits):
         i = hits[h]
+        branch = sine * coefficients[i]
+        coefficients[i] *= cosine
+        frequencies[i] += 1
+        if abs(branch) < cut:
+            l1, squares = l1 + abs(branch), squares + abs(branch) ** 2
+            continue
         power = own
         for w in range(words):
             x, z = keys[i, w], keys[i, words + w]
-            row[w], row[words + w] = x ^ generator[w], z ^ generator[words + w]
-            power += count_bits(x & z) - count_bits(row[w] & row[words + w])
+            power += count_bits(x & z) - count_bits((x ^ generator[w]) & (z ^ generator[words + w]))
             power += 2 * count_bits(generator[words + w] & x)
-        turned = -sine if power & 3 == 1 else sine
-        value = hash_row(row)
-        at = find(keys, slots, row, value)
-        branch = turned * coefficients[i]
-        if slots[at] != FREE:
-            j = np.int64(slots[at] & LOW) - 1
-            if j < i:
-                continue
-            met += 1
-            back = -turned * coefficients[j]
-            coefficients[i] *= cosine
-            coefficients[j] *= cosine
-            if abs(branch) >= cut:
-                coefficients[j] += branch
-            else:
-                l1, squares, dropped = l1 + abs(branch), squares + abs(branch) ** 2, dropped + 1
-            if abs(back) >= cut:
-                coefficients[i] += back
-            else:
-                l1, squares, dropped = l1 + abs(back), squares + abs(back) ** 2, dropped + 1
-            frequencies[i] = frequencies[j] = min(frequencies[i], frequencies[j]) + 1
-            continue
-        coefficients[i] *= cosine
-        frequencies[i] += 1
-        if abs(branch) >= cut:
-            keys[n] = row
-            coefficients[n] = branch
-            frequencies[n] = frequencies[i]
-            slots[at] = (value >> SHIFT) << SHIFT | np.uint64(n + 1)
-            n += 1
-        else:
-            l1, squares, dropped = l1 + abs(branch), squares + abs(branch) ** 2, dropped + 1
-    return n, met, l1, squares, dropped
+        index[n] = i
+        values[n] = -branch if power & 3 == 1 else branch
+        counts[n] = frequencies[i]
+        n += 1
+    return n, l1, squares
 
 
 @jit
@@ -162,101 +176,134 @@ def local_word(row: Any, qubits: Any) -> Any:
 
 
 @jit
-def set_local(row: Any, qubits: Any, word: int) -> None:
-    """Put a local word on `qubits` of a row."""
+def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, touched: Any) -> None:
+    """Every row becomes the product of the images of its factors; see `frame.Layer`."""
+    words = touched.size
+    out = np.empty(2 * words, np.uint64)
+    for i in range(n):
+        power = np.int64(0)
+        for w in range(words):
+            out[w], out[words + w] = keys[i, w] & ~touched[w], keys[i, words + w] & ~touched[w]
+            power += count_bits(keys[i, w] & keys[i, words + w] & touched[w])
+        for w in range(words):
+            rest = (keys[i, w] | keys[i, words + w]) & touched[w]
+            while rest != FREE:
+                bit = count_bits((rest & (~rest + ONE)) - ONE)
+                rest &= rest - ONE
+                for part in range(2):
+                    if (keys[i, part * words + w] >> np.uint64(bit)) & ONE:
+                        row = 64 * (part * words + w) + bit
+                        power += powers[row] + multiply(out, images[row])
+        for w in range(words):
+            keys[i, w], keys[i, words + w] = out[w], out[words + w]
+        if power & 2:
+            coefficients[i] = -coefficients[i]
+
+
+@jit
+def multiply(row: Any, other: Any) -> int:
+    """Multiply a word by another in place; the power of i that the product has."""
     words = row.size // 2
-    for j in range(qubits.size):
-        w, bit = qubits[j] >> 6, np.uint64(qubits[j] & 63)
-        row[w] = row[w] & ~(ONE << bit) | (np.uint64(word >> (2 * j) & 1) << bit)
-        row[words + w] = row[words + w] & ~(ONE << bit) | (np.uint64(word >> (2 * j + 1) & 1) << bit)
+    power = 0
+    for w in range(words):
+        power += count_bits(row[w] & row[words + w]) + count_bits(other[w] & other[words + w])
+        power += 2 * count_bits(row[words + w] & other[w])
+        row[w] ^= other[w]
+        row[words + w] ^= other[words + w]
+        power -= count_bits(row[w] & row[words + w])
+    return power
 
 
 @jit
-def clifford(
-    keys: Any, coefficients: Any, n: int, begin: Any, qubits: Any, base: Any, images: Any, signs: Any
-) -> None:
-    """Apply gates one after another in one pass; gate g has qubits[begin[g]:begin[g+1]], images[base[g]:]."""
-    for i in range(n):
-        for g in range(begin.size - 1):
-            on = qubits[begin[g] : begin[g + 1]]
-            at = base[g] + local_word(keys[i], on)
-            set_local(keys[i], on, images[at])
-            coefficients[i] *= signs[at]
-
-
-@jit
-def scale(keys: Any, coefficients: Any, n: int, qubits: Any, factors: Any) -> None:
-    """Multiply each term by the factor of its local word."""
-    for i in range(n):
-        coefficients[i] *= factors[local_word(keys[i], qubits)]
-
-
-@jit
-def count_images(keys: Any, n: int, qubits: Any, counts: Any) -> int:
-    """How many words all terms become together, at most; counts[a] are those of local word a."""
-    total = 0
-    for i in range(n):
-        total += counts[local_word(keys[i], qubits)]
-    return total
-
-
-@jit
-def transfer(
-    keys: Any, coefficients: Any, frequencies: Any, n: int, qubits: Any, matrix: Any, cut: float,
-    new_keys: Any, new_coefficients: Any, new_frequencies: Any, slots: Any,
+def branches(
+    keys: Any, coefficients: Any, frequencies: Any, n: int, qubits: Any, weights: Any, cut: float,
+    index: Any, values: Any, counts: Any,
 ) -> Any:  # fmt: skip
-    """Local word a becomes the sum of matrix[b, a] b, into new terms and an empty table.
+    """List weights[a] times each term of local word a with another than 0.
 
-    Returns the number of terms, those that branched, branches that met a term, and L1 norm and number of
-    those dropped: branches to another word, below `cut`.
+    Returns the branches listed, and the L1 norm and number of those below `cut`, which are not.
     """
-    m = branched = met = dropped = 0
+    listed = dropped = 0
     l1 = 0.0
-    row = np.empty(keys.shape[1], np.uint64)
     for i in range(n):
-        a = local_word(keys[i], qubits)
-        row[:] = keys[i]
-        images = 0
-        for b in range(matrix.shape[0]):
-            if matrix[b, a] == 0:
-                continue
-            images += 1
-            part = matrix[b, a] * coefficients[i]
-            if b != a and abs(part) < cut:
-                l1, dropped = l1 + abs(part), dropped + 1
-                continue
-            set_local(row, qubits, b)
-            value = hash_row(row)
-            at = find(new_keys, slots, row, value)
+        weight = weights[local_word(keys[i], qubits)]
+        if weight == 0:
+            continue
+        branch = weight * coefficients[i]
+        if abs(branch) < cut:
+            l1, dropped = l1 + abs(branch), dropped + 1
+            continue
+        index[listed], values[listed], counts[listed] = i, branch, frequencies[i]
+        listed += 1
+    return listed, l1, dropped
+
+
+@jit
+def scale(keys: Any, coefficients: Any, n: int, qubits: Any, factors: Any, splits: Any) -> int:
+    """Multiply each term by the factor of its local word; return how many have a word that splits."""
+    count = 0
+    for i in range(n):
+        word = local_word(keys[i], qubits)
+        coefficients[i] *= factors[word]
+        count += splits[word]
+    return count
+
+
+@jit
+def meet(
+    keys: Any, coefficients: Any, frequencies: Any, n: int, slots: Any, sources: Any, index: Any,
+    values: Any, counts: Any, generator: Any, listed: int, targets: Any,
+) -> Any:  # fmt: skip
+    """Add each value of a list to the word sources[index] times `generator`; append the words not there.
+
+    Writes where each went to `targets`, and returns the number of terms. Goes in blocks, whose entries of the
+    table are all read once ahead, so that the processor waits for many places of memory at once.
+    """
+    words = generator.size
+    rows = np.empty((BLOCK, words), np.uint64)
+    hashes, ahead = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
+    mask = np.uint64(slots.size - 1)
+    for begin in range(0, listed, BLOCK):
+        size = min(BLOCK, listed - begin)
+        for k in range(size):
+            for w in range(words):
+                rows[k, w] = sources[index[begin + k], w] ^ generator[w]
+            hashes[k] = hash_row(rows[k])
+        for k in range(size):
+            ahead[k] = slots[hashes[k] & mask]
+        for k in range(size):
+            b, at = begin + k, find(keys, slots, rows[k], hashes[k])
             if slots[at] != FREE:
-                j = np.int64(slots[at] & LOW) - 1
-                new_coefficients[j] += part
-                new_frequencies[j] = min(new_frequencies[j], frequencies[i])
-                met += 1
-            else:
-                new_keys[m] = row
-                new_coefficients[m] = part
-                new_frequencies[m] = frequencies[i]
-                slots[at] = (value >> SHIFT) << SHIFT | np.uint64(m + 1)
-                m += 1
-        branched += images > 1
-    return m, branched, met, l1, dropped
+                targets[b] = j = np.int64(slots[at] & LOW) - 1
+                coefficients[j] += values[b]
+                frequencies[j] = min(frequencies[j], counts[b])
+                continue
+            for w in range(words):
+                keys[n, w] = rows[k, w]
+            coefficients[n], frequencies[n] = values[b], counts[b]
+            slots[at] = entry(hashes[k], n)
+            targets[b] = n
+            n += 1
+    return n
 
 
 @jit
 def sweep(
     keys: Any, coefficients: Any, frequencies: Any, n: int, slots: Any, cut: float, max_weight: int,
-    max_xy: int, max_frequency: int, has_letters: bool,
+    max_xy: int, max_frequency: int, has_letters: bool, touched: Any, n_touched: int, first: int,
 ) -> Any:  # fmt: skip
     """Remove terms that are zero or past a limit; the last term takes the place of one removed.
 
-    Returns the number of terms, and the L1 norm, squares and number of those removed that were not zero.
+    Looks at the terms from `first` on and at those of `touched`, which rise and are below. Returns the
+    number of terms, and the L1 norm, squares and number of those removed that were not zero.
     """
     words = keys.shape[1] // 2
     l1 = squares = 0.0
     dropped = 0
-    for i in range(n - 1, -1, -1):
-        size = abs(coefficients[i])
+    last, total = n - 1, n - first + n_touched
+    for k in range(total):
+        i = last - k if last - k >= first else touched[total - 1 - k]
+        size = np.float64(abs(coefficients[i]))
         gone = size < cut or size == 0 or frequencies[i] > max_frequency
         if has_letters and not gone:
             weight = xy = 0
@@ -265,23 +312,31 @@ def sweep(
                 xy += count_bits(keys[i, w])
             gone = weight > max_weight or xy > max_xy
         if gone:
-            l1, squares, dropped = l1 + size, squares + size**2, dropped + (size > 0)
-            forget(keys, slots, find(keys, slots, keys[i], hash_row(keys[i])))
+            l1, squares, dropped = l1 + size, squares + size**2, dropped + int(size > 0)
             n -= 1
-            if i != n:
-                at = find(keys, slots, keys[n], hash_row(keys[n]))
-                slots[at] = (slots[at] >> SHIFT) << SHIFT | np.uint64(i + 1)
-                keys[i], coefficients[i], frequencies[i] = keys[n], coefficients[n], frequencies[n]
+            remove(keys, coefficients, frequencies, n, slots, i)
     return n, l1, squares, dropped
 
 
 @jit
-def forget(keys: Any, slots: Any, hole: Any) -> None:
-    """Free an entry; entries behind it move up so that no search meets a free entry before its row."""
+def remove(keys: Any, coefficients: Any, frequencies: Any, last: int, slots: Any, i: int) -> None:
+    """Put the last term in the place of term i."""
+    free(slots, place(keys, slots, i))
+    if i != last:
+        at = place(keys, slots, last)
+        slots[at] = entry(slots[at] >> HALF, i)
+        for w in range(keys.shape[1]):
+            keys[i, w] = keys[last, w]
+        coefficients[i], frequencies[i] = coefficients[last], frequencies[last]
+
+
+@jit
+def free(slots: Any, hole: Any) -> None:
+    """Free an entry; entries behind it move up so that no search meets a free one before its row."""
     mask = np.uint64(slots.size - 1)
     at = (hole + ONE) & mask
     while slots[at] != FREE:
-        home = hash_row(keys[np.int64(slots[at] & LOW) - 1]) & mask
+        home = (slots[at] >> HALF) & mask
         if ((at - home) & mask) >= ((at - hole) & mask):
             slots[hole] = slots[at]
             hole = at

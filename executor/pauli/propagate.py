@@ -8,21 +8,28 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
+from executor.pauli.account import Dropped, Record, total
+from executor.pauli.expectation import in_bits
 from executor.pauli.frame import absorb
-from executor.pauli.hash_terms import HashTerms
+from executor.pauli.gpu_terms import GpuTerms
+from executor.pauli.resources import Resources
+from executor.pauli.sharded_terms import ShardedTerms
 from executor.pauli.sorted_terms import SortedTerms
 from executor.pauli.steps import Clifford, Rotation, Step, Transfer, quarter_turns, simple_steps
-from executor.pauli.truncation import Dropped, Record, Truncation
+from executor.pauli.truncation import Truncation
 from executor.pauli.words import PauliSum, pack
 from planner.errors import InputError
 
-ENGINES: dict[str, Callable[[PauliSum], Any]] = {"hash": HashTerms, "sort": SortedTerms}
+KEEP = ("all", "own", "none")
+SAY_EVERY_S = 1.0
 EXACT_TURNS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a propagation stands: steps done of all, terms, bytes of the arrays."""
+    """Where a propagation stands: steps done of all; terms of this rank and bytes of its arrays."""
 
     step: int
     steps: int
@@ -34,56 +41,117 @@ class Progress:
 class Propagation:
     """U^dagger O U as a sum of words, what was dropped on the way, and how much work it was.
 
-    `steps` were done on terms: where Cliffords could be absorbed they are the rotations alone. `visits` is
-    the sum over steps of the terms before each.
+    `result` has the terms of all ranks, of this one, or none, as was asked for; `n_terms` counts all, and
+    `value` is theirs in a computational state. Steps are those done on terms: where Cliffords could be
+    absorbed, the rotations alone. `size_bytes` is the largest of this rank; `full` counts how often the
+    memory was full and terms were dropped for it.
     """
 
     result: PauliSum
+    n_terms: int
+    value: complex
     dropped: Dropped
     record: Record
-    steps: int
-    visits: int
-    largest: int
     size_bytes: int
+    full: int
     time_s: float
+
+    @property
+    def steps(self) -> int:
+        """How many steps were done."""
+        return len(self.record.terms)
+
+    @property
+    def visits(self) -> int:
+        """The sum over steps of the terms before each."""
+        return sum(self.record.before)
+
+    @property
+    def largest(self) -> int:
+        """The most terms at any time."""
+        return max((*self.record.grown, *self.record.before[:1]), default=self.n_terms)
 
 
 def propagate(
     steps: Sequence[Step],
     observable: PauliSum,
     truncation: Truncation | None = None,
+    resources: Resources | None = None,
     *,
-    engine: str = "hash",
     keep_cliffords: bool = False,
     stop_above: int | None = None,
+    state: str | None = None,
+    keep: str = "all",
     progress: Callable[[Progress], None] | None = None,
 ) -> Propagation:
     """Take `observable` through `steps`, given in the order in which they act on the state.
 
     Cliffords are moved to the end of the circuit first, unless a truncation looks at letters, a step is a
-    transfer, or `keep_cliffords`. `stop_above` terms raise InputError. `engine` is hash (numba) or sort
-    (NumPy); both give the same terms, and the same values to rounding.
+    transfer, or `keep_cliffords`. More terms than `stop_above` raise InputError. With ranks the call is
+    collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in the
+    computational `state`, a bit string, None for all 0. `progress` is called at most once a second.
     """
-    if engine not in ENGINES:
-        raise InputError("engine", f"is {engine!r}", f"use {' or '.join(ENGINES)}")
-    limits = truncation or Truncation()
+    limits, use = truncation or Truncation(), resources or Resources()
+    if keep not in KEEP:
+        raise InputError("keep", f"is {keep!r}", f"use {', '.join(KEEP)}")
+    in_bits(observable, state)
     check_steps(steps, observable.n_qubits)
-    _check_room(observable, limits, stop_above)
+    check_room(observable, limits, stop_above)
     begin = perf_counter()
-    todo, start = simple_steps(steps), observable
-    whole = any(isinstance(step, Transfer) for step in todo)
-    if not (whole or limits.needs_letters or keep_cliffords):
-        todo, start = absorb(todo, observable)
-    work = _Work(ENGINES[engine](start), limits, stop_above)
-    batches = fused(todo)
-    for number, batch in enumerate(batches, start=1):
-        work.do(batch, last=number == len(batches))
-        if progress is not None:
-            progress(Progress(number, len(batches), work.terms.n, work.terms.size_bytes))
+    todo, start = prepared(steps, observable, keep_cliffords or limits.needs_letters)
+    start = use.converted(start)
+    terms = open_terms(start, use)
+    try:
+        work = Work(terms, limits, stop_above, use.room(start), use.when_full)
+        work.run(todo, progress)
+        n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(terms.in_bits(state))
+        own = start.none() if keep == "none" else terms.own()
+    finally:
+        terms.close()
+    books, parts = [terms.books], [own]
+    if use.ranks is not None:
+        books = use.ranks.gather_objects(terms.books)
+        parts = use.ranks.gather_objects(own) if keep == "all" else parts
+    account = total(books)
     return Propagation(
-        work.terms.sum(), work.dropped, work.record, len(batches), work.visits, work.largest,
-        work.size_bytes, perf_counter() - begin,
+        joined(parts), n_terms, value, account.dropped(), account.record(), work.size_bytes, work.full,
+        perf_counter() - begin,
     )  # fmt: skip
+
+
+def prepared(
+    steps: Sequence[Step], observable: PauliSum, keep_cliffords: bool
+) -> tuple[Sequence[Step], PauliSum]:
+    """Steps and observable with Cliffords absorbed where nothing is against it."""
+    todo = simple_steps(steps)
+    if keep_cliffords or any(isinstance(step, Transfer) for step in todo):
+        return todo, observable
+    absorbed = absorb(todo, observable)
+    return absorbed.rotations, absorbed.observable
+
+
+def open_terms(start: PauliSum, use: Resources) -> Any:
+    """The terms of this rank: ShardedTerms, or others with its methods."""
+    if use.engine == "sort":
+        return SortedTerms(start)
+    if use.device == "gpu":
+        return GpuTerms(start, use.ranks)
+    return ShardedTerms(start, use.threads, use.ranks)
+
+
+def joined(parts: Sequence[PauliSum]) -> PauliSum:
+    """The terms of all ranks, in rising order of their words; each rank's are so already."""
+    if len(parts) == 1:
+        return parts[0]
+    keys = np.concatenate([part.keys for part in parts])
+    coefficients = np.concatenate([part.coefficients for part in parts])
+    return PauliSum(parts[0].n_qubits, keys, coefficients).sorted()
+
+
+def turned(angle: float) -> tuple[float, float]:
+    """Cosine and sine, exact at multiples of pi/2."""
+    turns = quarter_turns(angle)
+    return (math.cos(angle), math.sin(angle)) if turns is None else EXACT_TURNS[turns]
 
 
 def fused(steps: Sequence[Step]) -> list[Rotation | Transfer | list[Clifford]]:
@@ -112,7 +180,8 @@ def check_steps(steps: Sequence[Step], n_qubits: int) -> None:
             raise InputError(f"step {number}", f"acts on qubit {last}", f"use qubits 0 to {n_qubits - 1}")
 
 
-def _check_room(observable: PauliSum, limits: Truncation, stop_above: int | None) -> None:
+def check_room(observable: PauliSum, limits: Truncation, stop_above: int | None) -> None:
+    """Refuse limits of terms below those that the observable has."""
     for name, room in (("max_terms", limits.max_terms), ("stop_above", stop_above)):
         if room is not None and room < observable.n_terms:
             raise InputError(
@@ -122,60 +191,89 @@ def _check_room(observable: PauliSum, limits: Truncation, stop_above: int | None
             )
 
 
-class _Work:
-    """The terms, and what has happened to them so far."""
+class Work:
+    """What is done to the terms at each step."""
 
-    def __init__(self, terms: Any, limits: Truncation, stop_above: int | None) -> None:
+    def __init__(
+        self, terms: Any, limits: Truncation, stop_above: int | None, room: int | None, when_full: str
+    ) -> None:
         self.terms = terms
         self.limits = limits
         self.stop_above = stop_above
-        self.dropped = Dropped()
-        self.record = Record()
-        self.visits = 0
-        self.largest = terms.n
+        self.room = None if room is None else terms.all_ranks(room)
+        self.when_full = when_full
+        self.full = self.number = 0
         self.size_bytes = terms.size_bytes
         self.since = 0
         self.has_zeros = False
         self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
+        if room is not None:
+            terms.limit(room)
+
+    def run(self, steps: Sequence[Step], progress: Callable[[Progress], None] | None = None) -> None:
+        """All steps, from the last to the first."""
+        batches, terms, said_s = fused(steps), self.terms, perf_counter()
+        for number, batch in enumerate(batches, start=1):
+            self.do(batch, last=number == len(batches))
+            if progress is not None and perf_counter() - said_s >= SAY_EVERY_S:
+                said_s = perf_counter()
+                progress(Progress(number, len(batches), terms.n, terms.size_bytes))
 
     def do(self, batch: Rotation | Transfer | list[Clifford], *, last: bool) -> None:
         """One step, and the truncation that is due after it."""
-        self.visits += self.terms.n
-        branched, met = self._apply(batch)
-        self.largest = max(self.largest, self.terms.n)
+        self.number += 1
+        self._make_room(batch)
+        self._apply(batch)
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
         self.since += len(batch) if isinstance(batch, list) else 1
         if last or self.since >= self.limits.every:
-            self._truncate()
-        self.record.add(self.terms.n, branched, met)
-        if self.stop_above is not None and self.terms.n > self.stop_above:
-            raise InputError(
-                f"step {len(self.record.terms)}",
-                f"leaves {self.terms.n} terms, more than {self.stop_above}",
-                "allow more terms or truncate",
-            )
+            self._truncate(last)
+        self.terms.end_step()
+        if self.stop_above is not None:
+            left = self.terms.all_ranks(self.terms.n)
+            if left > self.stop_above:
+                raise InputError(
+                    f"step {self.number}", f"leaves {left} terms, more than {self.stop_above}",
+                    "allow more terms or truncate",
+                )  # fmt: skip
 
-    def _apply(self, batch: Rotation | Transfer | list[Clifford]) -> tuple[int, int]:
-        cut = self.limits.branch_cut
+    def _make_room(self, batch: Rotation | Transfer | list[Clifford]) -> None:
+        """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""
+        if self.room is None or isinstance(batch, list):
+            return
+        n, factor = self.terms.all_ranks(self.terms.n), 2
+        new = n
+        if isinstance(batch, Transfer):
+            factor = int(np.count_nonzero(batch.matrix, axis=0).max())
+            new = n * (factor - 1)
+        elif 2 * n > self.room:
+            new = self.terms.all_ranks(self.terms.count(pack(batch.x, batch.z, self.terms.n_qubits)))
+        if n + new <= self.room:
+            return
+        if self.when_full == "stop":
+            raise InputError(
+                f"step {self.number}", f"may make {n + new} terms, and the memory holds {self.room}",
+                "give more memory, truncate, or let a full memory truncate",
+            )  # fmt: skip
+        self.full += 1
+        self.terms.keep_largest(max(1, self.room // factor))
+
+    def _apply(self, batch: Rotation | Transfer | list[Clifford]) -> None:
         if isinstance(batch, list):
             self.terms.clifford(batch)
-            return 0, 0
-        if isinstance(batch, Transfer):
+        elif isinstance(batch, Transfer):
             self.has_zeros = True
-            counts: tuple[int, int] = self.terms.transfer(batch, cut, self.dropped)
-            return counts
-        turns = quarter_turns(batch.angle)
-        cosine, sine = (math.cos(batch.angle), math.sin(batch.angle)) if turns is None else EXACT_TURNS[turns]
-        if turns in (1, 3):
-            self.has_zeros = True
-        generator = pack(batch.x, batch.z, self.terms.n_qubits)
-        counts = self.terms.rotate(generator, cosine, sine, cut, self.dropped)
-        return counts
+            self.terms.transfer(batch, self.limits.branch_cut)
+        else:
+            cosine, sine = turned(batch.angle)
+            self.has_zeros |= cosine == 0
+            generator = pack(batch.x, batch.z, self.terms.n_qubits)
+            self.terms.rotate(generator, cosine, sine, self.limits.branch_cut)
 
-    def _truncate(self) -> None:
+    def _truncate(self, last: bool) -> None:
         self.since = 0
-        if self.sweeps or self.has_zeros:
-            self.terms.sweep(self.limits.limits, self.limits.needs_letters, self.dropped)
+        if self.sweeps or self.has_zeros or last:
+            self.terms.sweep(self.limits.limits)
             self.has_zeros = False
         if self.limits.max_terms is not None:
-            self.terms.keep_largest(self.limits.max_terms, self.dropped)
+            self.terms.keep_largest(self.limits.max_terms)

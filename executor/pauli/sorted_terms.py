@@ -1,18 +1,21 @@
 """The terms of a propagation as sorted arrays in NumPy: every change appends branches and merges by sorting.
 
-The twin of `hash_terms.py`, with the same meaning of every truncation; knows steps only as arrays.
+The twin of `sharded_terms.py` on one rank, with the same meaning of every truncation; knows steps as arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.pauli.account import Account, Loss, Number
+from executor.pauli.expectation import in_bits
 from executor.pauli.steps import Clifford, Transfer
-from executor.pauli.truncation import Dropped
+from executor.pauli.truncation import Limits
 from executor.pauli.words import PauliSum
 
 Array = NDArray[Any]
@@ -20,12 +23,17 @@ ONE = np.uint64(1)
 
 
 class SortedTerms:
-    """Distinct words, their coefficients and frequencies."""
+    """Distinct words, their coefficients and frequencies, and the books of what happened to them."""
 
     def __init__(self, start: PauliSum) -> None:
         self.n_qubits = start.n_qubits
         self.keys, self.coefficients = start.keys, start.coefficients
         self.frequencies = np.zeros(start.n_terms, np.int32)
+        self.books = Account()
+        self._step = (0, 0, 0, 0)
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
     @property
     def n(self) -> int:
@@ -37,118 +45,115 @@ class SortedTerms:
         """What the arrays take."""
         return self.keys.nbytes + self.coefficients.nbytes + self.frequencies.nbytes
 
-    def rotate(self, generator: Array, cosine: float, sine: float, cut: float, dropped: Dropped) -> Any:
-        """Rotate about the packed word `generator`; return terms that branched and pairs that met."""
-        words = len(generator) // 2
-        gx, gz = generator[:words], generator[words:]
-        x, z = self.keys[:, :words], self.keys[:, words:]
-        hits = np.bitwise_count((x & gz) ^ (z & gx)).sum(axis=1, dtype=np.int64) & 1 == 1
-        n_hits = int(np.count_nonzero(hits))
-        if not n_hits:
-            return 0, 0
+    def all_ranks(self, value: Number) -> Number:
+        """There is one rank."""
+        return value
+
+    def limit(self, n_terms: int) -> None:
+        """Arrays are as long as the terms."""
+
+    def count(self, generator: Array) -> int:
+        """How many terms a rotation about `generator` would split."""
+        return int(np.count_nonzero(self._hits(generator)))
+
+    def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
+        """Rotate about the packed word `generator`; branches below `cut` are dropped."""
+        hits = self._hits(generator)
         rows = self.keys[hits]
         new = rows ^ generator
-        power = _bits(gx & gz) + _bits(rows[:, :words] & rows[:, words:])
-        power = power + 2 * _bits(rows[:, :words] & gz) - _bits(new[:, :words] & new[:, words:])
-        branches = np.where(power & 3 == 1, -sine, sine) * self.coefficients[hits]
-        coefficients = np.where(hits, cosine, 1.0) * self.coefficients
+        signs = branch_signs(rows, generator)
+        branches = (sine * signs * self.coefficients[hits]).astype(self._kind)
+        self.coefficients = (np.where(hits, cosine, 1.0) * self.coefficients).astype(self._kind)
         self.frequencies = self.frequencies + hits
-        frequencies = self.frequencies[hits]
-        met = len(rows) + len(new) - len(np.unique(np.concatenate([rows, new]), axis=0))
-        kept = _kept(branches, cut, dropped)
-        self._merge(
-            [self.keys, new[kept]], [coefficients, branches[kept]], [self.frequencies, frequencies[kept]]
-        )
-        self._pair_frequencies(new, frequencies)
-        return n_hits, met // 2
+        kept = np.abs(branches) >= cut
+        self.books.losses.append(_loss(branches[~kept]))
+        self._add(len(rows), [new[kept]], [branches[kept]], [self.frequencies[hits][kept]])
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another."""
         for gate in gates:
-            words = self._local(gate.qubits)
+            words = local_words(self.keys, gate.qubits)
             self.keys = self._with_local(self.keys, gate.qubits, gate.images[words])
-            self.coefficients = self.coefficients * gate.signs[words]
-        self._merge([self.keys], [self.coefficients], [self.frequencies])
+            self.coefficients = self.coefficients * gate.signs[words].astype(self._kind)
+        self._add(0, [], [], [])
 
-    def transfer(self, step: Transfer, cut: float, dropped: Dropped) -> Any:
-        """Apply a transfer; return terms that branched and branches that met a term."""
-        words = self._local(step.qubits)
-        if step.is_diagonal:
-            self.coefficients = self.coefficients * np.diag(step.matrix)[words]
-            return 0, 0
+    def transfer(self, step: Transfer, cut: float) -> None:
+        """Apply a transfer; contributions below `cut` to other words are dropped."""
+        words = local_words(self.keys, step.qubits)
         keys, coefficients, frequencies, gone = [], [], [], []
         for b in range(len(step.matrix)):
-            parts = step.matrix[b, words] * self.coefficients
-            kept = (step.matrix[b, words] != 0) & ((words == b) | (np.abs(parts) >= cut))
-            gone.append(parts[(step.matrix[b, words] != 0) & ~kept])
+            parts = (step.matrix[b, words] * self.coefficients).astype(self._kind)
+            leaves = (step.matrix[b, words] != 0) & (words != b)
+            kept = leaves & (np.abs(parts) >= cut)
+            gone.append(parts[leaves & ~kept])
             keys.append(self._with_local(self.keys[kept], step.qubits, np.full(np.count_nonzero(kept), b)))
             coefficients.append(parts[kept])
             frequencies.append(self.frequencies[kept])
-        sizes = np.abs(np.concatenate(gone))
-        dropped.add(float(sizes.sum()), float(sizes.sum() ** 2), len(sizes))
+        self.books.losses.append(replace(_loss(np.concatenate(gone)), may_merge=True))
+        self.coefficients = (np.diag(step.matrix)[words] * self.coefficients).astype(self._kind)
         branched = int(np.count_nonzero(np.count_nonzero(step.matrix, axis=0)[words] > 1))
-        before = sum(map(len, coefficients))
-        self._merge(keys, coefficients, frequencies)
-        return branched, before - self.n
+        self._add(branched, keys, coefficients, frequencies)
 
-    def sweep(self, limits: tuple[float, int, int, int], has_letters: bool, dropped: Dropped) -> None:
-        """Drop terms past the limits (merged cut, weight, X and Y, frequency), and zeros."""
-        cut, max_weight, max_xy, max_frequency = limits
+    def sweep(self, limits: Limits) -> None:
+        """Drop terms past the limits, and zeros."""
         sizes = np.abs(self.coefficients)
-        gone = (sizes < cut) | (sizes == 0) | (self.frequencies > max_frequency)
-        if has_letters:
+        gone = (sizes < limits.merged_cut) | (sizes == 0) | (self.frequencies > limits.max_frequency)
+        if limits.has_letters:
             x, z = np.split(self.keys, 2, axis=1)
-            gone |= (_bits(x | z) > max_weight) | (_bits(x) > max_xy)
-        _account(self.coefficients[gone & (sizes > 0)], dropped)
+            gone |= (_bits(x | z) > limits.max_weight) | (_bits(x) > limits.max_xy)
+        self.books.losses.append(_loss(self.coefficients[gone & (sizes > 0)]))
         self._keep(~gone)
 
-    def keep_largest(self, count: int, dropped: Dropped) -> None:
+    def keep_largest(self, count: int) -> None:
         """Keep the `count` largest magnitudes; of equal ones the least words."""
         if self.n <= count:
             return
         order = np.lexsort([*self.keys.T, -np.abs(self.coefficients)])
-        _account(self.coefficients[order[count:]], dropped)
+        self.books.losses.append(_loss(self.coefficients[order[count:]]))
         self._keep(np.sort(order[:count]))
 
-    def sum(self) -> PauliSum:
+    def end_step(self) -> None:
+        """Enter the step in the books."""
+        before, grown, branched, merged = self._step
+        self.books.steps.append((before, grown, self.n, branched, merged))
+
+    def own(self) -> PauliSum:
         """The terms, in rising order of their words."""
         return PauliSum(self.n_qubits, self.keys, self.coefficients).sorted()
+
+    def in_bits(self, bits: str | None = None) -> complex:
+        """The value in a computational state; None is all 0."""
+        return in_bits(PauliSum(self.n_qubits, self.keys, self.coefficients), bits)
+
+    @property
+    def _kind(self) -> Any:
+        return self.coefficients.dtype
+
+    def _hits(self, generator: Array) -> Array:
+        """Which terms anticommute with a packed word."""
+        half = len(generator) // 2
+        x, z = self.keys[:, :half], self.keys[:, half:]
+        both = (x & generator[half:]) ^ (z & generator[:half])
+        return np.asarray(np.bitwise_count(both).sum(axis=1, dtype=np.int64) & 1 == 1)
 
     def _keep(self, chosen: Array) -> None:
         self.keys, self.coefficients = self.keys[chosen], self.coefficients[chosen]
         self.frequencies = self.frequencies[chosen]
 
-    def _merge(self, keys: list[Array], coefficients: list[Array], frequencies: list[Array]) -> None:
-        """All rows in rising order, equal ones made one: coefficients added, the least frequency kept."""
-        rows, values, counts = np.concatenate(keys), np.concatenate(coefficients), np.concatenate(frequencies)
-        if not len(rows):
-            self.keys, self.coefficients, self.frequencies = rows, values, counts
-            return
+    def _add(
+        self, branched: int, keys: list[Array], coefficients: list[Array], frequencies: list[Array]
+    ) -> None:
+        """Append rows; all in rising order, equal ones made one: values added, the least frequency kept."""
+        before = self.n
+        rows, values = np.concatenate([self.keys, *keys]), np.concatenate([self.coefficients, *coefficients])
+        counts = np.concatenate([self.frequencies, *frequencies])
         order = np.lexsort(rows.T)
         rows, values, counts = rows[order], values[order], counts[order]
-        first = np.flatnonzero(np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)]))
-        self.keys = rows[first]
-        self.coefficients = np.add.reduceat(values, first)
-        self.frequencies = np.minimum.reduceat(counts, first)
-
-    def _pair_frequencies(self, partners: Array, frequencies: Array) -> None:
-        """Words that met partners take the least frequency of the two, whether or not a branch was kept."""
-        rows = np.concatenate([self.keys, partners])
-        order = np.lexsort([np.arange(len(rows)), *rows.T])
-        follows = np.zeros(len(rows), bool)
-        follows[1:] = np.all(rows[order][1:] == rows[order][:-1], axis=1)
-        ahead, behind = order[np.flatnonzero(follows) - 1], order[follows]
-        np.minimum.at(self.frequencies, ahead, frequencies[behind - self.n])
-
-    def _local(self, qubits: tuple[int, ...]) -> Array:
-        """The numbers of the local words on `qubits`."""
-        half = self.keys.shape[1] // 2
-        words = np.zeros(self.n, np.int64)
-        for j, qubit in enumerate(qubits):
-            w, bit = qubit // 64, np.uint64(qubit % 64)
-            words |= (self.keys[:, w] >> bit & ONE).astype(np.int64) << 2 * j
-            words |= (self.keys[:, half + w] >> bit & ONE).astype(np.int64) << 2 * j + 1
-        return words
+        first = np.flatnonzero(np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])[: len(rows)])
+        if len(rows):
+            self.keys, self.coefficients = rows[first], np.add.reduceat(values, first)
+            self.frequencies = np.minimum.reduceat(counts, first)
+        self._step = (before, self.n, branched, len(rows) - self.n)
 
     def _with_local(self, keys: Array, qubits: tuple[int, ...], words: Array) -> Array:
         """Copies of rows with local words `words` on `qubits`."""
@@ -161,17 +166,34 @@ class SortedTerms:
         return keys
 
 
+def local_words(keys: Array, qubits: Sequence[int]) -> Array:
+    """The numbers of the local words that packed words have on `qubits`, int64."""
+    half = keys.shape[1] // 2
+    words = np.zeros(len(keys), np.int64)
+    for j, qubit in enumerate(qubits):
+        w, bit = qubit // 64, np.uint64(qubit % 64)
+        words |= (keys[:, w] >> bit & ONE).astype(np.int64) << 2 * j
+        words |= (keys[:, half + w] >> bit & ONE).astype(np.int64) << 2 * j + 1
+    return words
+
+
+def branch_signs(keys: Array, generator: Array) -> Array:
+    """s, 1.0 or -1.0, in: a rotation about G takes P to cos P + s sin Q, where Q is G P up to its phase.
+
+    `keys` are packed words P that anticommute with the packed word G.
+    """
+    half = len(generator) // 2
+    new = keys ^ generator
+    power = _bits(generator[:half] & generator[half:]) + _bits(keys[:, :half] & keys[:, half:])
+    power = power + 2 * _bits(keys[:, :half] & generator[half:]) - _bits(new[:, :half] & new[:, half:])
+    return np.where(power & 3 == 1, -1.0, 1.0)
+
+
 def _bits(words: Array) -> Array:
     """How many bits are set in each row."""
     return np.bitwise_count(words).sum(axis=-1, dtype=np.int64)
 
 
-def _kept(parts: Array, cut: float, dropped: Dropped) -> Array:
-    kept = np.abs(parts) >= cut
-    _account(parts[~kept], dropped)
-    return kept
-
-
-def _account(parts: Array, dropped: Dropped) -> None:
-    sizes = np.abs(parts)
-    dropped.add(float(sizes.sum()), float((sizes**2).sum()), len(sizes))
+def _loss(parts: Array) -> Loss:
+    sizes = np.abs(parts).astype(np.float64)
+    return Loss(float(sizes.sum()), float((sizes**2).sum()), len(sizes))

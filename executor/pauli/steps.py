@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -170,6 +170,7 @@ def _diagonal(qubits: tuple[int, ...], phases: Array) -> list[Rotation]:
     return rotations
 
 
+@lru_cache(maxsize=4096)
 def _simple(step: Rotation) -> Step:
     """A rotation by a multiple of pi/2 on at most two qubits as a Clifford."""
     both = step.x | step.z

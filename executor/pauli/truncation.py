@@ -1,8 +1,8 @@
-"""Which terms a propagation may drop, and the account of what it dropped. Knows no array."""
+"""Which terms a propagation may drop. Knows no array."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from planner.errors import InputError
 
@@ -15,11 +15,10 @@ class Truncation:
 
     `branch_cut`: a contribution that a step makes to another word than the one it came from is dropped before
     merging where its magnitude is below this.
-    `merged_cut`: a term is dropped where
-    the magnitude of its merged coefficient is below this. `max_weight`: of qubits acted upon;
-    `max_xy`: of X and Y letters;
-    `max_frequency`: of rotations that split a term on the shortest way to it. `max_terms`: the largest
-    magnitudes are kept. All but `branch_cut` act after every `every` steps, and after the last.
+    `merged_cut`: a term is dropped where the magnitude of its merged coefficient is below this. `max_weight`:
+    of qubits acted upon; `max_xy`: of X and Y letters; `max_frequency`: of rotations that split a term on the
+    shortest way to it. `max_terms`: the largest magnitudes are kept. All but `branch_cut` act after every
+    `every` steps, and after the last.
     """
 
     branch_cut: float = 0.0
@@ -50,44 +49,19 @@ class Truncation:
         return self.max_weight is not None or self.max_xy is not None
 
     @property
-    def limits(self) -> tuple[float, int, int, int]:
-        """merged_cut, max_weight, max_xy and max_frequency as numbers."""
+    def limits(self) -> Limits:
+        """The limits that a term alone decides upon, as numbers."""
         limits = (self.max_weight, self.max_xy, self.max_frequency)
         weight, xy, frequency = (NO_LIMIT if limit is None else limit for limit in limits)
-        return self.merged_cut, weight, xy, frequency
+        return Limits(self.merged_cut, weight, xy, frequency, self.needs_letters)
 
 
-@dataclass
-class Dropped:
-    """The sums of norms of what was dropped, event by event.
+@dataclass(frozen=True)
+class Limits:
+    """What a sweep drops: terms below `merged_cut` or past a limit; `has_letters`: any of weight and XY."""
 
-    `l1` is the sum of |coefficient|; without channels and with them it bounds the error of every expectation
-    value. `l2` is the sum over events of the root of the sum of squares (of a transfer's contributions, which
-    may fall on one word: of the sum of magnitudes); without channels that are not unital it bounds the
-    normalized Frobenius norm of the error, sqrt(tr(E^dagger E) / 2^n).
-    """
-
-    l1: float = 0.0
-    l2: float = 0.0
-    terms: int = 0
-
-    def add(self, l1: float, squares: float, terms: int) -> None:
-        """Account for one event."""
-        self.l1 += l1
-        self.l2 += squares**0.5
-        self.terms += terms
-
-
-@dataclass
-class Record:
-    """What happened at each step: terms after it, terms that it branched, and branches that met a term."""
-
-    terms: list[int] = field(default_factory=list)
-    branched: list[int] = field(default_factory=list)
-    merged: list[int] = field(default_factory=list)
-
-    def add(self, terms: int, branched: int, merged: int) -> None:
-        """One step more."""
-        self.terms.append(terms)
-        self.branched.append(branched)
-        self.merged.append(merged)
+    merged_cut: float
+    max_weight: int
+    max_xy: int
+    max_frequency: int
+    has_letters: bool

@@ -66,6 +66,10 @@ class PauliSum:
         order = np.lexsort(self.keys.T)
         return PauliSum(self.n_qubits, self.keys[order], self.coefficients[order])
 
+    def none(self) -> PauliSum:
+        """A sum of no terms, of the same kind."""
+        return PauliSum(self.n_qubits, self.keys[:0], self.coefficients[:0])
+
     def lines(self) -> list[str]:
         """A line a term: coefficient and word, such as `0.5 X0 Z3`."""
         return [f"{coefficient!r} {text(x, z)}" for x, z, coefficient in self.masks()]

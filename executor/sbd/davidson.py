@@ -1,7 +1,9 @@
 """Davidson's method for the lowest states of a symmetric operator that is only applied, never stored.
 
 Knows vectors and a small projected matrix; not what the operator means. Vectors are arrays of any shape that
-NumPy's functions take. Each one has a parity; the operator does not mix parities, and no sum here does.
+NumPy's functions take, or the part of such an array that one of several ranks holds; then every rank does the
+same, with sums over all of them. Each vector has a parity; the operator does not mix parities, and no sum
+here does.
 """
 
 from __future__ import annotations
@@ -25,8 +27,6 @@ VANISHED = 1e-12
 """What is below this norm adds nothing."""
 ORTHOGONALIZATIONS = 2
 ELEMENTS_AT_ONCE = 1 << 16
-ORTHOGONAL = 1e-10
-"""How far the Gram matrix of the subspace may be from 1 (Frobenius norm) when a solve is accepted."""
 
 
 class Operator(Protocol):
@@ -42,8 +42,8 @@ class Operator(Protocol):
         """The parities that occur."""
         ...
 
-    def apply(self, x: Array, parity: int) -> Array:
-        """The product with a vector of that parity, a new array."""
+    def apply(self, x: Array, parity: int, out: Array) -> Array:
+        """The product with a vector of that parity, in `out`, which is returned."""
         ...
 
     def diagonal(self) -> Array:
@@ -54,15 +54,27 @@ class Operator(Protocol):
         """The part of a vector that has the parity."""
         ...
 
+    def total(self, values: Small) -> Small:
+        """The sum over the ranks of small arrays, the same bits on all of them."""
+        ...
+
+    def same(self, values: Small) -> Small:
+        """Rank 0's values, so that all ranks go on with the same bits."""
+        ...
+
 
 @dataclass(frozen=True)
 class Criteria:
-    """When a solve ends: residual norm and change of the energy of every root; steps and vectors at most."""
+    """When a solve ends: residual norm and change of the energy of every root; steps and vectors at most.
+
+    `orthogonality` is how far the Gram matrix of the subspace may be from 1 (Frobenius norm) at the end.
+    """
 
     residual: float = 1e-6
     energy: float = 1e-9
     steps: int = 100
     vectors: int = 16
+    orthogonality: float = 1e-10
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,8 @@ class Step:
 class Solution:
     """The lowest states found, by rising energy, and how well they are known.
 
-    `orthogonality` is the Frobenius norm of the subspace's Gram matrix minus 1.
+    `orthogonality` is the Frobenius norm of the subspace's Gram matrix minus 1. Of the multiplications, those
+    in fp32 that came before are counted apart.
     """
 
     energies: Small
@@ -91,6 +104,7 @@ class Solution:
     steps: int
     multiplications: int
     orthogonality: float
+    early_multiplications: int = 0
 
 
 Vectors = Sequence[tuple[Array, int]]
@@ -130,8 +144,9 @@ def davidson(
         converged = below and (before is None or np.abs(energies - before).max() <= criteria.energy)
         before = energies
         orthogonality = space.orthogonality() if below or number >= criteria.steps else 0.0
-        done = number >= criteria.steps or (converged and orthogonality <= ORTHOGONAL)
-        if not done and orthogonality > ORTHOGONAL:
+        lost = orthogonality > criteria.orthogonality
+        done = number >= criteria.steps or (converged and not lost)
+        if not done and lost:
             space.refresh(roots)
             continue
         if not done:
@@ -144,7 +159,7 @@ def davidson(
             states = [space.vector(root) for root in roots]
             return Solution(
                 energies, states, [root.parity for root in roots], residuals,
-                below and orthogonality <= ORTHOGONAL, number, space.multiplications, orthogonality,
+                below and not lost, number, space.multiplications, orthogonality,
             )  # fmt: skip
 
 
@@ -179,16 +194,16 @@ class _Subspace:
     def add(self, vector: Array, parity: int) -> bool:
         """Append what is new of a vector, normalized; False where nothing is."""
         new = self._project(vector.ravel(), parity)
-        norm = _norm(new)
+        norm = self.norm(new)
         if not norm > VANISHED:
             return False
         new = new / norm
         for _ in range(ORTHOGONALIZATIONS):
             held = self._vectors[: len(self)]
-            own = np.array([kind == parity for kind in self.parities], new.dtype)
-            overlaps = (held @ new) * _like(own, new)
-            new = self._project(new - overlaps @ held, parity)
-            norm = _norm(new)
+            overlaps = self._products(held, new)
+            overlaps[np.array(self.parities) != parity] = 0.0
+            new = self._project(new - _like(overlaps, new) @ held, parity)
+            norm = self.norm(new)
             if norm <= VANISHED:
                 return False
             new = new / norm
@@ -196,35 +211,48 @@ class _Subspace:
         self.parities.append(parity)
         return True
 
+    def _products(self, rows: Array, vector: Array) -> Small:
+        """The inner products of rows, or of one vector, with a vector."""
+        return np.atleast_1d(self._operator.total(np.asarray(_host(rows @ vector), np.float64)))
+
+    def norm(self, vector: Array) -> float:
+        """The Euclidean norm of a vector."""
+        flat = vector.ravel()
+        return float(np.sqrt(self._products(flat, flat)[0]))
+
     def _project(self, flat: Array, parity: int) -> Array:
         return self._operator.project(flat.reshape(self._operator.shape), parity).ravel()
 
     def multiply(self) -> tuple[int, float]:
-        """Apply the operator to the vectors that are new; their number, and the seconds that it took."""
+        """Apply the operator to the vectors that are new; their number, and the seconds that it took.
+
+        The seconds hold the products with all vectors, which wait for a device that is still at work.
+        """
         begin = perf_counter()
         first, size = self._n_images, len(self)
         for number in range(first, size):
             vector = self._vectors[number].reshape(self._operator.shape)
-            self._images[number] = self._operator.apply(vector, self.parities[number]).ravel()
-        time_s = perf_counter() - begin
+            image = self._images[number].reshape(self._operator.shape)
+            self._operator.apply(vector, self.parities[number], image)
         matrix = np.zeros((size, size))
         matrix[:first, :first] = self._projected
         for number in range(first, size):
-            products = _host(self._vectors[:size] @ self._images[number])
+            products = self._products(self._vectors[:size], self._images[number])
             products[np.array(self.parities) != self.parities[number]] = 0.0
             matrix[number, : number + 1] = matrix[: number + 1, number] = products[: number + 1]
         self._projected = matrix
         self._n_images = size
         self.multiplications += size - first
-        return size - first, time_s
+        return size - first, perf_counter() - begin
 
     def roots(self) -> list[_Root]:
         """All states of the subspace, by rising energy."""
         found = []
         for parity in sorted(set(self.parities), reverse=True):
             members = np.flatnonzero(np.array(self.parities) == parity)
-            energies, columns = np.linalg.eigh(self._projected[np.ix_(members, members)])
-            for energy, column in zip(energies, columns.T, strict=True):
+            solved = np.linalg.eigh(self._projected[np.ix_(members, members)])
+            energies, columns = np.split(self._operator.same(np.vstack(solved)), [1])
+            for energy, column in zip(energies[0], columns.T, strict=True):
                 coefficients = np.zeros(len(self))
                 coefficients[members] = column
                 found.append(_Root(float(energy), parity, coefficients))
@@ -298,7 +326,7 @@ class _Subspace:
         """The Frobenius norm of the Gram matrix minus 1, over vectors of one parity."""
         held = self._vectors[: len(self)]
         kinds = np.array(self.parities)
-        gram = _host(held @ held.T) * (kinds[:, None] == kinds)
+        gram = self._operator.total(_host(held @ held.T)) * (kinds[:, None] == kinds)
         return float(np.linalg.norm(gram - np.eye(len(self))))
 
 
@@ -307,20 +335,15 @@ def _residuals(
 ) -> tuple[list[tuple[Array, int]], Small]:
     """Preconditioned corrections of the roots that are not known well, or else of all; all residual norms."""
     found = [(root, space.residual(root)) for root in roots]
-    norms = np.array([_norm(residual) for _, residual in found])
+    norms = np.array([space.norm(residual) for _, residual in found])
     due = norms > wanted if (norms > wanted).any() else norms >= 0
     corrections = []
     for (root, residual), chosen in zip(found, due, strict=True):
         if chosen:
             apart = diagonal - root.energy
-            damped = np.where(apart < 0, -1.0, 1.0) * np.maximum(np.abs(apart), DAMPING)
+            damped = np.where(apart < 0, np.minimum(apart, -DAMPING), np.maximum(apart, DAMPING))
             corrections.append((residual / damped, root.parity))
     return corrections, norms
-
-
-def _norm(vector: Array) -> float:
-    flat = vector.ravel()
-    return float(np.sqrt(float(flat @ flat)))
 
 
 def _host(array: Array) -> Small:
@@ -330,4 +353,4 @@ def _host(array: Array) -> Small:
 
 def _like(values: Small, array: Array) -> Array:
     """Small values where `array` lies."""
-    return np.asarray(values, like=array)
+    return np.asarray(values, array.dtype, like=array)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.device.host import cores
 from executor.sbd.integrals import Integrals
 from executor.sbd.strings import StringSet, check_distinct, from_occupied, read_bits
-from executor.sbd.work import cores, over_rows
+from executor.sbd.work import over_rows
 from planner.errors import InputError
 
 Array = NDArray[Any]
@@ -101,7 +102,7 @@ class ListHamiltonian:
         from executor.sbd import determinant_kernel
 
         self.threads = threads or cores()
-        self.basis = basis
+        self.integrals, self.basis = integrals, basis
         self.shape = (len(basis),)
         self.parities = (NEITHER,)
         n = len(basis)
@@ -146,13 +147,21 @@ class ListHamiltonian:
         """x itself: a list has no symmetry of exchange."""
         return x
 
-    def apply(self, x: Array, parity: int | None = None) -> Array:
-        """H x, a new array."""
+    def total(self, values: Array) -> Array:
+        """Sums over all elements of a state: those given, since all elements are here."""
+        return values
+
+    def same(self, values: Array) -> Array:
+        """The values, since there is one rank."""
+        return values
+
+    def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
+        """H x, a new array or `out`."""
         from executor.sbd import determinant_kernel
 
         if x.shape != self.shape:
             raise ValueError(f"a state of shape {x.shape} where {self.shape} is expected")
-        y = np.empty(self.shape)
+        y = np.empty(self.shape) if out is None else out
         tables = self.start, self.column, self.value, np.ascontiguousarray(x, np.float64), y
         over_rows(
             len(y), self.threads, lambda first, last: determinant_kernel.sparse_product(first, last, *tables)

@@ -23,9 +23,22 @@ ROWS_AT_ONCE = 128
 
 @dataclass(frozen=True)
 class DenseMatrix:
-    """A symmetric matrix [string, string]."""
+    """Rows of a symmetric matrix [string, string]."""
 
     values: Array
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the elements."""
+        return int(self.values.nbytes)
+
+    def columns(self, first: int, last: int) -> DenseMatrix:
+        """Columns first .. last-1, numbered from 0."""
+        return DenseMatrix(self.values[:, first:last])
+
+    def as_type(self, dtype: str) -> DenseMatrix:
+        """The same in another precision."""
+        return DenseMatrix(self.values.astype(dtype, copy=False))
 
     def add_product(self, first: int, last: int, x: Array, out: Array) -> None:
         """out[i, :] += the sum over j of self[i, j] x[j, :] for rows first .. last-1."""
@@ -39,19 +52,29 @@ class DenseMatrix:
             rows = slice(begin, min(last, begin + ROWS_AT_ONCE))
             out[rows] += x[rows] @ self.values
 
-    @property
-    def diagonal(self) -> Array:
-        """The diagonal elements."""
-        return self.values.diagonal().copy()
-
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """A symmetric matrix by rows: value[e] at column[e] for e in start[i] .. start[i+1]-1."""
+    """Rows of a symmetric matrix: value[e] at column[e] for e in start[i] .. start[i+1]-1."""
 
     start: Array
     column: Array
     value: Array
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the elements."""
+        return int(self.column.nbytes + self.value.nbytes)
+
+    def columns(self, first: int, last: int) -> SparseMatrix:
+        """Columns first .. last-1, numbered from 0."""
+        kept = (self.column >= first) & (self.column < last)
+        start = np.concatenate([[0], np.cumsum(kept)])[self.start]
+        return SparseMatrix(start, self.column[kept] - np.int32(first), self.value[kept])
+
+    def as_type(self, dtype: str) -> SparseMatrix:
+        """The same in another precision."""
+        return SparseMatrix(self.start, self.column, self.value.astype(dtype, copy=False))
 
     def add_product(self, first: int, last: int, x: Array, out: Array) -> None:
         """out[i, :] += the sum over j of self[i, j] x[j, :] for rows first .. last-1."""
@@ -63,39 +86,50 @@ class SparseMatrix:
         """out[i, :] += the sum over j of x[i, j] self[j, :] for rows first .. last-1."""
         from executor.sbd import string_kernel
 
-        part = np.zeros((x.shape[1], last - first))
+        part = np.zeros((x.shape[1], last - first), x.dtype)
         turned = np.ascontiguousarray(x[first:last].T)
         string_kernel.sparse_rows(0, len(part), self.start, self.column, self.value, turned, part)
         out[first:last] += part.T
-
-    @property
-    def diagonal(self) -> Array:
-        """The diagonal elements."""
-        rows = np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
-        return self.value[self.column == rows]
 
 
 SpinMatrix = DenseMatrix | SparseMatrix
 
 
 def same_spin(
-    strings: StringSet, integrals: Integrals, linked: Array, dense: bool, threads: int
+    strings: StringSet, integrals: Integrals, linked: Array, dense: bool, threads: int, rows: tuple[int, int]
 ) -> SpinMatrix:
-    """The same-spin Hamiltonian in Hartree; `linked` counts the elements of every row."""
+    """Rows rows[0] .. rows[1]-1 of the same-spin Hamiltonian in Hartree, numbered from 0.
+
+    `linked` counts the elements of every row.
+    """
     from executor.sbd import string_kernel
 
-    n, words, one, two = len(strings), strings.words, integrals.one, integrals.two
+    above, n_rows = rows[0], rows[1] - rows[0]
+    words, one, two = strings.words, integrals.one, integrals.two
     if dense:
-        matrix = np.empty((n, n))
+        matrix = np.empty((n_rows, len(strings)))
         over_rows(
-            n, threads, lambda first, last: string_kernel.fill_dense(words, first, last, one, two, matrix)
-        )
+            n_rows, threads,
+            lambda first, last: string_kernel.fill_dense(
+                words, above + first, above + last, above, one, two, matrix
+            ),
+        )  # fmt: skip
         return DenseMatrix(matrix)
-    start = np.concatenate([[0], np.cumsum(linked)])
+    start = np.concatenate([[0], np.cumsum(linked[slice(*rows)])])
     column, value = np.empty(start[-1], np.int32), np.empty(start[-1])
     over_rows(
-        n,
-        threads,
-        lambda first, last: string_kernel.fill_sparse(words, first, last, one, two, start, column, value),
-    )
+        n_rows, threads,
+        lambda first, last: string_kernel.fill_sparse(
+            words, above + first, above + last, above, one, two, start, column, value
+        ),
+    )  # fmt: skip
     return SparseMatrix(start, column, value)
+
+
+def own_energies(strings: StringSet, integrals: Integrals) -> Array:
+    """The energy of every string alone: the diagonal of the same-spin Hamiltonian."""
+    from executor.sbd import string_kernel
+
+    energies = np.empty(len(strings))
+    string_kernel.fill_energies(strings.words, integrals.one, integrals.two, energies)
+    return energies

@@ -15,21 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.sbd.checkpoint import SolveCheckpoint
-from executor.sbd.cost import dense_bytes, scratch_bytes, sparse_bytes
-from executor.sbd.davidson import Criteria, Operator, Solution, Step, Vectors, davidson
+from executor.sbd.davidson import Criteria, OnStep, Solution, Step, Vectors, davidson
 from executor.sbd.determinants import DeterminantList, ListHamiltonian
-from executor.sbd.integrals import Integrals, pair_count
+from executor.sbd.integrals import Integrals
+from executor.sbd.place import Here, Place
 from executor.sbd.product import ProductHamiltonian
 from executor.sbd.spin import PenalizedHamiltonian, spin_square
-from executor.sbd.start import given_start, lowest_of_list, lowest_of_product
 from planner.errors import InputError
 
 Array = NDArray[Any]
 Hamiltonian = ProductHamiltonian | ListHamiltonian
 
-TEMPORARIES = 6
-TEMPORARIES_A_ROOT = 4
-"""Vectors that a step and its checkpoint need beside those of the subspace."""
+SINGLE = "float32"
+DOUBLE = "float64"
+SINGLE_RESIDUAL = 1e-4
+SINGLE_ERRORS = 100
+"""fp32 is left at the residual norm SINGLE_RESIDUAL, or at so many rounding errors of the largest energy."""
+SINGLE_ORTHOGONALITY = 1e-3
+PRESENT = 1e-3
+"""Of a given state, a part of a parity counts from this share of its norm on."""
 
 
 @dataclass(frozen=True)
@@ -38,43 +42,6 @@ class SpinPenalty:
 
     spin: float
     weight: float = 0.2
-
-
-def vectors_bytes(n_elements: int, n_roots: int, criteria: Criteria) -> int:
-    """The memory of a solve's vectors."""
-    return (
-        8
-        * n_elements
-        * (2 * max(criteria.vectors, 4 * n_roots + 2) + TEMPORARIES + TEMPORARIES_A_ROOT * n_roots)
-    )
-
-
-def fit_memory(n_elements: int, n_roots: int, criteria: Criteria, memory_bytes: float) -> Criteria:
-    """The criteria with as many vectors as half of the memory holds; InputError where too few fit."""
-    least = 4 * n_roots + 2
-    while vectors_bytes(n_elements, n_roots, criteria) > memory_bytes / 2 and criteria.vectors > least:
-        criteria = replace(criteria, vectors=criteria.vectors - 1)
-    needed = vectors_bytes(n_elements, n_roots, criteria)
-    if needed > memory_bytes:
-        raise InputError(
-            "memory", f"holds {memory_bytes:.4g} bytes of the {needed:.4g} that the vectors of a solve need",
-            "give fewer strings, fewer roots or more memory",
-        )  # fmt: skip
-    return criteria
-
-
-def predicted_bytes(hamiltonian: ProductHamiltonian, n_roots: int, criteria: Criteria) -> int:
-    """The arrays of a solve, in bytes: vectors, matrices within a spin, and every thread's scratch."""
-    total = vectors_bytes(int(np.prod(hamiltonian.shape)), n_roots, criteria)
-    spins = [hamiltonian.alpha] if hamiltonian.symmetric else [hamiltonian.alpha, hamiltonian.beta]
-    for spin in spins:
-        n, links = len(spin.strings), int(spin.singles.linked.sum())
-        total += sparse_bytes(links) if hasattr(spin.matrix, "column") else dense_bytes(n)
-        total += 20 * len(spin.singles.other)
-    pairs = len(hamiltonian.beta.matching.pairs)
-    most, n = hamiltonian.alpha.singles.most, hamiltonian.integrals.n_orbitals
-    total += hamiltonian.threads * scratch_bytes(hamiltonian.shape[1], most, pairs, n)
-    return total + 8 * pair_count(n) * (pair_count(n) + n + 2 * pairs)
 
 
 def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: str) -> str:
@@ -92,14 +59,18 @@ def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: s
 
 def solve(
     hamiltonian: Hamiltonian, integrals: Integrals, n_roots: int = 1, *, criteria: Criteria | None = None,
-    penalty: SpinPenalty | None = None, start: Sequence[Array] = (),
+    penalty: SpinPenalty | None = None, start: Sequence[Array] = (), mixed: bool = False,
     checkpoint: Path | None = None, resume: bool = False, progress: Callable[[Step], None] | None = None,
+    place: Place | None = None,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states, energies in Hartree with the core's.
 
     Energies are those of H also with a penalty; residuals are those of the operator that was diagonalized.
-    `start` are states of the Hamiltonian's shape. With `checkpoint` the solve can be killed and resumed.
-    Raises InputError where the space has fewer states.
+    `start` are states of the Hamiltonian's shape. With `mixed`, early iterations over a product of strings
+    are in fp32; the last ones, and their residuals, are in fp64. With `checkpoint` the solve can be killed
+    and resumed. `place` says where vectors lie (default: here); on several ranks the call is collective,
+    `hamiltonian` has the rank's rows, and rank 0 alone has the states and needs `start`. Raises InputError
+    where the space has fewer states.
     """
     criteria = criteria or Criteria()
     n_states = int(np.prod(hamiltonian.shape))
@@ -107,39 +78,72 @@ def solve(
         raise InputError(
             "roots", f"are {n_roots} in a space of {n_states} determinants", f"ask for 1 to {n_states}"
         )
-    operator: Operator = hamiltonian
-    penalized = None
-    if penalty is not None:
-        if not isinstance(hamiltonian, ProductHamiltonian):
-            raise InputError(
-                "spin penalty", "needs a product of half-strings", "leave it out for a list of determinants"
-            )
-        _check_spin(penalty.spin, integrals)
-        penalized = PenalizedHamiltonian(hamiltonian, penalty.spin * (penalty.spin + 1), penalty.weight)
-        operator = penalized
-        if not (penalized.open_shells() >= penalized.least_open).any():
-            raise InputError(
-                "spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
-                "give strings that differ more, or another spin",
-            )  # fmt: skip
-    kept: Vectors = []
+    penalized = None if penalty is None else _penalized(hamiltonian, integrals, penalty)
+    where = place or Here(hamiltonian, penalized)
     store = None
     if checkpoint is not None:
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, integrals, f"{n_roots} {penalty}"))
-        kept = store.open(resume, hamiltonian.shape)
+    vectors = _begin(where, hamiltonian, n_roots, start, penalized, store, resume)
 
-    def on_step(step: Step, vectors: Callable[[], Vectors]) -> None:
-        if store is not None and store.due():
-            store.write(vectors())
-        if progress is not None:
+    def on_step(step: Step, kept: Callable[[], Vectors]) -> None:
+        if store is not None and where.on_first(store.due):
+            _keep(where, store, kept())
+        if progress is not None and where.first:
             energies = tuple(energy + integrals.core for energy in step.energies)
             progress(replace(step, energies=energies))
 
-    begin = list(kept) or _begin(hamiltonian, integrals, n_roots, start, penalized)
+    early = 0
+    if mixed and isinstance(hamiltonian, ProductHamiltonian) and penalized is None:
+        vectors, early = _early(where, hamiltonian, n_roots, vectors, criteria, on_step)
+    operator = where.operator(DOUBLE)
+    begin = [(where.put(vector, DOUBLE), parity) for vector, parity in vectors]
     found = davidson(operator, n_roots, begin, criteria, on_step)
     if store is not None and not found.converged:
-        store.write(list(zip(found.states, found.parities, strict=True)))
-    return _with_energies(hamiltonian, integrals, found, penalty is not None)
+        _keep(where, store, list(zip(found.states, found.parities, strict=True)))
+    states = [where.collect(state) for state in found.states]
+    whole = replace(
+        found, states=states if where.first else [], energies=found.energies + integrals.core,
+        early_multiplications=early,
+    )  # fmt: skip
+    return whole if penalized is None else _with_energies(hamiltonian, integrals, whole)
+
+
+def _early(
+    where: Place, hamiltonian: ProductHamiltonian, n_roots: int, vectors: Vectors, criteria: Criteria,
+    on_step: OnStep,
+) -> tuple[Vectors, int]:  # fmt: skip
+    """Better vectors by iterations in fp32, as far as its rounding errors let them come; multiplications."""
+    largest = float(np.abs(hamiltonian.alpha.energies).max() + np.abs(hamiltonian.beta.energies).max())
+    least = max(SINGLE_RESIDUAL, SINGLE_ERRORS * float(np.finfo(SINGLE).eps) * largest)
+    loose = replace(
+        criteria, residual=max(criteria.residual, least), energy=np.inf, orthogonality=SINGLE_ORTHOGONALITY
+    )
+    operator = where.operator(SINGLE)
+    begin = [(where.put(vector, SINGLE), parity) for vector, parity in vectors]
+    found = davidson(operator, n_roots, begin, loose, on_step)
+    pairs = zip(found.states, found.parities, strict=True)
+    return [(where.local(where.collect(state)), parity) for state, parity in pairs], found.multiplications
+
+
+def _keep(where: Place, store: SolveCheckpoint, kept: Vectors) -> None:
+    """Write a checkpoint on rank 0."""
+    whole = [(where.collect(vector), parity) for vector, parity in kept]
+    where.on_first(lambda: store.write([(state, parity) for state, parity in whole if state is not None]))
+
+
+def _penalized(hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPenalty) -> PenalizedHamiltonian:
+    if not isinstance(hamiltonian, ProductHamiltonian):
+        raise InputError(
+            "spin penalty", "needs a product of half-strings", "leave it out for a list of determinants"
+        )
+    _check_spin(penalty.spin, integrals)
+    penalized = PenalizedHamiltonian(hamiltonian, penalty.spin * (penalty.spin + 1), penalty.weight)
+    if not (penalized.open_shells() >= penalized.least_open).any():
+        raise InputError(
+            "spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
+            "give strings that differ more, or another spin",
+        )  # fmt: skip
+    return penalized
 
 
 def _check_spin(spin: float, integrals: Integrals) -> None:
@@ -152,30 +156,49 @@ def _check_spin(spin: float, integrals: Integrals) -> None:
 
 
 def _begin(
-    hamiltonian: Hamiltonian, integrals: Integrals, n_roots: int, start: Sequence[Array],
-    penalized: PenalizedHamiltonian | None,
+    where: Place, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
+    penalized: PenalizedHamiltonian | None, store: SolveCheckpoint | None, resume: bool,
 ) -> Vectors:  # fmt: skip
+    """What this rank holds of the vectors to go on from: a checkpoint's, those given, or our own."""
+
+    def given() -> list[tuple[Array, int]]:
+        kept = store.open(resume, hamiltonian.shape) if store is not None else []
+        return kept or _parts(hamiltonian, start, penalized)
+
+    # Only rank 0's whole states are large; the others hear how many there are, and their parities.
+    held: list[tuple[Array, int]] = []
+
+    def counted() -> list[int]:
+        held.extend(given())
+        return [parity for _, parity in held]
+
+    parities = where.on_first(counted)
+    wholes = [vector for vector, _ in held] if where.first else [None] * len(parities)
+    own = [(where.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
+    return own if len(own) >= n_roots else [*own, *where.lowest(n_roots)]
+
+
+def _parts(
+    hamiltonian: Hamiltonian, start: Sequence[Array], penalized: PenalizedHamiltonian | None
+) -> list[tuple[Array, int]]:
+    """Given whole states, split by parity."""
+    operator = penalized or hamiltonian
+    parts = []
     for state in start:
         if state.shape != hamiltonian.shape or not np.isfinite(state).all() or not np.any(state):
             raise InputError(
                 "start", f"has the shape {state.shape}, zeros alone or values that are not finite",
                 f"give states of the shape {hamiltonian.shape}",
             )  # fmt: skip
-    if isinstance(hamiltonian, ListHamiltonian):
-        given: Vectors = [(state, 0) for state in start]
-        own: Vectors = lowest_of_list(hamiltonian, integrals, n_roots)
-    else:
-        given = given_start(penalized or hamiltonian, list(start))
-        own = lowest_of_product(hamiltonian, n_roots, penalized)
-    return [*given, *own] if len(given) < n_roots else given
+        for parity in operator.parities:
+            part = operator.project(state, parity)
+            if np.linalg.norm(part) > PRESENT * np.linalg.norm(state):
+                parts.append((part, parity))
+    return parts
 
 
-def _with_energies(
-    hamiltonian: Hamiltonian, integrals: Integrals, found: Solution, penalized: bool
-) -> Solution:
+def _with_energies(hamiltonian: Hamiltonian, integrals: Integrals, found: Solution) -> Solution:
     """The solution with energies of H, the core's added."""
-    if not penalized:
-        return replace(found, energies=found.energies + integrals.core)
     pairs = zip(found.states, found.parities, strict=True)
     own = np.array([np.vdot(state, hamiltonian.apply(state, parity)) for state, parity in pairs])
     return replace(found, energies=own + integrals.core)

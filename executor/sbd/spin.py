@@ -76,13 +76,23 @@ class PenalizedHamiltonian:
         n_electrons = alpha.strings.n_electrons + beta.strings.n_electrons
         return np.asarray(n_electrons - 2 * alpha.filled @ beta.filled.T)
 
-    def apply(self, x: Array, parity: int) -> Array:
-        """The product with a vector of that parity."""
-        y = self._hamiltonian.apply(x, parity)
+    def total(self, values: Array) -> Array:
+        """Sums over all elements of a state: those given, since all elements are here."""
+        return values
+
+    def same(self, values: Array) -> Array:
+        """The values, since there is one rank."""
+        return values
+
+    def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
+        """The product with a vector of that parity, a new array or `out`."""
+        y = self._hamiltonian.apply(x, parity, out)
         away = x
         for _ in range(2):
             away = apply_spin_square(self._hamiltonian, away) - self.wanted * away
-        return self.project(y + self.weight * away, parity)
+        y += self.weight * away
+        y[:] = self.project(y, parity)
+        return y
 
     def diagonal(self) -> Array:
         """That of H, and of the penalty as far as S^2 is diagonal."""

@@ -5,13 +5,13 @@ Knows operators' diagonals and lists of determinants; not how a solve goes on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from executor.sbd.determinants import DeterminantList, ListHamiltonian, from_product
-from executor.sbd.integrals import Integrals
 from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian
 from executor.sbd.spin import PenalizedHamiltonian, apply_spin_square
 
@@ -23,16 +23,15 @@ NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
 
 
-def lowest_of_list(
-    hamiltonian: ListHamiltonian, integrals: Integrals, n_roots: int
-) -> list[tuple[Array, int]]:
+def lowest_of_list(hamiltonian: ListHamiltonian, n_roots: int) -> list[tuple[Array, int]]:
     """At least `n_roots` start vectors, where the space has so many, in a list of determinants."""
     basis = hamiltonian.basis
-    chosen = _lowest(hamiltonian.diagonal(), max(DETERMINANTS, 2 * n_roots))
+    chosen = lowest(hamiltonian.diagonal(), count_at_start(n_roots))
     few = DeterminantList(
         basis.alpha_strings, basis.beta_strings, basis.alpha[chosen], basis.beta[chosen], chosen
     )
-    _, columns = np.linalg.eigh(ListHamiltonian(integrals, few, threads=hamiltonian.threads).dense())
+    matrix = ListHamiltonian(hamiltonian.integrals, few, threads=hamiltonian.threads).dense()
+    _, columns = np.linalg.eigh(matrix)
     vectors = []
     for column in columns.T[:n_roots]:
         vector = np.zeros(len(basis))
@@ -41,20 +40,50 @@ def lowest_of_list(
     return vectors
 
 
-def lowest_of_product(
-    hamiltonian: ProductHamiltonian, n_roots: int, penalized: PenalizedHamiltonian | None = None
-) -> list[tuple[Array, int]]:
-    """At least `n_roots` start vectors with their parities, where the space has so many.
+@dataclass(frozen=True)
+class FewDeterminants:
+    """A state that is zero but at these flat numbers [alpha string, beta string] of the space."""
 
-    With a penalty they are those of `penalized`, among determinants of as many open shells as its spin needs.
+    numbers: Array
+    values: Array
+    parity: int
+
+    def rows(self, first: int, last: int, n_beta: int) -> Array:
+        """Rows first .. last-1 of the state."""
+        part = np.zeros((last - first, n_beta))
+        inside = (self.numbers >= first * n_beta) & (self.numbers < last * n_beta)
+        part.ravel()[self.numbers[inside] - first * n_beta] = self.values[inside]
+        return part
+
+
+def count_at_start(n_roots: int) -> int:
+    """How many determinants of least energy are asked for."""
+    return max(DETERMINANTS, 2 * n_roots)
+
+
+def lowest_determinants(
+    hamiltonian: ProductHamiltonian, n_roots: int, penalized: PenalizedHamiltonian | None = None
+) -> tuple[Array, Array]:
+    """Flat numbers and energies of the determinants of least energy in the rows that are held here.
+
+    With a penalty only those of as many open shells as its spin needs.
     """
-    shape = hamiltonian.shape
-    parities = hamiltonian.parities if penalized is None else penalized.parities
     diagonal = hamiltonian.diagonal()
     if penalized is not None:
         diagonal[penalized.open_shells() < penalized.least_open] = np.inf
-    chosen = _lowest(diagonal.ravel(), max(DETERMINANTS, 2 * n_roots))
-    chosen = chosen[np.isfinite(diagonal.ravel()[chosen])]
+    energies = diagonal.ravel()
+    chosen = lowest(energies, count_at_start(n_roots))
+    chosen = chosen[np.isfinite(energies[chosen])]
+    return chosen + hamiltonian.rows[0] * hamiltonian.shape[1], energies[chosen]
+
+
+def lowest_states(
+    hamiltonian: ProductHamiltonian, n_roots: int, chosen: Array,
+    penalized: PenalizedHamiltonian | None = None,
+) -> list[FewDeterminants]:  # fmt: skip
+    """At least `n_roots` states to start from, where the space has so many, among chosen determinants."""
+    shape = hamiltonian.shape
+    parities = hamiltonian.parities if penalized is None else penalized.parities
     if hamiltonian.symmetric:
         row, column = np.divmod(chosen, shape[1])
         chosen = np.unique(np.concatenate([chosen, column * shape[1] + row]))
@@ -73,12 +102,8 @@ def lowest_of_product(
         energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
         for energy, vector in zip(energies[:n_roots], (frame @ columns).T, strict=False):
             found.append((float(energy), parity, vector))
-    vectors = []
-    for _, parity, values in sorted(found, key=lambda entry: entry[0])[:n_roots]:
-        whole = np.zeros(shape)
-        whole.ravel()[chosen] = values
-        vectors.append((whole, parity))
-    return vectors
+    found.sort(key=lambda entry: entry[0])
+    return [FewDeterminants(chosen, values, parity) for _, parity, values in found[:n_roots]]
 
 
 def _spin_matrix(hamiltonian: ProductHamiltonian, basis: DeterminantList) -> Array:
@@ -94,20 +119,7 @@ def _spin_matrix(hamiltonian: ProductHamiltonian, basis: DeterminantList) -> Arr
     return np.array(rows)
 
 
-def given_start(
-    operator: ProductHamiltonian | PenalizedHamiltonian, states: list[Array]
-) -> list[tuple[Array, int]]:
-    """Given states as start vectors, split by parity."""
-    parts = []
-    for state in states:
-        for parity in operator.parities:
-            part = operator.project(state, parity)
-            if np.linalg.norm(part) > 1e-3 * np.linalg.norm(state):
-                parts.append((part, parity))
-    return parts
-
-
-def _lowest(diagonal: Array, count: int) -> Array:
+def lowest(diagonal: Array, count: int) -> Array:
     """The numbers of the `count` smallest values, and of those just as small as the last, in rising order."""
     if count >= len(diagonal):
         return np.arange(len(diagonal))

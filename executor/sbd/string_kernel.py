@@ -131,48 +131,37 @@ def element(bra: Any, ket: Any, apart: int, one: Any, two: Any) -> Any:
 
 
 @jit
-def count_links(words: Any, first: int, last: int, singles: Any, linked: Any) -> None:
-    """For strings first .. last-1: how many others are one excitation away, and how many 0, 1 or 2."""
+def count_links(words: Any, first: int, last: int, linked: Any) -> None:
+    """For strings first .. last-1: how many strings are 0, 1 or 2 excitations away."""
     for i in range(first, last):
         for j in range(len(words)):
-            apart = distance(words[i], words[j])
-            if apart <= 4:
+            if distance(words[i], words[j]) <= 4:
                 linked[i] += 1
-                if apart == 2:
-                    singles[i] += 1
 
 
 @jit
-def fill_singles(
-    words: Any, first: int, last: int, start: Any, other: Any, create: Any, destroy: Any, sign: Any
-) -> None:
-    """Single excitations of strings first .. last-1: string i is sign times other[e], destroy to create."""
-    for i in range(first, last):
-        e = start[i]
-        for j in range(len(words)):
-            if distance(words[i], words[j]) == 2:
-                p, q = only_in(words[i], words[j], 0), only_in(words[j], words[i], 0)
-                other[e], create[e], destroy[e] = j, p, q
-                sign[e] = move_sign(words[j], p, q)
-                e += 1
+def fill_energies(words: Any, one: Any, two: Any, energies: Any) -> None:
+    """The energy of every string alone."""
+    for i in range(len(words)):
+        energies[i] = diagonal(words[i], one, two)
 
 
 @jit
-def fill_dense(words: Any, first: int, last: int, one: Any, two: Any, matrix: Any) -> None:
-    """Rows first .. last-1 of the same-spin Hamiltonian as a dense matrix."""
+def fill_dense(words: Any, first: int, last: int, above: int, one: Any, two: Any, matrix: Any) -> None:
+    """Rows first .. last-1 of the same-spin Hamiltonian; row `above` of it is row 0 of the dense matrix."""
     for i in range(first, last):
         for j in range(len(words)):
             apart = distance(words[i], words[j])
-            matrix[i, j] = element(words[i], words[j], apart, one, two) if apart <= 4 else 0.0
+            matrix[i - above, j] = element(words[i], words[j], apart, one, two) if apart <= 4 else 0.0
 
 
 @jit
 def fill_sparse(
-    words: Any, first: int, last: int, one: Any, two: Any, start: Any, column: Any, value: Any
+    words: Any, first: int, last: int, above: int, one: Any, two: Any, start: Any, column: Any, value: Any
 ) -> None:
-    """Rows first .. last-1 of the same-spin Hamiltonian, the elements of linked strings only."""
+    """Rows first .. last-1 of the same-spin Hamiltonian, linked strings only; row `above` has start[0]."""
     for i in range(first, last):
-        e = start[i]
+        e = start[i - above]
         for j in range(len(words)):
             apart = distance(words[i], words[j])
             if apart <= 4:

@@ -5,17 +5,21 @@ Knows threads and BLAS's own; never what is computed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
 
 CHUNKS_A_THREAD = 8
 """So many chunks a thread that none waits long for the last one."""
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+@cache
+def _thread_pools() -> Any:
+    """The thread pools of the libraries in this process, looked for once."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def over_rows(
@@ -25,12 +29,10 @@ def over_rows(
 
     No chunk is longer than `longest`. An error in one chunk is raised.
     """
-    from threadpoolctl import threadpool_limits
-
     length = max(1, -(-n_rows // (threads * CHUNKS_A_THREAD))) if threads > 1 else max(1, n_rows)
     length = min(length, longest or length)
     spans = [(first, min(n_rows, first + length)) for first in range(0, n_rows, length)]
-    with threadpool_limits(1, "blas"):
+    with _thread_pools().limit(limits=1, user_api="blas"):
         if threads == 1 or len(spans) == 1:
             for first, last in spans:
                 work(first, last)

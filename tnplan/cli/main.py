@@ -29,10 +29,13 @@ COMMANDS = {
     "report": "Project time and speedup for each device count.",
     "pauli": "Propagate an observable through a circuit: its expectation value.",
     "sbd": "Diagonalize a Hamiltonian among selected determinants.",
+    "compress": "Compress an array within an error bound.",
+    "decompress": "Restore a compressed array.",
+    "statevector": "Simulate a circuit with all its amplitudes.",
     "calibrate": "Measure this machine and write its hardware profile.",
 }
 
-ON_RANKS = ("execute", "calibrate")
+ON_RANKS = ("execute", "pauli", "sbd", "statevector", "calibrate")
 LONGEST_LINE = 2000
 
 
@@ -83,7 +86,7 @@ def cli(context: click.Context) -> None:
         raise InputError(
             "mpirun",
             f"started {n_ranks} ranks of 'tnplan {context.invoked_subcommand}'",
-            f"start it without mpirun: only {' and '.join(ON_RANKS)} work on ranks",
+            f"start it without mpirun: only {', '.join(ON_RANKS)} work on ranks",
         )
 
 

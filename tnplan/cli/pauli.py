@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tnplan.cli.options import SIZE
+
 if TYPE_CHECKING:
     from executor.pauli.propagate import Progress
-
-SAY_EVERY_S = 1.0
 
 
 @click.command()
@@ -28,7 +27,23 @@ SAY_EVERY_S = 1.0
 @click.option("--every", type=int, default=1, show_default=True, help="Steps between truncations.")
 @click.option("--stop-above", type=int, help="Stop where more terms than this are left.")
 @click.option("--depolarizing", type=float, default=0.0, help="Probability of an error after each gate.")
+@click.option(
+    "--picture", type=click.Choice(["heisenberg", "schroedinger"]), default="heisenberg", show_default=True,
+    help="Take the observable backwards, or the state forward.",
+)  # fmt: skip
+@click.option("--gradient", is_flag=True, help="Add the derivatives by all angles of rotations.")
+@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads a rank.")
+@click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64", show_default=True)
+@click.option("--memory", type=SIZE, help="Bytes that terms may take a rank [default: unlimited].")
+@click.option(
+    "--when-full", type=click.Choice(["stop", "truncate"]), default="stop", show_default=True,
+    help="Stop where the memory is full, or keep the largest terms and go on.",
+)  # fmt: skip
 @click.option("--engine", type=click.Choice(["hash", "sort"]), default="hash", show_default=True)
+@click.option(
+    "--record", type=click.Path(path_type=Path), help="Write the terms at every step: .json, or a plot, .svg."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -44,15 +59,26 @@ def command(
     every: int,
     stop_above: int | None,
     depolarizing: float,
+    picture: str,
+    gradient: bool,
+    device: str,
+    threads: int,
+    precision: str,
+    memory: float | None,
+    when_full: str,
     engine: str,
+    record: Path | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
     """Propagate an observable backwards through a circuit, and print its expectation value.
 
     CIRCUIT is a qsim or OpenQASM file. Without a truncation the value is exact; with one, the sum of what was
-    dropped bounds its error. docs/pauli.md explains the truncations.
+    dropped bounds its error. docs/pauli.md explains the truncations. mpirun -n P spreads the terms over P
+    ranks, a power of two.
     """
+    from executor.device.launcher import launched_rank
+    from executor.pauli.resources import Resources
     from executor.pauli.truncation import Truncation
     from tnplan.propagation import propagate
 
@@ -60,25 +86,20 @@ def command(
         branch_cut=branch_cut, merged_cut=min_coefficient, max_weight=max_weight, max_xy=max_xy,
         max_frequency=max_frequency, max_terms=max_terms, every=every,
     )  # fmt: skip
+    resources = Resources(engine, device, threads, precision, memory, when_full)
+    first = launched_rank() == 0
     done = propagate(
-        circuit, observable, limits, state=state, depolarize=depolarizing, stop_above=stop_above,
-        engine=engine, output=output, progress=_Say(),
+        circuit, observable, limits, resources, state=state, depolarize=depolarizing, picture=picture,
+        gradient=gradient, keep="none", stop_above=stop_above, output=output, record=record,
+        progress=_say if first else None,
     )  # fmt: skip
-    _show(done.report, output, as_json)
+    if first:
+        _show(done.report, output, as_json)
 
 
-class _Say:
-    """Prints where the propagation stands, once a second."""
-
-    def __init__(self) -> None:
-        self.said_s = perf_counter()
-
-    def __call__(self, at: Progress) -> None:
-        if perf_counter() - self.said_s >= SAY_EVERY_S:
-            self.said_s = perf_counter()
-            click.echo(
-                f"step {at.step} of {at.steps}: {at.terms} terms, {at.size_bytes / 2**20:.0f} MiB", err=True
-            )
+def _say(at: Progress) -> None:
+    """Print where the propagation stands."""
+    click.echo(f"step {at.step} of {at.steps}: {at.terms} terms, {at.size_bytes / 2**20:.0f} MiB", err=True)
 
 
 def _show(report: dict[str, Any], output: Path | None, as_json: bool) -> None:
@@ -86,10 +107,17 @@ def _show(report: dict[str, Any], output: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(report, indent=1))
         return
     dropped = report["dropped"]
-    click.echo(f"expectation value {report['expectation']!r}, error at most {dropped['l1']:.3g}")
+    backwards = report["picture"] == "heisenberg"
+    bound = f"error at most {dropped['l1']:.3g}" if backwards else "no bound of its error"
+    click.echo(f"expectation value {report['expectation']!r}, {bound}")
     click.echo(
         f"{report['terms']} terms at the end, {report['largest_terms']} at most, {dropped['terms']} dropped; "
         f"{report['steps']} steps in {report['time_s']:.3g} s"
     )
+    if report["memory_full"]:
+        click.echo(f"the memory was full {report['memory_full']} times: the largest terms were kept")
+    for entry in report.get("gradient", ()):
+        where = f"gate {entry['gate']}, {entry['rotation']}, angle {entry['angle']:.6g}"
+        click.echo(f"derivative at {where}: {entry['derivative']!r}")
     if output is not None:
         click.echo(f"written: {output}")

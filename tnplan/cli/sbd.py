@@ -40,8 +40,26 @@ SHOWN_ROOTS = 4
 @click.option(
     "--carryover-missing", type=float, help="Or the weight that may be missing in those carried over."
 )
-@click.option("--memory", type=SIZE, help="Bytes that the solve may take [default: unlimited].")
-@click.option("--threads", type=click.IntRange(1), help="Threads [default: the cores of this process].")
+@click.option(
+    "--memory", type=SIZE, help="Bytes that a rank may take [default: unlimited, a GPU's free memory]."
+)
+@click.option(
+    "--threads", type=click.IntRange(1), help="Threads a rank [default: the host's cores over its ranks]."
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "gpu"]),
+    default="auto",
+    show_default=True,
+    help="A GPU for each rank, or the CPU; auto takes GPUs that are there, and says so.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp64", "mixed"]),
+    default="fp64",
+    show_default=True,
+    help="mixed: early iterations in fp32, the last ones and their residuals in fp64.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="An .npz; its .json stands beside it.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted solve from its checkpoint.")
 @click.option(
@@ -66,6 +84,8 @@ def command(
     carryover_missing: float | None,
     memory: float | None,
     threads: int | None,
+    device: str,
+    precision: str,
     output: Path | None,
     resume: bool,
     checkpoint: bool,
@@ -74,9 +94,10 @@ def command(
     """Diagonalize a Hamiltonian among selected determinants.
 
     FCIDUMP holds the integrals. The space is all products of the alpha and beta strings, or a list of
-    determinants; docs/sbd.md has the formats. Exit status 1 where the solve does not converge: the best
-    states so far are written, and the checkpoint stays.
+    determinants; docs/sbd.md has the formats. mpirun -n P tnplan sbd spreads the states over P ranks. Exit
+    status 1 where the solve does not converge: the best states so far are written, and the checkpoint stays.
     """
+    from executor.device.launcher import launched_rank
     from executor.sbd.davidson import Criteria
     from executor.sbd.solve import SpinPenalty
     from tnplan.diagonalization import CarryOver, diagonalize
@@ -87,17 +108,20 @@ def command(
         criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
         penalty=None if spin is None else SpinPenalty(spin, spin_weight),
         start=() if start is None else start, checkpoint=checkpoint, threads=threads,
+        device=device, precision=precision,
         carry=None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing),
         memory_bytes=float("inf") if memory is None else memory,
         progress=_say_step, announce=lambda line: click.echo(line, err=True),
     )  # fmt: skip
-    _show(result.report, output, as_json)
+    if launched_rank() == 0:
+        _show(result.report, output, as_json)
     if not result.solution.converged:
-        done = result.solution.steps
-        click.echo(
-            f"tnplan: error: residuals are above {residual:g} after {done} steps; allow more --steps",
-            err=True,
-        )
+        if launched_rank() == 0:
+            click.echo(
+                f"tnplan: error: residuals are above {residual:g} after {result.solution.steps} steps; "
+                "allow more --steps",
+                err=True,
+            )
         return 1
     return 0
 

@@ -29,8 +29,14 @@ def parse_qasm(text: str, place: str) -> Circuit:
 
     Gates keep the name, the angles and the matrix that qiskit gives them; barriers are skipped, and so are
     measurements that nothing follows on their qubit. Parameters without a value, resets and classical
-    control are refused by name.
+    control are refused by name; `qasm_program` reads those.
     """
+    circuit = qiskit_circuit(text, place)
+    return placed(place, lambda: _circuit(circuit))
+
+
+def qiskit_circuit(text: str, place: str) -> QuantumCircuit:
+    """What qiskit reads from a text of OpenQASM; raises InputError where it is none."""
     try:
         import qiskit.qasm2
         import qiskit.qasm3
@@ -41,22 +47,25 @@ def parse_qasm(text: str, place: str) -> Circuit:
     version = re.search(r"^\s*OPENQASM\s+(\d)", text, re.MULTILINE)
     try:
         if version is not None and version[1] == "3":
-            circuit = qiskit.qasm3.loads(text)
-        else:
-            circuit = qiskit.qasm2.loads(text, custom_instructions=qiskit.qasm2.LEGACY_CUSTOM_INSTRUCTIONS)
+            return qiskit.qasm3.loads(text)
+        return qiskit.qasm2.loads(text, custom_instructions=qiskit.qasm2.LEGACY_CUSTOM_INSTRUCTIONS)
     except ImportError:
         raise InputError(
             place, "OpenQASM 3 needs qiskit-qasm3-import", "install it with: pip install 'tnplan[qasm]'"
         ) from None
     except Exception as error:
         raise InputError(place, f"is no OpenQASM that qiskit reads ({error})", "mend the file") from None
-    return placed(place, lambda: _circuit(circuit))
 
 
-def _circuit(circuit: QuantumCircuit) -> Circuit:
+def check_parameters(circuit: QuantumCircuit) -> None:
+    """Refuse parameters without a value."""
     if circuit.parameters:
         names = ", ".join(sorted(parameter.name for parameter in circuit.parameters))
         raise InputError(f"parameters {names}", "have no value", "write numbers")
+
+
+def _circuit(circuit: QuantumCircuit) -> Circuit:
+    check_parameters(circuit)
     gates: list[Gate] = []
     measured: set[int] = set()
     phase = complex(np.exp(1j * float(circuit.global_phase)))
@@ -76,13 +85,13 @@ def _circuit(circuit: QuantumCircuit) -> Circuit:
         if operation.name == "measure":
             measured |= set(qubits)
             continue
-        gates.append(_gate(operation, qubits, where))
+        gates.append(qiskit_gate(operation, qubits, where))
     if phase != 1:
         gates.insert(0, Gate("phase", (0,), phase * np.eye(2, dtype=np.complex128)))
     return Circuit(circuit.num_qubits, tuple(gates))
 
 
-def _gate(operation: object, qubits: tuple[int, ...], where: str) -> Gate:
+def qiskit_gate(operation: object, qubits: tuple[int, ...], where: str) -> Gate:
     """The gate of one qiskit operation. qiskit's first qubit is the least significant bit."""
     from qiskit.circuit import Gate as QiskitGate
     from qiskit.quantum_info import Operator

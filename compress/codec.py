@@ -1,0 +1,246 @@
+"""Arrays to streams and back: `compress` and `decompress`, in memory, into buffers, or piece by piece.
+
+One pass over the array finds ranges and symmetry, a sample the order of the axes and the coder, and then each
+frame is coded by itself; memory beside the array and the stream is that of one frame. The array is only read.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress import stream
+from compress.bounds import Extent, check_bound, error_limit, extent, quantizer
+from compress.errors import CodecError, StreamError
+from compress.frame import decode_frame, encode_frame, most_payload_bytes, quantize
+from compress.mirror import fill_mirrored, mirror_of
+from compress.stream import FRAME_LOG2, Header, Quantizer
+from compress.tiles import NATURAL, SAMPLE, TILE, ranked_axes, tile_axes
+
+SETTINGS = ("auto", "fast", "small")
+NONFINITE = ("keep", "refuse")
+RANKED_FROM = 1 << 16
+"""Elements from which the order of the axes is chosen."""
+MOST_FILLING_BYTES = 15
+"""What a payload has beyond its values at most: its kind, and filling."""
+TRIAL = 1 << 16
+TRIALS = 4
+WORTH = 1.2
+"""`auto` takes the coder `small` where it makes trials this much smaller than `fast`."""
+
+Array = NDArray[Any]
+Buffer = bytes | memoryview | NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A stream in memory and what its header says."""
+
+    data: bytes
+    header: Header
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of the array over bytes of the stream."""
+        return self.header.size * np.dtype(self.header.dtype).itemsize / len(self.data)
+
+
+def compress(
+    array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
+    frame_log2: int = FRAME_LOG2,
+) -> Compressed:  # fmt: skip
+    """Compress an array of float32, float64, complex64 or complex128: no element errs by more than the bound.
+
+    The bound holds for real and imaginary parts each. `mode`: 'range': |x - x'| <= bound * (greatest - least
+    finite value of that part), 'absolute': |x - x'| <= bound, 'pointwise': |x - x'| <= bound * |x|. A bound
+    of 0 is lossless. `setting`: 'fast', 'small' or 'auto', which chooses on a sample. NaN and infinities
+    survive bit for bit, or are refused with nonfinite='refuse'. Frames hold 2^frame_log2 elements.
+    Raises CodecError for what cannot be done.
+    """
+    header, pieces = encode(
+        array, bound, mode=mode, setting=setting, nonfinite=nonfinite, frame_log2=frame_log2
+    )
+    return Compressed(b"".join(pieces), header)
+
+
+def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options: Any) -> int:
+    """As `compress`, into the bytes of `out`: how many were written. `worst_size_bytes` are always enough;
+    CodecError where fewer are not."""
+    at = 0
+    for piece in encode(array, bound, **options)[1]:
+        if at + len(piece) > out.size:
+            raise CodecError("out", f"has {out.size} bytes, too few", "give worst_size_bytes(...)")
+        out[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+    return at
+
+
+def worst_size_bytes(shape: tuple[int, ...], dtype: str, frame_log2: int = FRAME_LOG2) -> int:
+    """The size that no stream of such an array exceeds."""
+    header = Header(dtype, shape, "lossless", 0.0, "lossless", "none", (), NATURAL, frame_log2)
+    frames = -(-header.size >> frame_log2) if header.size else 0
+    values_bytes = header.size * header.components * header.real_dtype.itemsize
+    head_bytes = stream.header_size_bytes(len(shape), header.components)
+    return head_bytes + frames * stream.FRAME_HEADER_BYTES + values_bytes + frames * MOST_FILLING_BYTES
+
+
+def encode(
+    array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
+    frame_log2: int = FRAME_LOG2,
+) -> tuple[Header, Iterator[bytes]]:  # fmt: skip
+    """As `compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
+    bound = check_bound(bound, mode)
+    _check_options(setting, nonfinite, frame_log2)
+    values = flat_values(array)
+    n = stream.components(array.dtype.name)
+    reaches = [extent(values[c::n], mode == "pointwise") for c in range(n)]
+    if nonfinite == "refuse" and any(reach.any_nonfinite for reach in reaches):
+        raise CodecError("array", "holds NaN or infinities", "mend it, or keep them with nonfinite='keep'")
+    header = Header(
+        array.dtype.name, array.shape, mode, bound, "lossless", mirror_of(values, n), (Quantizer(),) * n,
+        NATURAL, frame_log2,
+    )  # fmt: skip
+    limits = _limits(reaches, bound, mode)
+    rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
+    lossy = tuple(rule for rule in rules if rule is not None)
+    if len(lossy) == len(rules):
+        header = _settled(replace(header, coder="small", quantizers=lossy), values, limits, setting)
+    else:
+        header = replace(header, mode="lossless")
+    return header, _pieces(header, values, limits)
+
+
+def decompress(data: Buffer) -> Array:
+    """The array of a stream. StreamError for bytes that are no whole, undamaged stream."""
+    return decode(io.BytesIO(np.frombuffer(data, np.uint8).data), allocate, len(data))[1]
+
+
+def allocate(header: Header) -> Array:
+    """An array for what a stream holds; CodecError where there is no memory for it."""
+    try:
+        return np.empty(header.shape, header.dtype)
+    except (MemoryError, ValueError):
+        size = header.size * np.dtype(header.dtype).itemsize
+        raise CodecError("stream", f"holds {size} bytes, more than there is memory", "use more") from None
+
+
+def decompress_into(data: Buffer, out: Array) -> None:
+    """As `decompress`, into a C array of the same shape and dtype; CodecError for any other. Where the stream
+    is damaged, some of `out` may be filled."""
+
+    def given(header: Header) -> Array:
+        if out.shape != header.shape or out.dtype.name != header.dtype or not out.flags.c_contiguous:
+            raise CodecError(
+                "out", f"is {out.dtype.name} {out.shape}", f"give a C array, {header.dtype} {header.shape}"
+            )
+        return out
+
+    decode(io.BytesIO(np.frombuffer(data, np.uint8).data), given, len(data))
+
+
+def decode(source: BinaryIO, allocate: Callable[[Header], Array], size_bytes: int) -> tuple[Header, Array]:
+    """Read a stream of `size_bytes` frame by frame into the C array that `allocate` gives for its header."""
+    header = stream.read_header(source)
+    frames = -(-header.stored >> header.frame_log2)
+    if frames * stream.FRAME_HEADER_BYTES > size_bytes:
+        raise StreamError("stream", f"is too short for its {frames} frames", "give the whole stream")
+    array = allocate(header)
+    values = array.reshape(-1).view(header.real_dtype)
+    n = header.components
+    seed = stream.frame_seed(header)
+    for number, (first, count) in enumerate(header.frames()):
+        payload = stream.read_frame(source, number, seed, most_payload_bytes(count, header))
+        decode_frame(payload, header, values[n * first : n * (first + count)], f"frame {number}")
+    stream.check_ended(source)
+    if header.mirror != "none":
+        fill_mirrored(values, n, header.stored, header.mirror)
+    return header, array
+
+
+def flat_values(array: Array) -> NDArray[np.floating]:
+    """The real numbers of an array in C order; a view where it is contiguous."""
+    if not isinstance(array, np.ndarray):
+        kind = type(array)
+        raise CodecError("array", f"is of type {kind.__module__}.{kind.__name__}", "give a NumPy array")
+    if array.dtype.name not in stream.DTYPES or not array.dtype.isnative:
+        raise CodecError(
+            "array", f"has dtype {array.dtype}", f"give {', '.join(stream.DTYPES)} in native order"
+        )
+    return np.ascontiguousarray(array).reshape(-1).view(stream.real_dtype(array.dtype.name))
+
+
+def _check_options(setting: str, nonfinite: str, frame_log2: int) -> None:
+    if setting not in SETTINGS:
+        raise CodecError("setting", f"is {setting!r}", f"give one of {', '.join(SETTINGS)}")
+    if nonfinite not in NONFINITE:
+        raise CodecError("nonfinite", f"is {nonfinite!r}", f"give one of {', '.join(NONFINITE)}")
+    if not stream.TILE_LOG2 <= frame_log2 <= stream.LARGEST_FRAME_LOG2:
+        raise CodecError(
+            "frame_log2", f"is {frame_log2}", f"give {stream.TILE_LOG2} to {stream.LARGEST_FRAME_LOG2}"
+        )
+
+
+def _limits(reaches: list[Extent], bound: float, mode: str) -> tuple[float, ...]:
+    if bound == 0 or mode == "pointwise":
+        return (0.0,) * len(reaches)
+    return tuple(error_limit(reach, bound, mode) for reach in reaches)
+
+
+def _settled(header: Header, values: NDArray[np.floating], limits: tuple[float, ...], setting: str) -> Header:
+    """The header with its coder and axes, chosen on samples."""
+    coder = setting
+    if setting == "auto":
+        fast, small = (
+            _trial_bytes(replace(header, coder=name), values, limits) for name in ("fast", "small")
+        )
+        coder = "small" if small * WORTH < fast else "fast"
+    header = replace(header, coder=coder)
+    beside = sampled_neighbours(header)
+    sample = values.reshape(-1, header.components)[beside.reshape(-1)].reshape(-1)
+    return with_axes(header, beside, sample, limits)
+
+
+def sampled_neighbours(header: Header) -> NDArray[np.int64]:
+    """Sampled elements, and their neighbours along each axis of a frame (axes + 1, samples); none of arrays
+    whose axes stay in their natural order."""
+    if header.stored < RANKED_FROM:
+        return np.empty((0, 0), np.int64)
+    n_axes = min(header.frame_log2, header.stored.bit_length() - 1)
+    elements = np.random.default_rng(0).integers(header.stored >> n_axes << n_axes, size=SAMPLE)
+    return np.stack([elements, *(elements ^ (1 << axis) for axis in range(n_axes))])
+
+
+def with_axes(
+    header: Header, beside: NDArray[np.int64], sample: NDArray[np.floating], limits: tuple[float, ...]
+) -> Header:
+    """The header with the axes that suit the values of `sampled_neighbours`, flat real numbers."""
+    if not beside.size:
+        return header
+    q, _ = quantize(sample, header, limits)
+    magnitudes = np.abs(q[:, : beside.size].astype(np.int64)).sum(axis=0).reshape(beside.shape)
+    return replace(header, axes=tile_axes(ranked_axes(magnitudes), header.coder))
+
+
+def _trial_bytes(header: Header, values: NDArray[np.floating], limits: tuple[float, ...]) -> int:
+    """The bytes that some pieces of the values take with the header's coder."""
+    n = header.components
+    stored = header.stored
+    if stored <= TRIAL * TRIALS:
+        return len(encode_frame(values[: n * stored], header, limits))
+    starts = [k * (stored - TRIAL) // (TRIALS - 1) // TILE * TILE for k in range(TRIALS)]
+    pieces = [values[n * start : n * (start + TRIAL)] for start in starts]
+    return len(encode_frame(np.concatenate(pieces), header, limits))
+
+
+def _pieces(header: Header, values: NDArray[np.floating], limits: tuple[float, ...]) -> Iterator[bytes]:
+    n = header.components
+    seed = stream.frame_seed(header)
+    yield stream.pack_header(header)
+    for number, (first, count) in enumerate(header.frames()):
+        payload = encode_frame(values[n * first : n * (first + count)], header, limits)
+        yield stream.pack_frame(payload, number, seed)

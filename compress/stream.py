@@ -1,0 +1,280 @@
+"""The bytes of a compressed stream: a header, then frames, each with its checksum. All little-endian.
+
+Knows fields and sizes; never what a payload means.
+
+    header   magic, version, size, dtype, mode, coder, mirror, frame size, 0, dimensions, bound, quantizers,
+             axes (filled up to 16 bytes), shape, checksum
+    frame    payload size u64, checksum u64, payload
+
+Everything starts at a multiple of 8 bytes. A frame holds 2^frame_log2 elements in C order, the last one what
+is left. A mirrored stream holds the first half of the elements, the middle one included. Sizes are 64 bits
+wide.
+
+Changelog of `tnplan.compressed`:
+1 (2026-11-21): first version.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, prod
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.errors import StreamError
+from compress.mirror import MIRRORS
+
+FORMAT = "tnplan.compressed"
+VERSION = 1
+MAGIC = b"tnplanCZ"
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+MODES = ("lossless", "range", "absolute", "pointwise")
+CODERS = ("lossless", "fast", "small")
+
+LARGEST_NDIM = 64
+TILE_LOG2 = 12
+FRAME_LOG2 = 22
+LARGEST_FRAME_LOG2 = 30
+AXES_BYTES = 16
+
+_FIXED = struct.Struct("<8sII6BHd")
+_QUANTIZER = struct.Struct("<dQQQ")
+_U64 = struct.Struct("<Q")
+_FRAME = struct.Struct("<QQ")
+FRAME_HEADER_BYTES = _FRAME.size
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_STIR = np.uint64(0xBF58476D1CE4E5B9)
+_CHECK_WORDS = 1 << 15
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """How one component (real or imaginary part) becomes whole numbers, and back.
+
+    Absolute bounds: the value of q is q * step, that of 0 the value whose bits are `zero_bits`; the step is a
+    number of the array's own precision. Point-wise bounds (`bits_step` > 0): q = 0 is zero, else the bits of
+    the magnitude are base_bits + (|q| - 1) * bits_step (`compress.bounds`).
+    """
+
+    step: float = 0.0
+    zero_bits: int = 0
+    bits_step: int = 0
+    base_bits: int = 0
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a stream says about itself. `axes`: bit j of an element's place in a tile is bit axes[j] of its
+    number in the frame (`compress.tiles`)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    mode: str
+    bound: float
+    coder: str
+    mirror: str
+    quantizers: tuple[Quantizer, ...]
+    axes: tuple[int, ...] = tuple(range(TILE_LOG2))
+    frame_log2: int = FRAME_LOG2
+
+    @property
+    def size(self) -> int:
+        """The elements of the array."""
+        return prod(self.shape)
+
+    @property
+    def stored(self) -> int:
+        """The elements that the frames hold."""
+        return self.size if self.mirror == "none" else (self.size + 1) // 2
+
+    @property
+    def components(self) -> int:
+        """1 for real arrays, 2 for complex ones."""
+        return components(self.dtype)
+
+    @property
+    def real_dtype(self) -> np.dtype[np.floating]:
+        """The dtype of a component."""
+        return real_dtype(self.dtype)
+
+    def frames(self) -> Iterator[tuple[int, int]]:
+        """First element and number of elements of each frame."""
+        frame = 1 << self.frame_log2
+        for start in range(0, self.stored, frame):
+            yield start, min(frame, self.stored - start)
+
+
+def components(dtype: str) -> int:
+    """1 for a real dtype, 2 for a complex one."""
+    return 1 + dtype.startswith("complex")
+
+
+def real_dtype(dtype: str) -> np.dtype[np.floating]:
+    """The dtype of the real part."""
+    return np.dtype(np.float32 if dtype in ("float32", "complex64") else np.float64)
+
+
+def checksum(data: bytes | memoryview | NDArray[np.uint8]) -> int:
+    """A 64-bit checksum that is a sum over words, so that many threads can form it.
+
+    Word i of the data (8 bytes, little-endian, the last one filled with zeros) is mixed with i and stirred;
+    the words' sum modulo 2^64 starts from the length in bytes.
+    """
+    flat = np.frombuffer(data, np.uint8)
+    total = flat.size
+    whole = flat.size // 8
+    words = flat[: whole * 8].view("<u8")
+    for start in range(0, whole, _CHECK_WORDS):
+        total += _stirred(words[start : start + _CHECK_WORDS], start)
+    if flat.size % 8:
+        last = np.zeros(8, np.uint8)
+        last[: flat.size % 8] = flat[whole * 8 :]
+        total += _stirred(last.view("<u8"), whole)
+    return total & _MASK
+
+
+def _stirred(words: NDArray[np.uint64], start: int) -> int:
+    places = np.arange(start + 1, start + 1 + words.size, dtype=np.uint64)
+    mixed = (words ^ (places * _GOLDEN)) * _STIR
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= _GOLDEN
+    mixed ^= mixed >> np.uint64(29)
+    return int(mixed.sum(dtype=np.uint64))
+
+
+def pack_header(header: Header) -> bytes:
+    """The header's bytes, its checksum included."""
+    size = header_size_bytes(len(header.shape), header.components)
+    body = _FIXED.pack(
+        MAGIC, VERSION, size, DTYPES.index(header.dtype), MODES.index(header.mode),
+        CODERS.index(header.coder), MIRRORS.index(header.mirror), header.frame_log2, 0, len(header.shape),
+        header.bound,
+    )  # fmt: skip
+    body += b"".join(
+        _QUANTIZER.pack(one.step, one.zero_bits, one.bits_step, one.base_bits) for one in header.quantizers
+    )
+    body += bytes(header.axes).ljust(AXES_BYTES, b"\0") + struct.pack(f"<{len(header.shape)}Q", *header.shape)
+    return body + _U64.pack(checksum(body))
+
+
+def header_size_bytes(ndim: int, n_components: int) -> int:
+    """The size of a header."""
+    return _FIXED.size + n_components * _QUANTIZER.size + AXES_BYTES + 8 * ndim + 8
+
+
+def read_header(source: BinaryIO) -> Header:
+    """The header of a stream; StreamError for anything that is none, or of another version."""
+    fixed = _read(source, _FIXED.size, "its header")
+    magic, version, size, dtype, mode, coder, mirror, frame_log2, spare, ndim, bound = _FIXED.unpack(fixed)
+    if magic != MAGIC:
+        raise StreamError("stream", "is no compressed array of tnplan", "give what 'tnplan compress' wrote")
+    if version != VERSION:
+        raise StreamError(
+            "stream", f"is version {version} of {FORMAT}", f"this tnplan reads version {VERSION}"
+        )
+    if dtype >= len(DTYPES) or ndim > LARGEST_NDIM:
+        raise _damaged("header")
+    n_components = components(DTYPES[dtype])
+    if size != header_size_bytes(ndim, n_components):
+        raise _damaged("header")
+    rest = _read(source, size - _FIXED.size, "its header")
+    if _U64.unpack(rest[-8:])[0] != checksum(fixed + rest[:-8]):
+        raise _damaged("header")
+    end = n_components * _QUANTIZER.size
+    axes = tuple(rest[end : end + TILE_LOG2])
+    valid = (
+        mode < len(MODES) and coder < len(CODERS) and mirror < len(MIRRORS) and spare == 0
+        and TILE_LOG2 <= frame_log2 <= LARGEST_FRAME_LOG2
+        and len(set(axes)) == TILE_LOG2 and max(axes) < frame_log2
+    )  # fmt: skip
+    quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(rest[:end]))
+    width = 8 * real_dtype(DTYPES[dtype]).itemsize
+    if not valid or not all(_sound(one, width) for one in quantizers):
+        raise _damaged("header")
+    return Header(
+        DTYPES[dtype],
+        struct.unpack(f"<{ndim}Q", rest[end + AXES_BYTES : -8]),
+        MODES[mode],
+        bound,
+        CODERS[coder],
+        MIRRORS[mirror],
+        quantizers,
+        axes,
+        frame_log2,
+    )
+
+
+def _sound(rule: Quantizer, width: int) -> bool:
+    """Whether a quantizer's numbers are ones that a real number of `width` bits can have."""
+    return (
+        0 <= rule.step < inf and rule.zero_bits < 1 << width and rule.bits_step < 1 << width
+        and rule.base_bits < 1 << (width - 1)
+    )  # fmt: skip
+
+
+def frame_seed(header: Header) -> int:
+    """What ties frames to their header: part of every frame's checksum."""
+    return checksum(pack_header(header))
+
+
+def pack_frame(payload: bytes, number: int, seed: int) -> bytes:
+    """The bytes of frame `number` around its payload."""
+    return pack_frame_header(len(payload), checksum(payload), number, seed) + payload
+
+
+def pack_frame_header(size: int, payload_checksum: int, number: int, seed: int) -> bytes:
+    """What stands before the payload of frame `number`."""
+    return _FRAME.pack(size, _frame_checksum(payload_checksum, number, seed))
+
+
+def unpack_frame_header(data: bytes, number: int, seed: int, most_bytes: int) -> tuple[int, int]:
+    """Size and checksum of the payload of frame `number`, which is at most `most_bytes`."""
+    size, stated = _FRAME.unpack(data)
+    if size > most_bytes:
+        raise _damaged(f"frame {number}")
+    return size, (stated - _frame_checksum(0, number, seed)) & _MASK
+
+
+def read_frame(source: BinaryIO, number: int, seed: int, most_bytes: int) -> bytes:
+    """The payload of the next frame, at most `most_bytes`; StreamError where it is damaged."""
+    head = _read(source, _FRAME.size, f"frame {number}")
+    size, stated = unpack_frame_header(head, number, seed, most_bytes)
+    payload = _read(source, size, f"frame {number}")
+    if checksum(payload) != stated:
+        raise _damaged(f"frame {number}")
+    return payload
+
+
+def _frame_checksum(payload_checksum: int, number: int, seed: int) -> int:
+    """Of a payload at its place in its stream, so that frames cannot be exchanged unseen."""
+    return (payload_checksum + seed + (number + 1) * int(_GOLDEN)) & _MASK
+
+
+def check_ended(source: BinaryIO) -> None:
+    """Refuse bytes after the last frame."""
+    if source.read(1):
+        raise StreamError("stream", "goes on after its last frame", "give one stream, whole and alone")
+
+
+def damaged_unless(good: bool, place: str) -> None:
+    """Refuse a part of a stream whose fields contradict each other."""
+    if not good:
+        raise _damaged(place)
+
+
+def _damaged(place: str) -> StreamError:
+    return StreamError(f"stream: {place}", "is damaged", "give the stream as it was written")
+
+
+def _read(source: BinaryIO, size: int, place: str) -> bytes:
+    data = source.read(size)
+    if len(data) != size:
+        raise StreamError("stream", f"ends inside {place}", "give the whole stream")
+    return data

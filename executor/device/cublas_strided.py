@@ -1,0 +1,52 @@
+"""Products of row-major matrices that are parts of larger ones, one a batch, by cuBLAS on a stream.
+
+Knows addresses, strides and sizes; nothing of what is multiplied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from executor.device.cublas import (
+    COMPUTE_32,
+    COMPUTE_64,
+    DEFAULT_ALGORITHM,
+    NOT_TRANSPOSED,
+    TYPES,
+    check,
+    cublas_library,
+    factors,
+    handle,
+)
+
+Array = Any
+"""A cupy.ndarray."""
+
+COMPUTE = {"float32": COMPUTE_32, "float64": COMPUTE_64}
+
+
+def operand(array: Array) -> tuple[int, int, int]:
+    """The type, the elements between rows, and those between matrices, of [batch, row, column]."""
+    batch_step, row_step, step = (stride // array.itemsize for stride in array.strides)
+    if step != 1 and array.shape[2] > 1:
+        raise ValueError("the columns of a matrix are not adjacent")
+    # A matrix of one row may have any stride; cuBLAS wants one that holds the row.
+    return TYPES[array.dtype.name], max(row_step, array.shape[2]), batch_step
+
+
+def multiply(stream: Any, a: Array, b: Array, out: Array, add: bool) -> None:
+    """out[i] = a[i] b[i], or is added: a [batch | m | k], b [batch | k | n], out [batch | m | n].
+
+    Asynchronous; float32 and float64, products and sums in the same precision.
+    """
+    (count, m, k), n, dtype = a.shape, b.shape[2], out.dtype.name
+    if b.shape != (count, k, n) or out.shape != (count, m, n) or not a.dtype == b.dtype == out.dtype:
+        raise ValueError(f"matrices of {a.shape} and {b.shape} do not give {out.shape}")
+    constants = factors(dtype)
+    # Read by columns, as cuBLAS does, a row-major matrix is its transpose: a and b change places.
+    status = cublas_library().cublasGemmStridedBatchedEx_64(
+        handle(stream).value, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, constants.one,
+        b.data.ptr, *operand(b), a.data.ptr, *operand(a), constants.one if add else constants.zero,
+        out.data.ptr, *operand(out), count, COMPUTE[dtype], DEFAULT_ALGORITHM,
+    )  # fmt: skip
+    check(status, f"a product of batch {count}, m {m}, n {n}, k {k}")

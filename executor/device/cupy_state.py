@@ -1,0 +1,178 @@
+"""A state vector on a GPU; kernels/state_pass.cu and state_measure.cu say what is done.
+
+Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on the current stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import driver, runtime
+from numpy.typing import NDArray
+
+from executor.device.kernel_cache import load_kernel
+from executor.statevector.passes import Pass, Tile
+from executor.statevector.rounds import make_rounds
+from executor.statevector.staging import Exchange
+from executor.statevector.tables import Tables, pass_tables
+from planner.errors import InputError
+
+Array = Any
+"""A cupy.ndarray."""
+
+PASS_FILE, MEASURE_FILE = "state_pass.cu", "state_measure.cu"
+REALS = {"complex64": "float", "complex128": "double"}
+TILES = {"complex64": Tile(13, 3, 1), "complex128": Tile(12, 2, 1)}
+"""64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
+REGISTER_BITS = 4
+PASS_THREADS = 512
+MEASURE_THREADS = 256
+MOST_BLOCKS = 132 * 16
+FEW_BITS = 4
+"""Marginals of so many bits are made of expectation values of words of Z, others by atomic additions."""
+
+
+def pass_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
+    """The definitions of state_pass.cu for tiles of so many bits."""
+    return {
+        "REAL": REALS[dtype], "TILE_BITS": tile_bits, "REGISTER_BITS": min(REGISTER_BITS, tile_bits),
+        "THREADS": min(PASS_THREADS, 1 << max(0, tile_bits - REGISTER_BITS)),
+    }  # fmt: skip
+
+
+def measure_defines(dtype: str) -> dict[str, str | int]:
+    """The definitions of state_measure.cu."""
+    return {"REAL": REALS[dtype], "THREADS": MEASURE_THREADS}
+
+
+def shared_bytes(dtype: str, tile_bits: int) -> int:
+    """The shared memory of a block: a tile, the tables of a twist, and its angles."""
+    low = (tile_bits + 1) // 2
+    entries = (1 << tile_bits) + (1 << low) + (1 << (tile_bits - low))
+    return entries * np.dtype(dtype).itemsize + 8 * (tile_bits + 1 + (tile_bits + 1) % 2)
+
+
+def open_state(device_id: int, n_bits: int, dtype: str) -> CupyState:
+    """A state on a GPU, which becomes the current one of this thread."""
+    runtime.setDevice(device_id)
+    return CupyState(n_bits, dtype)
+
+
+class CupyState:
+    """See `executor.statevector.simulator.State`; 2^n_bits amplitudes, those of rank `rank` among several."""
+
+    name = "gpu"
+
+    def __init__(self, n_bits: int, dtype: str, rank: int = 0, tile: Tile | None = None) -> None:
+        self.n_bits, self.rank, self.dtype = n_bits, rank, dtype
+        self.tile = tile or TILES[dtype]
+        self.tile_bits = min(n_bits, self.tile.bits)
+        if self.tile_bits < 2:
+            raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
+        self.amplitudes = cupy.empty(1 << n_bits, dtype)
+        self._pass = load_kernel(PASS_FILE, "run_tiles", pass_defines(dtype, self.tile_bits))
+        self._pass.max_dynamic_shared_size_bytes = shared_bytes(dtype, self.tile_bits)
+        self._threads = int(pass_defines(dtype, self.tile_bits)["THREADS"])
+        a_multiprocessor = driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            self._pass.kernel.ptr, self._threads, shared_bytes(dtype, self.tile_bits)
+        )
+        properties = runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self._blocks = a_multiprocessor * properties["multiProcessorCount"]
+        self._kernels = {
+            entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype))
+            for entry in ("chunk_sums", "draw", "marginal", "pauli")
+        }
+        self.restart()
+
+    def restart(self) -> None:
+        """Back to |0...0>."""
+        self.amplitudes.fill(0)
+        if self.rank == 0:
+            self.amplitudes[0] = 1
+
+    def prepare(self, steps: Sequence[Pass | Exchange]) -> list[tuple[Any, ...]]:
+        """The arguments of the launch of each pass, its tables on the GPU."""
+        return [
+            self._arguments(pass_tables(step, self.n_bits, 0)) for step in steps if isinstance(step, Pass)
+        ]
+
+    def _arguments(self, tables: Tables) -> tuple[Any, ...]:
+        made = make_rounds(tables, min(REGISTER_BITS, self.tile_bits))
+        run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
+        rows = np.arange(1 << (self.tile_bits - run_bits), dtype=np.int64)
+        starts = sum(
+            ((rows >> k & 1) << bit for k, bit in enumerate(tables.held[run_bits:])), np.zeros_like(rows)
+        )
+        return (
+            self.amplitudes, np.int64(self.rank << self.n_bits), np.int64(1 << len(tables.far)),
+            cupy.asarray(tables.held.astype(np.int32)), cupy.asarray(tables.far.astype(np.int32)),
+            np.int32(len(tables.far)), cupy.asarray(starts), np.int32(run_bits), cupy.asarray(made.rounds),
+            np.int32(len(made.rounds)), cupy.asarray(made.steps),
+            cupy.asarray(tables.places.astype(np.int32)), cupy.asarray(tables.values.astype(self.dtype)),
+            cupy.asarray(tables.idle.astype(np.uint8)), cupy.asarray(tables.phases),
+        )  # fmt: skip
+
+    def apply(self, prepared: tuple[Any, ...]) -> None:
+        """Do a pass."""
+        blocks = int(min(self._blocks, prepared[2]))
+        self._pass((blocks,), (self._threads,), prepared, shared_mem=shared_bytes(self.dtype, self.tile_bits))
+
+    def sums(self, chunk_bits: int) -> NDArray[Any]:
+        """The probability of each chunk of 2^chunk_bits amplitudes, float64."""
+        n_chunks = 1 << (self.n_bits - chunk_bits)
+        out = cupy.empty(n_chunks, np.float64)
+        self._measure("chunk_sums", n_chunks, np.int32(chunk_bits), np.int64(n_chunks), out)
+        return np.asarray(out.get())
+
+    def draw(self, chunk_bits: int, chunks: NDArray[Any], rests: NDArray[Any]) -> NDArray[Any]:
+        """The indices, int64, where the sum over chunk chunks[k] reaches rests[k]."""
+        distinct, first = np.unique(chunks, return_index=True)
+        out = cupy.empty(len(chunks), np.int64)
+        self._measure(
+            "draw", len(distinct), np.int32(chunk_bits), np.int64(len(distinct)), cupy.asarray(distinct),
+            cupy.asarray(np.append(first, len(chunks)).astype(np.int64)), cupy.asarray(rests), out,
+        )  # fmt: skip
+        return np.asarray(out.get())
+
+    def marginal(self, bits: Sequence[int]) -> NDArray[Any]:
+        """The probability, float64 [2^m], of each value of some bits, the first least significant."""
+        side = 1 << len(bits)
+        if len(bits) <= FEW_BITS:
+            values = np.arange(side)
+            total = np.zeros(side)
+            for z in range(side):
+                mask = sum(1 << bit for k, bit in enumerate(bits) if z >> k & 1)
+                total += self.pauli(0, mask).real * (1 - 2.0 * (np.bitwise_count(values & z) & 1))
+            return np.maximum(total / side, 0)
+        out = cupy.zeros(side, np.float64)
+        places = cupy.asarray(np.array(bits, np.int32))
+        self._measure("marginal", MOST_BLOCKS, np.int64(1 << self.n_bits), places, np.int32(len(bits)), out)
+        return np.asarray(out.get())
+
+    def pauli(self, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
+        blocks = max(1, min(MOST_BLOCKS, (1 << self.n_bits) // MEASURE_THREADS))
+        out = cupy.empty(blocks, np.complex128)
+        self._measure("pauli", blocks, np.int64(1 << self.n_bits), np.int64(x), np.int64(z), out)
+        return complex(out.get().sum())
+
+    def _measure(self, entry: str, blocks: int, *arguments: Any) -> None:
+        grid = max(1, min(MOST_BLOCKS, blocks))
+        self._kernels[entry]((grid,), (MEASURE_THREADS,), (self.amplitudes, *arguments))
+
+    def take(self, indices: NDArray[Any]) -> NDArray[Any]:
+        """The amplitudes at some indices, on the host."""
+        return np.asarray(self.amplitudes[cupy.asarray(indices)].get())
+
+    def part(self) -> NDArray[Any]:
+        """The amplitudes of this rank, on the host."""
+        return np.asarray(self.amplitudes.get())
+
+    to_host = part
+
+    def load(self, amplitudes: NDArray[Any]) -> None:
+        """Set the amplitudes of this rank."""
+        self.amplitudes.set(np.ascontiguousarray(amplitudes, self.dtype))

@@ -1,0 +1,70 @@
+"""What a propagation may use: device, threads, ranks, precision, memory. Knows no term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from executor.device.communicator import Communicator
+from executor.pauli.words import PauliSum, n_words
+from planner.errors import InputError
+
+ENGINES = ("hash", "sort")
+DEVICES = ("cpu", "gpu")
+PRECISIONS = {"fp64": (np.float64, np.complex128), "fp32": (np.float32, np.complex64)}
+WHEN_FULL = ("stop", "truncate")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """`precision` is that of coefficients. `ranks` share the terms; without them there is one rank.
+
+    `memory_bytes` bounds the arrays of terms of a rank (None: no bound), those that grow counted twice. When
+    a step would need more, the run stops with an InputError, or `when_full` is "truncate" and the largest
+    magnitudes are kept that let it go on. `engine` is hash, or sort, its slow twin, for one thread and rank.
+    """
+
+    engine: str = "hash"
+    device: str = "cpu"
+    threads: int = 1
+    precision: str = "fp64"
+    memory_bytes: float | None = None
+    when_full: str = "stop"
+    ranks: Communicator | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("engine", self.engine, ENGINES), ("device", self.device, DEVICES),
+            ("precision", self.precision, tuple(PRECISIONS)), ("when_full", self.when_full, WHEN_FULL),
+        ):  # fmt: skip
+            if value not in known:
+                raise InputError(name, f"is {value!r}", f"use {' or '.join(known)}")
+        if self.threads < 1:
+            raise InputError("threads", f"are {self.threads}", "give 1 or more")
+        if self.engine == "sort" and (self.threads > 1 or self.ranks is not None or self.device != "cpu"):
+            raise InputError("engine", "sort has one thread on one rank", "use hash")
+
+    def converted(self, terms: PauliSum) -> PauliSum:
+        """A sum with coefficients of this precision."""
+        real, both = PRECISIONS[self.precision]
+        kind: Any = both if np.iscomplexobj(terms.coefficients) else real
+        return PauliSum(terms.n_qubits, terms.keys, terms.coefficients.astype(kind))
+
+    def room(self, terms: PauliSum) -> int | None:
+        """How many terms like these a rank's memory holds; raises InputError where it cannot hold these."""
+        if self.memory_bytes is None:
+            return None
+        room = int(self.memory_bytes // term_bytes(terms.n_qubits, terms.coefficients.itemsize))
+        if room < 2 * terms.n_terms:
+            raise InputError(
+                "memory", f"of {self.memory_bytes:.0f} bytes holds {room} terms",
+                f"give more: the observable has {terms.n_terms}, and a rotation may double them",
+            )  # fmt: skip
+        return room
+
+
+def term_bytes(n_qubits: int, coefficient_bytes: int) -> int:
+    """What a term takes at most: its key (twice while arrays grow), the table, the list of branches."""
+    return 2 * 16 * n_words(n_qubits) + 2 * coefficient_bytes + 2 * 4 + 3 * 8 + 4 * 8

@@ -1,0 +1,195 @@
+"""All terms of a propagation as shards: of this rank's threads, and of other ranks. Knows steps as arrays.
+
+Each half of a step runs on all shards of the rank at once. Between the halves the lists of branches go to the
+shards that own their words; those of other ranks in messages. A result depends on the number of shards
+through the order of sums alone: in a step without transfers no coefficient is a sum of more than two numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.device.communicator import Communicator
+from executor.pauli.account import Account, Loss, Number, total_loss
+from executor.pauli.expectation import in_bits
+from executor.pauli.hash_terms import Branches, HashTerms, unpacked
+from executor.pauli.sharding import Sharding
+from executor.pauli.steps import Clifford, Transfer
+from executor.pauli.truncation import Limits
+from executor.pauli.words import PauliSum
+from planner.errors import InputError
+
+Array = NDArray[Any]
+Result = TypeVar("Result")
+
+SERIAL_BELOW = 1 << 14
+"""Terms of a rank below which its threads cost more than they save."""
+
+
+class ShardedTerms:
+    """The terms of this rank, and the books of what happened to them.
+
+    With T > 1 threads a rank has 2 T shards or more, so that every thread has one to work on.
+    """
+
+    def __init__(self, start: PauliSum, threads: int = 1, ranks: Communicator | None = None) -> None:
+        self.n_qubits = start.n_qubits
+        self.ranks = ranks
+        self.rank, n_ranks = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+        if n_ranks & (n_ranks - 1):
+            raise InputError("ranks", f"are {n_ranks}", "start a power of two")
+        self.n_local = 1 if threads == 1 else 2 << (threads - 1).bit_length()
+        self.sharding = Sharding(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
+        owners = self.sharding.of(start.keys) - self.rank * self.n_local
+        self.shards = [
+            HashTerms(PauliSum(start.n_qubits, start.keys[owners == s], start.coefficients[owners == s]))
+            for s in range(self.n_local)
+        ]
+        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.books = Account()
+        self._step = (0, 0, 0, 0)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self.pool is not None:
+            self.pool.shutdown()
+
+    @property
+    def n(self) -> int:
+        """How many terms this rank has."""
+        return sum(shard.n for shard in self.shards)
+
+    @property
+    def size_bytes(self) -> int:
+        """What this rank's arrays take."""
+        return sum(shard.size_bytes for shard in self.shards)
+
+    def all_ranks(self, value: Number) -> Number:
+        """The sum of a number over the ranks; collective."""
+        return value if self.ranks is None else sum(self.ranks.gather_objects(value))
+
+    def limit(self, n_terms: int) -> None:
+        """Grow no shard past its part of so many terms of this rank, unless it has more."""
+        for shard in self.shards:
+            shard.most = n_terms // self.n_local
+
+    def count(self, generator: Array) -> int:
+        """How many terms of this rank a rotation about `generator` would split."""
+        return sum(self._each(lambda shard: shard.count(generator)))
+
+    def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
+        """Rotate about the packed word `generator`; branches below `cut` are dropped."""
+        before = self.n
+        done = self._each(lambda shard: shard.split(generator, cosine, sine, cut))
+        self.books.losses.append(total_loss([loss for _, _, loss in done]))
+        merged = self._meet([branches for branches, _, _ in done], generator)
+        self._step = (before, self.n, sum(hits for _, hits, _ in done), merged)
+
+    def transfer(self, step: Transfer, cut: float) -> None:
+        """Apply a transfer; contributions below `cut` to other words are dropped."""
+        before = self.n
+        done = self._each(lambda shard: shard.transfer(step, cut))
+        self.books.losses.append(total_loss([loss for _, _, loss in done]))
+        merged = 0
+        for lists in zip(*(lists for lists, _, _ in done), strict=True):
+            merged += self._meet(lists, lists[0].generator)
+        self._step = (before, self.n, sum(branched for _, branched, _ in done), merged)
+
+    def clifford(self, gates: Sequence[Clifford]) -> None:
+        """Apply Cliffords one after another, in one pass."""
+        self._each(lambda shard: shard.clifford(gates))
+        for gate in gates:
+            self.sharding.carry(gate)
+        self._step = (self.n, self.n, 0, 0)
+
+    def sweep(self, limits: Limits) -> None:
+        """Drop terms past the limits, and zeros."""
+        self.books.losses.append(total_loss(self._each(lambda shard: shard.sweep(limits))))
+
+    def keep_largest(self, count: int) -> None:
+        """Of the terms of all ranks keep the `count` largest magnitudes; of equal ones the least words."""
+        if self.all_ranks(self.n) <= count:
+            return
+        sizes = [np.abs(shard.rows().coefficients).astype(np.float64) for shard in self.shards]
+        least = self._nth_largest(sizes, count)
+        ties = [np.flatnonzero(size == least) for size in sizes]
+        room = count - self.all_ranks(sum(int(np.count_nonzero(size > least)) for size in sizes))
+        kept_ties = self._least_words(ties, room)
+        losses = []
+        for shard, size, tied in zip(self.shards, sizes, kept_ties, strict=True):
+            kept = size > least
+            kept[tied] = True
+            gone = size[~kept]
+            losses.append(Loss(float(gone.sum()), float((gone**2).sum()), len(gone)))
+            shard.keep(np.flatnonzero(kept))
+        self.books.losses.append(total_loss(losses))
+
+    def end_step(self) -> None:
+        """Enter the step in the books."""
+        before, grown, branched, merged = self._step
+        self.books.steps.append((before, grown, self.n, branched, merged))
+
+    def own(self) -> PauliSum:
+        """The terms of this rank, in rising order of their words."""
+        parts = [shard.rows() for shard in self.shards]
+        keys = np.concatenate([part.keys for part in parts])
+        return PauliSum(self.n_qubits, keys, np.concatenate([part.coefficients for part in parts])).sorted()
+
+    def in_bits(self, bits: str | None = None) -> complex:
+        """This rank's part of the value in a computational state; None is all 0."""
+        return sum((in_bits(shard.rows(), bits) for shard in self.shards), 0.0)
+
+    def _each(self, work: Callable[..., Result], *arguments: Sequence[Any]) -> list[Result]:
+        """`work(shard, argument ...)` for all shards of this rank, in their order."""
+        run = map if self.pool is None or self.n < SERIAL_BELOW else self.pool.map
+        return list(run(work, self.shards, *arguments))
+
+    def _meet(self, lists: Sequence[Branches], generator: Array) -> int:
+        """Take every list to the shard that owns its words; return how many branches met a term."""
+        across, within = divmod(self.sharding.distance(generator), self.n_local)
+        if across:
+            lists = self._exchange(lists, self.rank ^ across)
+        return sum(self._each(HashTerms.meet, [lists[s ^ within] for s in range(self.n_local)]))
+
+    def _exchange(self, lists: Sequence[Branches], peer: int) -> list[Branches]:
+        """The lists of the peer for ours."""
+        assert self.ranks is not None
+        counts = self.ranks.gather_objects([branches.n for branches in lists])[peer]
+        width, kind = self.shards[0].keys.shape[1], self.shards[0].values.dtype
+        arrived = [
+            (np.empty((n, width), np.uint64), np.empty(n, kind), np.empty(n, np.int32)) for n in counts
+        ]
+        sends = [array for branches in lists if branches.n for array in branches.packed()]
+        receives = [array for arrays in arrived if len(arrays[0]) for array in arrays]
+        self.ranks.exchange(
+            [(peer, array.reshape(-1)) for array in sends], [(peer, array.reshape(-1)) for array in receives]
+        )
+        return [unpacked(*arrays) for arrays in arrived]
+
+    def _nth_largest(self, sizes: Sequence[Array], n: int) -> float:
+        """The n-th largest of the numbers of all ranks, by halving: doubles >= 0 rise with their bits."""
+        low, high = 0, int(np.array(np.inf).view(np.uint64))
+        while high - low > 1:
+            middle = (low + high) // 2
+            least = float(np.array(middle, np.uint64).view(np.float64))
+            if self.all_ranks(sum(int(np.count_nonzero(size >= least)) for size in sizes)) >= n:
+                low = middle
+            else:
+                high = middle
+        return float(np.array(low, np.uint64).view(np.float64))
+
+    def _least_words(self, ties: Sequence[Array], room: int) -> list[Array]:
+        """Of the terms of these numbers in each shard, on all ranks together the `room` least words."""
+        keys = [shard.keys[tied] for shard, tied in zip(self.shards, ties, strict=True)]
+        own = np.concatenate(keys)
+        rows = [own] if self.ranks is None else self.ranks.gather_objects(own)
+        chosen = np.zeros(sum(map(len, rows)), bool)
+        chosen[np.lexsort(np.concatenate(rows).T)[:room]] = True
+        first = sum(map(len, rows[: self.rank]))
+        parts = np.split(chosen[first : first + len(own)], np.cumsum([len(tied) for tied in ties])[:-1])
+        return [tied[part] for tied, part in zip(ties, parts, strict=True)]

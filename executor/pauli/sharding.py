@@ -1,0 +1,52 @@
+"""Which shard a word belongs to: a linear hash, which Cliffords carry along. Knows no coefficient, no rank.
+
+Bit b of a word's shard is the parity of the bits that it shares with mask b, a random word. Being linear, the
+shard of G P is that of P, xor that of G: a rotation about G sends the branches of every shard to one other,
+the same distance away, or to none. A Clifford moves no word: the masks change with it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.pauli.steps import Clifford
+from executor.pauli.words import n_words
+
+SEED = 20260
+
+
+class Sharding:
+    """`bits` masks over the 2 n bits of words on `n_qubits`; shards are 0 .. 2^bits - 1."""
+
+    def __init__(self, n_qubits: int, bits: int) -> None:
+        self.n_shards = 1 << bits
+        size = (bits, 2 * n_words(n_qubits))
+        self.masks = np.random.default_rng(SEED).integers(2**64, size=size, dtype=np.uint64)
+
+    def of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The shards of packed words [..., 2 W]."""
+        shards = np.zeros(keys.shape[:-1], np.int64)
+        for bit, mask in enumerate(self.masks):
+            shards |= (np.bitwise_count(keys & mask).sum(axis=-1, dtype=np.int64) & 1) << bit
+        return shards
+
+    def distance(self, generator: NDArray[np.uint64]) -> int:
+        """How far away G P is from P, for every word P."""
+        return int(self.of(generator))
+
+    def carry(self, gate: Clifford) -> None:
+        """Change the masks so that every word's image belongs to the shard that the word belonged to."""
+        if not len(self.masks):
+            return
+        places = [
+            (word, np.uint64(qubit % 64))
+            for qubit in gate.qubits
+            for word in (qubit // 64, self.masks.shape[1] // 2 + qubit // 64)
+        ]
+        sources = np.argsort(gate.images)
+        for mask in self.masks:
+            local = sum(int(mask[w] >> bit & np.uint64(1)) << j for j, (w, bit) in enumerate(places))
+            for j, (w, bit) in enumerate(places):
+                one = np.uint64((int(sources[1 << j]) & local).bit_count() & 1)
+                mask[w] = mask[w] & ~(np.uint64(1) << bit) | one << bit

@@ -1,0 +1,45 @@
+"""Which alpha rows each rank holds: adjacent ones of nearly equal work.
+
+Knows the work of rows; no array of a state and no communicator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Rank r holds rows bounds[r] .. bounds[r+1]-1; some ranks may hold none."""
+
+    bounds: tuple[int, ...]
+
+    def rows(self, rank: int) -> tuple[int, int]:
+        """The range of a rank."""
+        return self.bounds[rank], self.bounds[rank + 1]
+
+    def count(self, rank: int) -> int:
+        """How many rows a rank holds."""
+        return self.bounds[rank + 1] - self.bounds[rank]
+
+    @property
+    def most(self) -> int:
+        """The most rows that a rank holds."""
+        return max(self.count(rank) for rank in range(len(self.bounds) - 1))
+
+
+def share_rows(work: Sequence[float] | Array, size: int) -> Shares:
+    """Ranges for `size` ranks; each boundary is where the running sum of work is nearest to its share."""
+    sums = np.concatenate([[0.0], np.cumsum(work)])
+    wanted = sums[-1] * np.arange(1, size) / size
+    after = np.searchsorted(sums, wanted)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(wanted - sums[before] <= sums[after] - wanted, before, after)
+    return Shares((0, *np.maximum.accumulate(nearest).tolist(), len(work)))

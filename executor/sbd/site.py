@@ -1,0 +1,107 @@
+"""Sets a solve up: the device of every rank, the Hamiltonian's tables, and what fits in the memory.
+
+Knows devices, ranks and memory; not how a solve goes on, and no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from executor.device.communicator import Communicator, agree
+from executor.device.select import open_device
+from executor.sbd import cost
+from executor.sbd.batched import SCRATCH_BYTES, BatchedHamiltonian
+from executor.sbd.davidson import Criteria
+from executor.sbd.determinants import DeterminantList, ListHamiltonian
+from executor.sbd.integrals import Integrals
+from executor.sbd.memory import batched_bytes, fit_memory, fit_product, tables_bytes
+from executor.sbd.place import DeviceRows, Place, Spread
+from executor.sbd.product import ProductHamiltonian
+from executor.sbd.strings import StringSet
+
+USABLE = 0.95
+"""The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
+
+
+@dataclass(frozen=True)
+class ChosenDevice:
+    """A rank's device: `free_bytes` (None on a CPU), the ranks that exchange its arrays, and its stream."""
+
+    line: str
+    ranks: Communicator
+    free_bytes: int | None
+    on_stream: Callable[[], AbstractContextManager[Any]]
+    close: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A solve that is set up. `place` is None where all of a state is on this CPU."""
+
+    hamiltonian: ProductHamiltonian | ListHamiltonian
+    place: Place | None
+    criteria: Criteria
+    predicted_bytes: int | None
+    device: str
+    ranks: int
+    gathers: bool
+    peak_bytes: Callable[[], int | None]
+
+
+def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevice:
+    """The device of this rank; collective. "auto" takes the CPU where a GPU is missing."""
+    chosen = open_device(wanted, world, 0, threads)
+    if chosen.device.name != "gpu":
+        return ChosenDevice(chosen.line, world, None, nullcontext, chosen.close)
+    # Ranks that share a colour are connected for exchanges between GPUs.
+    ranks = chosen.ranks.split(0, world.rank) if world.size > 1 else world
+    stream: Any = chosen.device.stream  # type: ignore[attr-defined]
+    return ChosenDevice(chosen.line, ranks, chosen.device.memory()[1], lambda: stream, chosen.close)
+
+
+def open_site(
+    integrals: Integrals, space: DeterminantList | tuple[StringSet, StringSet | None], chosen: ChosenDevice,
+    world: Communicator, n_roots: int, criteria: Criteria, memory_bytes: float, threads: int,
+) -> Site:  # fmt: skip
+    """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
+    if isinstance(space, DeterminantList):
+        listed = ListHamiltonian(integrals, space, threads=threads, room_bytes=memory_bytes / 2)
+        fitted = fit_memory(len(space), n_roots, criteria, memory_bytes)
+        return Site(listed, None, fitted, None, "cpu", 1, True, _no_peak)
+    gpu = chosen.free_bytes is not None
+    if chosen.free_bytes is not None:
+        memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
+    memory_bytes = min(world.gather_objects(memory_bytes))
+    product = ProductHamiltonian(
+        integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank=world.rank, size=world.size,
+        rates=cost.GPU if gpu else cost.CPU,
+    )  # fmt: skip
+    scratch_bytes = int(min(SCRATCH_BYTES, memory_bytes / 16))
+    table_bytes = batched_bytes(product, scratch_bytes) if gpu else tables_bytes(product)
+    most = max(world.gather_objects(table_bytes))
+    fit = agree(world, lambda: fit_product(product, most, n_roots, criteria, memory_bytes))
+    device = "gpu" if gpu else "cpu"
+    if not gpu and world.size == 1:
+        return Site(product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak)
+    make, peak_bytes = _on_gpu(product, scratch_bytes) if gpu else (product.as_type, _no_peak)
+    place = Spread(product, chosen.ranks, make, fit.gathers)
+    return Site(
+        product, place, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes
+    )
+
+
+def _on_gpu(
+    product: ProductHamiltonian, scratch_bytes: int
+) -> tuple[Callable[[str], DeviceRows], Callable[[], int | None]]:
+    """What puts the rows of H on the GPU in a precision, and what tells the memory that arrays have taken."""
+    from executor.device.cupy_batch import CupyBatch, peak_bytes
+
+    return lambda dtype: BatchedHamiltonian(product, CupyBatch(dtype), scratch_bytes), peak_bytes
+
+
+def _no_peak() -> int | None:
+    """The memory of arrays on a CPU is not counted."""
+    return None

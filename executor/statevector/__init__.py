@@ -1,0 +1,1 @@
+"""Dense state-vector simulation: circuits compiled into passes over the amplitudes."""

@@ -1,0 +1,87 @@
+"""Fusion inside a pass: many blocks become fewer, which do the same. Knows bits; no state and no device.
+
+Blocks go into clusters of at most `width` held bits, as early as they commute. Diagonals that fit into no
+cluster wait, since nothing but a target on one of their bits keeps them in place; what waits when such a
+target comes, or at the end, is one table on held bits and one twist for all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from executor.statevector.blocks import Block, commute, expanded, is_identity, merged
+from executor.statevector.twists import Twist, can_twist, gathered, split
+
+FAR_SELECTORS = 2
+"""A cluster has at most so many selectors outside the tile."""
+
+Step = Block | Twist
+
+
+def fuse(blocks: Sequence[Block], held_mask: int, n_bits: int, width: int) -> tuple[Step, ...]:
+    """The steps of a pass that holds the bits of `held_mask`, targets of all blocks among them."""
+    clusters: list[Block] = []
+    waiting: list[list[Block]] = [[]]
+    for block in blocks:
+        _place(block, clusters, waiting, held_mask, width)
+    steps: list[Step] = []
+    pending = list(waiting[0])
+    for cluster, later in zip(clusters, waiting[1:], strict=True):
+        due = [block for block in pending if block.mask & cluster.target_mask]
+        pending = [block for block in pending if not block.mask & cluster.target_mask]
+        steps += _diagonals(due, held_mask, n_bits)
+        if not is_identity(cluster):
+            steps.append(cluster)
+        pending += later
+    return (*steps, *_diagonals(pending, held_mask, n_bits))
+
+
+def _place(
+    block: Block, clusters: list[Block], waiting: list[list[Block]], held_mask: int, width: int
+) -> None:
+    """Merge a block into the latest cluster that takes it, or append it."""
+    at = len(clusters)
+    while at:
+        if block.targets and any(other.mask & block.target_mask for other in waiting[at]):
+            break
+        cluster = clusters[at - 1]
+        if _fits(cluster, block, held_mask, width):
+            clusters[at - 1] = merged(cluster, block, held_mask)
+            return
+        if not commute(cluster, block):
+            break
+        at -= 1
+    if block.targets:
+        clusters.append(block)
+        waiting.append([])
+    else:
+        waiting[at].append(block)
+
+
+def _fits(cluster: Block, block: Block, held_mask: int, width: int) -> bool:
+    """Whether both have no more held bits than `width`, or than one of them has already."""
+    both = cluster.mask | block.mask
+    least = max((part.mask & held_mask).bit_count() for part in (cluster, block))
+    return (both & held_mask).bit_count() <= max(width, least) and (
+        both & ~held_mask
+    ).bit_count() <= FAR_SELECTORS
+
+
+def _diagonals(blocks: list[Block], held_mask: int, n_bits: int) -> list[Step]:
+    """Diagonal blocks, which all commute, as few steps."""
+    if len(blocks) < 2:
+        return list(blocks)
+    smooth = [block for block in blocks if can_twist(block)]
+    steps: list[Step] = [block for block in blocks if not can_twist(block)]
+    if smooth:
+        steps += [part for part in split(gathered(smooth, n_bits), held_mask) if part is not None]
+    return steps
+
+
+def with_low_bits(block: Block, held: Sequence[int], low: int) -> Block:
+    """A diagonal block that selects by any of the first `low` bits held selects by all of them."""
+    first = list(held[:low])
+    if block.targets or not any(bit in block.selectors for bit in first):
+        return block
+    selectors = tuple(sorted({*block.selectors, *first}, reverse=True))
+    return Block((), selectors, expanded(block, (), selectors))

@@ -1,0 +1,143 @@
+"""Passes: which gates are done together while a tile of the state is in fast memory. Knows bits, no device.
+
+A tile holds `tile_bits` bits of the index, the lowest `run_bits` always among them, so that it is read and
+written in runs of 2^run_bits amplitudes. Targets of the gates of a pass are held; selectors may be anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from executor.statevector.blocks import Block, as_swap, is_identity, mask_of
+from executor.statevector.fusion import Step, fuse
+from executor.statevector.grouping import bits_of, choose, sweep
+from executor.statevector.staging import Exchange, make_stages
+from planner.errors import InputError
+
+MODES = ("compiled", "stages", "gates")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How many `bits` of the index a tile holds, always the lowest `run_bits`, and a cluster (`width`)."""
+
+    bits: int
+    run_bits: int
+    width: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= self.bits - self.run_bits or self.run_bits < 0:
+            raise InputError(
+                "tile", f"of {self.bits} bits has runs of {self.run_bits} and clusters of {self.width}",
+                "let runs and a cluster fit into it",
+            )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """Steps that are done on every tile in turn; `held` are the bits of a tile, rising."""
+
+    held: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Passes and exchanges of bits in turn; qubit q is bit before[q] at the start, after[q] at the end."""
+
+    steps: tuple[Pass | Exchange, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes alone."""
+        return tuple(step for step in self.steps if isinstance(step, Pass))
+
+
+def compile_blocks(
+    blocks: Sequence[Block], before: Sequence[int], tile: Tile, mode: str = "compiled",
+    n_inside: int | None = None,
+) -> Plan:  # fmt: skip
+    """Passes that apply blocks on qubits; qubit q is bit before[q] of the index.
+
+    `compiled` reorders gates that commute, fuses them, and makes exchanges of two qubits a change of names.
+    `stages` keeps the order and ends a pass where the target changes (the source's stages); `gates` makes
+    every gate a pass. Bits from `n_inside` on (default: none) number the ranks.
+    """
+    if mode not in MODES:
+        raise InputError("mode", f"is {mode!r}", f"use {', '.join(MODES)}")
+    n_bits = len(before)
+    n_inside = n_bits if n_inside is None else n_inside
+    placed, after = rename(blocks, before) if mode == "compiled" else ([b.on(before) for b in blocks], before)
+    stages, moved = make_stages(placed, n_bits, n_inside)
+    steps: list[Pass | Exchange] = []
+    for stage in stages:
+        if stage.exchange is not None:
+            steps.append(stage.exchange)
+        if mode == "compiled":
+            groups = group(stage.blocks, n_inside, tile)
+        else:
+            groups = [(_held(part, n_inside, tile), part) for part in _in_order(stage.blocks, mode)]
+        for held, part in groups:
+            fused = tuple(part) if mode == "gates" else fuse(part, mask_of(held), n_bits, tile.width)
+            steps.append(Pass(held, fused))
+    return Plan(tuple(steps), tuple(before), tuple(moved[bit] for bit in after))
+
+
+def rename(blocks: Sequence[Block], before: Sequence[int]) -> tuple[list[Block], tuple[int, ...]]:
+    """Blocks on bits instead of qubits, without exchanges of qubits, and where the qubits are at the end."""
+    where = list(before)
+    placed = []
+    for block in blocks:
+        phases = as_swap(block)
+        if phases is not None:
+            i, j = block.targets
+            placed.append(phases.on(where))
+            where[i], where[j] = where[j], where[i]
+        else:
+            placed.append(block.on(where))
+    return [block for block in placed if not is_identity(block)], tuple(where)
+
+
+def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[tuple[tuple[int, ...], list[Block]]]:
+    """The bits and the blocks of each pass, as few passes as are found."""
+    left = list(blocks)
+    groups = []
+    size = min(n_bits, tile.bits)
+    low = mask_of(range(min(n_bits, tile.run_bits)))
+    while left:
+        held = choose(left, low, size)
+        part, left = sweep(left, held)
+        groups.append((_fill(held, n_bits, size), part))
+    return groups
+
+
+def _fill(held: int, n_bits: int, size: int) -> tuple[int, ...]:
+    """The held bits, with the lowest others up to the size of a tile, so that runs are long."""
+    bits = bits_of(held)
+    free = [bit for bit in range(n_bits) if not held >> bit & 1]
+    return tuple(sorted(bits + free[: size - len(bits)]))
+
+
+def _held(blocks: Sequence[Block], n_bits: int, tile: Tile) -> tuple[int, ...]:
+    targets = 0
+    for block in blocks:
+        targets |= block.target_mask
+    low = mask_of(range(min(n_bits, tile.run_bits)))
+    return _fill(low | targets, n_bits, min(n_bits, tile.bits))
+
+
+def _in_order(blocks: Sequence[Block], mode: str) -> list[list[Block]]:
+    """Blocks in their order: one by one, or as long as the targets stay the same."""
+    parts: list[list[Block]] = []
+    targets = 0
+    for block in blocks:
+        new = block.target_mask & ~targets
+        if not parts or mode == "gates" or (new and targets):
+            parts.append([])
+            targets = 0
+        parts[-1].append(block)
+        targets |= block.target_mask
+    return parts

@@ -1,0 +1,265 @@
+"""A state and what can be done with it: run a script, measure, sample. Knows qubits; arrays are the device's.
+
+Qubit q is bit where[q] of the state's index; compiled circuits change that instead of moving amplitudes. Bit
+strings and tables of probabilities are in the order of the qubits, the first most significant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.pauli.words import PauliSum
+from executor.statevector.blocks import Block, matrix_block
+from executor.statevector.passes import Pass, Plan, Tile, compile_blocks, rename
+from executor.statevector.script import Item, Mixture, Segment
+from executor.statevector.staging import Exchange, first_places
+from planner.errors import InputError
+from planner.networks.circuits.circuit import check_qubits
+from planner.networks.circuits.gates import X
+from planner.networks.circuits.program import Channel, Measurement, Reset
+
+Array = NDArray[Any]
+
+CHUNK_BITS = 12
+LARGEST_MARGINAL = 26
+PLANS_KEPT = 64
+IMPOSSIBLE = 1e-12
+"""Outcomes of less probability are rounding and are never taken."""
+
+
+class State(Protocol):
+    """The amplitudes of one rank, on one device."""
+
+    n_bits: int
+    tile: Tile
+
+    def restart(self) -> None:
+        """Back to |0...0>."""
+
+    def prepare(self, steps: Sequence[Pass | Exchange]) -> list[Any]:
+        """What `apply` needs of each step of a plan, made ahead."""
+
+    def apply(self, prepared: Any) -> None:
+        """Do a step."""
+
+    def sums(self, chunk_bits: int) -> Array:
+        """The probability of each chunk of 2^chunk_bits amplitudes, float64."""
+
+    def draw(self, chunk_bits: int, chunks: Array, rests: Array) -> Array:
+        """The indices, int64, where the sum over chunk chunks[k] reaches rests[k].
+
+        `chunks` rises, and `rests` rises in a chunk.
+        """
+
+    def marginal(self, bits: Sequence[int]) -> Array:
+        """The probability, float64 [2^m], of each value of some bits, the first least significant."""
+
+    def pauli(self, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
+
+    def take(self, indices: Array) -> Array:
+        """The amplitudes at some indices, on the host."""
+
+    def to_host(self) -> Array:
+        """All amplitudes in the order of the bits."""
+
+    def part(self) -> Array:
+        """The amplitudes of this rank, on the host."""
+
+    def load(self, amplitudes: Array) -> None:
+        """Set the amplitudes of this rank."""
+
+
+def check_bits(bit_strings: Sequence[str], n_qubits: int) -> None:
+    """Refuse strings that are not 0 or 1 for each qubit."""
+    for bits in bit_strings:
+        if len(bits) != n_qubits or set(bits) - {"0", "1"}:
+            raise InputError(
+                "--amplitudes", f"{bits[:40]!r} is no bit string", f"give 0 or 1 for {n_qubits} qubits"
+            )
+
+
+class Simulator:
+    """`n_qubits` qubits whose amplitudes are in `state`; `seed` decides measurements and samples."""
+
+    def __init__(self, state: State, n_qubits: int, mode: str = "compiled", seed: int | None = None) -> None:
+        self.state, self.n_qubits, self.mode = state, n_qubits, mode
+        self.where = tuple(n_qubits - 1 - qubit for qubit in range(n_qubits))
+        self.random = np.random.default_rng(seed)
+        self.passes = self.exchanges = 0
+        """Passes, and exchanges of bits between ranks, done so far."""
+        self._fresh = True
+        self._prepared: dict[tuple[Segment, tuple[int, ...], bool], tuple[Plan, list[Any]]] = {}
+
+    def run(self, script: Sequence[Item], bits: Array) -> None:
+        """Do a script; measurements write to the classical `bits`, uint8, conditions read them.
+
+        Segments with nothing between them but unitary noise, which is drawn ahead, are compiled as one.
+        """
+        waiting: list[Segment] = []
+        for item in script:
+            if isinstance(item, Segment):
+                waiting.append(item)
+                continue
+            if isinstance(item, Mixture):
+                drawn = item.segments[self._choose(item.weights)]
+                waiting += [] if drawn is None else [drawn]
+                continue
+            self._apply_all(waiting)
+            waiting = []
+            if isinstance(item, Measurement):
+                bits[item.bit] = self.measure(item.qubit)
+            elif isinstance(item, Reset):
+                if self.measure(item.qubit):
+                    self._once(matrix_block((item.qubit,), X))
+            elif isinstance(item, Channel):
+                self.disturb(item)
+            else:
+                value = sum(int(bits[bit]) << k for k, bit in enumerate(item.bits))
+                self.run(item.body if value == item.value else item.otherwise, bits)
+        self._apply_all(waiting)
+
+    def _apply_all(self, segments: Sequence[Segment]) -> None:
+        if len(segments) == 1:
+            self.apply(segments[0])
+        elif segments:
+            self._do(*self._compiled([block for segment in segments for block in segment.blocks]))
+
+    def prepare(self, segment: Segment) -> tuple[Plan, list[Any]]:
+        """The passes that apply a segment now and their tables, which are kept."""
+        key = (segment, self.where, self._fresh)
+        if key not in self._prepared:
+            if len(self._prepared) >= PLANS_KEPT:
+                self._prepared.clear()
+            self._prepared[key] = self._compiled(segment.blocks)
+        return self._prepared[key]
+
+    def apply(self, segment: Segment) -> None:
+        """Apply the blocks of a segment."""
+        self._do(*self.prepare(segment))
+
+    def restart(self) -> None:
+        """Back to |0...0>; what was prepared stays."""
+        self.state.restart()
+        self.where = tuple(self.n_qubits - 1 - qubit for qubit in range(self.n_qubits))
+        self._fresh = True
+
+    def load(self, amplitudes: Array, where: tuple[int, ...]) -> None:
+        """Go on with this rank's amplitudes of a state in which qubit q is bit where[q]."""
+        self.state.load(amplitudes)
+        self.where, self._fresh = where, False
+
+    def _once(self, block: Block) -> None:
+        """Apply one block that is not worth keeping."""
+        self._do(*self._compiled((block,)))
+
+    def _compiled(self, blocks: Sequence[Block]) -> tuple[Plan, list[Any]]:
+        n_inside = self.state.n_bits
+        if self._fresh:  # |0...0> is the same wherever the qubits are
+            wires, _ = rename(blocks, range(self.n_qubits))
+            self.where = first_places(wires, self.n_qubits, n_inside)
+        plan = compile_blocks(blocks, self.where, self.state.tile, self.mode, n_inside)
+        return plan, self.state.prepare(plan.steps)
+
+    def _do(self, plan: Plan, prepared: Sequence[Any]) -> None:
+        for item in prepared:
+            self.state.apply(item)
+        self.passes += len(plan.passes)
+        self.exchanges += len(plan.steps) - len(plan.passes)
+        self.where, self._fresh = plan.after, False
+
+    def measure(self, qubit: int) -> int:
+        """Measure a qubit: its value is drawn, and the state becomes the normalized part that has it."""
+        weights = self.probabilities([qubit])
+        value = int(self._choose(weights))
+        kept = np.zeros((2, 1, 1), np.complex128)
+        kept[value] = 1 / np.sqrt(weights[value])
+        self._once(Block((), (qubit,), kept))
+        return value
+
+    def disturb(self, channel: Channel) -> int:
+        """One operator of a channel acts, drawn by its probability; the state stays normalized."""
+        density = self.reduced(channel.qubits)
+        weights = np.array([np.trace(k @ density @ k.conj().T).real for k in channel.kraus])
+        number = int(self._choose(weights))
+        scale = np.sqrt(np.trace(density).real / weights[number])
+        self._once(matrix_block(channel.qubits, channel.kraus[number] * scale, "channel"))
+        return number
+
+    def _choose(self, weights: Array) -> int:
+        possible = np.where(weights > IMPOSSIBLE * weights.sum(), weights, 0)
+        reached = np.cumsum(possible)
+        return int(np.searchsorted(reached, self.random.random() * reached[-1], side="right"))
+
+    def norm(self) -> float:
+        """The sum of all probabilities."""
+        return float(self.state.sums(min(CHUNK_BITS, self.state.n_bits)).sum())
+
+    def probabilities(self, qubits: Sequence[int]) -> Array:
+        """The probability, float64 [2^m], of every value of some qubits, the first most significant."""
+        check_qubits(qubits, self.n_qubits, "marginal")
+        if len(qubits) > LARGEST_MARGINAL:
+            raise InputError("marginal", f"has {len(qubits)} qubits", f"ask for {LARGEST_MARGINAL} or fewer")
+        return self.state.marginal([self.where[qubit] for qubit in reversed(qubits)])
+
+    def reduced(self, qubits: Sequence[int]) -> Array:
+        """The density matrix of some qubits, complex128 [2^m, 2^m], the first most significant."""
+        m = len(qubits)
+        density = np.zeros((2**m, 2**m), np.complex128)
+        rows = np.arange(2**m)
+        for x in range(2**m):
+            for z in range(2**m):
+                odd = np.bitwise_count(rows & z) & 1
+                place = [qubits[m - 1 - k] for k in range(m)]
+                value = self.state.pauli(self._mask(x, place), self._mask(z, place))
+                density[rows, rows ^ x] += value * (1 - 2.0 * odd) / 2**m
+        return density
+
+    def _mask(self, value: int, qubits: Sequence[int]) -> int:
+        """The mask of bits for a mask over a list of qubits."""
+        return sum(1 << self.where[qubit] for k, qubit in enumerate(qubits) if value >> k & 1)
+
+    def expectation(self, observable: PauliSum) -> float | complex:
+        """The value of a sum of Pauli words; a float for real coefficients."""
+        total = 0j
+        every = range(self.n_qubits)
+        for x, z, coefficient in observable.masks():
+            value = self.state.pauli(self._mask(x, every), self._mask(z, every))
+            total += coefficient * 1j ** ((x & z).bit_count() & 3) * value
+        return total if np.iscomplexobj(observable.coefficients) else total.real
+
+    def sample(self, shots: int) -> Array:
+        """Values of all qubits, int64 [shots], the first most significant, in random order.
+
+        Sums over chunks choose the chunk, the device finds the place in it: no table of all probabilities is
+        made. The state is not changed.
+        """
+        chunk_bits = min(CHUNK_BITS, self.state.n_bits)
+        reached = np.cumsum(self.state.sums(chunk_bits))
+        wanted = np.sort(self.random.random(shots)) * reached[-1]
+        chunks = np.minimum(np.searchsorted(reached, wanted, side="right"), len(reached) - 1)
+        rests = wanted - np.concatenate([[0.0], reached])[chunks]
+        drawn = self.state.draw(chunk_bits, chunks, rests)
+        values = np.zeros(shots, np.int64)
+        for qubit in range(self.n_qubits):
+            values = 2 * values + (drawn >> self.where[qubit] & 1)
+        return self.random.permutation(values)
+
+    def amplitudes(self, bit_strings: Sequence[str]) -> Array:
+        """The amplitudes of bit strings (character k is qubit k), complex128."""
+        check_bits(bit_strings, self.n_qubits)
+        indices = [
+            sum(1 << self.where[qubit] for qubit, bit in enumerate(bits) if bit == "1")
+            for bits in bit_strings
+        ]
+        return self.state.take(np.array(indices, np.int64)).astype(np.complex128)
+
+    def array(self) -> Array:
+        """All amplitudes on the host, [2^n], the first qubit most significant."""
+        n = self.n_qubits
+        axes = [n - 1 - self.where[qubit] for qubit in range(n)]
+        return np.ascontiguousarray(self.state.to_host().reshape((2,) * n).transpose(axes)).reshape(-1)

@@ -1,0 +1,99 @@
+"""States on disk: amplitudes as an .npy a rank, and a .json that says what they mean. Knows no circuit.
+
+Changelog of `tnplan.state`:
+1 (2026-11-21): first version.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InputError
+from planner.files import check_writable, read_json, write_file, write_text
+
+Array = NDArray[Any]
+
+FORMAT = "tnplan.state"
+VERSION = 1
+DTYPES = ("complex64", "complex128")
+
+
+def state_file(path: str | Path, rank: int) -> Path:
+    """The .npy of a rank's part of the state that the .json `path` names."""
+    return Path(path).with_suffix(f".{rank}.npy")
+
+
+def check_state_writable(path: str | Path, *inputs: str | Path | None) -> None:
+    """Refuse a name to which a state cannot be written, before any work is done."""
+    if Path(path).suffix != ".json":
+        raise InputError(str(path), "is no .json", "give the state a name that ends in .json")
+    for target in (Path(path), state_file(path, 0)):
+        check_writable(target, *inputs)
+
+
+def save_part(path: str | Path, rank: int, amplitudes: Array) -> None:
+    """Write the amplitudes of one rank."""
+    write_file(state_file(path, rank), lambda stream: np.save(stream, amplitudes, allow_pickle=False))
+
+
+def save_index(path: str | Path, ranks: int, dtype: str, where: tuple[int, ...]) -> None:
+    """Write what the parts of all ranks mean, which are there; qubit q is bit where[q] of the index."""
+    document = {
+        "format": FORMAT, "version": VERSION, "n_qubits": len(where), "dtype": dtype, "where": list(where),
+        "parts": [state_file(path, rank).name for rank in range(ranks)],
+    }  # fmt: skip
+    write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+@dataclass(frozen=True, eq=False)
+class SavedState:
+    """A state on disk: where its qubits are, and its amplitudes in equal parts, mapped."""
+
+    where: tuple[int, ...]
+    dtype: str
+    parts: tuple[Array, ...]
+
+    def read(self, first: int, count: int) -> Array:
+        """The amplitudes first .. first+count-1."""
+        size = len(self.parts[0])
+        pieces = []
+        while count:
+            part, start = divmod(first, size)
+            piece = self.parts[part][start : start + count]
+            pieces.append(piece)
+            first, count = first + len(piece), count - len(piece)
+        return np.concatenate(pieces)
+
+
+def load_state(path: str | Path) -> SavedState:
+    """A state that was saved, by however many ranks; raises InputError."""
+    document = read_json(path, FORMAT, VERSION)
+    where, dtype, names = (document.get(field) for field in ("where", "dtype", "parts"))
+    if not isinstance(where, list) or sorted(where, key=str) != sorted(range(len(where)), key=str):
+        raise InputError(f"{path}: where", f"is {str(where)[:40]}", "give each bit of the index once")
+    if dtype not in DTYPES:
+        raise InputError(f"{path}: dtype", f"is {dtype!r}", f"use {' or '.join(DTYPES)}")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{path}: parts", f"is {str(names)[:40]}", "name the .npy of each rank")
+    size = (1 << len(where)) // len(names)
+    parts = tuple(_part(Path(path).parent / name, size, dtype) for name in names)
+    return SavedState(tuple(where), dtype, parts)
+
+
+def _part(path: Path, size: int, dtype: str) -> Array:
+    try:
+        amplitudes: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(str(path), f"holds no amplitudes ({error})", "give the .npy of a state") from None
+    if amplitudes.shape != (size,) or str(amplitudes.dtype) != dtype:
+        raise InputError(
+            str(path), f"holds {amplitudes.dtype} of shape {amplitudes.shape}",
+            f"give {dtype} of shape ({size},)",
+        )  # fmt: skip
+    return amplitudes

@@ -1,0 +1,60 @@
+"""Noise put into a program: a depolarizing channel after every gate. Knows programs, no engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from itertools import product
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.networks.circuits.circuit import Gate
+from planner.networks.circuits.gates import I2, X, Y, Z
+from planner.networks.circuits.program import Channel, Conditional, Operation, Program
+
+LARGEST_NOISY = 2
+"""Qubits of a gate after which noise may stand."""
+
+
+def depolarizing(qubits: tuple[int, ...], probability: float) -> Channel:
+    """One of the Pauli words other than I strikes the qubits, each as likely, with `probability` in all."""
+    if not 0 <= probability <= 1:
+        raise InputError("depolarizing", f"probability is {probability:g}", "give 0 to 1")
+    if len(qubits) > LARGEST_NOISY:
+        raise InputError(
+            "depolarizing", f"strikes {len(qubits)} qubits", f"use gates on {LARGEST_NOISY} or fewer"
+        )
+    words = [reduce(_kron, letters) for letters in product((I2, X, Y, Z), repeat=len(qubits))]
+    each = probability / (len(words) - 1)
+    weights = [1 - probability] + [each] * (len(words) - 1)
+    return Channel(qubits, tuple(np.sqrt(weight) * word for weight, word in zip(weights, words, strict=True)))
+
+
+def _kron(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.kron(a, b)
+
+
+def depolarized(program: Program, probability: float) -> Program:
+    """The program with noise after every gate; itself where the probability is 0."""
+    if probability == 0:
+        return program
+    return Program(program.n_qubits, program.n_bits, _noisy(program.operations, probability))
+
+
+def _noisy(operations: tuple[Operation, ...], probability: float) -> tuple[Operation, ...]:
+    result: list[Operation] = []
+    for operation in operations:
+        if isinstance(operation, Conditional):
+            result.append(
+                replace(
+                    operation,
+                    body=_noisy(operation.body, probability),
+                    otherwise=_noisy(operation.otherwise, probability),
+                )
+            )
+            continue
+        result.append(operation)
+        if isinstance(operation, Gate):
+            result.append(depolarizing(operation.qubits, probability))
+    return tuple(result)

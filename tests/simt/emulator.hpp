@@ -1,0 +1,174 @@
+// CUDA's threads as fibers on a CPU: enough of the language to run kernels where there is no GPU.
+//
+// Blocks run one after another in the order of their numbers; the threads of a block take turns and meet at
+// barriers and warp operations, all of which need every thread of the warp. Arithmetic is that of the CPU.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <ucontext.h>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(threads)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+
+struct Index {
+    unsigned x, y, z;
+};
+
+static Index threadIdx, blockIdx, blockDim, gridDim;
+
+static const unsigned STACK_BYTES = 1 << 16;
+static ucontext_t scheduler;
+static std::vector<ucontext_t> fibers;
+static std::vector<bool> ended;
+static std::function<void()> body;
+static std::vector<uint64_t> warp_arrivals, warp_turns, block_turns;
+static uint64_t block_arrivals;
+static std::vector<std::vector<uint64_t>> deposits[2];
+
+static void wait_in_turn()
+{
+    const unsigned thread = threadIdx.x;
+    swapcontext(&fibers[thread], &scheduler);
+}
+
+static void __syncthreads()
+{
+    const uint64_t goal = ++block_turns[threadIdx.x] * blockDim.x;
+    ++block_arrivals;
+    while (block_arrivals < goal) wait_in_turn();
+}
+
+// Every lane gives a value and gets those of all; they stay until the next operation but one.
+static const std::vector<uint64_t>& exchange(uint64_t value)
+{
+    const unsigned thread = threadIdx.x, warp = thread / 32;
+    const uint64_t turn = warp_turns[thread]++;
+    deposits[turn & 1][warp][thread % 32] = value;
+    ++warp_arrivals[warp];
+    while (warp_arrivals[warp] < 32 * (turn + 1)) wait_in_turn();
+    return deposits[turn & 1][warp];
+}
+
+static void __syncwarp() { exchange(0); }
+
+static unsigned __ballot_sync(unsigned, bool value)
+{
+    unsigned word = 0;
+    const auto& all = exchange(value);
+    for (unsigned lane = 0; lane < 32; ++lane) word |= (unsigned)all[lane] << lane;
+    return word;
+}
+
+static bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
+
+template <typename T> static T __shfl_sync(unsigned, T value, unsigned lane) { return (T)exchange(value)[lane % 32]; }
+
+template <typename T> static T __shfl_up_sync(unsigned, T value, unsigned step)
+{
+    const unsigned lane = threadIdx.x % 32;
+    return (T)exchange(value)[lane >= step ? lane - step : lane];
+}
+
+template <typename T> static T __shfl_down_sync(unsigned, T value, unsigned step)
+{
+    const unsigned lane = threadIdx.x % 32;
+    return (T)exchange(value)[lane + step < 32 ? lane + step : lane];
+}
+
+static unsigned __reduce_or_sync(unsigned, unsigned value)
+{
+    unsigned all = 0;
+    for (uint64_t one : exchange(value)) all |= (unsigned)one;
+    return all;
+}
+
+static unsigned __reduce_add_sync(unsigned, unsigned value)
+{
+    unsigned all = 0;
+    for (uint64_t one : exchange(value)) all += (unsigned)one;
+    return all;
+}
+
+static unsigned __reduce_max_sync(unsigned, unsigned value)
+{
+    unsigned all = 0;
+    for (uint64_t one : exchange(value)) all = one > all ? (unsigned)one : all;
+    return all;
+}
+
+template <typename T> static T atomicAdd(T* place, T value)
+{
+    const T before = *place;
+    *place += value;
+    return before;
+}
+
+static int __popc(unsigned word) { return __builtin_popcount(word); }
+static int __clz(unsigned word) { return word ? __builtin_clz(word) : 32; }
+static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static float __fmul_rn(float a, float b) { return a * b; }
+static float __fsub_rn(float a, float b) { return a - b; }
+static double __dmul_rn(double a, double b) { return a * b; }
+static double __dsub_rn(double a, double b) { return a - b; }
+
+template <typename To, typename From> static To same_bits(From value)
+{
+    To result;
+    static_assert(sizeof(To) == sizeof(From), "as wide");
+    memcpy(&result, &value, sizeof value);
+    return result;
+}
+
+static unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
+static float __uint_as_float(unsigned bits) { return same_bits<float>(bits); }
+static long long __double_as_longlong(double x) { return same_bits<long long>(x); }
+static double __longlong_as_double(long long bits) { return same_bits<double>(bits); }
+
+static void enter()
+{
+    const unsigned thread = threadIdx.x;
+    body();
+    ended[thread] = true;
+    swapcontext(&fibers[thread], &scheduler);
+}
+
+static void run(unsigned blocks_x, unsigned blocks_y, unsigned threads, std::function<void()> kernel)
+{
+    body = kernel;
+    gridDim = {blocks_x, blocks_y, 1};
+    blockDim = {threads, 1, 1};
+    std::vector<char> stacks((size_t)threads * STACK_BYTES);
+    for (auto& half : deposits) half.assign(threads / 32, std::vector<uint64_t>(32));
+    for (unsigned block = 0; block < blocks_x * blocks_y; ++block) {
+        blockIdx = {block % blocks_x, block / blocks_x, 0};
+        fibers.assign(threads, {});
+        ended.assign(threads, false);
+        warp_arrivals.assign(threads / 32, 0);
+        warp_turns.assign(threads, 0);
+        block_turns.assign(threads, 0);
+        block_arrivals = 0;
+        for (unsigned thread = 0; thread < threads; ++thread) {
+            getcontext(&fibers[thread]);
+            fibers[thread].uc_stack.ss_sp = stacks.data() + (size_t)thread * STACK_BYTES;
+            fibers[thread].uc_stack.ss_size = STACK_BYTES;
+            makecontext(&fibers[thread], enter, 0);
+        }
+        for (unsigned left = threads; left;) {
+            left = 0;
+            for (unsigned thread = 0; thread < threads; ++thread) {
+                if (ended[thread]) continue;
+                threadIdx = {thread, 0, 0};
+                swapcontext(&scheduler, &fibers[thread]);
+                left += !ended[thread];
+            }
+        }
+    }
+}

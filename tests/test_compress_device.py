@@ -1,0 +1,119 @@
+"""Whole streams written and read on a device: the CPU's bytes, and the CPU's values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from compress_case import bits, make_array
+from compress_devices import EmulatedDevice, has_compiler
+from gpu_case import needs_gpus
+from test_compress_codec import product_tensor
+
+from compress import CodecError, StreamError, compress, decompress, worst_size_bytes
+from compress.codec import flat_values
+from compress.device_codec import encode, survey
+from compress.device_decode import decode
+from compress.tiles import NATURAL
+
+FRAME_LOG2 = 12
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
+        pytest.param("gpu", marks=needs_gpus(1)),
+    ],
+)
+def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    if request.param == "gpu":
+        from executor.device.cupy_codec import CupyCodec
+
+        return CupyCodec()
+    return EmulatedDevice(tmp_path_factory.mktemp("device"))
+
+
+def encoded(device: Any, array: np.ndarray, bound: float, mode: str, coder: str) -> bytes:
+    """The stream that the device writes."""
+    values = device.upload(flat_values(array))
+    header, limits = survey(device, values, array.dtype.name, array.shape, bound, mode, coder, FRAME_LOG2)
+    room = worst_size_bytes(array.shape, array.dtype.name, FRAME_LOG2)
+    out = device.zeros(room + -room % 8, "uint8")
+    used = encode(device, values, header, limits, out)
+    data: bytes = device.download(out[:used]).tobytes()
+    return data
+
+
+def decoded(device: Any, data: bytes, like: np.ndarray) -> np.ndarray:
+    """The array that the device reads."""
+    values = device.zeros(flat_values(like).size, like.real.dtype.name)
+    decode(device, device.upload(np.frombuffer(data, np.uint8)), values)
+    return device.download(values).view(like.dtype).reshape(like.shape)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("coder", ["fast", "small"])
+def test_streams_are_those_of_the_cpu(device: Any, coder: str) -> None:
+    for number, (kind, size, dtype, bound, mode) in enumerate(
+        [
+            ("sparse", 9000, "complex64", 1e-2, "range"), ("mirrored", 8193, "float64", 1e-3, "range"),
+            ("nonfinite", 4000, "float64", 1e-2, "pointwise"),
+            ("one large", 4500, "complex64", 1e-2, "absolute"),
+        ]
+    ):  # fmt: skip
+        array = make_array(kind, size, dtype, number)
+        if kind == "nonfinite":
+            array[size // 20 :] = 0.5
+        if kind == "mirrored":
+            array[(size + 1) // 2 :] *= -1
+        wanted = compress(array, bound, mode=mode, setting=coder, frame_log2=FRAME_LOG2)
+        assert encoded(device, array, bound, mode, coder) == wanted.data
+        again = decoded(device, wanted.data, array)
+        assert np.array_equal(bits(again), bits(decompress(wanted.data)))
+
+
+def test_axes_are_chosen_as_on_the_cpu(device: Any) -> None:
+    array = product_tensor(16, (9, 13, 15), 4)
+    wanted = compress(array, 1e-2, setting="fast", frame_log2=16)
+    assert wanted.header.axes != NATURAL
+    values = device.upload(flat_values(array))
+    header, limits = survey(device, values, "complex64", array.shape, 1e-2, "range", "fast", 16)
+    assert header == wanted.header
+    out = device.zeros(array.nbytes, "uint8")
+    used = encode(device, values, header, limits, out)
+    assert device.download(out[:used]).tobytes() == wanted.data
+    assert np.array_equal(decoded(device, wanted.data, array), decompress(wanted.data))
+
+
+def test_frames_without_loss_are_raw(device: Any) -> None:
+    array = make_array("normal", 5000, "complex64", 1)
+    for bound in (0.0, 1e-12):
+        data = encoded(device, array, bound, "range", "fast")
+        assert np.array_equal(bits(decompress(data)), bits(array))
+        assert np.array_equal(bits(decoded(device, data, array)), bits(array))
+    with pytest.raises(CodecError, match="was stored without loss by a CPU; decompress it there"):
+        decoded(device, compress(np.ones(5000), 0.0).data, np.ones(5000))
+
+
+def test_damaged_streams_are_refused(device: Any) -> None:
+    array = make_array("sparse", 5000, "complex64", 2)
+    data = encoded(device, array, 1e-2, "range", "small")
+    for place in (3, 60, 200, len(data) - 9):
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        with pytest.raises(StreamError):
+            decoded(device, bytes(damaged), array)
+    for other in (data[:-8], data + bytes(8), data[:150]):
+        with pytest.raises(StreamError):
+            decoded(device, other, array)
+    with pytest.raises(CodecError, match="values: are 20 of float32"):
+        decoded(device, data, np.zeros(10, np.complex64))
+
+
+def test_a_buffer_that_is_too_small_is_refused(device: Any) -> None:
+    array = make_array("normal", 5000, "complex64", 1)
+    values = device.upload(flat_values(array))
+    header, limits = survey(device, values, "complex64", (5000,), 1e-3, "range", "fast", FRAME_LOG2)
+    with pytest.raises(CodecError, match="out: has 1000 bytes, too few"):
+        encode(device, values, header, limits, device.zeros(1000, "uint8"))

@@ -1,0 +1,191 @@
+"""Threads, ranks, precision and memory: the terms of one thread, and limits that hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_case import needs_gpus
+from mpi_case import SCRIPTS, mpirun, needs_mpi
+from pauli_case import chain_edges, eagle_edges, ising_trotter, kicked_ising
+
+from executor.device.threads import ThreadCommunicator, run_ranks
+from executor.pauli import sharded_terms
+from executor.pauli.channels import amplitude_damping, depolarizing
+from executor.pauli.expectation import in_bits
+from executor.pauli.propagate import Propagation, propagate
+from executor.pauli.resources import Resources, term_bytes
+from executor.pauli.sharding import Sharding
+from executor.pauli.steps import Clifford, Step, circuit_steps, rotation
+from executor.pauli.truncation import Truncation
+from executor.pauli.words import PauliSum, parse
+from planner.errors import InputError
+from planner.networks.circuits.circuit import Circuit
+from planner.networks.circuits.gates import gate
+
+CASES = {
+    "rotations": Truncation(branch_cut=1e-3, merged_cut=1e-3),
+    "letters": Truncation(branch_cut=1e-4, merged_cut=1e-3, max_weight=5, max_frequency=30),
+    "largest": Truncation(max_terms=200, every=5),
+}
+
+
+def workload(name: str) -> list[Step]:
+    """Kicked Ising on 70 qubits, with noise between where letters are looked at."""
+    steps = kicked_ising(70, chain_edges(70), 0.7, 4)
+    if name == "letters":
+        steps += [rotation("XYZ", (1, 33, 65), 0.3), depolarizing((32, 33), 0.1), amplitude_damping(34, 0.2)]
+        steps += kicked_ising(70, chain_edges(70), 0.3, 1)
+    return steps
+
+
+def run(name: str, **resources: object) -> Propagation:
+    start = parse("Z34 + 0.5*X3 - Y40 Z41", 70)
+    return propagate(workload(name), start, CASES[name], Resources(**resources))  # type: ignore[arg-type]
+
+
+def check_same(found: Propagation, expected: Propagation) -> None:
+    assert found.result.n_terms > 100
+    assert np.array_equal(found.result.keys, expected.result.keys)
+    np.testing.assert_allclose(found.result.coefficients, expected.result.coefficients, rtol=0, atol=1e-14)
+    assert found.record == expected.record
+    assert (found.n_terms, found.value) == (
+        found.result.n_terms,
+        pytest.approx(in_bits(found.result), abs=1e-13),
+    )
+    assert found.dropped.terms == expected.dropped.terms > 0
+    assert found.dropped.l1 == pytest.approx(expected.dropped.l1, rel=1e-12)
+    assert found.dropped.l2 == pytest.approx(expected.dropped.l2, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_give_the_terms_of_one(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharded_terms, "SERIAL_BELOW", 0)
+    found, again = run(name, threads=threads), run(name, threads=threads)
+    assert np.array_equal(found.result.coefficients, again.result.coefficients)
+    check_same(found, run(name))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("n_ranks", "threads"), [(2, 1), (4, 1), (2, 2)])
+def test_ranks_give_the_terms_of_one(name: str, n_ranks: int, threads: int) -> None:
+    def work(world: ThreadCommunicator) -> Propagation:
+        return run(name, ranks=world, threads=threads)
+
+    expected = run(name)
+    for found in run_ranks(n_ranks, work):
+        check_same(found, expected)
+
+
+def test_ranks_share_the_terms_evenly_and_keep_their_own() -> None:
+    steps, both = kicked_ising(127, eagle_edges(), 0.5, 20), Truncation(branch_cut=1e-3, merged_cut=1e-3)
+
+    def work(world: ThreadCommunicator) -> PauliSum:
+        return propagate(steps, parse("Z62", 127), both, Resources(ranks=world), keep="own").result
+
+    parts = run_ranks(4, work)
+    whole = propagate(steps, parse("Z62", 127), both).result
+    assert sum(part.n_terms for part in parts) == whole.n_terms > 1000
+    assert max(part.n_terms for part in parts) < 0.3 * whole.n_terms
+    assert sum(in_bits(part) for part in parts) == pytest.approx(in_bits(whole), abs=1e-14)
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_gpu_gives_the_terms_of_a_thread(name: str, precision: str) -> None:
+    check_same(run(name, device="gpu", precision=precision), run(name, precision=precision))
+
+
+@needs_gpus(1)
+def test_a_gpu_makes_room_and_does_again_what_found_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from executor.device import cupy_pauli
+
+    monkeypatch.setattr(cupy_pauli, "SMALLEST", 8)
+    monkeypatch.setattr(cupy_pauli, "LOG_EVENTS", 50)
+    for name in CASES:
+        check_same(run(name, device="gpu"), run(name))
+
+
+def test_three_ranks_are_refused() -> None:
+    with pytest.raises(InputError, match="start a power of two"):
+        run_ranks(3, lambda world: run("rotations", ranks=world))
+
+
+@needs_mpi
+@pytest.mark.mpi
+def test_ranks_of_mpi() -> None:
+    done = mpirun(2, "-m", "mpi4py", SCRIPTS / "pauli_ranks.py")
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks agree with one" in done.stdout
+
+
+def test_the_shard_of_a_product_is_a_constant_distance_away() -> None:
+    sharding, rng = Sharding(100, 3), np.random.default_rng(1)
+    keys, generator = (
+        rng.integers(2**64, size=(50, 4), dtype=np.uint64),
+        rng.integers(2**64, size=4, dtype=np.uint64),
+    )
+    distance = sharding.distance(generator)
+    assert np.array_equal(sharding.of(keys ^ generator), sharding.of(keys) ^ distance)
+    assert set(sharding.of(keys).tolist()) == set(range(8))
+
+
+def test_cliffords_move_no_word_to_another_shard() -> None:
+    sharding, start = Sharding(70, 4), parse("X0 Z1 Y66 + Z66 + Y1 X69 + X1", 70)
+    gates = [
+        gate("cnot", (1, 66)),
+        gate("s", (66,)),
+        gate("h", (1,)),
+        gate("is", (69, 1)),
+        gate("cz", (0, 69)),
+    ]
+    before = sharding.of(start.keys)
+    steps = circuit_steps(Circuit(70, tuple(gates)))
+    end = start
+    for step in reversed(steps):
+        assert isinstance(step, Clifford)
+        sharding.carry(step)
+        end = propagate([step], end, keep_cliffords=True).result
+    assert sorted(sharding.of(end.keys)) == sorted(before)
+
+
+def test_single_precision_is_near() -> None:
+    double = run("letters")
+    single = run("letters", precision="fp32")
+    assert single.result.coefficients.dtype == np.float32
+    assert in_bits(single.result) == pytest.approx(in_bits(double.result), abs=1e-5)
+    assert single.size_bytes < double.size_bytes
+    twin = run("letters", precision="fp32", engine="sort")
+    assert np.array_equal(single.result.keys, twin.result.keys)
+    np.testing.assert_allclose(single.result.coefficients, twin.result.coefficients, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_full_memory_truncates_or_stops(threads: int) -> None:
+    steps, start = ising_trotter(20, 0.6, 4), parse("Z10", 20)
+    room = 3000
+    memory = room * term_bytes(20, 8)
+    with pytest.raises(InputError, match=r"step \d+: may make \d+ terms, and the memory holds 3000"):
+        propagate(steps, start, resources=Resources(memory_bytes=memory, threads=threads))
+    use = Resources(memory_bytes=memory, threads=threads, when_full="truncate")
+    done = propagate(steps, start, resources=use)
+    assert done.full > 0
+    assert done.largest <= room
+    assert done.size_bytes <= memory
+    assert done.dropped.l1 > 0
+    assert abs(in_bits(done.result) - in_bits(propagate(steps, start).result)) <= done.dropped.l1
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ({"memory_bytes": 800.0}, "holds 5 terms"), ({"threads": 0}, "are 0"),
+        ({"precision": "fp16"}, "is 'fp16'"), ({"engine": "sort", "threads": 2}, "sort has one thread"),
+        ({"when_full": "crash"}, "is 'crash'"),
+    ],
+)  # fmt: skip
+def test_bad_resources_are_one_line(resources: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        run("rotations", **resources)
+    assert "\n" not in str(caught.value)

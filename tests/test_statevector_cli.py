@@ -1,0 +1,215 @@
+"""`tnplan statevector` from a file to its answers, saved states, OpenQASM programs, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from statevector_case import qft
+from test_circuits import random_circuit, state_vector
+
+import tnplan
+from executor.statevector.memory import free_bytes, predicted_bytes
+from executor.statevector.passes import Tile
+from planner.errors import InputError
+from planner.networks.circuits.circuit import Circuit
+from planner.networks.circuits.gates import gate
+from planner.networks.circuits.program import (
+    Channel,
+    Conditional,
+    Measurement,
+    Program,
+    Reset,
+    final_measurements,
+)
+from planner.networks.circuits.qasm_program import parse_qasm_program
+from planner.networks.circuits.qsim import save_qsim
+from tnplan.cli.main import run
+
+
+@pytest.fixture
+def circuit(tmp_path: Path) -> Path:
+    """H and CNOT, then RX on both qubits."""
+    gates = (gate("h", (0,)), gate("cnot", (0, 1)), gate("rx", (0,), (0.3,)), gate("rx", (1,), (0.3,)))
+    save_qsim(Circuit(2, gates), tmp_path / "bell.qsim")
+    return tmp_path / "bell.qsim"
+
+
+def test_a_file_gives_its_answers(circuit: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    output = tmp_path / "result.json"
+    arguments = [
+        "statevector", str(circuit), "--observable", "Z0 Z1", "--shots", "1000", "--amplitudes", "00,01",
+        "--marginal", "1", "--dtype", "complex128", "--seed", "5", "--threads", "1", "-o", str(output),
+    ]  # fmt: skip
+    assert run([*arguments, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(output.read_text())
+    assert (printed["format"], printed["version"]) == ("tnplan.statevector", 1)
+    assert printed["expectation"] == pytest.approx(math.cos(0.6), abs=1e-14)
+    assert sum(printed["counts"].values()) == 1000
+    state = state_vector(Circuit(2, (gate("h", (0,)), gate("cnot", (0, 1)), gate("rx", (0,), (0.3,)),
+                                     gate("rx", (1,), (0.3,)))))  # fmt: skip
+    assert complex(*printed["amplitudes"]["01"]) == pytest.approx(state[0, 1], abs=1e-14)
+    assert printed["marginal"]["probabilities"] == pytest.approx([0.5, 0.5], abs=1e-14)
+    assert run(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "expectation value 0.8253" in shown
+    assert "count 00" in shown
+    again = tnplan.simulate(circuit, shots=1000, seed=5, dtype="complex128")
+    assert again.report["counts"] == printed["counts"]
+
+
+def test_a_saved_state_goes_on(tmp_path: Path) -> None:
+    whole = random_circuit(6, 90, 5)
+    first, second = Circuit(6, whole.gates[:45]), Circuit(6, whole.gates[45:])
+    saved = tmp_path / "half.json"
+    tnplan.simulate(first, dtype="complex128", save=saved)
+    done = tnplan.simulate(second, dtype="complex128", start=saved)
+    np.testing.assert_allclose(done.simulator.array(), state_vector(whole).reshape(-1), atol=1e-12)
+    document = json.loads(saved.read_text())
+    assert (document["format"], document["version"]) == ("tnplan.state", 1)
+    for change, message in (
+        ({"where": [0] * 6}, r"where: is \[0, 0"), ({"dtype": "object"}, "dtype: is 'object'"),
+        ({"where": [0, 1]}, "holds complex128 of shape"), ({"parts": ["none.npy"]}, "holds no amplitudes"),
+        ({"parts": []}, r"parts: is \[\]"),
+        ({"version": 9}, "version: is 9"),
+    ):  # fmt: skip
+        broken = tmp_path / "broken.json"
+        broken.write_text(json.dumps(document | change))
+        with pytest.raises(InputError, match=message):
+            tnplan.simulate(second, dtype="complex128", start=broken)
+    with pytest.raises(InputError, match="is a state of 6 qubits in complex128"):
+        tnplan.simulate(second, dtype="complex64", start=saved)
+
+
+def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert predicted_bytes(30, "complex64", Tile(16, 5, 3), 2) == pytest.approx(2**33, rel=0.01)
+    assert predicted_bytes(30, "complex128", Tile(15, 4, 3), 2, 4) == pytest.approx(2**32, rel=0.01)
+    assert 0 < free_bytes() < 2**50
+    assert run(["statevector", str(circuit), "--memory", "16B"]) == 2
+    assert "2 qubits in complex64 need" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"50 qubits in complex64 need 8\.389e\+06 GiB"):
+        tnplan.simulate(Circuit(50, ()))
+
+
+QASM3 = """OPENQASM 3.0;
+include "stdgates.inc";
+qubit[3] q;
+bit[2] c;
+bit d;
+ry(1.1) q[0];
+c[0] = measure q[0];
+if (c[0]) { x q[1]; } else { h q[2]; reset q[1]; }
+if (c == 1) { cx q[1], q[2]; if (!c[1]) { x q[0]; } }
+c[1] = measure q[1];
+d = measure q[2];
+"""
+QASM2 = """OPENQASM 2.0;
+include "qelib1.inc";
+qreg q[2];
+creg c[2];
+h q[0];
+measure q[0] -> c[0];
+if (c == 1) x q[1];
+reset q[0];
+measure q[1] -> c[1];
+"""
+
+
+def test_programs_of_openqasm() -> None:
+    pytest.importorskip("qiskit", reason="needs the extra qasm")
+    pytest.importorskip("qiskit_qasm3_import", reason="needs the extra qasm")
+    program = parse_qasm_program(QASM3, "c.qasm")
+    kinds = [type(item) for item in program.operations]
+    assert kinds[1:] == [Measurement, Conditional, Conditional, Measurement, Measurement]
+    branch, nested = program.operations[2], program.operations[3]
+    assert isinstance(branch, Conditional)
+    assert isinstance(nested, Conditional)
+    assert (branch.bits, branch.value, branch.otherwise[1]) == ((0,), 1, Reset(1))
+    assert (nested.bits, nested.value) == ((0, 1), 1)
+    assert isinstance(nested.body[1], Conditional)
+    assert (nested.body[1].bits, nested.body[1].value) == ((1,), 0)
+    counts = tnplan.simulate(program, shots=400, seed=1).report["counts"]
+    assert set(counts) == {"111", "000", "001"}
+    assert abs(counts["111"] - 400 * math.sin(0.55) ** 2) < 4.5 * 10
+    counts = tnplan.simulate(parse_qasm_program(QASM2, "c.qasm"), shots=200, seed=1).report["counts"]
+    assert set(counts) == {"00", "11"}
+
+
+def test_measurements_at_the_end_take_one_run() -> None:
+    program = Program(3, 2, (gate("x", (2,)), Measurement(2, 0), gate("h", (0,)), Measurement(0, 1)))
+    assert final_measurements(program) == {0: 2, 1: 0}
+    done = tnplan.simulate(program, shots=100_000, seed=2)
+    assert done.report["passes"] == 1
+    assert set(done.report["counts"]) == {"10", "11"}
+    assert abs(done.report["counts"]["10"] - 50_000) < 4.5 * 160
+    assert final_measurements(Program(1, 1, (Measurement(0, 0), gate("x", (0,))))) is None
+
+
+def test_the_transform_of_a_basis_state_from_the_api() -> None:
+    done = tnplan.simulate(qft(10), amplitudes=["0" * 10], dtype="complex128", mode="stages")
+    assert done.answer.amplitudes[0] == pytest.approx(2**-5, abs=1e-14)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("while (c[0]) { x q[0]; }", r"line 4 \(while_loop\): is no gate"),
+        ("for int i in [0:1] { x q[0]; }", r"line 4 \(for_loop\): is no gate"),
+        ("switch (c) { case 1 { x q[0]; } }", "4,0: node of type SwitchStatement"),
+        ("nope q[0];", "is no OpenQASM that qiskit reads"),
+        ("input float a; rx(a) q[0];", "parameters a: have no value"),
+    ],
+)
+def test_unsupported_openqasm_is_named_with_its_line(text: str, message: str) -> None:
+    pytest.importorskip("qiskit_qasm3_import", reason="needs the extra qasm")
+    head = 'OPENQASM 3.0;\ninclude "stdgates.inc";\nqubit[2] q; bit[2] c;\n'
+    with pytest.raises(InputError, match=message) as caught:
+        parse_qasm_program(head + text, "c.qasm")
+    assert str(caught.value).startswith("c.qasm")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shots", "0"], "--shots: is 0"), (["--shots", "-5"], "--shots: is -5"),
+        (["--observable", "Z2"], "names qubit 2"), (["--marginal", "0,0"], "names qubit 0 twice"),
+        (["--amplitudes", "001"], "'001' is no bit string"),
+        (["--depolarizing", "2", "--shots", "5"], "probability is 2"),
+        (["--depolarizing", "0.1"], "--shots: is missing"),
+        (["--depolarizing", "0.1", "--shots", "2", "--marginal", "0"], "ends in another state in each run"),
+        (["--save", "state.npy"], "is no .json"), (["--start", "nowhere.json"], "cannot be read"),
+        (["-o", "no/where/result.json"], "its folder does not exist"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_one_line(
+    circuit: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    before = sorted(circuit.parent.iterdir())
+    assert run(["statevector", str(circuit), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("tnplan: error:")
+    assert error.count("\n") == 1
+    assert message in error
+    assert sorted(circuit.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Channel((0,), (0.5 * np.eye(2, dtype=np.complex128),)), "does not keep the trace"),
+        (lambda: Channel((0,), ()), "has no operators"),
+        (lambda: Program(1, 0, (Measurement(0, 0),)), "operation 0: names classical bit 0"),
+        (lambda: Program(1, 1, (Conditional((0,), 1, (Reset(3),)),)), "inner operation 0: names qubit 3"),
+        (lambda: tnplan.simulate(Circuit(2, ()), dtype="float32"), "--dtype: is 'float32'"),
+        (lambda: tnplan.simulate(Circuit(2, ()), mode="fast"), "--mode: is 'fast'"),
+        (lambda: tnplan.simulate(Circuit(2, ()), threads=0), "--threads: is 0"),
+    ],
+)
+def test_bad_calls_are_one_line(call: object, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        call()  # type: ignore[operator]
+    assert "\n" not in str(caught.value)

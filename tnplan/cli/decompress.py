@@ -1,0 +1,20 @@
+"""`tnplan decompress`: a compressed array in, a .npy file out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tnplan.cli.compress import show
+
+
+@click.command()
+@click.argument("stream", type=click.Path(path_type=Path), metavar="FILE.npy.tnz")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="[default: the name without .tnz]")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(stream: Path, output: Path | None, as_json: bool) -> None:
+    """Restore the array that 'tnplan compress' wrote."""
+    from tnplan.compression import decompress_file
+
+    show(decompress_file(stream, output), as_json)

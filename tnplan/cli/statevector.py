@@ -1,0 +1,123 @@
+"""`tnplan statevector`: a circuit in; counts, expectation values, amplitudes and probabilities out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+
+from tnplan.cli.options import QUBITS, SIZE
+
+SAY_EVERY_S = 1.0
+SHOWN = 16
+
+
+@click.command()
+@click.argument("circuit", type=click.Path(path_type=Path), metavar="CIRCUIT")
+@click.option("--shots", type=int, help="Count the outcomes of so many runs.")
+@click.option("--observable", metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
+@click.option("--amplitudes", metavar="BITS,...", help="Amplitudes of bit strings; character k is qubit k.")
+@click.option("--marginal", type=QUBITS, default=(), help="Probabilities of the values of these qubits.")
+@click.option("--depolarizing", type=float, default=0.0, help="Probability of an error after each gate.")
+@click.option(
+    "--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True
+)
+@click.option(
+    "--mode", type=click.Choice(["compiled", "stages", "gates"]), default="compiled", show_default=True,
+    help="How gates are grouped into passes over the state.",
+)  # fmt: skip
+@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
+@click.option("--seed", type=click.IntRange(0), help="Makes outcomes the same in every run.")
+@click.option("--threads", type=click.IntRange(1), help="Threads [default: the cores of this process].")
+@click.option("--ranks", type=int, default=1, show_default=True, help="Ranks in this process: 2^k.")
+@click.option("--memory", type=SIZE, help="Bytes that a rank may take [default: what is free].")
+@click.option("--start", type=click.Path(path_type=Path), help="Begin with this saved state.")
+@click.option("--save", type=click.Path(path_type=Path), help="Keep the final state: .json, an .npy a rank.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    circuit: Path,
+    shots: int | None,
+    observable: str | None,
+    amplitudes: str | None,
+    marginal: tuple[int, ...],
+    depolarizing: float,
+    dtype: str,
+    mode: str,
+    device: str,
+    seed: int | None,
+    threads: int | None,
+    ranks: int,
+    memory: float | None,
+    start: Path | None,
+    save: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulate a circuit with all its amplitudes.
+
+    CIRCUIT is a qsim or OpenQASM file, which may measure, reset and branch anywhere. Where it does so before
+    its end, or is noisy, it is run once a shot. What does not fit into memory is refused before it starts.
+    Under mpirun, a power of two of ranks share the state. docs/statevector.md explains the rest.
+    """
+    from executor.device.launcher import launched_rank
+    from tnplan.simulation import simulate
+
+    done = simulate(
+        circuit, shots=shots, observable=observable, amplitudes=amplitudes.split(",") if amplitudes else (),
+        marginal=marginal, depolarize=depolarizing, dtype=dtype, mode=mode, device=device, seed=seed,
+        threads=threads, ranks=ranks, memory_bytes=memory, start=start, save=save, output=output,
+        progress=_Say(),
+    )  # fmt: skip
+    if launched_rank() > 0:
+        return
+    if as_json:
+        click.echo(json.dumps(done.report, indent=1))
+        return
+    _show(done.report)
+    for name, path in (("result", output), ("state", save)):
+        if path is not None:
+            click.echo(f"written: {path} ({name})")
+
+
+class _Say:
+    """Prints how many runs are done, once a second."""
+
+    def __init__(self) -> None:
+        self.said_s = perf_counter()
+
+    def __call__(self, done: int, shots: int) -> None:
+        if perf_counter() - self.said_s >= SAY_EVERY_S:
+            self.said_s = perf_counter()
+            click.echo(f"run {done} of {shots}", err=True)
+
+
+def _show(report: dict[str, Any]) -> None:
+    click.echo(
+        f"{report['n_qubits']} qubits in {report['dtype']}, {report['operations']} operations in "
+        f"{report['passes']} passes and {report['exchanges']} exchanges, {report['time_s']:.3g} s; "
+        f"sum of probabilities {report['norm']:.9f}"
+    )
+    if "expectation" in report:
+        deviation = report["deviation"]
+        more = "" if not deviation else f" +- {deviation:.2g}"
+        click.echo(f"expectation value {report['expectation']!r}{more}")
+    for bits, (real, imaginary) in report.get("amplitudes", {}).items():
+        click.echo(f"amplitude {bits} {real:+.9e} {imaginary:+.9e}i")
+    if "marginal" in report:
+        width = len(report["marginal"]["qubits"])
+        rows = [(f"{k:0{width}b}", p) for k, p in enumerate(report["marginal"]["probabilities"])]
+        _table("probability", rows)
+    if "counts" in report:
+        _table("count", list(report["counts"].items()))
+
+
+def _table(name: str, rows: list[tuple[str, Any]]) -> None:
+    """The largest values."""
+    for bits, value in sorted(rows, key=lambda row: -row[1])[:SHOWN]:
+        click.echo(f"{name} {bits} {value:.9g}")
+    if len(rows) > SHOWN:
+        click.echo(f"... and {len(rows) - SHOWN} more")

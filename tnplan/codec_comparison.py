@@ -1,0 +1,133 @@
+"""The seed's nine pipelines and our settings on one array: `tnplan compress --compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress import compress, decompress
+from compress.errors import CodecError
+from compress.seed.pipelines import PIPELINES, Pipeline, components, value_range
+from planner.errors import InputError
+from tnplan.compression import in_file, load_array
+
+OURS = ("fast", "small")
+
+Parts = list[NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class CodecRow:
+    """One pipeline on one array. `worst_error` is the largest error over the range of its part."""
+
+    name: str
+    array_bytes: int
+    stream_bytes: int
+    encode_s: float
+    decode_s: float
+    worst_error: float
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of the array in single precision over compressed bytes."""
+        return self.array_bytes / self.stream_bytes
+
+    @property
+    def encode_bytes_per_s(self) -> float:
+        """Bytes of the array compressed a second."""
+        return self.array_bytes / self.encode_s
+
+    @property
+    def decode_bytes_per_s(self) -> float:
+        """Bytes of the array restored a second."""
+        return self.array_bytes / self.decode_s
+
+
+def compare_codecs(
+    source: str | Path | NDArray[Any], bound: float = 1e-3, *, threshold: float | None = None
+) -> list[CodecRow]:
+    """Compress an array, or that of a .npy file, by every pipeline in single precision.
+
+    `bound` and `threshold` (default: the bound; the seed's pipelines have both) are relative to the range of
+    real and imaginary parts each. Every pipeline runs twice, the second time is taken. Raises InputError for
+    arrays that the seed's pipelines cannot take.
+    """
+    array = source if isinstance(source, np.ndarray) else load_array(source)
+    place = "array" if isinstance(source, np.ndarray) else str(source)
+    cut = bound if threshold is None else threshold
+    if array.dtype.kind not in "fc":
+        raise InputError(place, f"has dtype {array.dtype}", "give real or complex floating point numbers")
+    if not (0 < bound < np.inf and 0 <= cut < np.inf):
+        raise InputError("--bound and --threshold", f"are {bound} and {cut}", "give a bound above 0")
+    parts = components(array)
+    if not array.size or not all(np.isfinite(part).all() for part in parts):
+        raise InputError(place, "is empty or holds NaN or infinities", "compare on finite numbers")
+    rows = [_row(pipeline.name, parts, *_seed(pipeline, parts, bound, cut)) for pipeline in PIPELINES]
+    try:
+        return rows + [_row(f"tnplan {name}", parts, *_ours(name, parts, bound)) for name in OURS]
+    except CodecError as error:
+        raise in_file(place, error) from None
+
+
+def _seed(
+    pipeline: Pipeline, parts: Parts, bound: float, threshold: float
+) -> tuple[Callable[[], list[bytes]], Callable[[list[bytes]], Parts]]:
+    # A constant part has no range; any bound keeps it.
+    ranges = [value_range(part) or 1.0 for part in parts]
+
+    def encode() -> list[bytes]:
+        return [
+            pipeline.encode(part, threshold * reach, bound * reach)
+            for part, reach in zip(parts, ranges, strict=True)
+        ]
+
+    def decode(packed: list[bytes]) -> Parts:
+        return [
+            pipeline.decode(data, bound * reach, part.size)
+            for data, part, reach in zip(packed, parts, ranges, strict=True)
+        ]
+
+    return encode, decode
+
+
+def _ours(
+    setting: str, parts: Parts, bound: float
+) -> tuple[Callable[[], list[bytes]], Callable[[list[bytes]], Parts]]:
+    whole = parts[0]
+    if len(parts) == 2:
+        whole = np.stack(parts, axis=1).reshape(-1).view(np.complex64)
+
+    def decode(packed: list[bytes]) -> Parts:
+        return components(decompress(packed[0]))
+
+    return partial(_packed, whole, bound, setting), decode
+
+
+def _packed(whole: NDArray[Any], bound: float, setting: str) -> list[bytes]:
+    return [compress(whole, bound, setting=setting).data]
+
+
+def _row(
+    name: str, parts: Parts, encode: Callable[[], list[bytes]], decode: Callable[[list[bytes]], Parts]
+) -> CodecRow:
+    decode(encode())
+    start_s = perf_counter()
+    packed = encode()
+    middle_s = perf_counter()
+    again = decode(packed)
+    end_s = perf_counter()
+    worst = max(
+        float(np.abs(part.astype(np.float64) - other).max()) / (value_range(part) or 1.0)
+        for part, other in zip(parts, again, strict=True)
+    )
+    return CodecRow(
+        name, sum(part.nbytes for part in parts), sum(map(len, packed)), middle_s - start_s, end_s - middle_s,
+        worst,
+    )  # fmt: skip

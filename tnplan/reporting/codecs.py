@@ -1,0 +1,54 @@
+"""The comparison of codecs as a table for a terminal and as a plot (the seed's Fig. 15)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from planner.units import figure_text
+from tnplan.codec_comparison import CodecRow
+from tnplan.reporting.plots import BLUE, GREY, VERMILION
+from tnplan.reporting.tables import table
+
+COLUMNS = ("pipeline", "ratio", "compress MB/s", "restore MB/s", "worst error / bound")
+
+
+def codec_table(rows: Sequence[CodecRow], bound: float, title: str) -> Table:
+    """A row for each pipeline; errors above the bound are those of a threshold above it."""
+    made = table(title, COLUMNS, left=("pipeline",))
+    for row in rows:
+        made.add_row(
+            row.name,
+            f"{row.ratio:.2f}",
+            figure_text(row.encode_bytes_per_s / 1e6),
+            figure_text(row.decode_bytes_per_s / 1e6),
+            f"{row.worst_error / bound:.4f}",
+        )
+    return made
+
+
+def codec_svg(rows: Sequence[CodecRow]) -> str:
+    """Ratio against rates of compressing (filled) and restoring (open), both on logarithmic axes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "tnplan", "svg.fonttype": "path", "font.size": 9.5}):
+        figure = Figure(figsize=(9, 4.6), layout="constrained")
+        axes = figure.subplots()
+        for row in rows:
+            colour = VERMILION if row.name.startswith("tnplan") else BLUE
+            rates = (row.encode_bytes_per_s / 1e6, row.decode_bytes_per_s / 1e6)
+            axes.plot(rates, (row.ratio, row.ratio), color=GREY, linewidth=0.6, zorder=1)
+            axes.plot(rates[0], row.ratio, "o", color=colour)
+            axes.plot(rates[1], row.ratio, "o", color=colour, fillstyle="none")
+            axes.annotate(row.name, (rates[0], row.ratio), xytext=(5, 4), textcoords="offset points")
+        axes.set(
+            xscale="log", yscale="log", ylabel="ratio",
+            xlabel="MB/s, compressing (filled) and restoring (open)",
+        )  # fmt: skip
+        axes.grid(alpha=0.3)
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    return stream.getvalue()
