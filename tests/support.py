@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from math import prod
 
@@ -115,3 +116,8 @@ def agrees(result: NDArray[np.generic], path: ContractionPath, arrays: list[NDAr
     assert np.all(error <= TOLERANCE[path.dtype] * scale.real), float(
         np.max(error / np.maximum(scale.real, 1e-300))
     )
+
+
+def shown(value: object) -> str:
+    """A parameter in the name of its test, which is the same in every process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))[:60]

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from bad_input_case import NETWORK, make_folder, snapshot, tensors
 from executor_case import make_case
+from support import shown
 
 import planner.files
 import tnplan
@@ -103,7 +104,7 @@ CALLS: list[tuple[str, Callable[..., object], list[Any]]] = [
 @pytest.mark.parametrize(
     ("name", "call", "value"),
     [(name, call, value) for name, call, values in CALLS for value in values],
-    ids=lambda value: str(value)[:40],
+    ids=shown,
 )
 def test_a_wrong_argument_is_an_input_error(
     folder: Path, name: str, call: Callable[..., object], value: object

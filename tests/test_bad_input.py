@@ -20,6 +20,7 @@ from bad_input_case import (
     tensors,
     text,
 )
+from support import shown
 
 Row = tuple[str, str, Spoil | None]
 
@@ -334,7 +335,7 @@ def folder(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here
 
 
-@pytest.mark.parametrize(("line", "says", "spoil"), rows(), ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("line", "says", "spoil"), rows(), ids=shown)
 def test_a_refusal_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], line: str, says: str, spoil: Spoil | None
 ) -> None:
