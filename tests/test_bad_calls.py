@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,8 +181,8 @@ def test_a_write_that_fails_leaves_the_old_file_alone(
     assert snapshot(folder) == before
 
 
-def interrupted(folder: Path, line: str, after: str) -> str:
-    """Start a command, send it Ctrl-C once it has said `after`, and return what it said."""
+def interrupted(folder: Path, line: str, after: str, made: str | None = None) -> str:
+    """Start a command, send it Ctrl-C once it has said `after` and `made` exists; return what it said."""
     command = [sys.executable, "-m", "tnplan", *line.split()]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -190,19 +191,27 @@ def interrupted(folder: Path, line: str, after: str) -> str:
             text = process.stderr.readline()
             assert text, said
             said += text
+        while made is not None and not (folder / made).exists():
+            assert process.poll() is None, said
+            time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         said += process.stderr.read()
     assert process.returncode == 130, said
     return said
 
 
-def test_ctrl_c_in_a_search_leaves_at_most_its_checkpoint(folder: Path) -> None:
+def test_ctrl_c_in_a_search_leaves_its_checkpoint_alone(folder: Path) -> None:
     before = snapshot(folder)
-    said = interrupted(folder, "search net.json --unlimited --time 60 -o out.json", "multiply-adds")
+    line = "search net.json --unlimited -o out.json --time"
+    said = interrupted(folder, f"{line} 60", "multiply-adds", made="out.json.ckpt")
     assert said.splitlines()[-1] == "tnplan: error: interrupted"
     assert "Traceback" not in said
-    (folder / "out.json.ckpt").unlink(missing_ok=True)
-    assert snapshot(folder) == before
+    left = snapshot(folder)
+    del left["out.json.ckpt"]
+    assert left == before
+    assert run(f"{line} 0 --resume".split()) == 0
+    assert not (folder / "out.json.ckpt").exists()
+    assert (folder / "out.json").read_text() != "old"
 
 
 def test_ctrl_c_in_a_run_leaves_its_checkpoint_alone(folder: Path) -> None:
