@@ -183,7 +183,9 @@ def test_ours_stands_beside_the_paper() -> None:
     assert rows[3][4:7] == ("148", "18.5", "18.5")
     notes = " ".join(evaluation_notes(found))
     assert "the better it is, the smaller they are" in notes
-    assert "no rates of fused chains" in notes
+    assert "no rates of fused chains" not in notes
+    unfused = evaluation_notes(project([path], load_profile("gb200-nvl72"), [1, 8]))
+    assert "no rates of fused chains" in " ".join(unfused)
     assert paper_rows(project([ring(16)], load_profile("cpu"), [1, 8])) == []
 
 

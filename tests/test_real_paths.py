@@ -54,7 +54,7 @@ def check_counters(schedule: Schedule) -> None:
     most = 0
     size = schedule.ranks_per_group
     # Ranks whose digits are equal, or replicate, keep more of their own data in an exchange than the others.
-    for rank in sorted({0, size // 9, size // 7, size // 3, size - 1}):
+    for rank in sorted({0, size // 9, size // 8, size // 7, size // 3, size - 1}):
         counts, peak_bytes = null_replay(schedule, rank)
         assert peak_bytes <= schedule.predicted.peak_bytes
         for tier in range(len(predicted)):

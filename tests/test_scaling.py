@@ -15,18 +15,22 @@ from planner.passes.pipeline import plan
 WIDTH = 30
 
 
-def calls(steps: int) -> int:
-    """Function calls to plan a chain of `steps` contractions of a 2^30-element tensor over 8 ranks."""
+def calls(steps: int, hardware: str) -> int:
+    """Function calls to plan `steps` contractions of a 2^30-element tensor in a row over 8 ranks."""
     path = window(steps, WIDTH)
     profile = cProfile.Profile(time.perf_counter)
     profile.enable()
-    plan(path, load_profile("dgx-h100"), devices=8, ranks_per_group=8, memory_bytes=inf)
+    plan(path, load_profile(hardware), devices=8, ranks_per_group=8, memory_bytes=inf)
     profile.disable()
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
 def test_ten_thousand_steps_cost_ten_times_a_thousand() -> None:
-    assert calls(10_000) <= 11 * calls(1_000)
+    assert calls(10_000, "gb200-nvl72") <= 11 * calls(1_000, "gb200-nvl72")
+
+
+def test_steps_in_chains_too() -> None:
+    assert calls(3_000, "h200-nvlink") <= 11 * calls(300, "h200-nvlink")
 
 
 def test_masks_do_not_grow_with_the_network() -> None:

@@ -16,6 +16,8 @@ WORKSPACE_BYTES = 32 << 20
 """Device memory that a handle is given, so that cuBLAS allocates none (32 MiB is its advice for Hopper)."""
 
 TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
+HALF = 2
+"""The type of half-precision numbers."""
 COMPUTE_32, COMPUTE_TF32, COMPUTE_64 = 68, 77, 70
 GEMV = {"float32": "cublasSgemv_v2_64", "float64": "cublasDgemv_v2_64", "complex64": "cublasCgemv_v2_64",
         "complex128": "cublasZgemv_v2_64"}  # fmt: skip
@@ -132,6 +134,27 @@ class Product:
 
     def __call__(self, a: int, b: int, c: int) -> None:
         status = self._gemm(*self._head, b, *self._b, a, *self._a, self._zero, c, *self._c, *self._tail)
+        if status:
+            check(status, self._what)
+
+
+class HalfProduct:
+    """c (+)= a b^T for row-major a [m | k] and b [n | k] of half-precision numbers and c [m | n] of floats.
+
+    Summed in fp32; with `add` the product is added to c. Called with the addresses of a, b and c.
+    """
+
+    def __init__(self, handle: Handle, m: int, n: int, k: int, add: bool) -> None:
+        constants = factors("float32")
+        self._handle = handle
+        self._gemm = cublas_library().cublasGemmEx_64
+        self._what = f"a product of halves of m {m}, n {n}, k {k}"
+        self._head = (handle.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, constants.one)
+        self._row, self._old = (HALF, k), constants.one if add else constants.zero
+        self._tail = (TYPES["float32"], n, COMPUTE_32, DEFAULT_ALGORITHM)
+
+    def __call__(self, a: int, b: int, c: int) -> None:
+        status = self._gemm(*self._head, b, *self._row, a, *self._row, self._old, c, *self._tail)
         if status:
             check(status, self._what)
 

@@ -15,6 +15,7 @@ from cupy_backends.cuda.api import runtime
 
 from executor.device import cublas
 from executor.device.cupy_copy import bind_placed
+from executor.device.cupy_halves import Tiles, bind_halves, halves_bytes, tiles
 from executor.device.cupy_scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from executor.device.cupy_split import bind_split, count_parts, split_bytes
 from executor.device.device import Call, ContractShape, nothing
@@ -43,9 +44,19 @@ SHORT_INDEX = 2**31
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
+    cut = _halves(shape, dtype, precision)
+    if cut is not None:
+        return cublas.WORKSPACE_BYTES + halves_bytes(cut)
     split = split_bytes(shape, np.dtype(dtype).itemsize)
     needed = split or (min(shape.sizes) and not _scatters(shape, check_precision(precision, dtype)))
     return cublas.WORKSPACE_BYTES + split if needed else 0
+
+
+def _halves(shape: ContractShape, dtype: str, precision: str) -> Tiles | None:
+    """The tiles of a product that is formed of halves, or None."""
+    if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype).itemsize) > 1:
+        return None
+    return tiles(shape, dtype)
 
 
 def _scatters(shape: ContractShape, precision: str) -> bool:
@@ -90,6 +101,10 @@ def bind_contract(
         return nothing
     if k == 0:
         return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
+    cut = _halves(shape, dtype, precision)
+    if cut is not None:
+        cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
+        return bind_halves(cut, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
     parts = count_parts(shape, c.itemsize)
     if parts == 1 and _scatters(shape, precision):
         return bind_scattered(shape, a, b, c, precision, stream)

@@ -70,12 +70,12 @@ def blocking(precision: str, n: int, is_complex: bool) -> Blocking:
     Measured on an H200, complex64, TFLOP/s at k = n = 64, 128, 256, 1024. fp16x3: blocks of 64 x 64, three a
     multiprocessor, 74, 89, 108, 116; 128 x 128 of 8 warps 81, 94, 93 from 128 on; 128 x 64 64, 81, 98, 102.
     fp32: 128 x 64 37, 43, 46, 48. At k = 256, n = 32: 128 x 32, three a multiprocessor, 41, 256 x 32 36;
-    n = 16: 128 x 16, six, 29, 256 x 16 28, 128 x 32 21.
+    n = 16: 256 x 16 of 4 x 4 a thread, three, 32, 128 x 16 of 4 x 2, six, 29, 256 x 16 of 8 x 2 28.
     """
     if precision == "fp16x3":
         return mma_blocking(128, 32, 32, 32, 3) if n <= 32 else mma_blocking(64, 64, 32, 32, 3)
     if n <= 16 and is_complex:
-        return fma_blocking(4, 2, 8, 6)
+        return fma_blocking(4, 4, 4, 3)
     if n <= 32:
         return fma_blocking(4, 4, 8, 3)
     return fma_blocking(8, 4, 16, 2) if is_complex or n <= 64 else fma_blocking(8, 8, 16, 2)
@@ -102,15 +102,11 @@ def bind_scattered(
         raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file}")
     device = cupy.cuda.Device().id
     vector = 4 if reals % 4 == 0 and (a.data.ptr | b.data.ptr) % 16 == 0 else parts
-    tables = [_tables(part, device) for part in (shape.batch, m_part, n_part)]
-    of_parts = [
-        value
-        for high, low in tables
-        for value in (np.uint64(high.data.ptr), np.uint64(low.data.ptr), np.uint32(len(low)))
-    ]
+    tables = [place_tables(part) for part in (shape.batch, m_part, n_part)]
+    of_parts = table_arguments(tables)
     calls: list[Call] = []
     for first in range(0, reals, blocks.longest_sum):
-        arguments = [
+        arguments: list[np.generic] = [
             np.uint64(a.data.ptr + 4 * first), np.uint64(b.data.ptr + 4 * first), np.uint64(c.data.ptr),
             np.int64(reals), np.int32(min(blocks.longest_sum, reals - first)),
             *map(np.uint32, (m, n, m_tiles, n_tiles)), *of_parts,
@@ -138,6 +134,20 @@ def _kernel(blocks: Blocking, parts: int, vector: int, add: bool, device: int) -
         kernel.max_dynamic_shared_size_bytes = blocks.shared_bytes
     kernel.preferred_shared_memory_carveout = 100
     return kernel
+
+
+def place_tables(part: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
+    """The tables of `part_tables` on the current device."""
+    return _tables(part, cupy.cuda.Device().id)
+
+
+def table_arguments(tables: Sequence[tuple[Array, Array]]) -> list[np.generic]:
+    """What kernels take of tables of places: two addresses and the length of the second, for each part."""
+    return [
+        value
+        for high, low in tables
+        for value in (np.uint64(high.data.ptr), np.uint64(low.data.ptr), np.uint32(len(low)))
+    ]
 
 
 @lru_cache(maxsize=1024)

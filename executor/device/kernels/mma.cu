@@ -25,24 +25,13 @@
 #define LARGEST 65000.0f                           // below the largest half-precision number
 #define TOP 12                                     // the largest number found becomes 2^TOP .. 2^(TOP + 1)
 
+#include "half.cuh"
 #include "product.cuh"
 
 __device__ inline unsigned shared_address(const void *pointer) {
     unsigned address;
     asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(pointer));
     return address;
-}
-
-__device__ inline unsigned pack(float low, float high) {
-    unsigned pair;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-
-__device__ inline void unpack(unsigned pair, float &low, float &high) {
-    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-        : "=f"(low), "=f"(high)
-        : "r"(pair));
 }
 
 __device__ inline float power_of_two(int exponent) { // 0 below the normal numbers
