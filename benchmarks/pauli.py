@@ -1,20 +1,27 @@
-"""The Pauli engine: beside pauli-prop and monoprop in one run, the seed's tables and sweeps, and linearity.
+"""The Pauli engine: beside its rivals in one run, the seed's tables and sweeps, and linearity.
 
-Goals. eagle: two threads 5 times faster than pauli-prop, same terms and value. ising: not slower than
-monoprop at an error not larger. seed: every row 10 times faster than the seed's GPU, on an H200. linear: the
-same time and bytes a term from 1e4 terms on.
+Goals. eagle: two threads 5 times faster than pauli-prop, same terms and value; an H200 3e10 visits a second
+from 5 million terms on. ising: not slower than monoprop at an error not larger. sample: 10 times faster than
+cuPauliProp. seed: every row 10 times faster than the seed's GPU, on an H200. linear: the same time and bytes
+a term from 1e4 terms on.
 
 Usage: python benchmarks/pauli.py [--only eagle] [--rivals PYTHON] [--device gpu] [-o results.json]
 PYTHON is an interpreter of another environment, which has pauli-prop and monoprop; what it lacks is left out.
+cuPauliProp runs in a process of this interpreter, with --device gpu. Several GPUs:
+mpirun -n 4 python -m mpi4py benchmarks/pauli.py --device gpu --only ranks --terms 1e8
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +29,14 @@ from typing import Any
 import pauli_circuits as circuits
 
 from executor.contraction.record import commit
+from executor.device.communicator import Communicator
 from executor.device.host import host_facts
-from executor.pauli.expectation import in_bits
+from executor.device.select import open_device
 from executor.pauli.propagate import Propagation, open_terms, propagate
 from executor.pauli.resources import Resources
 from executor.pauli.truncation import Truncation
-from executor.pauli.words import pack, parse
+from executor.pauli.words import pack, parse, pauli_sum
+from planner.errors import InputError
 
 Row = dict[str, Any]
 REPEATS = 3
@@ -46,16 +55,20 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=CASES, action="append")
     parser.add_argument("--rivals", type=Path, help="an interpreter that has pauli-prop and monoprop")
+    parser.add_argument("--terms", type=float, default=5e6, help="eagle, GPU: smaller cuts, to so many terms")
+    parser.add_argument("--precision", choices=("fp64", "fp32"), default="fp64", help="of linear")
+    parser.add_argument("--seconds", type=float, default=20.0, help="GPU: no larger case after so long a one")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    output = options.output
+    is_first = options.only != ["ranks"] or everyone().rank == 0
+    output = options.output if is_first else None
     document: Row = json.loads(output.read_text()) if output and output.exists() else {"cases": {}}
     document["environment"] = {**host_facts(), "commit": commit(), "device": options.device}
-    for name in options.only or CASES:
+    for name in options.only or [name for name in CASES if name != "ranks"]:
         rows = CASES[name](options)
         document["cases"][f"{name}, {options.device}"] = rows
-        for row in rows:
+        for row in rows if is_first else ():
             print(name, " ".join(f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
                                  for key, value in row.items()), flush=True)  # fmt: skip
         if output:
@@ -76,8 +89,8 @@ def timed(run: Callable[[], Propagation]) -> tuple[Propagation, Row]:
     return done, {
         "time_s": wall_s,
         "cpu_s": cpu_s,
-        "terms": done.result.n_terms,
-        "value": in_bits(done.result),
+        "terms": done.n_terms,
+        "value": done.value,
     }
 
 
@@ -90,13 +103,15 @@ def uses(device: str) -> list[tuple[str, Resources]]:
 
 def rival(options: argparse.Namespace, name: str, problem: Row) -> list[Row]:
     """A rival's row; none, and a line, where it is absent."""
-    if options.rivals is None:
+    script, python = "pauli_rivals.py", options.rivals
+    if name == "cupauliprop":
+        script, python = "pauli_cupauliprop.py", Path(sys.executable)
+    if python is None:
         print(f"{name} is left out: --rivals names no interpreter that has it")
         return []
-    script = Path(__file__).parent / "pauli_rivals.py"
     done = subprocess.run(
-        [str(options.rivals), str(script), name], input=json.dumps({**problem, "repeats": REPEATS}),
-        capture_output=True, text=True, check=False,
+        [str(python), str(Path(__file__).parent / script), name],
+        input=json.dumps({**problem, "repeats": REPEATS}), capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         print(f"{name} is left out: {(done.stderr.strip().splitlines() or ['it failed'])[-1]}")
@@ -105,15 +120,75 @@ def rival(options: argparse.Namespace, name: str, problem: Row) -> list[Row]:
 
 
 def eagle(options: argparse.Namespace) -> list[Row]:
-    """127 qubits, theta 0.7, branches and terms cut at 2^-12."""
-    turns, cut = circuits.eagle(0.7, 20), 2.0**-12
-    limits, start, steps = Truncation(cut, cut), parse("Z62", 127), circuits.steps_of(turns)
+    """127 qubits, theta 0.7, branches and terms cut at 2^-12; on a GPU also at smaller cuts."""
+    turns, start = circuits.eagle(0.7, 20), parse("Z62", 127)
+    steps, rows = circuits.steps_of(turns), []
+    for name, use in uses(options.device):
+        limits = Truncation(2.0**-12, 2.0**-12)
+        done, row = timed(partial(propagate, steps, start, limits, use, keep="none"))
+        rows.append({"by": name, "cut": 2.0**-12, **row, "visits_per_s": done.visits / row["time_s"]})
+    problem = {"n_qubits": 127, "rotations": turns, "observable": 62, "cut": 2.0**-12, "max_terms": 400_000}
+    if options.device == "gpu":
+        return rows + larger(options, Resources(device="gpu"))
+    return rows + rival(options, "pauli-prop", problem)
+
+
+def everyone() -> Communicator:
+    """The ranks of mpirun."""
+    from executor.device.mpi import world
+
+    return world()
+
+
+def ranks(options: argparse.Namespace) -> list[Row]:
+    """The same circuit on all ranks of mpirun, at cuts 2 times smaller each."""
+    chosen = open_device(options.device, everyone(), 0, 1)
+    try:
+        with chosen.device.stream if options.device == "gpu" else nullcontext():  # type: ignore[attr-defined]
+            use = Resources(device=options.device, ranks=chosen.ranks.split(0, everyone().rank))
+            return [{"ranks": everyone().size, **row} for row in larger(options, use)]
+    finally:
+        chosen.close()
+
+
+def larger(options: argparse.Namespace, use: Resources) -> list[Row]:
+    """The circuit of `eagle` at cuts 2 times smaller each, until there are as many terms as asked for."""
+    steps, start = circuits.steps_of(circuits.eagle(0.7, 20)), parse("Z62", 127)
+    rows: list[Row] = []
+    for power in range(13, 30):
+        cut = 2.0**-power
+        begin = time.perf_counter()
+        try:
+            done = propagate(steps, start, Truncation(cut, cut), use, keep="none")
+        except InputError as error:
+            print(f"eagle ends before 2^-{power}: {error}")
+            break
+        seconds, record = time.perf_counter() - begin, done.record
+        rows.append({
+            "by": f"tnplan, {options.device}", "cut": cut, "time_s": seconds, "terms": done.n_terms,
+            "value": done.value,
+            "visits_per_s": done.visits / seconds, "branched": sum(record.branched) / done.visits,
+            "largest": max(record.before), "GB": done.size_bytes / 1e9,
+        })  # fmt: skip
+        slowest = seconds if use.ranks is None else max(use.ranks.gather_objects(seconds))
+        if done.n_terms >= options.terms or slowest > options.seconds:
+            break
+    return rows
+
+
+def sample(options: argparse.Namespace) -> list[Row]:
+    """NVIDIA's sample: 127 qubits, theta pi/4, terms cut at 1e-4 and weight 8 every 10 gates."""
+    turns, start = circuits.eagle(math.pi / 4, 20), parse("Z62", 127)
+    steps, limits = circuits.steps_of(turns), Truncation(merged_cut=1e-4, max_weight=8, every=10)
     rows = []
     for name, use in uses(options.device):
-        done, row = timed(partial(propagate, steps, start, limits, use))
-        rows.append({"by": name, **row, "visits_per_s": done.visits / row["time_s"]})
-    problem = {"n_qubits": 127, "rotations": turns, "observable": 62, "cut": cut, "max_terms": 400_000}
-    return rows + rival(options, "pauli-prop", problem)
+        done, row = timed(partial(propagate, steps, start, limits, use, keep="none"))
+        rows.append({"by": name, **row, "largest": done.largest})
+    problem = {
+        "n_qubits": 127, "rotations": turns, "observable": 62, "cut": 1e-4, "max_weight": 8, "every": 10,
+        "max_terms": 1 << 20, "workspace_bytes": 1 << 28,
+    }  # fmt: skip
+    return rows + (rival(options, "cupauliprop", problem) if options.device == "gpu" else [])
 
 
 def ising(options: argparse.Namespace) -> list[Row]:
@@ -122,11 +197,11 @@ def ising(options: argparse.Namespace) -> list[Row]:
     for side, layers, cut in ((6, 15, 1e-5), (8, 15, 1e-5), (12, 21, 3e-5)):
         turns, n, middle = circuits.ising_2d(side, layers, 0.08), side**2, side**2 // 2 + side // 2
         steps, start = circuits.steps_of(turns), parse(f"Z{middle}", n)
-        exact = in_bits(propagate(steps, start, Truncation(branch_cut=cut / 10)).result)
+        exact = propagate(steps, start, Truncation(branch_cut=cut / 10), keep="none").value
         found = []
         for name, use in uses(options.device):
             limits = Truncation(branch_cut=cut)
-            found.append({"by": name, **timed(partial(propagate, steps, start, limits, use))[1]})
+            found.append({"by": name, **timed(partial(propagate, steps, start, limits, use, keep="none"))[1]})
         problem = {"n_qubits": n, "rotations": turns, "observable": middle, "cut": cut}
         found += rival(options, "monoprop", problem)
         rows += [
@@ -146,6 +221,7 @@ def seed(options: argparse.Namespace) -> list[Row]:
         for passes, gates in ((n_layers, layer[::-1]), (1, (layer * n_layers)[::-1])):
             terms = open_terms(start, use)
             terms.clifford(gates)
+            assert terms.n == start.n_terms
             begin = time.perf_counter()
             for _ in range(passes):
                 terms.clifford(gates)
@@ -174,35 +250,52 @@ def sweeps(options: argparse.Namespace) -> list[Row]:
             steps = circuits.mixed(case["qubits"], case["gates"], case["rotations"])
             start = circuits.light_words(case["qubits"], case["words"], case["max_weight"])
             limits = Truncation(max_weight=case["max_weight"], merged_cut=1e-3)
-            done, row = timed(partial(propagate, steps, start, limits, use))
+            done, row = timed(partial(propagate, steps, start, limits, use, keep="none"))
             rows.append({"varied": name, **case, **row, "largest": done.largest, "visits": done.visits})
     return rows
 
 
 def linear(options: argparse.Namespace) -> list[Row]:
-    """Ten rotations about one word of random words of 64 qubits, half of which it splits, into each other."""
-    use, rows = uses(options.device)[-1][1], []
-    word = pack(0, 0b11, 64)
-    for power in range(13, 29 if options.device == "gpu" else 22):
-        terms = open_terms(circuits.random_words(64, 1 << power), use)
-        terms.rotate(word, 0.8, 0.6, 0.0)
-        terms.end_step()
-        n, begin, begin_cpu = terms.n, time.perf_counter(), time.process_time()
-        for _ in range(10):
-            terms.rotate(word, 0.8, 0.6, 0.0)
+    """Ten rotations about X_0 of words of 64 qubits, two fifths of which it splits, into each other.
+
+    All words of X on some qubits times four words of Z, one of which has Z_0; rotations double them.
+    """
+    name = options.device
+    use = replace(uses(name)[-1][1], precision=options.precision)
+    rows: list[Row] = []
+    zs = [2**64 - 1, *(2**64 - 2 - (1 << k) for k in (63, 62, 61))]
+    terms = open_terms(use.converted(pauli_sum([(0, z, 1.0) for z in zs], 64)), use)
+    turn, again = pack(1, 0, 64), 10
+    terms.rotate(turn, 0.8, 0.6, 0.0)
+    terms.end_step()
+    for qubit in range(1, 29 if name == "gpu" else 20):
+        try:
+            terms.rotate(pack(1 << qubit, 0, 64), 0.8, 0.6, 0.0)
+            terms.end_step()
+            n = terms.n
+        except InputError as error:
+            print(f"linear ends before {2 * n} terms: {error}")
+            break
+        begin, begin_cpu = time.perf_counter(), time.process_time()
+        for _ in range(again):
+            terms.rotate(turn, 0.8, 0.6, 0.0)
             terms.end_step()
         assert terms.n == n
         wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
-        rows.append({
-            "terms": n, "s_per_visit": wall_s / 10 / n, "cpu_s_per_visit": cpu_s / 10 / n,
-            "bytes_per_term": terms.size_bytes / n,
-        })  # fmt: skip
-        terms.close()
+        if n > 10_000:
+            rows.append({
+                "terms": n, "s_per_visit": wall_s / again / n, "cpu_s_per_visit": cpu_s / again / n,
+                "bytes_per_term": terms.size_bytes / n, "precision": options.precision,
+            })  # fmt: skip
+        if wall_s > options.seconds:
+            break
+    terms.close()
     return rows
 
 
 CASES: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
-    "eagle": eagle, "ising": ising, "seed": seed, "sweeps": sweeps, "linear": linear,
+    "eagle": eagle, "sample": sample, "ising": ising, "seed": seed, "sweeps": sweeps, "linear": linear,
+    "ranks": ranks,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -20,22 +20,29 @@ def main() -> None:
     for device in ("cpu", "gpu"):
         sweeps, linear = (cases.get(f"{name}, {device}", []) for name in ("sweeps", "linear"))
         if sweeps and linear:
-            draw(sweeps, linear).savefig(path.with_name(f"{path.stem}_{device}.svg"), metadata={"Date": None})
+            output = path.with_name(f"{path.stem}_{device}.svg")
+            draw(sweeps, linear, device).savefig(output, metadata={"Date": None})
 
 
-def draw(sweeps: list[dict[str, Any]], linear: list[dict[str, Any]]) -> Figure:
-    """A panel for each quantity that was varied, and time and bytes a term against terms."""
+def draw(sweeps: list[dict[str, Any]], linear: list[dict[str, Any]], device: str) -> Figure:
+    """A panel for each quantity that was varied, and time and bytes a term against terms.
+
+    Time is the processor's, or by the clock with a GPU.
+    """
+    time, visit, clock = "time_s", "s_per_visit", "by the clock"
+    if device == "cpu":
+        time, visit, clock = "cpu_s", "cpu_s_per_visit", "of processor time"
     names = list(dict.fromkeys(row["varied"] for row in sweeps))
     figure = Figure(figsize=(11, 6.5), layout="constrained")
     figure.subplots(2, 4)
     for axes, name in zip(figure.axes, names, strict=False):
         rows = [row for row in sweeps if row["varied"] == name]
-        axes.plot([row[name] for row in rows], [1e3 * row["cpu_s"] for row in rows], "o-")
-        axes.set(xlabel=name.replace("_", " "), ylabel="ms of processor time", ylim=(0, None))
+        axes.plot([row[name] for row in rows], [1e3 * row[time] for row in rows], "o-")
+        axes.set(xlabel=name.replace("_", " "), ylabel=f"ms {clock}", ylim=(0, None))
     terms = [row["terms"] for row in linear]
-    per_visit = [1e9 * row["cpu_s_per_visit"] for row in linear]
+    per_visit = [1e9 * row[visit] for row in linear]
     per_term = [row["bytes_per_term"] for row in linear]
-    labels = ("ns of processor time\na term and rotation", "bytes a term")
+    labels = (f"ns {clock}\na term and rotation", "bytes a term")
     for axes, values, label in zip(figure.axes[-2:], (per_visit, per_term), labels, strict=True):
         axes.plot(terms, values, "o-")
         axes.set(xlabel="terms", ylabel=label, xscale="log", ylim=(0, None))

@@ -9,7 +9,10 @@ turn with ours in the same run. Ratios are those of CPU time, which other work o
 On two threads, wall time and CPU time over those of one thread. The solve to a residual of 1e-5, its energy
 and its multiplications.
 On GPUs, for fe4s4 (6,000 x 6,000, random integrals): the median of multiplications of a symmetric vector, and
-on one GPU each part of it alone over its floor; rows for 1, 2, ... ranks gather in the file.
+on one GPU each part of it alone over its floor; rows for 1, 2, ... ranks gather in the file. For molecules
+the solve, its time, and the memory predicted and taken; the same for `wide`, the first steps for 20,000 x
+20,000 strings near one determinant (only where --case names it). --ring sends rows round a ring, as ranks do
+whose memory is short.
 For fe4s4 on any device: contributing pairs, s and d a string, floors of the parts on one H200, and the time
 on 1 to 16 devices: that of one, measured where the file has it and otherwise the floor, shared as rows are,
 and exchanges at the rates of a hardware profile.
@@ -26,10 +29,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
+from sbd_cases import CASES, DATA, LARGE, WIDE, Case, large_case, large_integrals, wide_strings
+from sbd_gpu import measured_large, solved
 
 from executor.contraction.record import commit
 from executor.device.communicator import Communicator
@@ -38,18 +42,15 @@ from executor.device.launcher import world_communicator
 from executor.device.threads import run_ranks
 from executor.sbd import cost
 from executor.sbd.davidson import Criteria
-from executor.sbd.fcidump import read_fcidump
-from executor.sbd.integrals import Integrals, dense_two, pair_count
+from executor.sbd.integrals import Integrals, dense_two
 from executor.sbd.product import EVEN, NEITHER, ProductHamiltonian, row_costs
 from executor.sbd.shares import share_rows
-from executor.sbd.site import choose_device, open_site
 from executor.sbd.solve import solve
-from executor.sbd.strings import from_occupied, read_bits, read_strings
+from executor.sbd.strings import StringSet
 from planner.files import write_text
 from planner.hardware.profile import load_profile
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA = ROOT.parent / "shared" / "data" / "sbd"
 RESULTS = ROOT / "benchmarks" / "results" / "sbd.json"
 GOAL_RATIO, GOAL_THREADS, GOAL_ENERGY, GOAL_PRODUCTS = 30.0, 1.8, 1e-8, 40
 GOAL_S, GOAL_DEVICES, GOAL_EFFICIENCY = 0.30, {4: 3.2}, 0.52
@@ -57,27 +58,6 @@ DEVICES = (1, 2, 4, 8, 16)
 GEMM_FLOP_PER_S, COPY_BYTES_PER_S = 60e12, 4.2e12
 """fp64 products on tensor cores and copies on one H200, as benchmarks measured them."""
 REPEATS = 5
-
-
-@dataclass(frozen=True)
-class Case:
-    """Strings of a molecule, and the energy in Hartree that is known for them."""
-
-    name: str
-    fcidump: str
-    strings: str
-    energy: float
-    beside_pyscf: bool = True
-
-
-CASES = (
-    Case("n2_239", "n2_631g_14e18o.fcidump", "n2_alpha_1em3.txt", -109.041621098),
-    Case("n2_642", "n2_631g_14e18o.fcidump", "n2_alpha_3em4.txt", -109.046973041),
-    Case("n2_1387", "n2_631g_14e18o.fcidump", "n2_alpha_1em4.txt", -109.048352695),
-    Case("h2o_275", "h2o_ccpvdz_10e24o.fcidump", "h2o_alpha_1em3.txt", -76.235946631, False),
-    Case("h2o_1543", "h2o_ccpvdz_10e24o.fcidump", "h2o_alpha_1em4.txt", -76.242958482, False),
-)
-LARGE = "fe4s4_alpha_36o_6000.txt"
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, float]:
@@ -117,8 +97,7 @@ def pyscf_calls(h: ProductHamiltonian, x: np.ndarray) -> list[Callable[[], np.nd
 
 def molecule_row(case: Case, rounds: int) -> dict[str, Any]:
     """Multiplications of one molecule, PySCF beside them, and its solve."""
-    integrals = read_fcidump(DATA / case.fcidump)
-    strings = read_strings(DATA / case.strings, integrals.n_orbitals, integrals.n_alpha)
+    integrals, strings = case.read()
     rising = strings.take(np.argsort([int(line, 2) for line in strings.lines().split()]))
     one, two = (ProductHamiltonian(integrals, rising, threads=threads) for threads in (1, 2))
     x = np.random.default_rng(0).standard_normal(one.shape)
@@ -161,16 +140,6 @@ def molecule_row(case: Case, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def large_integrals(n: int, n_electrons: int) -> Integrals:
-    """Random integrals with the symmetries that real orbitals give."""
-    chance = np.random.default_rng(36)
-    one = chance.standard_normal((n, n)) / n
-    factors = chance.standard_normal((4, pair_count(n))) / n
-    return Integrals(
-        n_electrons, n_electrons, 0.0, one + one.T - np.diag(np.arange(n, 0.0, -1)), factors.T @ factors
-    )
-
-
 @dataclass(frozen=True)
 class Part:
     """Operations and bytes of one part of a multiplication, and its floor on one H200."""
@@ -209,76 +178,6 @@ def parts(h: ProductHamiltonian) -> Iterator[Part]:
     yield Part("transpose", 0.0, 5.0 * item * elements)
 
 
-def large_case() -> tuple[Integrals, Any]:
-    """fe4s4: integrals and strings."""
-    bits, _ = read_bits(DATA / LARGE, 36)
-    return large_integrals(36, int(bits[0].sum())), from_occupied(bits)
-
-
-def measured_large(world: Communicator, integrals: Integrals, strings: Any, device: str) -> dict[str, Any]:
-    """Seconds a multiplication on the ranks of this run, and on one GPU those of each part."""
-    chosen = choose_device(device, world, 1)
-    try:
-        with chosen.on_stream():
-            criteria = Criteria(vectors=6)
-            site = open_site(integrals, (strings, None), chosen, world, 1, criteria, np.inf, 2)
-            place = site.place
-            operator = site.hamiltonian if place is None else place.operator("float64")
-            x = np.random.default_rng(0).standard_normal(site.hamiltonian.shape)
-            x = (x + x.T) / np.linalg.norm(x + x.T)
-            part = x if place is None else place.put(place.local(x if world.rank == 0 else None), "float64")
-            y = np.empty_like(part)
-            times = []
-            for _ in range(REPEATS + 1):
-                world.barrier()
-                begin = time.perf_counter()
-                operator.apply(part, EVEN, y)
-                operator.total(np.array([float(y[0] @ y[0])]))
-                times.append(time.perf_counter() - begin)
-            slowest = max(world.gather_objects(median(times[1:])))
-            return {
-                "ranks": world.size, "device": chosen.line, "multiplication_s": slowest,
-                "gathers": site.gathers, "predicted_bytes": site.predicted_bytes,
-                "peak_bytes": site.peak_bytes(), "parts_s": timed_parts(operator, part, y, world.size),
-            }  # fmt: skip
-    finally:
-        chosen.close()
-
-
-def timed_parts(operator: Any, x: Any, y: Any, size: int) -> dict[str, float] | None:
-    """Seconds of each step of a multiplication alone, the GPU being waited for after each; on one GPU."""
-    rows = getattr(operator, "_rows", None)
-    steps = getattr(rows, "_steps", None)
-    if steps is None or size > 1:
-        return None
-    import cupy
-
-    spent: dict[str, float] = {}
-
-    class Timed:
-        """The steps with their times."""
-
-        def __getattr__(self, name: str) -> Any:
-            step = getattr(steps, name)
-
-            def call(*arguments: Any, **options: Any) -> Any:
-                begin = time.perf_counter()
-                made = step(*arguments, **options)
-                cupy.cuda.get_current_stream().synchronize()
-                label = "multiply_spin" if options.get("add") else name
-                spent[label] = spent.get(label, 0.0) + time.perf_counter() - begin
-                return made
-
-            return call
-
-    rows._steps = Timed()
-    try:
-        operator.apply(x, EVEN, y)
-    finally:
-        rows._steps = steps
-    return spent
-
-
 def projected(h: ProductHamiltonian, one_s: float, profile_name: str) -> list[dict[str, Any]]:
     """The time on several devices: rows as they are shared, exchanges at the profile's rates.
 
@@ -308,6 +207,37 @@ def projected(h: ProductHamiltonian, one_s: float, profile_name: str) -> list[di
     return rows
 
 
+def solve_on_gpus(
+    options: argparse.Namespace, world: Communicator | None, environment: dict[str, Any]
+) -> None:
+    """Solve molecules, and begin with `wide` where it is asked for; print and store."""
+    cases: list[tuple[str, float | None, Integrals, StringSet, Criteria]] = []
+    for case in CASES:
+        if options.case in case.name and case.present():
+            cases.append((case.name, case.energy, *case.read(), Criteria(residual=1e-5)))
+    if options.case == WIDE:
+        begun = Criteria(steps=2, vectors=6)
+        cases.append((WIDE, None, large_integrals(36, 27), wide_strings(36, 27, 20_000), begun))
+    for name, energy, integrals, strings, criteria in cases:
+
+        def work(ranks: Communicator) -> dict[str, Any]:
+            return solved(ranks, name, integrals, strings, criteria)  # noqa: B023
+
+        row = run_ranks(1, work)[0] if world is None else work(world)
+        if world is not None and world.rank > 0:
+            continue
+        row["energy_error"] = None if energy is None else row["energy"] - energy
+        stored(options.output, "solved_on_gpus", {**row, "environment": environment}, "case")
+        error = "" if energy is None else f"energy {row['energy_error']:+.1e} in {row['multiplications']}, "
+        print(
+            f"{name:9} {row['ranks']} GPUs: {error}{min(row['multiplication_s']):.4f} s a multiplication, "
+            f"ready in {row['ready_s']:.1f} s, done in {row['seconds']:.1f} s; "
+            f"{row['predicted_bytes'] / 1e9:.3f} GB predicted, "
+            f"{row['peak_bytes'] / row['predicted_bytes']:.3f} of it taken",
+            flush=True,
+        )
+
+
 def stored(path: Path, name: str, row: dict[str, Any], key: str) -> None:
     """Put a row in the place of the file's row with the same key."""
     document = json.loads(path.read_text()) if path.exists() else {}
@@ -322,6 +252,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--case", default="", help="only cases with this in their name")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ring", action="store_true", help="send rows round a ring, on GPUs")
     parser.add_argument("--hardware", default="h200-nvlink", help="the profile of the projection")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     return parser.parse_args()
@@ -334,7 +265,7 @@ def main() -> None:
     if options.device == "cpu":
         print(f"goals: {GOAL_RATIO} times PySCF at n2_1387, {GOAL_THREADS} at two threads, {GOAL_ENERGY} Ha")
         for case in CASES:
-            if options.case not in case.name or not (DATA / case.strings).exists():
+            if options.case not in case.name or not case.present():
                 print(f"{case.name}: left out")
                 continue
             row = {**molecule_row(case, options.rounds), "environment": environment}
@@ -349,21 +280,26 @@ def main() -> None:
                 f"{row['mixed_energy_error']:+.1e} in {row['mixed_multiplications']}",
                 flush=True,
             )
+    world = world_communicator() if options.device == "gpu" else None
+    if options.device == "gpu":
+        solve_on_gpus(options, world, environment)
     if options.case not in "fe4s4" or not (DATA / LARGE).exists():
         print("fe4s4: left out")
         return
     integrals, strings = large_case()
-    world = world_communicator()
     if options.device == "gpu":
 
         def measure(ranks: Communicator) -> dict[str, Any]:
-            return measured_large(ranks, integrals, strings, "gpu")
+            return measured_large(ranks, integrals, strings, options.ring)
 
         row = run_ranks(1, measure)[0] if world is None else measure(world)
         if world is None or world.rank == 0:
-            stored(options.output, "fe4s4_measured", {**row, "environment": environment}, "ranks")
-            print(f"fe4s4 on {row['ranks']} GPUs: {row['multiplication_s']:.4f} s, goal {GOAL_S} on one")
-    if world is not None and world.rank > 0:
+            name = "fe4s4_ring" if options.ring else "fe4s4_measured"
+            stored(options.output, name, {**row, "environment": environment}, "ranks")
+            way = "round a ring" if options.ring else "gathered"
+            time_s = row["multiplication_s"]
+            print(f"fe4s4 on {row['ranks']} GPUs, {way}: {time_s:.4f} s, goal {GOAL_S} on one", flush=True)
+    if (world is not None and world.rank > 0) or options.ring:
         return
     describe_large(options, integrals, strings, environment)
 

@@ -1,12 +1,14 @@
 """Ratios and rates of the codecs on intermediates of MaxCut-QAOA networks, beside the seed's and others'.
 
 Usage: python benchmarks/tensor_codecs.py [--case TEXT] [--bounds 1e-3,5e-3,1e-2] [-o results.json]
+       python benchmarks/tensor_codecs.py --device gpu [--sizes 26,27,28,29] [--case TEXT] [-o results.json]
 Goals: `small` at least 3 times the seed's grouping pipeline (cuSZx, two-level bitmap) and at least SZ3's best
 mode (where pysz is installed); `fast` at least cuSZp's fixed mode, of which only the size is computed; dense
 random numbers never worse than raw by more than 1 %. Sizes are of whole streams, headers included.
 
 Each case is the first results of bucket elimination of its rank, in complex64. Rates are bytes of the array a
-second of one thread, the best of some runs.
+second of one thread, the best of some runs. With --device gpu only rates are measured, on one GPU
+(`codec_rates.py`): of made arrays of 2^size numbers, and of the largest result of the cases named by --case.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from bucket_elimination import eliminate, elimination_order
 from numpy.typing import NDArray
 
 from compress import compress, decompress
+from compress.seed.base import encode_integrated
 from compress.seed.pipelines import Pipeline, components, value_range
 from executor.contraction.record import commit
 from executor.device.host import host_facts
@@ -34,6 +37,7 @@ BOUNDS = (1e-3, 5e-3, 1e-2)
 GROUPING = {name: Pipeline(name, "grouping", "2L") for name in ("cuSZx", "cuSZ")}
 SZ3_MODES = ("LORENZO_REG", "INTERP_LORENZO", "INTERP", "NOPRED")
 CUSZP_BLOCK = 32
+INTEGRATED_BLOCKS = (64, 128, 256)
 TRIES = 20
 REPEATS = 3
 LARGE = 1 << 25
@@ -126,6 +130,20 @@ def seed_bytes(array: Array, bound: float, base: str) -> int:
     return sum(len(GROUPING[base].encode(part, limit, limit)) for part, limit in parts)
 
 
+def integrated(array: Array, bound: float) -> dict[str, dict[str, float]]:
+    """The seed's integrated coder by its block size (its Fig. 10 in kind): ratio, and rate on one thread."""
+    parts = [(part, bound * value_range(part)) for part in components(array)]
+    rows = {}
+    for block in INTEGRATED_BLOCKS:
+
+        def coded(block: int = block) -> int:
+            return sum(len(encode_integrated(part, limit, limit, block)) for part, limit in parts)
+
+        encode_s, size = best_s(coded)
+        rows[str(block)] = {"ratio": array.nbytes / size, "encode_gb_per_s": array.nbytes / encode_s / 1e9}
+    return rows
+
+
 def sz3_bytes(array: Array, bound: float) -> dict[str, int]:
     """The sizes of SZ3's modes; of large arrays that of the mode that is best on all others."""
     from pysz import sz, szAlgorithm, szConfig, szErrorBoundMode
@@ -183,6 +201,7 @@ def measure(name: str, rank: int, array: Array, bound: float) -> dict[str, Any]:
     row["small"] = ours(array, bound, "small")
     row["seed_cuszx"] = array.nbytes / seed_bytes(array, bound, "cuSZx")
     row["seed_cusz"] = array.nbytes / seed_bytes(array, bound, "cuSZ")
+    row["seed_integrated"] = integrated(array, bound)
     row["cuszp"] = array.nbytes / cuszp_bytes(array, bound)
     if find_spec("pysz"):
         row["sz3"] = {mode: array.nbytes / size for mode, size in sz3_bytes(array, bound).items()}
@@ -230,14 +249,35 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
+def gpu_rates(sizes: str, text: str) -> list[dict[str, Any]]:
+    """Rates on a GPU of made arrays, and of the largest result of each case whose name has the text."""
+    import codec_rates
+
+    cases = [case for case in CASES if text and text in case.name]
+    largest = ((case.name, list(tensors(case))[-1][1]) for case in cases)
+    return codec_rates.on_gpu([int(size) for size in sizes.split(",") if size], largest)
+
+
+def write(path: Path | None, document: dict[str, Any]) -> None:
+    """Keep the figures, with where they were measured, if a file is given."""
+    if path:
+        environment = {**host_facts(), "commit": commit()}
+        path.write_text(json.dumps({"environment": environment, **document}, indent=1) + "\n")
+
+
 def main() -> None:
     """Measure every case, print the table, keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--case", default="", help="only cases whose name has this text")
     parser.add_argument("--ranks", default="22:27", help="only ranks from:to")
     parser.add_argument("--bounds", default=",".join(map(str, BOUNDS)))
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--sizes", default="26,27,28,29", help="with --device gpu: logarithms of the sizes")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    if options.device == "gpu":
+        write(options.output, {"rates": gpu_rates(options.sizes, options.case)})
+        return
     lowest, highest = map(int, options.ranks.split(":"))
     print(
         f"{'case':24} rank   bound     fast    small seed SZx  seed SZ    cuSZp      SZ3"
@@ -259,12 +299,7 @@ def main() -> None:
     goals["dense random / 0.99"] = min(row["ratio"] for row in dense) / 0.99
     for goal, share in goals.items():
         print(f"{goal}: at least {share:.3f} (goal 1)")
-    if options.output:
-        environment = {**host_facts(), "commit": commit()}
-        document = {
-            "environment": environment, "goals": goals, "rows": rows, "lossless": lossless, "random": dense
-        }  # fmt: skip
-        options.output.write_text(json.dumps(document, indent=1) + "\n")
+    write(options.output, {"goals": goals, "rows": rows, "lossless": lossless, "random": dense})
 
 
 if __name__ == "__main__":

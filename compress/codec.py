@@ -20,7 +20,7 @@ from compress.errors import CodecError, StreamError
 from compress.frame import decode_frame, encode_frame, most_payload_bytes, quantize
 from compress.mirror import fill_mirrored, mirror_of
 from compress.stream import FRAME_LOG2, Header, Quantizer
-from compress.tiles import NATURAL, SAMPLE, TILE, ranked_axes, tile_axes
+from compress.tiles import NATURAL, TILE, class_counts, ranked_axes, sampled, tile_axes
 
 SETTINGS = ("auto", "fast", "small")
 NONFINITE = ("keep", "refuse")
@@ -39,9 +39,9 @@ Buffer = bytes | memoryview | NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Compressed:
-    """A stream in memory and what its header says."""
+    """A stream in memory and what its header says. `data`: bytes, or an array of them on a device."""
 
-    data: bytes
+    data: Any
     header: Header
 
     @property
@@ -52,7 +52,7 @@ class Compressed:
 
 def compress(
     array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
-    frame_log2: int = FRAME_LOG2,
+    frame_log2: int = FRAME_LOG2, device: Any = None,
 ) -> Compressed:  # fmt: skip
     """Compress an array of float32, float64, complex64 or complex128: no element errs by more than the bound.
 
@@ -60,8 +60,14 @@ def compress(
     finite value of that part), 'absolute': |x - x'| <= bound, 'pointwise': |x - x'| <= bound * |x|. A bound
     of 0 is lossless. `setting`: 'fast', 'small' or 'auto', which chooses on a sample. NaN and infinities
     survive bit for bit, or are refused with nonfinite='refuse'. Frames hold 2^frame_log2 elements.
-    Raises CodecError for what cannot be done.
+    An array of another library than NumPy is compressed where it is, on `device` (`device_codec.Device`) or
+    on the one that is known for its type (`device_arrays`). Raises CodecError for what cannot be done.
     """
+    if device is not None or not isinstance(array, np.ndarray):
+        from compress import device_arrays
+
+        there = device or device_arrays.device_of(array, "array")
+        return device_arrays.compress_array(array, bound, there, mode, setting, nonfinite, frame_log2)
     header, pieces = encode(
         array, bound, mode=mode, setting=setting, nonfinite=nonfinite, frame_log2=frame_log2
     )
@@ -95,12 +101,12 @@ def encode(
 ) -> tuple[Header, Iterator[bytes]]:  # fmt: skip
     """As `compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
     bound = check_bound(bound, mode)
-    _check_options(setting, nonfinite, frame_log2)
+    check_options(setting, nonfinite, frame_log2)
     values = flat_values(array)
     n = stream.components(array.dtype.name)
     reaches = [extent(values[c::n], mode == "pointwise") for c in range(n)]
     if nonfinite == "refuse" and any(reach.any_nonfinite for reach in reaches):
-        raise CodecError("array", "holds NaN or infinities", "mend it, or keep them with nonfinite='keep'")
+        raise nonfinite_refused()
     header = Header(
         array.dtype.name, array.shape, mode, bound, "lossless", mirror_of(values, n), (Quantizer(),) * n,
         NATURAL, frame_log2,
@@ -115,8 +121,15 @@ def encode(
     return header, _pieces(header, values, limits)
 
 
-def decompress(data: Buffer) -> Array:
-    """The array of a stream. StreamError for bytes that are no whole, undamaged stream."""
+def decompress(data: Buffer, *, device: Any = None) -> Array:
+    """The array of a stream. StreamError for bytes that are no whole, undamaged stream.
+
+    An array of bytes of another library than NumPy is decompressed where it is, on `device` as in `compress`.
+    """
+    if device is not None or not isinstance(data, bytes | bytearray | memoryview | np.ndarray):
+        from compress import device_arrays
+
+        return device_arrays.decompress_array(data, device or device_arrays.device_of(data, "data"))
     return decode(io.BytesIO(np.frombuffer(data, np.uint8).data), allocate, len(data))[1]
 
 
@@ -174,7 +187,8 @@ def flat_values(array: Array) -> NDArray[np.floating]:
     return np.ascontiguousarray(array).reshape(-1).view(stream.real_dtype(array.dtype.name))
 
 
-def _check_options(setting: str, nonfinite: str, frame_log2: int) -> None:
+def check_options(setting: str, nonfinite: str, frame_log2: int) -> None:
+    """CodecError for an option that is none."""
     if setting not in SETTINGS:
         raise CodecError("setting", f"is {setting!r}", f"give one of {', '.join(SETTINGS)}")
     if nonfinite not in NONFINITE:
@@ -183,6 +197,11 @@ def _check_options(setting: str, nonfinite: str, frame_log2: int) -> None:
         raise CodecError(
             "frame_log2", f"is {frame_log2}", f"give {stream.TILE_LOG2} to {stream.LARGEST_FRAME_LOG2}"
         )
+
+
+def nonfinite_refused() -> CodecError:
+    """What is raised for values that are not finite, where they are refused."""
+    return CodecError("array", "holds NaN or infinities", "mend it, or keep them with nonfinite='keep'")
 
 
 def _limits(reaches: list[Extent], bound: float, mode: str) -> tuple[float, ...]:
@@ -200,41 +219,40 @@ def _settled(header: Header, values: NDArray[np.floating], limits: tuple[float, 
         )
         coder = "small" if small * WORTH < fast else "fast"
     header = replace(header, coder=coder)
-    beside = sampled_neighbours(header)
-    sample = values.reshape(-1, header.components)[beside.reshape(-1)].reshape(-1)
-    return with_axes(header, beside, sample, limits)
-
-
-def sampled_neighbours(header: Header) -> NDArray[np.int64]:
-    """Sampled elements, and their neighbours along each axis of a frame (axes + 1, samples); none of arrays
-    whose axes stay in their natural order."""
-    if header.stored < RANKED_FROM:
-        return np.empty((0, 0), np.int64)
-    n_axes = min(header.frame_log2, header.stored.bit_length() - 1)
-    elements = np.random.default_rng(0).integers(header.stored >> n_axes << n_axes, size=SAMPLE)
-    return np.stack([elements, *(elements ^ (1 << axis) for axis in range(n_axes))])
-
-
-def with_axes(
-    header: Header, beside: NDArray[np.int64], sample: NDArray[np.floating], limits: tuple[float, ...]
-) -> Header:
-    """The header with the axes that suit the values of `sampled_neighbours`, flat real numbers."""
-    if not beside.size:
+    n_axes = ranked_axis_count(header)
+    if not n_axes:
         return header
+    elements = sampled(header.stored >> n_axes << n_axes)
+    beside = np.stack([elements, *(elements ^ np.uint64(1 << axis) for axis in range(n_axes))])
+    sample = values.reshape(-1, header.components)[beside.reshape(-1)].reshape(-1)
     q, _ = quantize(sample, header, limits)
     magnitudes = np.abs(q[:, : beside.size].astype(np.int64)).sum(axis=0).reshape(beside.shape)
-    return replace(header, axes=tile_axes(ranked_axes(magnitudes), header.coder))
+    return with_axes(header, class_counts(magnitudes))
+
+
+def ranked_axis_count(header: Header) -> int:
+    """How many axes are ranked on a sample; 0 for arrays whose axes stay in their natural order."""
+    return 0 if header.stored < RANKED_FROM else min(header.frame_log2, header.stored.bit_length() - 1)
+
+
+def with_axes(header: Header, counts: NDArray[np.integer]) -> Header:
+    """The header with the axes that suit the `class_counts` of a sample."""
+    element_bytes = header.components * header.real_dtype.itemsize
+    return replace(header, axes=tile_axes(ranked_axes(counts), header.coder, element_bytes))
 
 
 def _trial_bytes(header: Header, values: NDArray[np.floating], limits: tuple[float, ...]) -> int:
     """The bytes that some pieces of the values take with the header's coder."""
     n = header.components
-    stored = header.stored
-    if stored <= TRIAL * TRIALS:
-        return len(encode_frame(values[: n * stored], header, limits))
-    starts = [k * (stored - TRIAL) // (TRIALS - 1) // TILE * TILE for k in range(TRIALS)]
-    pieces = [values[n * start : n * (start + TRIAL)] for start in starts]
+    pieces = [values[n * start : n * (start + count)] for start, count in trial_pieces(header.stored)]
     return len(encode_frame(np.concatenate(pieces), header, limits))
+
+
+def trial_pieces(stored: int) -> list[tuple[int, int]]:
+    """First element and number of elements of the pieces on which coders are compared."""
+    if stored <= TRIAL * TRIALS:
+        return [(0, stored)]
+    return [(k * (stored - TRIAL) // (TRIALS - 1) // TILE * TILE, TRIAL) for k in range(TRIALS)]
 
 
 def _pieces(header: Header, values: NDArray[np.floating], limits: tuple[float, ...]) -> Iterator[bytes]:

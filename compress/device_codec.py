@@ -1,14 +1,16 @@
 """Streams written where the array is: the kernels of compress/kernels in the order of `codec.encode`.
 
 A device is given (`Device`): it holds flat arrays, launches kernels, and copies to and from the host. Streams
-are those of the CPU, byte for byte, but for frames without loss, which are stored raw here. Nothing is
-allocated but workspace of one batch of frames; the output buffer is the caller's. Knows no CuPy.
+are those of the CPU, byte for byte, but for frames without loss, which are stored raw here. The host waits
+for the device three times: for the extent, the sample and the stream's size. Nothing is allocated but
+workspace of a batch of frames; the output buffer is the caller's. Knows no CuPy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
+from dataclasses import dataclass, replace
+from math import inf, prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,18 +18,32 @@ from numpy.typing import NDArray
 
 from compress import entropy, launches, stream
 from compress.bounds import Extent, check_bound, error_limit, quantizer
-from compress.codec import sampled_neighbours, with_axes
+from compress.codec import (
+    WORTH,
+    nonfinite_refused,
+    ranked_axis_count,
+    trial_pieces,
+    with_axes,
+    worst_size_bytes,
+)
 from compress.errors import CodecError
-from compress.frame import CODED, CODED_HEAD, MOST_EXACT, PLACE_BYTES, RAW, filled
-from compress.launches import Launch
+from compress.frame import RAW, filled
+from compress.launches import FRAME, Launch
 from compress.mirror import MIRRORS
 from compress.stream import FRAME_HEADER_BYTES, Header, Quantizer
-from compress.tiles import NATURAL, TILE, local_offsets, tile_offsets, usable_axes
+from compress.tiles import CLASSES, NATURAL, SAMPLE, TILE, tile_count, usable_axes
 
-BATCH = 16
-"""Frames that one launch codes; their workspace is as large as they are."""
-MOST_SURVEY_BLOCKS = 1024
+BATCH_BYTES = 1 << 28
+"""Workspace for the coded tiles of the frames that are coded at once; one frame may need more."""
+MOST_FRAMES = 1 << 15
+"""Frames of a launch that has them along y."""
+SURVEY_BLOCKS = 1 << 11
+"""Blocks that look at an array together, and at the bytes of frames."""
+SAMPLE_BLOCKS = 16
+FILL_BLOCKS = 32
+"""The least blocks a frame that fill in what coders leave out."""
 WORD_BYTES = 8
+FRAME_WORDS = FRAME.itemsize // WORD_BYTES
 
 DeviceArray = Any
 """A flat array on the device, sliced and assigned like NumPy's."""
@@ -35,7 +51,7 @@ DeviceArray = Any
 
 def survey_blocks(size: int) -> int:
     """The blocks that look at so many elements or words, some thousands each."""
-    return max(1, min(MOST_SURVEY_BLOCKS, size // TILE))
+    return max(1, min(SURVEY_BLOCKS, size // TILE))
 
 
 class Device(Protocol):
@@ -50,6 +66,9 @@ class Device(Protocol):
     def zeros(self, size: int, dtype: str) -> DeviceArray:
         """A new array of zeros."""
 
+    def empty(self, size: int, dtype: str) -> DeviceArray:
+        """A new array of anything."""
+
     def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
         """Run a kernel that is compiled for arrays of `dtype`; arguments are device arrays and NumPy scalars,
         and of structures NumPy arrays on the host."""
@@ -57,232 +76,265 @@ class Device(Protocol):
 
 def survey(
     device: Device, values: DeviceArray, dtype: str, shape: tuple[int, ...], bound: float, mode: str,
-    coder: str, frame_log2: int,
+    coder: str, frame_log2: int, *, nonfinite: str = "keep",
 ) -> tuple[Header, tuple[float, ...]]:  # fmt: skip
-    """The header of an array's stream, and the largest errors of its parts."""
-    check_bound(bound, mode)
-    n, size = stream.components(dtype), np.uint64(prod(shape))
-    blocks = survey_blocks(prod(shape))
-    real = stream.real_dtype(dtype)
-    reaches = device.zeros(blocks * n * 4, real.name)
-    device.launch(launches.survey("extents", blocks), dtype, values, size, reaches)
-    found = device.download(reaches).reshape(blocks, n, 4)
-    differs = device.zeros(2, "uint32")
-    device.launch(launches.survey("mirror", blocks), dtype, values, size, differs)
-    same = 1 - device.download(differs)
-    kind = MIRRORS[1] if same[0] else MIRRORS[2] if same[1] else MIRRORS[0]
-    extents = [_extent(found[:, c]) for c in range(n)]
-    mirror = kind if size > 1 else MIRRORS[0]
-    header = Header(
+    """The header of an array's stream, and the largest errors of its parts. `coder` may be 'auto'."""
+    bound = check_bound(bound, mode)
+    n, size = stream.components(dtype), prod(shape)
+    reaches, mirror = extents(device, values, dtype, size)
+    if nonfinite == "refuse" and any(one.any_nonfinite for one in reaches):
+        raise nonfinite_refused()
+    bare = Header(
         dtype, shape, "lossless", bound, "lossless", mirror, (Quantizer(),) * n, NATURAL, frame_log2
     )
-    made = [quantizer(one, bound, mode, real) for one in extents] if bound else [None]
+    real = stream.real_dtype(dtype)
+    made = [quantizer(one, bound, mode, real) for one in reaches] if bound else [None]
     lossy = tuple(one for one in made if one is not None)
     if len(lossy) < len(made):
-        return header, (0.0,) * n
-    limits = tuple(0.0 if mode == "pointwise" else error_limit(one, bound, mode) for one in extents)
-    header = Header(dtype, shape, mode, bound, coder, mirror, lossy, NATURAL, frame_log2)
-    beside = sampled_neighbours(header)
-    if not beside.size:
+        return bare, (0.0,) * n
+    limits = tuple(0.0 if mode == "pointwise" else error_limit(one, bound, mode) for one in reaches)
+    header = Header(dtype, shape, mode, bound, "fast", mirror, lossy, NATURAL, frame_log2)
+    if coder == "auto":
+        fast, small = (
+            _trial_bytes(device, values, replace(header, coder=name), limits) for name in ("fast", "small")
+        )
+        coder = "small" if small * WORTH < fast else "fast"
+    header = replace(header, coder=coder)
+    n_axes = ranked_axis_count(header)
+    if not n_axes:
         return header, limits
-    sample = values.reshape(-1, n)[device.upload(beside.reshape(-1))]
-    return with_axes(header, beside, device.download(sample).reshape(-1), limits), limits
+    counts = device.zeros(n_axes * CLASSES * CLASSES, "uint32")
+    device.launch(
+        launches.survey("neighbours", SAMPLE_BLOCKS, n_axes), dtype, values,
+        np.uint64(header.stored >> n_axes << n_axes), launches.rules(header, limits), np.uint32(SAMPLE),
+        counts,
+    )  # fmt: skip
+    return with_axes(header, device.download(counts).reshape(n_axes, CLASSES, CLASSES)), limits
 
 
-def _extent(found: NDArray[Any]) -> Extent:
-    least, greatest, normal, odd = found[:, 0].min(), found[:, 1].max(), found[:, 2].min(), found[:, 3].max()
-    return Extent(float(least), float(greatest), float(normal), bool(least <= greatest), bool(odd))
+def _trial_bytes(device: Device, values: DeviceArray, header: Header, limits: tuple[float, ...]) -> int:
+    """The bytes that some pieces of the values take with the header's coder, as one frame."""
+    n, pieces = header.components, trial_pieces(header.stored)
+    count = sum(piece for _, piece in pieces)
+    trial = replace(header, shape=(count,), mirror=MIRRORS[0], frame_log2=stream.FRAME_LOG2)
+    sample, at = device.empty(n * count, header.real_dtype.name), 0
+    for start, piece in pieces:
+        sample[at : at + n * piece] = values[n * start : n * (start + piece)]
+        at += n * piece
+    out = device.empty(filled(worst_size_bytes(trial.shape, trial.dtype)), "uint8")
+    beside = stream.header_size_bytes(1, n) + FRAME_HEADER_BYTES
+    return encode(device, sample, trial, limits, out) - (beside if count else 0)
+
+
+def extents(device: Device, values: DeviceArray, dtype: str, size: int) -> tuple[list[Extent], str]:
+    """The extents of the parts of an array of so many elements, and which of `MIRRORS` it is."""
+    n, real = stream.components(dtype), stream.real_dtype(dtype)
+    if not size:
+        return [Extent(inf, -inf, inf, False, False)] * n, MIRRORS[0]
+    found = device.zeros(4 * n + 2, f"uint{8 * real.itemsize}")
+    device.launch(
+        launches.survey("survey", survey_blocks(size // 2)), dtype, values, np.uint64(size), found,
+        found[4 * n :],
+    )  # fmt: skip
+    host = device.download(found)
+    changed, flipped = host[4 * n :]
+    kind = 1 if not changed else 2 if not flipped else 0
+    mirror = MIRRORS[kind if size > 1 else 0]
+    return [_extent(host[4 * c : 4 * c + 4], real) for c in range(n)], mirror
+
+
+def _extent(found: NDArray[Any], real: np.dtype[np.floating]) -> Extent:
+    """From what survey.cu found: complements and ranks of bits."""
+    least, greatest, normal = ~found[0], found[1], ~found[2]
+    sign = found.dtype.type(1 << (8 * real.itemsize - 1))
+    ranks = np.array([least, greatest])
+    reach = np.where(ranks & sign, ranks ^ sign, ~ranks).view(real)
+    if not greatest:
+        return Extent(inf, -inf, inf, False, bool(found[3]))
+    normal_value = float(np.array([normal]).view(real)[0]) if found[2] else inf
+    return Extent(float(reach[0]), float(reach[1]), normal_value, True, bool(found[3]))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Frames of equal size that are coded at once: number of the first, how many, their elements and tiles,
+    and the arguments of kernels that say where elements are."""
+
+    first: int
+    count: int
+    elements: int
+    n_tiles: int
+    arguments: tuple[Any, ...]
+
+    def values_of(self, values: DeviceArray, header: Header) -> DeviceArray:
+        """The group's part of the array's flat real numbers."""
+        begin = (self.first << header.frame_log2) * header.components
+        return values[begin : begin + self.count * self.elements * header.components]
+
+    def frames_of(self, frames: DeviceArray) -> DeviceArray:
+        """The group's part of the table of frames."""
+        return frames[FRAME_WORDS * self.first :]
+
+
+def groups(header: Header, most: int) -> Iterator[Group]:
+    """The frames of a stream in groups of at most `most`, and at most `MOST_FRAMES`."""
+    whole, rest = divmod(header.stored, 1 << header.frame_log2)
+    step = max(1, min(most, MOST_FRAMES))
+    for first in range(0, whole, step):
+        yield _group(header, first, min(step, whole - first), 1 << header.frame_log2)
+    if rest:
+        yield _group(header, whole, 1, rest)
+
+
+def _group(header: Header, first: int, count: int, elements: int) -> Group:
+    n_tiles = tile_count(elements)
+    order = launches.order(usable_axes(header.axes, elements))
+    return Group(first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)))
+
+
+def frame_count(header: Header) -> int:
+    """The frames of a stream."""
+    return -(-header.stored >> header.frame_log2)
+
+
+def add_checksums(device: Device, dtype: str, data: DeviceArray, frames: DeviceArray, count: int) -> None:
+    """Add the words' part of the checksums of `count` frames to their sums."""
+    for first in range(0, count, MOST_FRAMES):
+        part = min(MOST_FRAMES, count - first)
+        blocks = max(1, min(SURVEY_BLOCKS // part, data.size // (WORD_BYTES * TILE)))
+        there = frames[FRAME_WORDS * first :]
+        device.launch(launches.frames("checksums", blocks, part), dtype, data, there)
 
 
 def encode(
     device: Device, values: DeviceArray, header: Header, limits: tuple[float, ...], out: DeviceArray
 ) -> int:
-    """Write the stream of flat real numbers to `out` (bytes, a multiple of 8 of them): how many were written.
+    """Write the stream of flat real numbers to `out` (bytes, from a multiple of 8 on): how many were written.
 
     `worst_size_bytes` are always enough. Raises CodecError where `out` is too small.
     """
-    writer = _Writer(device, header, limits, out)
-    writer.put(stream.pack_header(header))
-    for first, count, elements in _batches(header):
-        writer.batch(values, first, count, elements)
-    return writer.at
+    head = stream.pack_header(header)
+    _check_room(out, len(head))
+    out[: len(head)] = device.upload(np.frombuffer(head, np.uint8))
+    count = frame_count(header)
+    if not count:
+        return len(head)
+    writer = _Writer(device, header, limits, values, out)
+    frames, end = device.zeros(count * FRAME_WORDS, "uint64"), device.upload(np.array([len(head)], np.uint64))
+    frame_tiles = tile_count(min(header.stored, 1 << header.frame_log2))
+    slots_bytes = frame_tiles * (launches.FAST_SLOT_BYTES + 4 * TILE * header.components)
+    for group in groups(header, BATCH_BYTES // slots_bytes):
+        writer.put(group, group.frames_of(frames), end)
+    add_checksums(device, header.dtype, out, frames, count)
+    device.launch(
+        launches.frames("seal_frames", -(-count // launches.THREADS)), header.dtype, frames, np.uint32(count),
+        np.uint64(stream.frame_seed(header)), out,
+    )  # fmt: skip
+    used = int(device.download(end)[0])
+    _check_room(out, used)
+    return used
 
 
-def _batches(header: Header) -> Iterator[tuple[int, int, int]]:
-    """Number of the first frame, how many frames of equal size, and their elements."""
-    whole, rest = divmod(header.stored, 1 << header.frame_log2)
-    for first in range(0, whole, BATCH):
-        yield first, min(BATCH, whole - first), 1 << header.frame_log2
-    if rest:
-        yield whole, 1, rest
-
-
-class Tables:
-    """The order of elements in frames of one size, on the device."""
-
-    def __init__(self, device: Device, header: Header, elements: int) -> None:
-        axes = usable_axes(header.axes, elements)
-        tiles = tile_offsets(axes, elements).astype(np.uint32)
-        self.n_tiles = tiles.size
-        self.arguments = (
-            np.uint64(elements), device.upload(local_offsets(axes).astype(np.uint32)), device.upload(tiles),
-            np.uint32(tiles.size),
-        )  # fmt: skip
+def _check_room(out: DeviceArray, size: int) -> None:
+    if size > out.size:
+        raise CodecError("out", f"has {out.size} bytes, too few", "give worst_size_bytes(...)")
 
 
 class _Writer:
     """A stream under way in an output buffer."""
 
-    def __init__(self, device: Device, header: Header, limits: tuple[float, ...], out: DeviceArray) -> None:
-        self.device, self.header, self.out, self.at = device, header, out, 0
+    def __init__(
+        self, device: Device, header: Header, limits: tuple[float, ...], values: DeviceArray, out: DeviceArray
+    ) -> None:
+        self.device, self.header, self.values, self.out = device, header, values, out
         self.rules = launches.rules(header, limits)
-        self.seed = stream.frame_seed(header)
 
-    def put(self, part: bytes | DeviceArray) -> None:
-        """Append bytes from the host or the device, filled up to 8."""
-        data = self.device.upload(np.frombuffer(part, np.uint8)) if isinstance(part, bytes) else part
-        end = self.at + filled(data.size)
-        if end > self.out.size:
-            raise CodecError("out", f"has {self.out.size} bytes, too few", "give worst_size_bytes(...)")
-        if data.size:
-            self.out[max(self.at, end - WORD_BYTES) : end] = 0
-            self.out[self.at : self.at + data.size] = data
-        self.at = end
-
-    def batch(self, values: DeviceArray, first: int, count: int, elements: int) -> None:
-        """Append frames `first` to `first` + `count` - 1, of so many elements each."""
-        n = self.header.components * elements
-        begin = values_before(self.header, first)
-        part = values[begin : begin + n * count]
-        tables = Tables(self.device, self.header, elements)
-        coder = {"fast": self._fast, "small": self._small}.get(self.header.coder)
-        coded = coder(part, tables, count, n) if coder else [None] * count
-        marks = []
-        for frame, body in enumerate(coded):
-            start = self.at
-            self.put(bytes(FRAME_HEADER_BYTES))
-            own = part[n * frame : n * (frame + 1)]
-            if body is None:
-                self.put(RAW.to_bytes(WORD_BYTES, "little"))
-                self.put(own.view(np.uint8))
-            else:
-                self._coded(own, tables, *body)
-            marks.append((start, self.at))
-        self._seal(first, marks)
-
-    def _fast(self, part: DeviceArray, tables: Tables, count: int, n: int) -> list[Any]:
-        device, dtype = self.device, self.header.dtype
-        room = n * part.itemsize
-        out, sizes = device.zeros(count * room, "uint8"), device.zeros(count, "uint64")
-        status, ticket = device.zeros(count * tables.n_tiles, "uint64"), device.zeros(1, "uint32")
-        exact = device.zeros(count * self.header.components * tables.n_tiles, "uint32")
+    def put(self, group: Group, frames: DeviceArray, end: DeviceArray) -> None:
+        """Append a group of frames to what ends at `end`, which moves on; their headers stay out."""
+        device, dtype, parts = self.device, self.header.dtype, group.count * group.n_tiles
+        values = group.values_of(self.values, self.header)
+        exact = device.empty(parts * self.header.components, "uint32")
+        exact_starts = device.empty(exact.size, "uint64")
+        sizes, heads = device.empty(parts, "uint32"), device.empty(group.count, "uint32")
+        starts = device.empty(parts, "uint64")
+        pack = None
+        if self.header.coder == "lossless":
+            self._as_raw(group, frames)
+        else:
+            code = self._fast if self.header.coder == "fast" else self._small
+            pack = code(group, values, exact, sizes, heads)
+            device.launch(
+                launches.frames("frame_sizes", group.count), dtype, sizes, heads, exact,
+                np.uint32(group.n_tiles), np.uint64(group.elements), starts, exact_starts, frames,
+            )  # fmt: skip
         device.launch(
-            launches.fast_encode(count, tables.n_tiles), dtype, part, *tables.arguments, self.rules, out,
-            np.uint64(room), status, ticket, sizes, exact,
+            launches.frames("place_frames", 1), dtype, frames, np.uint32(group.count),
+            np.uint64(self.out.size), end,
         )  # fmt: skip
-        counts = device.download(exact).reshape(count, -1)
-        bodies: list[Any] = []
-        for frame, size in enumerate(device.download(sizes).tolist()):
-            good = size <= self._most(counts[frame], n, part.itemsize)
-            bodies.append((out[frame * room : frame * room + size], counts[frame]) if good else None)
-        return bodies
+        if pack:
+            pack(starts, frames)
+        blocks = min(group.n_tiles, max(FILL_BLOCKS, SURVEY_BLOCKS // group.count))
+        device.launch(
+            launches.frames("fill_frames", blocks, group.count), dtype, values, *group.arguments,
+            self.rules, exact, exact_starts, frames, self.out,
+        )  # fmt: skip
 
-    def _small(self, part: DeviceArray, tables: Tables, count: int, n: int) -> list[Any]:
-        return [self._small_frame(part[n * f : n * (f + 1)], tables) for f in range(count)]
+    def _as_raw(self, group: Group, frames: DeviceArray) -> None:
+        made = np.zeros(group.count, FRAME)
+        values_bytes = group.elements * self.header.components * self.header.real_dtype.itemsize
+        made["kind"], made["size"] = RAW, filled(WORD_BYTES + values_bytes)
+        frames[: group.count * FRAME_WORDS] = self.device.upload(made.view(np.uint64))
 
-    def _small_frame(self, part: DeviceArray, tables: Tables) -> Any:
+    def _fast(
+        self, group: Group, values: DeviceArray, exact: DeviceArray, sizes: DeviceArray, heads: DeviceArray
+    ) -> Any:
+        """Code tiles; what is returned packs them, once frames have their places."""
+        device, dtype, n_tiles = self.device, self.header.dtype, np.uint32(group.n_tiles)
+        slot_bytes = launches.FAST_SLOT_BYTES + 4 * TILE * self.header.components
+        slots = device.empty(group.count * group.n_tiles * slot_bytes // 4, "uint32")
+        device.launch(
+            launches.fast_encode(group.count, group.n_tiles), dtype, values, *group.arguments, self.rules,
+            slots, sizes, heads, exact,
+        )  # fmt: skip
+
+        def pack(starts: DeviceArray, frames: DeviceArray) -> None:
+            device.launch(
+                launches.fast_pack(group.count, group.n_tiles), dtype, slots, sizes, starts, n_tiles, frames,
+                self.out,
+            )  # fmt: skip
+
+        return pack
+
+    def _small(
+        self, group: Group, values: DeviceArray, exact: DeviceArray, sizes: DeviceArray, heads: DeviceArray
+    ) -> Any:
+        """As `_fast`."""
         device, dtype, n = self.device, self.header.dtype, self.header.components
-        shape = entropy.count_shape(n)
-        counts, raw = device.zeros(prod(shape), "uint32"), device.zeros(1, "uint64")
-        exact = device.zeros(n * tables.n_tiles, "uint32")
+        n_tables, n_tokens = entropy.count_shape(n)
+        n_tiles, parts = np.uint32(group.n_tiles), group.count * group.n_tiles
+        counts = device.zeros(group.count * n_tables * n_tokens, "uint32")
+        raw = device.zeros(group.count, "uint64")
         device.launch(
-            launches.small_count(1, tables.n_tiles),
-            dtype,
-            part,
-            *tables.arguments,
-            self.rules,
-            counts,
-            raw,
-            exact,
+            launches.small_count(group.count, group.n_tiles), dtype, values, *group.arguments, self.rules,
+            counts, raw, exact,
+        )  # fmt: skip
+        starts = device.empty(group.count * n_tables * (n_tokens + 1), "uint16")
+        plans = device.empty(group.count * launches.PLAN_WORDS, "uint32")
+        tables = device.empty(group.count * entropy.tables_room_bytes(n) // 4, "uint32")
+        device.launch(
+            launches.small_plan(group.count), dtype, counts, raw, n_tiles, starts, plans, heads, tables
         )
-        found = device.download(counts).reshape(shape).astype(np.int64)
-        missing = device.download(exact)
-        most = self._most(missing, part.size, part.itemsize)
-        planned = entropy.plan(found, int(device.download(raw)[0]), tables.n_tiles)
-        if planned.size_bytes > most:
-            return None
-        room = entropy.most_words(tables.n_tiles, planned.tiles_log2, n)
-        n_segments = -(-tables.n_tiles >> planned.tiles_log2)
-        words, states = device.zeros(n_segments * room, "uint16"), device.zeros(n_segments * 32, "uint32")
-        n_words = device.zeros(n_segments, "uint32")
-        starts = device.upload(entropy.cumulative(planned.frequencies).astype(np.uint16).reshape(-1))
+        slot_bytes = launches.SMALL_SLOT_BYTES + 4 * TILE * n
+        slots, words = device.empty(parts * slot_bytes // 2, "uint16"), device.empty(parts, "uint32")
         device.launch(
-            launches.small_encode(1, n_segments), dtype, part, *tables.arguments, self.rules, starts,
-            np.uint32(planned.tiles_log2), np.uint32(n_segments), words, np.uint32(room), n_words, states,
+            launches.small_encode(group.count, group.n_tiles), dtype, values, *group.arguments, self.rules,
+            starts, plans, slots, words, sizes,
         )  # fmt: skip
-        written = device.download(n_words)
-        if int(written.max()) > room:
-            return None
-        head = entropy.pack_head(planned, written)
-        offsets, size = entropy.segment_offsets(len(head), written)
-        if size > most:
-            return None
-        coded = device.zeros(size, "uint8")
-        coded[: len(head)] = device.upload(np.frombuffer(head, np.uint8))
-        device.launch(
-            launches.small_pack(n_segments), dtype, words, np.uint32(room), n_words, states,
-            device.upload(offsets.astype(np.uint64)), coded,
-        )  # fmt: skip
-        return coded, missing
 
-    def _most(self, exact: NDArray[Any], n_values: int, itemsize: int) -> int:
-        """The most bytes that a frame's coder may take, below 0 where too many values are exact."""
-        count = int(exact.sum())
-        if count > n_values // MOST_EXACT + 1:
-            return -1
-        exact_bytes = filled(count * PLACE_BYTES) + filled(count * itemsize)
-        return n_values * itemsize - exact_bytes - CODED_HEAD.size - WORD_BYTES
+        def pack(segment_starts: DeviceArray, frames: DeviceArray) -> None:
+            device.launch(
+                launches.small_pack(group.count, group.n_tiles), dtype, slots, words, segment_starts, n_tiles,
+                plans, tables, frames, self.out,
+            )  # fmt: skip
 
-    def _coded(self, own: DeviceArray, tables: Tables, body: DeviceArray, exact: NDArray[Any]) -> None:
-        count = int(exact.sum())
-        self.put(CODED_HEAD.pack(CODED, count, body.size))
-        self.put(body)
-        if not count:
-            return
-        starts = np.cumsum(exact, dtype=np.uint64) - exact.astype(np.uint64)
-        places = self.device.zeros(count, "uint32")
-        bits = self.device.zeros(count, f"uint{8 * own.itemsize}")
-        self.device.launch(
-            launches.gather_exact(tables.n_tiles), self.header.dtype, own, *tables.arguments, self.rules,
-            self.device.upload(starts), places, bits,
-        )  # fmt: skip
-        self.put(places.view(np.uint8))
-        self.put(bits.view(np.uint8))
-
-    def _seal(self, first: int, marks: list[tuple[int, int]]) -> None:
-        """Fill in the headers of frames whose bytes in `out` are given."""
-        bodies = [(start + FRAME_HEADER_BYTES, end) for start, end in marks]
-        sums = checksums(self.device, self.header.dtype, self.out, bodies)
-        for number, ((start, _), (body, end), total) in enumerate(
-            zip(marks, bodies, sums, strict=True), first
-        ):
-            head = stream.pack_frame_header(end - body, total, number, self.seed)
-            self.out[start:body] = self.device.upload(np.frombuffer(head, np.uint8))
-
-
-def values_before(header: Header, frame: int) -> int:
-    """The real numbers of the array before a frame."""
-    return (frame << header.frame_log2) * header.components
-
-
-def checksums(device: Device, dtype: str, data: DeviceArray, ranges: list[tuple[int, int]]) -> list[int]:
-    """`stream.checksum` of ranges of bytes; they start and end at multiples of 8."""
-    starts = np.array([start // WORD_BYTES for start, _ in ranges], np.uint64)
-    counts = np.array([(end - start) // WORD_BYTES for start, end in ranges], np.uint64)
-    sums = device.zeros(len(ranges), "uint64")
-    device.launch(
-        launches.survey("checksums", survey_blocks(int(counts.max())), len(ranges)), dtype,
-        data.view(np.uint64), device.upload(starts), device.upload(counts), sums,
-    )  # fmt: skip
-    totals = device.download(sums).tolist()
-    return [(total + end - start) % (1 << 64) for total, (start, end) in zip(totals, ranges, strict=True)]
+        return pack

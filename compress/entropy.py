@@ -1,8 +1,9 @@
 """The coder `small`: tables of token frequencies, then segments of rANS words (`compress.entropy_kernel`).
 
 Layout: u32 log2 of the tiles a segment, u32 size of the tables; tables; for each segment a u32 of its number
-of words; for each its 32 states (u32) and words (u16); all filled up to 4 bytes. A table is the number of its
-tokens, then their frequencies, each as a byte below 128 or else two, of which the first has its top bit set.
+of words; for each its 32 states (u32) and words (u16); all filled up to 4 bytes. Tables are the numbers of
+their tokens; a byte for each token, its frequency below 128, or else the top bit and the upper bits; and the
+lower byte of each of the latter.
 
 Knows whole numbers in tile order, and bytes; never values or bounds.
 """
@@ -23,6 +24,8 @@ WASTE = 32
 """A segment is at least so many times the 64 bytes that its states take beyond what they hold."""
 STATES_WASTE_BYTES = 64
 STATES_BYTES = 128
+COST_LOG2 = 8
+"""Costs are in units of 2^-8 bits, so that a CPU and a GPU count alike."""
 BYTES_SEGMENT = 1 << 16
 BYTE_VALUES = 256
 
@@ -39,11 +42,12 @@ class Plan:
 def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int) -> Plan:
     """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits."""
     frequencies = normalized(counts)
-    size_bytes = (raw_bits + cost_bits(counts, frequencies)) / 8
+    units = (raw_bits << COST_LOG2) + cost_units(counts, frequencies)
+    least = (WASTE * STATES_WASTE_BYTES * 8 * n_tiles) << COST_LOG2
     log2 = 0
-    while log2 < LONGEST_SEGMENT_LOG2 and size_bytes * (1 << log2) < WASTE * STATES_WASTE_BYTES * n_tiles:
+    while log2 < LONGEST_SEGMENT_LOG2 and units << log2 < least:
         log2 += 1
-    return Plan(frequencies, log2, size_bytes)
+    return Plan(frequencies, log2, units / (8 << COST_LOG2))
 
 
 def count_shape(components: int) -> tuple[int, int]:
@@ -53,17 +57,17 @@ def count_shape(components: int) -> tuple[int, int]:
     return kernel.TABLES[components - 1], kernel.TOKENS
 
 
-def most_words(n_tiles: int, tiles_log2: int, components: int) -> int:
-    """Room for the words of a segment."""
+def most_words(n_tiles: int, components: int) -> int:
+    """Room for the words of a segment of so many tiles."""
     from compress import entropy_kernel as kernel
 
-    return min(n_tiles, 1 << tiles_log2) * TILE * components * 2 + kernel.MOST_ROUND_WORDS
+    return n_tiles * TILE * components * 2 + kernel.MOST_ROUND_WORDS
 
 
-def most_head_bytes(n_tiles: int, components: int) -> int:
-    """The most bytes before the segments."""
+def tables_room_bytes(components: int) -> int:
+    """The most bytes before the segments' numbers of words, a multiple of 4."""
     n_tables, n_tokens = count_shape(components)
-    return 8 + n_tables * (1 + 2 * n_tokens) + 3 + 4 * n_tiles
+    return 12 + n_tables * (1 + 2 * n_tokens) & ~3
 
 
 def pack_head(planned: Plan, words: NDArray[np.integer]) -> bytes:
@@ -71,13 +75,6 @@ def pack_head(planned: Plan, words: NDArray[np.integer]) -> bytes:
     tables = pack_tables(planned.frequencies)
     head = struct.pack("<II", planned.tiles_log2, len(tables)) + _filled(tables)
     return head + words.astype("<u4").tobytes()
-
-
-def segment_offsets(start: int, words: NDArray[np.integer]) -> tuple[NDArray[np.int64], int]:
-    """Where segments of so many words each start, the first at `start`, and where the last one ends."""
-    sizes = STATES_BYTES + (2 * words.astype(np.int64) + 3) // 4 * 4
-    ends = start + np.cumsum(sizes)
-    return ends - sizes, int(ends[-1])
 
 
 def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
@@ -91,16 +88,18 @@ def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
     if planned.size_bytes > most_bytes:
         return None
     starts = cumulative(planned.frequencies)
-    words = np.empty(most_words(n_tiles, planned.tiles_log2, q.shape[0]), "<u2")
+    words = np.empty(most_words(min(n_tiles, 1 << planned.tiles_log2), q.shape[0]), "<u2")
     states = np.empty(kernel.LANES, np.int64)
     counts_of_words, segments = [], []
     step = TILE << planned.tiles_log2
     for begin in range(0, q.shape[1], step):
-        top = int(kernel.encode_segment(q, begin, min(q.shape[1], begin + step), starts, states, words))
+        stop = min(q.shape[1], begin + step)
+        room = words[: most_words((stop - begin) // TILE, q.shape[0])]
+        top = int(kernel.encode_segment(q, begin, stop, starts, states, room))
         if top < 0:
             return None
-        counts_of_words.append(words.size - top)
-        segments.append(_filled(states.astype("<u4").tobytes() + words[top:].tobytes()))
+        counts_of_words.append(room.size - top)
+        segments.append(_filled(states.astype("<u4").tobytes() + room[top:].tobytes()))
     data = b"".join([pack_head(planned, np.array(counts_of_words)), *segments])
     return data if len(data) <= most_bytes else None
 
@@ -144,7 +143,7 @@ def encode_bytes(data: NDArray[np.uint8], most_bytes: int) -> bytes | None:
 
     counts = np.bincount(data, minlength=BYTE_VALUES)[np.newaxis]
     frequencies = normalized(counts)
-    if cost_bits(counts, frequencies) / 8 > most_bytes:
+    if cost_units(counts, frequencies) / (8 << COST_LOG2) > most_bytes:
         return None
     starts = cumulative(frequencies)[0]
     words = np.empty(BYTES_SEGMENT, "<u2")
@@ -215,12 +214,24 @@ def normalized(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return frequencies
 
 
-def cost_bits(counts: NDArray[np.int64], frequencies: NDArray[np.int64]) -> float:
-    """The bits that tokens of these counts take."""
+def cost_units(counts: NDArray[np.int64], frequencies: NDArray[np.int64]) -> int:
+    """What tokens of these counts take, in units of 2^-COST_LOG2 bits."""
+    used = counts > 0
+    return int((counts[used] * unit_costs(frequencies[used])).sum())
+
+
+def unit_costs(frequencies: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Twelve less the binary logarithm of each frequency, rounded up, by squaring whole numbers."""
     from compress.entropy_kernel import TOTAL_LOG2
 
-    used = counts > 0
-    return float((counts[used] * (TOTAL_LOG2 - np.log2(frequencies[used]))).sum())
+    logarithm = np.frexp(frequencies.astype(float))[1].astype(np.int64) - 1
+    power = frequencies.astype(np.uint64) << (31 - logarithm).astype(np.uint64)
+    for _ in range(COST_LOG2):
+        power = power * power >> np.uint64(31)
+        bit = power >> np.uint64(32)
+        logarithm = 2 * logarithm + bit.astype(np.int64)
+        power >>= bit
+    return (TOTAL_LOG2 << COST_LOG2) - logarithm
 
 
 def cumulative(frequencies: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -243,38 +254,34 @@ def lookup(frequencies: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 def pack_tables(frequencies: NDArray[np.int64]) -> bytes:
     """The tables' bytes."""
-    packed = bytearray()
-    for row in frequencies:
-        used = np.flatnonzero(row)
-        length = int(used[-1]) + 1 if used.size else 0
-        packed += length.to_bytes(2, "little") if row.size == BYTE_VALUES else bytes([length])
-        for frequency in row[:length].tolist():
-            long = [128 | frequency >> 8, frequency & 255]
-            packed += bytes(long if frequency >= 128 else [frequency])
-    return bytes(packed)
+    used = [np.flatnonzero(row) for row in frequencies]
+    lengths = np.array([int(one[-1]) + 1 if one.size else 0 for one in used])
+    tokens = np.concatenate([row[:length] for row, length in zip(frequencies, lengths, strict=True)])
+    long = tokens >= 128
+    firsts = np.where(long, 128 | tokens >> 8, tokens)
+    parts = (lengths.astype(_length_dtype(frequencies.shape[1])), firsts.astype("u1"))
+    return b"".join(part.tobytes() for part in (*parts, (tokens[long] & 255).astype("u1")))
 
 
 def unpack_tables(data: NDArray[np.uint8], n_tables: int, n_tokens: int, place: str) -> NDArray[np.int64]:
     """The frequencies (tables, tokens) from all bytes of the tables."""
     from compress.entropy_kernel import TOTAL
 
-    raw = data.tobytes()
-    width = 2 if n_tokens == BYTE_VALUES else 1
+    dtype = np.dtype(_length_dtype(n_tokens))
+    start = n_tables * dtype.itemsize
+    damaged_unless(start <= data.size, place)
+    lengths = np.frombuffer(data[:start].tobytes(), dtype).astype(np.int64)
+    end = start + int(lengths.sum())
+    damaged_unless(int(lengths.max()) <= n_tokens and end <= data.size, place)
+    tokens = data[start:end].astype(np.int64)
+    long = tokens >= 128
+    damaged_unless(end + int(long.sum()) == data.size, place)
+    tokens[long] = (tokens[long] & 127) << 8 | data[end:]
     frequencies = np.zeros((n_tables, n_tokens), np.int64)
-    at = 0
-    for row in frequencies:
-        damaged_unless(at + width <= len(raw), place)
-        length = int.from_bytes(raw[at : at + width], "little")
-        at += width
-        damaged_unless(length <= n_tokens, place)
-        for token in range(length):
-            damaged_unless(at + 1 < len(raw) or (at < len(raw) and raw[at] < 128), place)
-            frequency = raw[at]
-            at += 1
-            if frequency & 128:
-                frequency = (frequency & 127) << 8 | raw[at]
-                at += 1
-            row[token] = frequency
-        damaged_unless(length == 0 or int(row.sum()) == TOTAL, place)
-    damaged_unless(at == len(raw), place)
+    frequencies[np.arange(n_tokens) < lengths[:, np.newaxis]] = tokens
+    damaged_unless(bool(((frequencies.sum(axis=1) == TOTAL) | (lengths == 0)).all()), place)
     return frequencies
+
+
+def _length_dtype(n_tokens: int) -> str:
+    return "<u2" if n_tokens == BYTE_VALUES else "u1"

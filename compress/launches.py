@@ -16,16 +16,25 @@ from compress.bounds import LARGEST_Q, round_down
 from compress.stream import Header, components, real_dtype
 
 FOLDER = Path(__file__).parent / "kernels"
-FAST_THREADS = 256
+THREADS = 256
 SMALL_WARPS = 4
 SMALL_THREADS = 32 * SMALL_WARPS
-SURVEY_THREADS = 256
+WARP = 32
 
-RULE = np.dtype(
-    [(name, "<f8") for name in ("step", "inverse", "limit", "largest")]
-    + [(name, "<u8") for name in ("zero_bits", "checked", "bits_step", "base_bits")]
+FAST_SLOT_BYTES = 1024
+"""Room for the head of a tile of the coder `fast`, before that of its numbers, in 32-bit words."""
+SMALL_SLOT_BYTES = 640
+"""The same of the coder `small`: states, and the words of one round."""
+
+REST_AXES = 20
+ORDER = np.dtype([("axes", "u1", 12), ("rest", "u1", REST_AXES), ("sorted", "u1", 12), ("places", "u1", 12)])
+"""`Order` of tile.cuh."""
+FRAME = np.dtype(
+    [(name, "<u8") for name in ("start", "size", "sum", "stated", "kind", "exact", "coded", "damaged")]
 )
-"""`Rule` of quantize.cuh; `Rules` is one for each component."""
+"""`Frame` of tile.cuh."""
+PLAN_WORDS = 3
+"""`Plan` of small.cuh."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +57,14 @@ def defines(dtype: str) -> dict[str, str | int]:
 
 def rules(header: Header, limits: tuple[float, ...]) -> NDArray[np.void]:
     """The struct `Rules` of a header's quantizers (components,); `limits` are the largest errors."""
-    made = np.zeros(header.components, RULE)
     dtype = header.real_dtype
+    bits = f"<u{dtype.itemsize}"
     sign = 1 << (8 * dtype.itemsize - 1)
+    made = np.zeros(
+        header.components,
+        [(name, dtype) for name in ("step", "inverse", "limit", "largest")]
+        + [(name, bits) for name in ("zero_bits", "checked", "bits_step", "base_bits")],
+    )
     for row, rule, limit in zip(made, header.quantizers, limits, strict=True):
         row["step"], row["zero_bits"] = rule.step, rule.zero_bits
         row["bits_step"], row["base_bits"] = rule.bits_step, rule.base_bits
@@ -63,41 +77,71 @@ def rules(header: Header, limits: tuple[float, ...]) -> NDArray[np.void]:
     return made
 
 
+def order(axes: tuple[int, ...]) -> NDArray[np.void]:
+    """The struct `Order` (1,) of a frame's axes."""
+    made = np.zeros(1, ORDER)
+    made["axes"] = axes
+    made["rest"] = [bit for bit in range(len(axes) + REST_AXES) if bit not in axes]
+    made["sorted"] = sorted(axes)
+    made["places"] = np.argsort(axes)
+    return made
+
+
 def fast_encode(n_frames: int, n_tiles: int) -> Launch:
     """A block a tile, of frames of equal size."""
-    return Launch("fast.cu", "fast_encode", (n_frames * n_tiles, 1), FAST_THREADS)
+    return Launch("fast.cu", "fast_encode", (n_frames * n_tiles, 1), THREADS)
 
 
-def gather_exact(n_tiles: int) -> Launch:
-    """A block a tile, of one frame."""
-    return Launch("fast.cu", "gather_exact", (n_tiles, 1), FAST_THREADS)
+def fast_pack(n_frames: int, n_tiles: int) -> Launch:
+    """A block a tile, of frames of equal size."""
+    return Launch("fast.cu", "fast_pack", (n_frames * n_tiles, 1), THREADS)
+
+
+def fast_index(n_frames: int) -> Launch:
+    """A block a frame."""
+    return Launch("fast.cu", "fast_index", (n_frames, 1), THREADS)
 
 
 def fast_decode(n_frames: int, n_tiles: int) -> Launch:
     """A block a tile, of frames of equal size."""
-    return Launch("fast.cu", "fast_decode", (n_frames * n_tiles, 1), FAST_THREADS)
+    return Launch("fast.cu", "fast_decode", (n_frames * n_tiles, 1), THREADS)
 
 
 def small_count(n_frames: int, n_tiles: int) -> Launch:
     """A warp a tile, of frames of equal size."""
-    return Launch("small.cu", "small_count", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
+    return Launch("small_encode.cu", "small_count", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
 
 
-def small_encode(n_frames: int, n_segments: int) -> Launch:
-    """A warp a segment, of frames of equal size."""
-    return Launch("small.cu", "small_encode", (-(-n_segments // SMALL_WARPS), n_frames), SMALL_THREADS)
+def small_plan(n_frames: int) -> Launch:
+    """A block a frame."""
+    return Launch("small_heads.cu", "small_plan", (n_frames, 1), THREADS)
 
 
-def small_pack(n_segments: int) -> Launch:
-    """A block a segment, of all frames."""
-    return Launch("small.cu", "small_pack", (n_segments, 1), SMALL_THREADS)
+def small_encode(n_frames: int, n_tiles: int) -> Launch:
+    """A warp a segment, of which a frame has at most as many as tiles."""
+    return Launch("small_encode.cu", "small_encode", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
 
 
-def small_decode(n_frames: int, n_segments: int) -> Launch:
-    """A warp a segment, of frames of equal size."""
-    return Launch("small.cu", "small_decode", (-(-n_segments // SMALL_WARPS), n_frames), SMALL_THREADS)
+def small_pack(n_frames: int, n_tiles: int) -> Launch:
+    """A block a segment, of which a frame has at most as many as tiles."""
+    return Launch("small_encode.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
 
 
-def survey(entry: str, blocks: int, parts: int = 1) -> Launch:
-    """`extents`, `mirror`, `fill_mirrored`, or `checksums` of `parts` ranges; any number of blocks."""
-    return Launch("survey.cu", entry, (blocks, parts), SURVEY_THREADS)
+def small_index(n_frames: int) -> Launch:
+    """A block a frame."""
+    return Launch("small_heads.cu", "small_index", (n_frames, 1), THREADS)
+
+
+def small_decode(n_frames: int, n_tiles: int) -> Launch:
+    """A warp a segment, of which a frame has at most as many as tiles."""
+    return Launch("small_decode.cu", "small_decode", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
+
+
+def frames(entry: str, blocks: int, n_frames: int = 1) -> Launch:
+    """A kernel of frames.cu, with so many blocks along x."""
+    return Launch("frames.cu", entry, (blocks, n_frames), WARP if entry == "find_frames" else THREADS)
+
+
+def survey(entry: str, blocks: int, axes: int = 1) -> Launch:
+    """A kernel of survey.cu, with so many blocks along x."""
+    return Launch("survey.cu", entry, (blocks, axes), THREADS)

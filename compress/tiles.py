@@ -16,8 +16,8 @@ TILE = 1 << TILE_LOG2
 NATURAL = tuple(range(TILE_LOG2))
 
 LANE_AXES = 5
-SECTOR_AXES = 2
-"""The lowest axes stay in the tile, so that a GPU reads whole sectors of 32 bytes."""
+PIECE_BYTES = {"fast": 32, "small": 16}
+"""The lowest axes stay in the tile of `fast`, in the lanes of `small`, so that a GPU reads such pieces."""
 SAMPLE = 1 << 14
 CLASSES = 6
 
@@ -52,27 +52,46 @@ def deposit(numbers: NDArray[np.int64], axes: tuple[int, ...]) -> NDArray[np.int
     return placed
 
 
-def ranked_axes(magnitudes: NDArray[np.int64]) -> list[int]:
-    """The axes, those first along which neighbours tell most about each other.
+def sampled(n_elements: int) -> NDArray[np.uint64]:
+    """The numbers of SAMPLE elements among so many, by SplitMix64 (Steele, Lea and Flood, 2014)."""
+    mixed = np.arange(1, SAMPLE + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((mixed ^ (mixed >> np.uint64(31))) % np.uint64(n_elements))
+
+
+def class_counts(magnitudes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often pairs of classes occur (axes, CLASSES, CLASSES): of an element, and of its neighbour.
 
     `magnitudes` (axes + 1, samples): row 0 the magnitudes of sampled elements, whole numbers from 0 up, row
-    k + 1 those of their neighbours along axis k. Ranked by the entropy of the magnitude's class given the
-    neighbour's.
+    k + 1 those of their neighbours along axis k. A class is the bit length, at most CLASSES - 1.
     """
     classes = np.minimum(np.ceil(np.log2(1.0 + magnitudes)), CLASSES - 1).astype(np.int64)
-    entropies = [_entropy(classes[0] * CLASSES + row) - _entropy(row) for row in classes[1:]]
-    return [int(axis) for axis in np.argsort(np.array(entropies).round(3), kind="stable")]
+    pairs = CLASSES * classes[0] + classes[1:]
+    counts = [np.bincount(row, minlength=CLASSES * CLASSES) for row in pairs]
+    return np.array(counts, np.int64).reshape(-1, CLASSES, CLASSES)
 
 
-def tile_axes(ranked: list[int], coder: str) -> tuple[int, ...]:
+def ranked_axes(counts: NDArray[np.integer]) -> list[int]:
+    """The axes, those first along which neighbours tell most about each other: by the entropy of an element's
+    class given the neighbour's, from `class_counts`."""
+    entropies = _entropies(counts.reshape(len(counts), -1)) - _entropies(counts.sum(axis=1))
+    return [int(axis) for axis in np.argsort(entropies.round(3), kind="stable")]
+
+
+def tile_axes(ranked: list[int], coder: str, element_bytes: int) -> tuple[int, ...]:
     """Twelve of the ranked axes as a coder wants them: `fast` the telling ones first (its masks are of eight
     neighbours), `small` last (its contexts are earlier rounds, its lanes the other axes)."""
-    first = ranked[: TILE_LOG2 - (LANE_AXES if coder == "small" else SECTOR_AXES)]
+    piece_axes = (PIECE_BYTES[coder] // element_bytes).bit_length() - 1
+    if coder == "small":
+        first = [axis for axis in ranked if axis >= piece_axes][: TILE_LOG2 - LANE_AXES]
+    else:
+        first = ranked[: TILE_LOG2 - piece_axes]
     others = sorted(set(ranked) - set(first))[: TILE_LOG2 - len(first)]
     return (*others, *reversed(first)) if coder == "small" else (*first, *others)
 
 
-def _entropy(classes: NDArray[np.int64]) -> float:
-    counts = np.bincount(classes)
-    shares = counts[counts > 0] / classes.size
-    return float(-(shares * np.log2(shares)).sum())
+def _entropies(counts: NDArray[np.integer]) -> NDArray[np.float64]:
+    """The entropy in bits of each row of counts, which all have the same sum."""
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    return np.asarray(-(shares * np.log2(np.where(shares > 0, shares, 1.0))).sum(axis=1))

@@ -8,6 +8,8 @@ Changelog of `tnplan.schedule`:
 2 (2026-11-21): `fused`; `engine` and `precision` of `contract`; `fused` of a step. Version 1 is refused.
 3 (2026-11-21): `parts`, `before`, `after` and `falling` of `redistribute`, whose `source` and `out` may store
   their modes in different orders; `hidden_s` of a step; `precision` of `fused`. Version 2 is refused.
+4 (2026-11-21): `compression`; `encode`, `decode`; `compressed` of exchanges; `codec_s` of a step. Version 3
+  is refused.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
+from planner.hardware.compression import Compression
 from planner.hardware.layout import Digit, Layout
 from planner.hardware.overlap import Span, Spans
 
 FORMAT = "tnplan.schedule"
-VERSION = 3
+VERSION = 4
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
@@ -41,7 +44,7 @@ class Buffer:
 
     A tensor's shard is stored row-major with `modes` from slowest to fastest; `layout` names the mode that
     each digit of the grid spreads (see `planner.hardware.layout`). Over the digits in `partial` the shards
-    are terms still to be summed. A workspace has no modes and `workspace` true.
+    are terms still to be summed. A workspace, or a compressed tensor, has no modes and `workspace` true.
     """
 
     modes: tuple[int, ...]
@@ -132,6 +135,8 @@ class Redistribute:
     that reach each other's memory may exchange one beside the chain right `before`, which makes the parts of
     `source` in turn, and the chain right `after`, which reads those of `out`: from the first part to the
     last, or `falling`. Nothing but `Free` stands between the three.
+
+    What passes between ranks of the `compressed` tiers is compressed as the schedule says.
     """
 
     op: ClassVar[str] = "redistribute"
@@ -143,6 +148,7 @@ class Redistribute:
     before: bool = False
     after: bool = False
     falling: bool = False
+    compressed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,7 @@ class Gather:
     out: int
     workspace: int | None
     step: int
+    compressed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,6 +171,26 @@ class ReduceScatter:
     source: int
     out: int
     workspace: int | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Compress tensor `source`, which step `step` made, into the bytes of `out`, as the schedule says."""
+
+    op: ClassVar[str] = "encode"
+    source: int
+    out: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Restore into `out`, for step `step`, the tensor that `source` holds compressed."""
+
+    op: ClassVar[str] = "decode"
+    source: int
+    out: int
     step: int
 
 
@@ -185,9 +212,13 @@ class Free:
 
 
 Instruction = (
-    Load | FixSlice | SumModes | Contract | Fused | Redistribute | Gather | ReduceScatter | Accumulate | Free
-)
-KINDS = (Load, FixSlice, SumModes, Contract, Fused, Redistribute, Gather, ReduceScatter, Accumulate, Free)
+    Load | FixSlice | SumModes | Contract | Fused | Redistribute | Gather | ReduceScatter | Encode | Decode
+    | Accumulate | Free
+)  # fmt: skip
+KINDS = (
+    Load, FixSlice, SumModes, Contract, Fused, Redistribute, Gather, ReduceScatter, Encode, Decode,
+    Accumulate, Free,
+)  # fmt: skip
 OPCODES: dict[str, type] = {kind.op: kind for kind in KINDS}
 
 
@@ -233,7 +264,8 @@ class Step:
     `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
     step that no sliced index touches, done before the first slice. Steps of one `Fused` have the same number
     `fused`, counted from 0 over the schedule, and share its time; for others it is None. `hidden_s` is what
-    its exchanges take beside contractions, on top of `exchange_s`.
+    its exchanges take beside contractions, on top of `exchange_s`; `codec_s` what it takes to compress its
+    result, where that waits for a later step, and to restore operands that have waited.
     """
 
     state: str
@@ -255,11 +287,12 @@ class Step:
     once: bool = False
     fused: int | None = None
     hidden_s: float = 0.0
+    codec_s: float = 0.0
 
     @property
     def predicted_s(self) -> float:
         """Predicted seconds of the step, with what is waited for of its exchanges."""
-        return self.contract_s + self.permute_s + self.exchange_s
+        return self.contract_s + self.permute_s + self.exchange_s + self.codec_s
 
 
 @dataclass(frozen=True)
@@ -284,7 +317,8 @@ class Schedule:
     sliced one has one, its own). `leaves[i]` lists the indices of input tensor i. `once` is replayed before
     the first slice and `body` for every slice; `body` ends by accumulating into buffer `result`, whose modes
     in order make up the axes of `output`. Without sliced indices all work is in `once`, which leaves the
-    result in that buffer, and `body` is empty.
+    result in that buffer, and `body` is empty. `compression` says with which bounds
+    tensors are compressed, where they are.
     """
 
     path_identity: str
@@ -310,12 +344,22 @@ class Schedule:
     steps: tuple[Step, ...]
     result: int
     predicted: Prediction
+    compression: Compression | None = None
     identity: str = ""
 
     @cached_property
     def extents(self) -> dict[int, int]:
         """The extent of every mode, by its number."""
         return {number: mode.extent for number, mode in enumerate(self.modes)}
+
+    @property
+    def compresses(self) -> bool:
+        """Whether any instruction needs a codec."""
+        return any(
+            isinstance(item, Encode | Decode)
+            or (isinstance(item, Redistribute | Gather) and bool(item.compressed))
+            for item in (*self.once, *self.body)
+        )
 
     @property
     def n_slices(self) -> int:

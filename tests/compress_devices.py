@@ -1,6 +1,6 @@
 """Where the CUDA kernels of compress/ run in tests: a GPU, or g++ with CUDA's threads as fibers (tests/simt).
 
-Both take NumPy arrays, copy them to the device, launch, and copy them back.
+Both are a `compress.device_codec.Device`.
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ class EmulatedDevice:
     def zeros(self, size: int, dtype: str) -> Any:
         return np.zeros(size, dtype)
 
+    def empty(self, size: int, dtype: str) -> Any:
+        return np.full(size * np.dtype(dtype).itemsize, 0xA5, np.uint8).view(dtype)
+
     def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
         if dtype not in self.kernels:
             self.kernels[dtype] = Emulated(dtype, self.folder)
@@ -99,20 +102,10 @@ def _wrapper(kernel: tuple[str, str]) -> str:
     )
 
 
-class Gpu:
-    """Kernels of one dtype on the current GPU."""
-
-    def __init__(self, dtype: str) -> None:
-        self.dtype = dtype
-
-    def __call__(self, launch: Launch, *arguments: Any) -> None:
-        """Run a kernel; arrays are changed in place."""
+def make_device(name: str, folder: Path) -> Any:
+    """The device 'gpu', or 'emulated' with its libraries in a folder."""
+    if name == "gpu":
         from executor.device.cupy_codec import CupyCodec
 
-        device = CupyCodec()
-        plain = [isinstance(one, np.ndarray) and not one.dtype.names for one in arguments]
-        there = [device.upload(one) if copied else one for one, copied in zip(arguments, plain, strict=True)]
-        device.launch(launch, self.dtype, *there)
-        for given, one, copied in zip(arguments, there, plain, strict=True):
-            if copied:
-                given[...] = device.download(one)
+        return CupyCodec()
+    return EmulatedDevice(folder)

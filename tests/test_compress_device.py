@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compress_case import bits, make_array
-from compress_devices import EmulatedDevice, has_compiler
+from compress_devices import has_compiler, make_device
 from gpu_case import needs_gpus
 from test_compress_codec import product_tensor
 
@@ -28,11 +28,7 @@ FRAME_LOG2 = 12
     ],
 )
 def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    if request.param == "gpu":
-        from executor.device.cupy_codec import CupyCodec
-
-        return CupyCodec()
-    return EmulatedDevice(tmp_path_factory.mktemp("device"))
+    return make_device(request.param, tmp_path_factory.mktemp("device"))
 
 
 def encoded(device: Any, array: np.ndarray, bound: float, mode: str, coder: str) -> bytes:
@@ -84,6 +80,39 @@ def test_axes_are_chosen_as_on_the_cpu(device: Any) -> None:
     used = encode(device, values, header, limits, out)
     assert device.download(out[:used]).tobytes() == wanted.data
     assert np.array_equal(decoded(device, wanted.data, array), decompress(wanted.data))
+
+
+@pytest.mark.parametrize("setting", ["fast", "small", "auto"])
+def test_arrays_on_a_device_go_through_the_same_interface(device: Any, setting: str) -> None:
+    for number, kind in enumerate(("sparse", "normal")):
+        array = make_array(kind, 3 * 4096, "complex64", number).reshape(3, 64, 64)
+        there = device.upload(array)
+        for one, other in ((there, array), (there[:, ::2], array[:, ::2])):
+            packed = compress(one, 1e-2, setting=setting, frame_log2=13, device=device)
+            wanted = compress(other, 1e-2, setting=setting, frame_log2=13)
+            assert device.download(packed.data).tobytes() == wanted.data
+            assert (packed.header, packed.ratio) == (wanted.header, wanted.ratio)
+            again = decompress(packed.data, device=device)
+            assert np.array_equal(device.download(again), decompress(wanted.data))
+    with pytest.raises(CodecError, match="array: has dtype int32"):
+        compress(there.real.astype("int32"), 1e-2, device=device)
+    with pytest.raises(CodecError, match="array: holds NaN or infinities"):
+        compress(device.upload(np.full(9, np.inf)), 1e-2, nonfinite="refuse", device=device)
+    empty = compress(device.upload(np.zeros((0, 3))), 1e-2, setting=setting, device=device)
+    assert decompress(empty.data, device=device).shape == (0, 3)
+
+
+@needs_gpus(1)
+def test_cupy_arrays_need_no_device() -> None:
+    import cupy
+
+    import executor.device.cupy_codec  # noqa: F401
+
+    array = make_array("sparse", 9000, "float64", 1)
+    packed = compress(cupy.asarray(array), 1e-3)
+    assert isinstance(packed.data, cupy.ndarray)
+    assert packed.data.get().tobytes() == compress(array, 1e-3).data
+    assert np.array_equal(decompress(packed.data).get(), decompress(packed.data.get()))
 
 
 def test_frames_without_loss_are_raw(device: Any) -> None:

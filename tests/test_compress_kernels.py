@@ -2,286 +2,194 @@
 
 from __future__ import annotations
 
+import io
+import random
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from compress_case import make_array, parts
-from compress_devices import Emulated, Gpu, has_compiler, source
+from compress_case import DTYPES, bits, make_array, parts
+from compress_devices import has_compiler, make_device, source
 from gpu_case import needs_gpus
+from test_compress_stream import mutated
 
-from compress import StreamError, entropy, fixed, launches
-from compress.bounds import check_bound, error_limit, extent, quantizer
+from compress import StreamError, decompress, device_codec, launches, worst_size_bytes
+from compress.bounds import error_limit, extent, quantizer
 from compress.codec import flat_values
-from compress.frame import dequantize, quantize
+from compress.device_codec import encode, extents
+from compress.device_decode import decode
+from compress.frame import encode_frame, quantize
 from compress.mirror import fill_mirrored, mirror_of
-from compress.stream import Header, checksum
-from compress.tiles import NATURAL, TILE, local_offsets, tile_offsets, usable_axes
+from compress.stream import Header, frame_seed, pack_frame, pack_header, read_frame, read_header
+from compress.tiles import NATURAL, class_counts, sampled
 
 ARCHITECTURES = ("sm_80", "sm_90")
-CODED = ("float64", "complex64")
-FILES = ("fast.cu", "small.cu", "survey.cu")
-KINDS = (("normal", 1e-3), ("sparse", 1e-2), ("nonfinite", 1e-2), ("product", 1e-3), ("constant", 1e-2))
+FILES = ("fast.cu", "frames.cu", "small_decode.cu", "small_encode.cu", "small_heads.cu", "survey.cu")
+CODERS = ("fast", "small")
+KINDS = (
+    ("normal", 1e-3), ("sparse", 1e-2), ("nonfinite", 1e-2), ("product", 1e-3), ("constant", 1e-2),
+    ("huge range", 1e-9),
+)  # fmt: skip
 AXES = (5, 13, 2, 3, 4, 12, 6, 7, 8, 9, 0, 1)
-
-Device = Callable[..., None]
+CRAFTED = 40
 
 
 @pytest.fixture(
+    scope="module",
     params=[
         pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
         pytest.param("gpu", marks=needs_gpus(1)),
-    ]
+    ],
 )  # fmt: skip
-def device(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Device]:
-    if request.param == "gpu":
-        return Gpu
-    return lambda dtype: _emulated(dtype, tmp_path_factory)
+def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return make_device(request.param, tmp_path_factory.mktemp("kernels"))
 
 
-MADE: dict[str, Emulated] = {}
+def header_of(
+    array: np.ndarray, bound: float, mode: str, coder: str, axes: tuple[int, ...], frame_log2: int
+) -> tuple[Header, tuple[float, ...]]:
+    """A header with these axes, and the largest errors."""
+    reaches = [extent(part, mode == "pointwise") for part in parts(array)]
+    limits = tuple(0.0 if mode == "pointwise" else error_limit(one, bound, mode) for one in reaches)
+    made = [quantizer(one, bound, mode, np.dtype(parts(array)[0].dtype)) for one in reaches]
+    lossy = tuple(one for one in made if one is not None)
+    assert len(lossy) == len(made)
+    return Header(array.dtype.name, array.shape, mode, bound, coder, "none", lossy, axes, frame_log2), limits
 
 
-def _emulated(dtype: str, folders: pytest.TempPathFactory) -> Emulated:
-    if dtype not in MADE:
-        MADE[dtype] = Emulated(dtype, folders.mktemp("kernels"))
-    return MADE[dtype]
+def stream_of(array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
+    """The stream that the twins write, frames without loss raw."""
+    n, values = header.components, flat_values(array)
+    payloads = []
+    for first, count in header.frames():
+        own = values[n * first : n * (first + count)]
+        payload = encode_frame(own, header, limits)
+        if payload[0] == 1:
+            payload = bytes(8) + own.tobytes() + bytes(-own.nbytes % 8)
+        payloads.append(payload)
+    return sealed(header, payloads)
 
 
-class Coded:
-    """What the twin makes of an array, as the kernels' arguments and as their results."""
-
-    def __init__(self, array: np.ndarray, bound: float, mode: str, coder: str, axes: tuple[int, ...]) -> None:
-        self.values = flat_values(array)
-        reaches = [extent(part, mode == "pointwise") for part in parts(array)]
-        check_bound(bound, mode)
-        self.limits = tuple(0.0 if mode == "pointwise" else error_limit(one, bound, mode) for one in reaches)
-        real = np.dtype(parts(array)[0].dtype)
-        made = tuple(quantizer(one, bound, mode, real) for one in reaches)
-        assert None not in made
-        self.header = Header(array.dtype.name, array.shape, mode, bound, coder, "none", made, axes)  # type: ignore[arg-type]
-        used = usable_axes(axes, array.size)
-        self.local = local_offsets(used).astype(np.uint32)
-        self.tiles = tile_offsets(used, array.size).astype(np.uint32)
-        self.rules = launches.rules(self.header, self.limits)
-        # The twin stops counting at its room; here every exact value is wanted.
-        self.q, places = quantize(self.values, self.header, self.limits)
-        assert places is not None
-        self.places = places
-
-    @property
-    def tables(self) -> tuple[Any, ...]:
-        return np.uint64(self.header.size), self.local, self.tiles, np.uint32(self.tiles.size), self.rules
+def sealed(header: Header, payloads: list[bytes]) -> bytes:
+    seed = frame_seed(header)
+    return b"".join([pack_header(header), *(pack_frame(one, k, seed) for k, one in enumerate(payloads))])
 
 
-def cases(dtype: str, coder: str) -> list[Coded]:
-    made = []
+def written(device: Any, array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
+    """The stream that the kernels write."""
+    room = worst_size_bytes(array.shape, array.dtype.name, header.frame_log2)
+    out = device.empty(room + -room % 8, "uint8")
+    used = encode(device, device.upload(flat_values(array)), header, limits, out)
+    data: bytes = device.download(out[:used]).tobytes()
+    return data
+
+
+def restored(device: Any, data: bytes, like: np.ndarray) -> np.ndarray:
+    """The real numbers that the kernels read."""
+    values = device.zeros(flat_values(like).size, like.real.dtype.name)
+    decode(device, device.upload(np.frombuffer(data, np.uint8)), values)
+    return device.download(values)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("coder", CODERS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kernels_write_and_read_the_twins_bytes(device: Any, dtype: str, coder: str) -> None:
+    kinds = set()
     for number, (kind, bound) in enumerate(KINDS):
         array = make_array(kind, (16384, 5000, 12289)[number % 3], dtype, number)
         if kind == "nonfinite":
             array[array.size // 20 :] = 0.5
-        mode = "pointwise" if kind == "product" else "range"
-        made.append(Coded(array, bound, mode, coder, AXES if number % 2 == 0 else NATURAL))
-    return made
+        mode = {"product": "pointwise", "huge range": "absolute"}.get(kind, "range")
+        axes, frame_log2 = ((AXES, 14), (NATURAL, 13), (NATURAL, 12))[number % 3]
+        header, limits = header_of(array, bound, mode, coder, axes, frame_log2)
+        wanted = stream_of(array, header, limits)
+        assert written(device, array, header, limits) == wanted
+        assert np.array_equal(bits(restored(device, wanted, array)), bits(decompress(wanted)))
+        kinds |= {payload[0] for payload in payloads_of(wanted)}
+    assert kinds == {0, 2}
 
 
-@pytest.mark.parametrize("dtype", CODED)
-def test_the_fast_coder_writes_and_reads_the_twins_bytes(device: Callable[[str], Device], dtype: str) -> None:
-    run = device(dtype)
-    for case in cases(dtype, "fast"):
-        n_tiles, room = case.tiles.size, case.values.nbytes + 4096
-        out = np.zeros(room, np.uint8)
-        status, ticket, size = np.zeros(n_tiles, np.uint64), np.zeros(1, np.uint32), np.zeros(1, np.uint64)
-        exact = np.zeros((len(case.rules), n_tiles), np.uint32)
-        run(
-            launches.fast_encode(1, n_tiles), case.values, *case.tables, out, np.uint64(room), status, ticket,
-            size, exact,
-        )  # fmt: skip
-        wanted = fixed.encode(case.q, room)
-        assert wanted is not None
-        assert out[: int(size[0])].tobytes() == wanted
-        check_exact(run, case, exact)
-        again, damaged = np.zeros_like(case.values), np.zeros(1, np.uint32)
-        run(launches.fast_decode(1, n_tiles), out, np.zeros(1, np.uint64), size, *case.tables, again, damaged)
-        assert not damaged[0]
-        check_restored(case, again)
+def payloads_of(data: bytes) -> list[bytes]:
+    source = io.BytesIO(data)
+    header = read_header(source)
+    return [read_frame(source, n, frame_seed(header), 1 << 30) for n, _ in enumerate(header.frames())]
 
 
-def check_exact(run: Device, case: Coded, exact: np.ndarray) -> None:
-    """The counts of exact values, and the values that they are gathered to."""
-    n_tiles, n = case.tiles.size, case.places.size
-    assert np.array_equal(exact.reshape(-1), np.bincount(case.places // TILE, minlength=exact.size))
-    if not n:
-        return
-    starts = np.concatenate([[0], np.cumsum(exact.reshape(-1))[:-1]]).astype(np.uint64)
-    places = np.zeros(n, np.uint32)
-    bits = np.zeros(n, f"u{case.values.itemsize}")
-    run(launches.gather_exact(n_tiles), case.values, *case.tables, starts, places, bits)
-    assert np.array_equal(places, case.places)
-    component, place = np.divmod(case.places, n_tiles * TILE)
-    element = case.local[place % TILE].astype(np.int64) + case.tiles[place // TILE]
-    assert np.array_equal(bits, case.values.view(bits.dtype)[len(case.rules) * element + component])
-
-
-def check_restored(case: Coded, again: np.ndarray) -> None:
-    wanted = np.zeros_like(case.values)
-    dequantize(case.q, case.header, wanted)
-    assert np.array_equal(again.view(np.uint8), wanted.view(np.uint8))
-
-
-@pytest.mark.parametrize("dtype", CODED)
-def test_the_small_coder_writes_and_reads_the_twins_bytes(
-    device: Callable[[str], Device], dtype: str
+@pytest.mark.parametrize("coder", CODERS)
+def test_frames_in_several_launches_make_the_same_stream(
+    device: Any, coder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from compress import entropy_kernel as twin
-
-    run = device(dtype)
-    for case in cases(dtype, "small"):
-        n_tiles, n = case.tiles.size, len(case.rules)
-        counts = np.zeros((twin.TABLES[n - 1], twin.TOKENS), np.uint32)
-        raw, exact = np.zeros(1, np.uint64), np.zeros((n, n_tiles), np.uint32)
-        run(launches.small_count(1, n_tiles), case.values, *case.tables, counts, raw, exact)
-        wanted_counts = np.zeros(counts.shape, np.int64)
-        assert twin.count(case.q, wanted_counts) == raw[0]
-        assert np.array_equal(counts, wanted_counts)
-        wanted = entropy.encode(case.q, 1 << 30)
-        assert wanted is not None
-        frequencies = entropy.normalized(counts.astype(np.int64))
-        starts = entropy.cumulative(frequencies).astype(np.uint16)
-        tiles_log2, tables_bytes = np.frombuffer(wanted, "<u4", 2)
-        n_segments = -(-n_tiles >> int(tiles_log2))
-        room = (TILE << int(tiles_log2)) * n * 2 + twin.MOST_ROUND_WORDS
-        words, n_words = np.zeros((n_segments, room), np.uint16), np.zeros(n_segments, np.uint32)
-        states = np.zeros((n_segments, twin.LANES), np.uint32)
-        segments = (np.uint32(tiles_log2), np.uint32(n_segments))
-        run(
-            launches.small_encode(1, n_segments), case.values, *case.tables, starts, *segments, words,
-            np.uint32(room), n_words, states,
-        )  # fmt: skip
-        head = 8 + int(tables_bytes) + -int(tables_bytes) % 4
-        assert np.array_equal(n_words, np.frombuffer(wanted, "<u4", n_segments, head))
-        sizes = entropy.STATES_BYTES + (2 * n_words + 3 & ~np.uint32(3)).astype(np.int64)
-        offsets = (head + 4 * n_segments + np.concatenate([[0], np.cumsum(sizes)[:-1]])).astype(np.uint64)
-        out = np.frombuffer(wanted[: head + 4 * n_segments].ljust(len(wanted), b"\0"), np.uint8).copy()
-        run(launches.small_pack(n_segments), words, np.uint32(room), n_words, states, offsets, out)
-        assert out.tobytes() == wanted
-        again, damaged = np.zeros_like(case.values), np.zeros(1, np.uint32)
-        run(
-            launches.small_decode(1, n_segments), out, offsets, n_words, *case.tables, starts, *segments,
-            again, damaged,
-        )  # fmt: skip
-        assert not damaged[0]
-        check_restored(case, again)
-        # A changed bit in the last segment's states or words: found, or not, as the twin does.
-        for place in (int(offsets[-1]), int(offsets[-1]) + 70, len(out) - 3):
-            out[place] ^= 16
-            damaged[0] = 0
-            run(
-                launches.small_decode(1, n_segments), out, offsets, n_words, *case.tables, starts, *segments,
-                again, damaged,
-            )  # fmt: skip
-            assert bool(damaged[0]) == is_damaged(out, case.q.shape)
-            out[place] ^= 16
+    array = make_array("sparse", 5 * 4096 + 100, "float32", 3)
+    header, limits = header_of(array, 1e-2, "range", coder, NATURAL, 12)
+    wanted = written(device, array, header, limits)
+    monkeypatch.setattr(device_codec, "BATCH_BYTES", 40_000)
+    monkeypatch.setattr(device_codec, "MOST_FRAMES", 3)
+    assert written(device, array, header, limits) == wanted
+    assert np.array_equal(bits(restored(device, wanted, array)), bits(decompress(wanted)))
 
 
-def is_damaged(data: np.ndarray, shape: tuple[int, ...]) -> bool:
-    try:
-        entropy.decode(data, np.zeros(shape, np.int32), "test")
-    except StreamError:
-        return True
-    return False
+@pytest.mark.parametrize("coder", CODERS)
+def test_crafted_payloads_with_right_checksums_are_judged_as_on_the_cpu(device: Any, coder: str) -> None:
+    chance = random.Random(5)
+    array = make_array("one large" if coder == "fast" else "sparse", 9000, "complex64", 1)
+    header, limits = header_of(array, 1e-2, "absolute" if coder == "fast" else "range", coder, NATURAL, 12)
+    payloads = payloads_of(stream_of(array, header, limits))
+    refused = 0
+    for _ in range(CRAFTED):
+        crafted = list(payloads)
+        place = chance.randrange(len(payloads))
+        crafted[place] = mutated(payloads[place], chance)
+        data = sealed(header, crafted)
+        try:
+            wanted = decompress(data)
+        except StreamError:
+            refused += 1
+            with pytest.raises(StreamError):
+                restored(device, data, array)
+        else:
+            assert np.array_equal(bits(restored(device, data, array)), bits(wanted))
+    assert refused > CRAFTED / 4
 
 
-def test_frames_are_coded_at_once(device: Callable[[str], Device]) -> None:
-    from compress import entropy_kernel as twin
-
-    run = device("complex64")
-    frames, elements = 3, 8192
-    case = Coded(make_array("sparse", frames * elements, "complex64", 1), 1e-2, "range", "fast", NATURAL)
-    local = local_offsets(NATURAL).astype(np.uint32)
-    tiles = tile_offsets(NATURAL, elements).astype(np.uint32)
-    tables = (np.uint64(elements), local, tiles, np.uint32(tiles.size), case.rules)
-    numbers = [
-        quantize(part, case.header, case.limits)[0] for part in np.split(case.values, frames)
-    ]  # fmt: skip
-    room = 2 * case.values.nbytes // frames
-    out, ticket = np.zeros((frames, room), np.uint8), np.zeros(1, np.uint32)
-    status, sizes = np.zeros((frames, tiles.size), np.uint64), np.zeros(frames, np.uint64)
-    exact = np.zeros((frames, 2, tiles.size), np.uint32)
-    run(
-        launches.fast_encode(frames, tiles.size), case.values, *tables, out, np.uint64(room), status, ticket,
-        sizes, exact,
-    )  # fmt: skip
-    for frame, q in enumerate(numbers):
-        assert out[frame, : int(sizes[frame])].tobytes() == fixed.encode(q, room)
-    again, damaged = np.zeros_like(case.values), np.zeros(1, np.uint32)
-    starts = room * np.arange(frames, dtype=np.uint64)
-    run(launches.fast_decode(frames, tiles.size), out, starts, sizes, *tables, again, damaged)
-    assert not damaged[0]
-    check_restored(case, again)
-    counts = np.zeros((frames, twin.TABLES[1], twin.TOKENS), np.uint32)
-    raw = np.zeros(frames, np.uint64)
-    run(launches.small_count(frames, tiles.size), case.values, *tables, counts, raw, exact)
-    for frame, q in enumerate(numbers):
-        wanted = np.zeros(counts.shape[1:], np.int64)
-        assert twin.count(q, wanted) == raw[frame]
-        assert np.array_equal(counts[frame], wanted)
-    # A frame's room of a few bytes is too little, and what does not fit is not written.
-    tight = np.full((frames, 64), 7, np.uint8)
-    status[:], ticket[:] = 0, 0
-    run(
-        launches.fast_encode(frames, tiles.size), case.values, *tables, tight, np.uint64(64), status, ticket,
-        sizes, exact,
-    )  # fmt: skip
-    assert (sizes > 64).all()
-    assert (tight[:, 8:] == 7).all()
-
-
-@pytest.mark.parametrize("dtype", CODED)
-def test_surveys_find_what_the_twins_find(device: Callable[[str], Device], dtype: str) -> None:
-    run = device(dtype)
-    for kind, size in (("nonfinite", 3000), ("mirrored", 2001), ("denormal", 700), ("huge range", 5)):
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_surveys_find_what_the_twins_find(device: Any, dtype: str) -> None:
+    for kind, size in (
+        ("nonfinite", 3000), ("mirrored", 2001), ("denormal", 700), ("huge range", 5), ("all nan", 9),
+        ("normal", 1),
+    ):  # fmt: skip
         array = make_array(kind, size, dtype, 2)
         if kind == "mirrored":
             array[(size + 1) // 2 :] *= -1
-        values = flat_values(array)
-        n = len(parts(array))
-        reaches = np.zeros((3, n, 4), values.dtype)
-        run(launches.survey("extents", 3), values, np.uint64(size), reaches)
-        for c, part in enumerate(parts(array)):
-            found = extent(part, True)
-            assert reaches[:, c, 0].min() == found.least
-            assert reaches[:, c, 1].max() == found.greatest
-            assert reaches[:, c, 2].min() == found.least_normal
-            assert bool(reaches[:, c, 3].max()) == found.any_nonfinite
-        differs = np.zeros(2, np.uint32)
-        run(launches.survey("mirror", 2), values, np.uint64(size), differs)
-        kinds = ["equal"] * (not differs[0]) + ["negated"] * (not differs[1])
-        assert (kinds[0] if kinds else "none") == mirror_of(values, n)
-        stored = (size + 1) // 2
+        values, n = flat_values(array), len(parts(array))
+        found, mirror = extents(device, device.upload(values), dtype, size)
+        assert found == [extent(part, True) for part in parts(array)]
+        assert mirror == mirror_of(values, n)
         for negated, name in enumerate(("equal", "negated")):
-            filled, wanted = values.copy(), values.copy()
-            run(
-                launches.survey("fill_mirrored", 2),
-                filled,
-                np.uint64(size),
-                np.uint64(stored),
-                np.uint32(negated),
-            )
-            fill_mirrored(wanted, n, stored, name)
-            assert np.array_equal(filled.view(np.uint8), wanted.view(np.uint8))
-    words = np.random.default_rng(1).integers(0, 1 << 64, 3000, np.uint64)
-    starts, counts, sums = (np.array(row, np.uint64) for row in ((0, 1000), (3000, 17), (0, 0)))
-    run(launches.survey("checksums", 2, 2), words, starts, counts, sums)
-    for start, count, total in zip(starts.tolist(), counts.tolist(), sums.tolist(), strict=True):
-        data = words[start : start + count].tobytes()
-        assert (total + len(data)) % (1 << 64) == checksum(data)
+            filled, wanted = device.upload(values), values.copy()
+            device.launch(
+                launches.survey("fill_mirrored", 2), dtype, filled, np.uint64(size),
+                np.uint64((size + 1) // 2), np.uint32(negated),
+            )  # fmt: skip
+            fill_mirrored(wanted, n, (size + 1) // 2, name)
+            assert np.array_equal(bits(device.download(filled)), bits(wanted))
+
+
+def test_neighbours_are_counted_as_on_the_cpu(device: Any) -> None:
+    array = make_array("product", 1 << 13, "complex64", 4)
+    header, limits = header_of(array, 1e-3, "range", "fast", NATURAL, 13)
+    beside = sampled(array.size)
+    beside = np.stack([beside, *(beside ^ np.uint64(1 << axis) for axis in range(13))])
+    q, _ = quantize(flat_values(array).reshape(-1, 2)[beside.reshape(-1)].reshape(-1), header, limits)
+    wanted = class_counts(np.abs(q[:, : beside.size].astype(np.int64)).sum(axis=0).reshape(beside.shape))
+    counts = device.zeros(wanted.size, "uint32")
+    device.launch(
+        launches.survey("neighbours", 3, 13), "complex64", device.upload(flat_values(array)),
+        np.uint64(array.size), launches.rules(header, limits), np.uint32(beside.shape[1]), counts,
+    )  # fmt: skip
+    assert np.array_equal(device.download(counts).reshape(wanted.shape), wanted)
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")

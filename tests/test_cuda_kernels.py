@@ -119,17 +119,35 @@ def of_state_pass() -> Iterator[Defines]:
             yield pass_defines(dtype, bits)
 
 
+def of_state_program() -> Iterator[Defines]:
+    from statevector_case import plan_of, qft
+    from test_circuits import random_circuit
+
+    from executor.device.cupy_state import TILES, program_defines
+    from executor.statevector.program import make_program
+
+    for dtype, circuit in product(DTYPES[2:], (qft(16), random_circuit(16, 60, 1))):
+        tile = TILES[dtype]
+        item = plan_of(circuit, tile).passes[0]
+        made = make_program(item, 16, tile.register_bits, np.dtype(dtype).itemsize)
+        assert made is not None
+        yield program_defines(dtype, made, item.held, tile.register_bits, 16)
+
+
 CASES = {
     "add.cu": of_add,
     "copy.cu": of_copy,
     "excite.cu": of_excite,
     "fma.cu": lambda: of_contract("fp32"),
     "fused.cu": of_fused,
+    "halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),
     "mma.cu": lambda: of_contract("fp16x3"),
     "pauli.cu": of_pauli,
+    "pauli_turns.cu": of_pauli,
     "products.cu": of_products,
     "state_measure.cu": of_state_measure,
     "state_pass.cu": of_state_pass,
+    "state_program.cu": of_state_program,
     "sum.cu": of_sum,
 }
 

@@ -396,14 +396,14 @@ def test_a_profile_with_a_kernel_needs_its_rate() -> None:
         replace(load_profile("h200-nvlink"), fused_flop_per_s=fused_rates(0.0, ["float32"]))
 
 
-def test_a_schedule_of_version_2_is_to_be_planned_again(tmp_path: Path) -> None:
+def test_a_schedule_of_an_older_version_is_to_be_planned_again(tmp_path: Path) -> None:
     file = tmp_path / "s.json"
     save_schedule(RICH, file)
     assert load_schedule(file) == RICH
-    file.write_text(file.read_text().replace('"version":3', '"version":2', 1))
-    with pytest.raises(InputError, match="version: is 2") as refusal:
+    file.write_text(file.read_text().replace('"version":4', '"version":3', 1))
+    with pytest.raises(InputError, match="version: is 3") as refusal:
         load_schedule(file)
-    assert "reads version 3" in refusal.value.remedy
+    assert "reads version 4" in refusal.value.remedy
     assert "tnplan plan" in refusal.value.remedy
 
 

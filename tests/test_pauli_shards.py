@@ -12,12 +12,13 @@ from executor.device.threads import ThreadCommunicator, run_ranks
 from executor.pauli import sharded_terms
 from executor.pauli.channels import amplitude_damping, depolarizing
 from executor.pauli.expectation import in_bits
+from executor.pauli.gpu_terms import GpuTerms
 from executor.pauli.propagate import Propagation, propagate
 from executor.pauli.resources import Resources, term_bytes
 from executor.pauli.sharding import Sharding
 from executor.pauli.steps import Clifford, Step, circuit_steps, rotation
 from executor.pauli.truncation import Truncation
-from executor.pauli.words import PauliSum, parse
+from executor.pauli.words import PauliSum, pack, parse
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit
 from planner.networks.circuits.gates import gate
@@ -107,6 +108,20 @@ def test_a_gpu_makes_room_and_does_again_what_found_none(monkeypatch: pytest.Mon
         check_same(run(name, device="gpu"), run(name))
 
 
+@needs_gpus(1)
+def test_a_gpu_without_room_for_a_row_turns_no_pair_twice() -> None:
+    start, turns = parse("Z0 + 0.5*Y0 + X1 + Z0 X2", 3), [rotation("X", (0,), 0.6), rotation("X", (0,), 0.3)]
+    terms = GpuTerms(start)
+    terms.table.grow(start.n_terms, start.n_terms, 0)
+    for turn in reversed(turns):
+        terms.rotate(pack(turn.x, turn.z, 3), np.cos(turn.angle), np.sin(turn.angle), 0.0)
+    found, expected = terms.own(), propagate(turns, start).result
+    terms.close()
+    assert found.n_terms == start.n_terms + 1
+    assert np.array_equal(found.keys, expected.keys)
+    np.testing.assert_allclose(found.coefficients, expected.coefficients, rtol=0, atol=1e-15)
+
+
 def test_three_ranks_are_refused() -> None:
     with pytest.raises(InputError, match="start a power of two"):
         run_ranks(3, lambda world: run("rotations", ranks=world))
@@ -114,8 +129,9 @@ def test_three_ranks_are_refused() -> None:
 
 @needs_mpi
 @pytest.mark.mpi
-def test_ranks_of_mpi() -> None:
-    done = mpirun(2, "-m", "mpi4py", SCRIPTS / "pauli_ranks.py")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(2))])
+def test_ranks_of_mpi(device: str) -> None:
+    done = mpirun(2, "-m", "mpi4py", SCRIPTS / "pauli_ranks.py", device)
     assert done.returncode == 0, done.stderr
     assert "2 ranks agree with one" in done.stdout
 

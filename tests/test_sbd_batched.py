@@ -48,6 +48,7 @@ def on_one_rank(
     ("n", "electrons", "counts"),
     [
         (7, (3, 3), (29, 31)),
+        (9, (4, 3), (101, 40)),
         (6, (3, 2), (20, 15)),
         (5, (2, 0), (7, 1)),
         (4, (1, 4), (3, 1)),
@@ -79,12 +80,15 @@ def test_batches_give_the_product(
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("dense", "gather"), [(True, True), (False, False), (True, None)])
 @pytest.mark.parametrize("parity", [EVEN, ODD, NEITHER])
+@pytest.mark.parametrize(("n", "electrons", "count"), [(7, 3, 30), (9, 4, 101)])
 def test_batches_give_the_product_of_equal_sets(
-    make: Any, dtype: str, dense: bool, gather: bool | None, parity: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make: Any, dtype: str, dense: bool, gather: bool | None, parity: int, n: int, electrons: int, count: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(batched_module, "COLUMNS_AT_ONCE", 4)
-    integrals = random_integrals(7, 3, 3, seed=4)
-    h = ProductHamiltonian(integrals, string_set(some_strings(7, 3, 30, 9), integrals), dense=dense)
+    integrals = random_integrals(n, electrons, electrons, seed=4)
+    strings = string_set(some_strings(n, electrons, count, 9), integrals)
+    h = ProductHamiltonian(integrals, strings, dense=dense)
     steps = make(dtype)
     operator = on_one_rank(h, steps, 30_000, gather)
     x = h.project(np.random.default_rng(0).standard_normal(h.shape), parity)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mpi_case import mpirun, needs_mpi
+from gpu_case import needs_gpus
+from mpi_case import SCRIPTS, mpirun, needs_mpi
 from sbd_case import every_string, fcidump_text, lines_of, random_integrals, some_strings, string_set
 
 from executor.device.communicator import Communicator
@@ -285,3 +286,42 @@ def test_mpirun_gives_one_result(size: int, tmp_path: Path) -> None:
     assert refused.returncode == 2
     lines = [line for line in refused.stderr.splitlines() if line.startswith("tnplan: error: memory")]
     assert len(lines) == 1, refused.stderr
+
+
+DEVICES = [
+    pytest.param("cpu", 2, id="cpu"),
+    pytest.param("gpu", 2, id="gpu", marks=needs_gpus(2)),
+    pytest.param("gpu", 3, id="3gpus", marks=needs_gpus(3)),
+]
+
+
+@needs_mpi
+@pytest.mark.mpi
+@pytest.mark.parametrize(("device", "size"), DEVICES)
+def test_processes_agree_with_one(device: str, size: int) -> None:
+    done = mpirun(size, "-m", "mpi4py", SCRIPTS / "sbd_ranks.py", device)
+    assert done.returncode == 0, done.stderr
+    assert f"{size} ranks agree with one" in done.stdout
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("roots", [1, 3])
+def test_memory_on_a_gpu_is_predicted(roots: int, mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_module, "SCRATCH_BYTES", 1 << 20)
+    integrals = random_integrals(12, 4, 4, 4)
+    strings = string_set(every_string(12, 4), integrals)
+    criteria = Criteria(residual=1e-12, energy=0.0, steps=12)
+
+    def work(ranks: Communicator) -> tuple[int, int]:
+        chosen = site_module.choose_device("gpu", ranks, 1)
+        try:
+            with chosen.on_stream():
+                site = open_site(integrals, (strings, None), chosen, ranks, roots, criteria, np.inf, 1)
+                solve(site.hamiltonian, integrals, roots, criteria=criteria, place=site.place, mixed=mixed)
+                return site.predicted_bytes or 0, site.peak_bytes() or 0
+        finally:
+            chosen.close()
+
+    predicted, peak = run_ranks(1, work)[0]
+    assert 0.5 * predicted < peak < 1.05 * predicted

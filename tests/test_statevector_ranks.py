@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu_case import needs_gpus
 from mpi_case import mpirun, needs_mpi
 from statevector_case import hadamards, many_kinds, plan_of, qft, simulator_of
 from test_circuits import random_circuit, state_vector
@@ -152,10 +153,11 @@ def test_ranks_that_cannot_be(ranks: int, message: str) -> None:
 
 @needs_mpi
 @pytest.mark.mpi
-def test_mpirun_gives_what_threads_give(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(2))])
+def test_mpirun_gives_what_threads_give(tmp_path: Path, device: str) -> None:
     save_qsim(random_circuit(8, 60, 2), tmp_path / "c.qsim")
     options = ("--shots", 50, "--observable", "X0 Z7", "--seed", 1, "--dtype", "complex128", "--json")
-    done = mpirun(2, "-m", "tnplan", "statevector", tmp_path / "c.qsim", *options)
+    done = mpirun(2, "-m", "tnplan", "statevector", tmp_path / "c.qsim", *options, "--device", device)
     assert done.returncode == 0, done.stderr
     threads = tnplan.simulate(
         tmp_path / "c.qsim", shots=50, observable="X0 Z7", seed=1, dtype="complex128", ranks=2

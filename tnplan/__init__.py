@@ -82,12 +82,15 @@ def plan(
     threshold_bytes: int | None = None,
     precision: str | None = None,
     policy: str = "ours",
+    compress: str | None = None,
 ) -> Schedule:
     """Plan a path for `devices` devices of a machine: a shipped profile by name, a TOML file or a Profile.
 
     `ranks_per_group` ranks share a slice (default: the fastest number). `memory_bytes` limits a rank
-    (default: the profile's; math.inf: unlimited). Raises planner.errors.InputError where nothing fits.
+    (default: the profile's; math.inf: unlimited). `compress` is the option of `tnplan plan`, such as
+    "exchange=1e-3:4,store=1e-3:3". Raises planner.errors.InputError where nothing fits.
     """
+    from planner.hardware.compression import parse_request
     from planner.passes import pipeline
 
     return pipeline.plan(
@@ -99,6 +102,7 @@ def plan(
         threshold_bytes=threshold_bytes,
         precision=precision,
         policy=policy,
+        compression=None if compress is None else parse_request(compress).planned(),
     )
 
 

@@ -43,9 +43,11 @@ from executor.device.threads import run_ranks
 from planner.checks import check_count
 from planner.errors import InputError
 from planner.files import check_writable, file_path, load_json, write_file, write_text
+from planner.hardware.compression import Request, parse_request
 from planner.networks.network import Network
 from planner.networks.path_file import placed
 from planner.networks.tensors import check_tensors, load_tensors, values_identity
+from planner.passes.compress import compress as compress_exchanges
 from planner.passes.separate import separate
 from planner.passes.verify import verify
 from planner.schedule import Schedule
@@ -90,6 +92,7 @@ def execute(
     threads: int | None = None,
     checkpoint: bool = True,
     engine: str = "native",
+    compress: str | None = None,
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> ExecutionResult:
@@ -105,6 +108,7 @@ def execute(
     `checkpoint` is false, and `resume` continues from them. `threads` are those of BLAS and of copies, a rank
     (default: the cores of the host over its ranks). The `engine` "cutensormp" leaves contractions and the
     exchanges after them to cuTENSOR and cuTENSORMp, on GPUs and without checkpoints; "native" is our own.
+    `compress` is the option of `tnplan execute`, such as "exchange=1e-3,checkpoints" (docs/compression.md).
     `progress(done, all)` is called after each slice of the own group, on every MPI rank, or in this process
     for rank 0. Raises InputError before any work is done.
     """
@@ -118,7 +122,7 @@ def execute(
 
     def prepare() -> _Request:
         return _prepare(
-            schedule, tensors, slices, resume, output, threads, checkpoint, result, device, engine
+            schedule, tensors, slices, resume, output, threads, checkpoint, result, device, engine, compress
         )
 
     if world is None:
@@ -143,12 +147,15 @@ def _prepare(
     result: str,
     device: str,
     engine: str,
+    compress: str | None,
 ) -> _Request:
     """Read and check everything that a run needs; raises InputError."""
     folder = Path() if isinstance(schedule, Schedule) else file_path(schedule).parent
     plan = schedule if isinstance(schedule, Schedule) else load_verified(schedule)
     if isinstance(schedule, Schedule):
         verify(plan)
+    asked = Request() if compress is None else parse_request(compress)
+    plan = _compressed(plan, asked)
     chosen = parse_slices(_slices_text(slices), plan.n_slices)
     if threads is not None:
         check_count("--threads", threads)
@@ -170,9 +177,22 @@ def _prepare(
     kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
     arrays = _tensors(plan, tensors, folder)
     values = "" if kept is None else values_identity(arrays)
+    if asked.checkpoints and kept is None:
+        raise InputError("--compress", "there are no checkpoints to compress", "leave checkpoints out")
+    if engine == "cutensormp" and plan.compression is not None:
+        raise InputError("--engine", "cutensormp compresses nothing", "take --engine native")
     if engine == "cutensormp":
         plan, device = separate(plan), "gpu"
-    return _Request(Job(plan, chosen, kept, resume, values, engine), arrays, result, target, threads, device)
+    job = Job(plan, chosen, kept, resume, values, engine, asked.checkpoints)
+    return _Request(job, arrays, result, target, threads, device)
+
+
+def _compressed(plan: Schedule, asked: Request) -> Schedule:
+    """The schedule with the bounds that were asked for; the exchanges that pay are marked."""
+    marked = compress_exchanges(plan, asked)
+    if marked is not plan:
+        verify(marked)
+    return marked
 
 
 def _check_engine(engine: str, device: str, resume: bool) -> None:

@@ -104,8 +104,8 @@ def simulate(
     `shots` outcomes are counted; `observable` is a sum of Pauli words; `amplitudes` are bit strings,
     `marginal` qubits whose values' probabilities are wanted. After each gate its qubits are depolarized with
     probability `depolarize`. A program that measures on its way, resets or is noisy is run once a shot, and
-    values are means. `device` is cpu, or gpu for one rank. `start` is a saved state to begin with, `save` the
-    name of the final one (.json).
+    values are means. `device` is cpu, or gpu for a GPU a rank. `start` is a saved state to begin with, `save`
+    the name of the final one (.json).
     Refuses, before anything is allocated, what needs more than `memory_bytes` a rank or than is free. `ranks`
     in this process share the state, a power of two; under mpirun its ranks do, and the call is collective.
     Raises planner.errors.InputError for what cannot be done.
@@ -155,7 +155,7 @@ def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int],
     begin = perf_counter()
     state: State
     if request.device == "gpu":
-        state = _gpu_state(n, request.dtype, needed, ranks)
+        state = _gpu_state(inside, request.dtype, needed, ranks)
     else:
         own = HostState(inside, request.dtype, threads, ranks.rank)
         state = own if ranks.size == 1 else SpreadState(own, ranks)
@@ -182,14 +182,19 @@ def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int],
     return Simulation(given, simulator, report)
 
 
-def _gpu_state(n_qubits: int, dtype: str, needed_bytes: int, ranks: Communicator) -> State:
-    """A state on a GPU that has room; raises InputError where there is none."""
+def _gpu_state(n_bits: int, dtype: str, needed_bytes: int, ranks: Communicator) -> State:
+    """A state on a GPU of each rank that has room; raises InputError where there is none."""
     from executor.device.select import find_gpu
 
-    number = find_gpu(ranks, needed_bytes)
+    number = agree(ranks, lambda: find_gpu(ranks, needed_bytes))
     from executor.device.cupy_state import open_state
 
-    return open_state(number, n_qubits, dtype)
+    own = open_state(number, n_bits, dtype, ranks.rank)
+    if ranks.size == 1:
+        return own
+    from executor.device.cupy_state import between_gpus
+
+    return SpreadState(own, between_gpus(ranks))
 
 
 def _check(request: _Request) -> None:
@@ -203,10 +208,6 @@ def _check(request: _Request) -> None:
         raise InputError("--mode", f"is {request.mode!r}", f"use {', '.join(MODES)}")
     if request.device not in DEVICES:
         raise InputError("--device", f"is {request.device!r}", f"use {' or '.join(DEVICES)}")
-    if request.device == "gpu" and request.ranks > 1:
-        raise InputError(
-            "--device gpu", f"stands beside {request.ranks} ranks", "use one rank, or --device cpu"
-        )
     if request.threads is not None:
         check_count("--threads", request.threads, 1)
     rank_bits(check_count("--ranks", request.ranks, 1), n, LARGEST_TARGETS)

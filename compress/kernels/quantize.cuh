@@ -9,10 +9,10 @@ typedef unsigned char Byte;
 typedef unsigned short Half;
 typedef unsigned long long Word;
 
-// One component's rule; numbers of type REAL are held exactly by the doubles (compress/launches.py).
+// One component's rule (compress/launches.py).
 struct Rule {
-    double step, inverse, limit, largest;
-    Word zero_bits, checked, bits_step, base_bits;
+    REAL step, inverse, limit, largest;
+    BITS zero_bits, checked, bits_step, base_bits;
 };
 
 struct Rules {
@@ -29,8 +29,8 @@ __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float less(float a, float b) { return __fsub_rn(a, b); }
 __device__ __forceinline__ double less(double a, double b) { return __dsub_rn(a, b); }
-__device__ __forceinline__ float nearest(float a) { return rintf(a); }
-__device__ __forceinline__ double nearest(double a) { return rint(a); }
+__device__ __forceinline__ float plus(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
 __device__ __forceinline__ float magnitude(float a) { return fabsf(a); }
 __device__ __forceinline__ double magnitude(double a) { return fabs(a); }
 __device__ __forceinline__ unsigned bits_of(float x) { return __float_as_uint(x); }
@@ -38,51 +38,55 @@ __device__ __forceinline__ Word bits_of(double x) { return (Word)__double_as_lon
 __device__ __forceinline__ float value_of(unsigned bits) { return __uint_as_float(bits); }
 __device__ __forceinline__ double value_of(Word bits) { return __longlong_as_double((long long)bits); }
 
+// A whole number of small magnitude, added to this, stands in the low bits; the sum rounds to the nearest, even
+// one, and what is too large comes out larger than any number that counts.
+__device__ __forceinline__ REAL magic() { return sizeof(REAL) == 4 ? (REAL)12582912.0 : (REAL)6755399441055744.0; }
+
 // The bits of the least normal number and of infinity.
 __device__ __forceinline__ Word least_normal() { return sizeof(BITS) == 4 ? 1ull << 23 : 1ull << 52; }
 __device__ __forceinline__ Word infinite() { return sizeof(BITS) == 4 ? 255ull << 23 : 2047ull << 52; }
 
-// The whole number of x; `exact` is set where x must be stored exactly, and the number is then 0.
-__device__ __forceinline__ int quantized(REAL x, const Rule& rule, bool& exact)
+// Steps of one width for every component, as for all bounds but point-wise ones.
+__device__ __forceinline__ bool linear(const Rules& rules)
 {
-    const BITS bits = bits_of(x);
-    exact = false;
-    if (rule.bits_step) {
-        const Word size = bits & ~SIGN_BIT;
-        if (size == 0) return 0;
-        if (size >= least_normal() && size < infinite()) {
-            const Word steps = (size - rule.base_bits + rule.bits_step / 2) / rule.bits_step;
-            const Word again = rule.base_bits + steps * rule.bits_step;
-            const Word miss = again > size ? again - size : size - again;
-            if (again < infinite() && 2 * miss <= rule.bits_step) {
-                return bits & SIGN_BIT ? -(int)(steps + 1) : (int)(steps + 1);
-            }
-        }
-        exact = true;
-        return 0;
-    }
-    if (rule.step == 0) {
-        exact = ((bits ^ (BITS)rule.zero_bits) & (BITS)rule.checked) != 0;
-        return 0;
-    }
-    const REAL scaled = nearest(times(x, (REAL)rule.inverse));
-    if (magnitude(scaled) <= (REAL)rule.largest
-        && magnitude(less(x, times(scaled, (REAL)rule.step))) < (REAL)rule.limit) {
-        return (int)scaled;
-    }
-    exact = true;
-    return 0;
+    bool all = true;
+    for (unsigned c = 0; c < COMPONENTS; ++c) all &= rules.of[c].bits_step == 0 && rules.of[c].step != 0;
+    return all;
 }
 
-__device__ __forceinline__ REAL restored(int number, const Rule& rule)
+// The whole number of x; `exact` is set where x must be stored exactly, and the number is then 0. LINEAR: the
+// rules are known to be.
+template <bool LINEAR = false> __device__ __forceinline__ int quantized(REAL x, const Rule& rule, bool& exact)
 {
-    if (rule.bits_step) {
-        if (number == 0) return value_of((BITS)0);
-        const Word size = rule.base_bits + ((number < 0 ? -number : number) - 1) * rule.bits_step;
-        return value_of((BITS)((BITS)size | (number < 0 ? SIGN_BIT : (BITS)0)));
+    if (!LINEAR && rule.bits_step) {
+        const BITS bits = bits_of(x), size = bits & ~SIGN_BIT;
+        exact = size != 0;
+        if (size < (BITS)least_normal() || size >= (BITS)infinite()) return 0;
+        const BITS steps = (size - rule.base_bits + rule.bits_step / 2) / rule.bits_step;
+        const BITS again = rule.base_bits + steps * rule.bits_step;
+        const BITS miss = again > size ? again - size : size - again;
+        if (again >= (BITS)infinite() || 2 * miss > rule.bits_step) return 0;
+        exact = false;
+        return bits & SIGN_BIT ? -(int)(steps + 1) : (int)(steps + 1);
     }
-    if (number == 0) return value_of((BITS)rule.zero_bits);
-    return times((REAL)rule.step, (REAL)number);
+    if (!LINEAR && rule.step == 0) {
+        exact = ((bits_of(x) ^ rule.zero_bits) & rule.checked) != 0;
+        return 0;
+    }
+    const REAL sum = plus(times(x, rule.inverse), magic()), scaled = less(sum, magic());
+    exact = !(magnitude(scaled) <= rule.largest && magnitude(less(x, times(scaled, rule.step))) < rule.limit);
+    return exact ? 0 : (int)(unsigned)(bits_of(sum) - bits_of(magic()));
+}
+
+template <bool LINEAR = false> __device__ __forceinline__ REAL restored(int number, const Rule& rule)
+{
+    if (!LINEAR && rule.bits_step) {
+        if (number == 0) return value_of((BITS)0);
+        const BITS size = rule.base_bits + (BITS)((number < 0 ? -number : number) - 1) * rule.bits_step;
+        return value_of((BITS)(size | (number < 0 ? SIGN_BIT : (BITS)0)));
+    }
+    if (number == 0) return value_of(rule.zero_bits);
+    return times(rule.step, less(value_of((BITS)(bits_of(magic()) + (BITS)number)), magic()));
 }
 
 __device__ __forceinline__ unsigned zigzag(int number)

@@ -1,64 +1,117 @@
-// What is known of an array before it is coded: the extent of its components, its mirror; and checksums.
+// What is known of an array before it is coded: the extent of its components, its mirror, how much neighbours tell
+// about each other; and an array from its first half.
 
-#include "quantize.cuh"
+#include "tile.cuh"
 
 #define THREADS 256
+#define AHEAD 4
+#define CLASSES 6
 
-// Fold `count` numbers a thread over the block; every thread takes part.
-template <typename T, typename Fold>
-__device__ __forceinline__ T folded(T mine, T* room, Fold fold)
+// Numbers whose order is that of the values; 0 is below that of any finite one.
+__device__ __forceinline__ BITS rank_of(REAL x)
 {
-    room[threadIdx.x] = mine;
-    for (unsigned half = THREADS / 2; half; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) room[threadIdx.x] = fold(room[threadIdx.x], room[threadIdx.x + half]);
-    }
-    __syncthreads();
-    const T all = room[0];
-    __syncthreads();
-    return all;
+    const BITS bits = bits_of(x);
+    return bits & SIGN_BIT ? ~bits : bits | SIGN_BIT;
 }
 
-// For each block and component: least and greatest finite value, least normal magnitude (infinity where there
-// is none), and how many values are not finite. reaches (gridDim.x, COMPONENTS, 4).
-extern "C" __global__ void __launch_bounds__(THREADS) extents(
-    const Element* values, Word n_elements, REAL* reaches)
+struct Reach {
+    BITS least, greatest, normal, odd;
+};
+
+__device__ __forceinline__ void see(Reach& reach, REAL x)
 {
-    __shared__ REAL room[THREADS];
-    const REAL top = value_of((BITS)infinite());
-    const auto lesser = [](REAL a, REAL b) { return a < b ? a : b; };
-    for (unsigned c = 0; c < COMPONENTS; ++c) {
-        REAL least = top, greatest = -top, normal = top, odd = 0;
-        for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < n_elements; i += (Word)gridDim.x * THREADS) {
-            const REAL x = values[i].part[c], size = magnitude(x);
-            if (!(size < top)) {
-                odd = 1;
-                continue;
+    const BITS size = bits_of(x) & ~SIGN_BIT;
+    if (size >= (BITS)infinite()) {
+        reach.odd = 1;
+        return;
+    }
+    const BITS rank = rank_of(x), other = ~rank, small = ~size;
+    if (rank > reach.greatest) reach.greatest = rank;
+    if (other > reach.least) reach.least = other;
+    if (size >= (BITS)least_normal() && small > reach.normal) reach.normal = small;
+}
+
+// The largest of the warp's numbers to *place.
+__device__ __forceinline__ void put_largest(BITS number, BITS* place)
+{
+    for (unsigned step = LANES / 2; step; step /= 2) {
+        const BITS other = __shfl_down_sync(WHOLE_WARP, number, step);
+        if (other > number) number = other;
+    }
+    if (threadIdx.x % LANES == 0 && number) atomicMax(place, number);
+}
+
+// found (COMPONENTS, 4), from zero: complement of the rank of the least finite value, rank of the greatest,
+// complement of the bits of the least normal magnitude, 1 where a value is not finite. differs (2), from zero: 1
+// at 0 where an element's bits are not those of its mirror image, at 1 where not the same with all signs flipped.
+extern "C" __global__ void __launch_bounds__(THREADS) survey(
+    const Element* values, Word n_elements, BITS* found, BITS* differs)
+{
+    Reach reaches[COMPONENTS] = {};
+    bool changed = false, flipped = false;
+    const Word half = (n_elements + 1) / 2, step = (Word)gridDim.x * THREADS;
+    for (Word first = (Word)blockIdx.x * THREADS + threadIdx.x; first < half; first += AHEAD * step) {
+        Element here[AHEAD], there[AHEAD];
+        bool middle[AHEAD];
+#pragma unroll
+        for (unsigned k = 0; k < AHEAD; ++k) {
+            const Word i = first + k * step < half ? first + k * step : first;
+            here[k] = values[i], there[k] = values[n_elements - 1 - i];
+            // The middle of an odd number of elements is no one's image.
+            middle[k] = 2 * i + 1 == n_elements;
+        }
+#pragma unroll
+        for (unsigned k = 0; k < AHEAD; ++k) {
+#pragma unroll
+            for (unsigned c = 0; c < COMPONENTS; ++c) {
+                const BITS bits = bits_of(here[k].part[c]) ^ bits_of(there[k].part[c]);
+                changed |= bits != 0, flipped |= bits != SIGN_BIT && !middle[k];
+                see(reaches[c], here[k].part[c]);
+                see(reaches[c], there[k].part[c]);
             }
-            least = lesser(least, x);
-            greatest = -lesser(-greatest, -x);
-            if (size >= value_of((BITS)least_normal())) normal = lesser(normal, size);
         }
-        const REAL found[4] = {
-            folded(least, room, lesser), -folded(-greatest, room, lesser), folded(normal, room, lesser),
-            -folded(-odd, room, lesser)};
-        if (threadIdx.x < 4) reaches[((Word)blockIdx.x * COMPONENTS + c) * 4 + threadIdx.x] = found[threadIdx.x];
     }
+    for (unsigned c = 0; c < COMPONENTS; ++c) {
+        put_largest(reaches[c].least, &found[4 * c]);
+        put_largest(reaches[c].greatest, &found[4 * c + 1]);
+        put_largest(reaches[c].normal, &found[4 * c + 2]);
+        put_largest(reaches[c].odd, &found[4 * c + 3]);
+    }
+    put_largest(changed, &differs[0]);
+    put_largest(flipped, &differs[1]);
 }
 
-// differs (2) is set to 1 at 0 where an element's bits are not those of its mirror image, at 1 where they are
-// not the same with all signs flipped.
-extern "C" __global__ void __launch_bounds__(THREADS) mirror(
-    const Element* values, Word n_elements, unsigned* differs)
+__device__ __forceinline__ unsigned class_of(const Element& element, const Rules& rules)
 {
-    for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < n_elements / 2; i += (Word)gridDim.x * THREADS) {
-        if (differs[0] && differs[1]) return;
-        const Element a = values[i], b = values[n_elements - 1 - i];
-        for (unsigned c = 0; c < COMPONENTS; ++c) {
-            const BITS changed = bits_of(a.part[c]) ^ bits_of(b.part[c]);
-            if (changed != 0) differs[0] = 1;
-            if (changed != SIGN_BIT) differs[1] = 1;
-        }
+    Word sum = 0;
+    for (unsigned c = 0; c < COMPONENTS; ++c) {
+        bool missed;
+        const int number = quantized(element.part[c], rules.of[c], missed);
+        sum += number < 0 ? -number : number;
+    }
+    return sum < 1u << (CLASSES - 2) ? 32 - __clz((unsigned)sum) : CLASSES - 1;
+}
+
+// Count the pairs of classes of sampled elements and of their neighbours along axis y: counts (axes, CLASSES,
+// CLASSES), from zero (compress/tiles.py: sampled). n_elements is a multiple of 2^axes.
+extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
+    const Element* values, Word n_elements, Rules rules, unsigned samples, unsigned* counts)
+{
+    __shared__ unsigned sums[CLASSES * CLASSES];
+    if (threadIdx.x < CLASSES * CLASSES) sums[threadIdx.x] = 0;
+    __syncthreads();
+    for (unsigned k = blockIdx.x * THREADS + threadIdx.x; k < samples; k += gridDim.x * THREADS) {
+        Word mixed = (k + 1ull) * 0x9E3779B97F4A7C15ull;
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9ull;
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBull;
+        const Word number = (mixed ^ mixed >> 31) % n_elements;
+        const unsigned own = class_of(values[number], rules);
+        const unsigned other = class_of(values[number ^ 1ull << blockIdx.y], rules);
+        atomicAdd(&sums[own * CLASSES + other], 1u);
+    }
+    __syncthreads();
+    if (threadIdx.x < CLASSES * CLASSES && sums[threadIdx.x]) {
+        atomicAdd(&counts[blockIdx.y * CLASSES * CLASSES + threadIdx.x], sums[threadIdx.x]);
     }
 }
 
@@ -73,20 +126,4 @@ extern "C" __global__ void __launch_bounds__(THREADS) fill_mirrored(
         }
         values[n_elements - 1 - i] = element;
     }
-}
-
-// Add the words' part of compress.stream.checksum to sums[y]: `words[starts[y]:]`, counts[y] words for each y.
-extern "C" __global__ void __launch_bounds__(THREADS) checksums(
-    const Word* words, const Word* starts, const Word* counts, Word* sums)
-{
-    __shared__ Word room[THREADS];
-    const Word* own = words + starts[blockIdx.y];
-    Word sum = 0;
-    for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < counts[blockIdx.y]; i += (Word)gridDim.x * THREADS) {
-        Word mixed = (own[i] ^ (i + 1) * 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull;
-        mixed = (mixed ^ mixed >> 32) * 0x9E3779B97F4A7C15ull;
-        sum += mixed ^ mixed >> 29;
-    }
-    sum = folded(sum, room, [](Word a, Word b) { return a + b; });
-    if (threadIdx.x == 0 && sum) atomicAdd(&sums[blockIdx.y], sum);
 }

@@ -12,10 +12,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from executor.contraction.bind_compressed import Compressing, Room, bind_compressed
 from executor.contraction.bind_direct import Places
 from executor.contraction.bind_exchange import bind_exchange
 from executor.contraction.bind_overlap import bind_parts
+from executor.contraction.bind_stored import Stored, bind_decode, bind_encode
 from executor.contraction.exchange import Shards
+from executor.contraction.lossy import Tally
+from executor.contraction.side import Side
+from executor.device.codec import open_codec
 from executor.device.communicator import Communicator, PeerMemory
 from executor.device.device import Call, ContractShape, Device, FusedShape, View
 from executor.device.permutation import make_copy, row_major
@@ -24,6 +29,8 @@ from planner.hardware.overlap import cut_modes, part_order
 from planner.schedule import (
     Accumulate,
     Contract,
+    Decode,
+    Encode,
     FixSlice,
     Free,
     Fused,
@@ -60,7 +67,11 @@ class Bound:
 
 @dataclass
 class Program:
-    """A schedule bound to one rank. `slice_values` is read by the calls; set it through `set_slice`."""
+    """A schedule bound to one rank. `slice_values` is read by the calls; set it through `set_slice`.
+
+    `tallies` are those of all instructions that compress, in their order, with their kind, `exchange` or
+    `store`.
+    """
 
     schedule: Schedule
     once: list[Bound] = field(default_factory=list)
@@ -68,6 +79,7 @@ class Program:
     slice_values: dict[str, int] = field(default_factory=dict)
     result: View = None
     result_box: Box = ()
+    tallies: list[tuple[str, Tally]] = field(default_factory=list)
 
     def set_slice(self, number: int) -> None:
         """Choose the slice that the body computes next."""
@@ -119,6 +131,8 @@ class Binder:
         self._memory: PeerMemory | None = None
         self._shards: dict[int, Shard] = {}
         self._program = Program(schedule)
+        self._codec = open_codec(device)
+        self._stored: dict[int, Stored] = {}
 
     def program(self) -> Program:
         schedule, program = self._schedule, self._program
@@ -204,6 +218,12 @@ class Binder:
                 return self._fused(instruction)
             case Redistribute() | Gather() | ReduceScatter():
                 return self._exchange(instruction)
+            case Encode():
+                return self._encode(instruction)
+            case Decode():
+                return bind_decode(
+                    self._stored[instruction.source], self._shard(instruction.out).view, self._codec
+                )
             case Accumulate():
                 target, source = self._shard(instruction.out), self._shard(instruction.source)
                 return self._device.bind_accumulate(target.view, source.view)
@@ -356,14 +376,52 @@ class Binder:
         source, out = schedule.buffers[instruction.source], schedule.buffers[instruction.out]
         source_shard, out_shard = self._shard(instruction.source), self._shard(instruction.out)
         place = dict(zip(out.modes, zip(out_shard.bounds, out_shard.strides, strict=True), strict=True))
-        return bind_exchange(
+        shards = (
             Shards(source.modes, source.layout, source.partial),
             Shards(out.modes, out.layout, out.partial),
-            schedule.extents, schedule.grid, self._device, self._communicator,
+        )
+        out_strides = tuple(place[mode][1] for mode in source.modes)
+        if not isinstance(instruction, ReduceScatter) and instruction.compressed:
+            out_bounds = tuple(place[mode][0] for mode in source.modes)
+            return bind_compressed(
+                *shards, schedule.extents, schedule.grid, self._device, self._communicator,
+                Side(source_shard.bounds, source_shard.strides, source_shard.view),
+                Side(out_bounds, out_strides, out_shard.view), *self._compressing(instruction),
+            )  # fmt: skip
+        return bind_exchange(
+            *shards, schedule.extents, schedule.grid, self._device, self._communicator,
             source_shard.view, out_shard.view, self._workspace(instruction.workspace),
-            source_shard.strides, tuple(place[mode][1] for mode in source.modes), self._memory,
+            source_shard.strides, out_strides, self._memory,
             Places(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
         )  # fmt: skip
+
+    def _compressing(self, instruction: Redistribute | Gather) -> tuple[Room, Compressing]:
+        """The workspace of an exchange that is compressed, and how it is."""
+        schedule, compression = self._schedule, self._schedule.compression
+        if compression is None or compression.exchange is None or instruction.workspace is None:
+            raise ValueError(f"step {instruction.step}: an exchange is compressed without bound or workspace")
+        place, view = schedule.buffers[instruction.workspace], self._device.view
+        start_bytes = place.offset_bytes
+        room = Room(
+            place.size_bytes, lambda at, count, dtype: view(start_bytes + at, count, dtype), schedule.dtype
+        )
+        how = Compressing(
+            self._codec, compression.exchange, compression.setting, instruction.compressed, instruction.step
+        )
+        self._program.tallies.append(("exchange", how.tally))
+        return room, how
+
+    def _encode(self, instruction: Encode) -> Call:
+        compression, place = self._schedule.compression, self._schedule.buffers[instruction.out]
+        if compression is None or compression.store is None:
+            raise ValueError(f"step {instruction.step}: a tensor is stored without a bound")
+        stored = Stored(
+            self._device.view(place.offset_bytes, place.size_bytes, "uint8"), instruction.step
+        )
+        self._stored[instruction.out] = stored
+        self._program.tallies.append(("store", stored.tally))
+        values = self._shard(instruction.source).view
+        return bind_encode(values, stored, self._codec, compression.store, compression.setting)
 
 
 def _step(instruction: Instruction) -> int | None:

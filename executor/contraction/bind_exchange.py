@@ -20,7 +20,7 @@ from executor.device.permutation import row_major
 from planner.hardware.layout import Grid, box, box_shape, rank_digits
 
 
-class _Piece:
+class Piece:
     """Piece `number` of the box of a transfer: a range of its rows."""
 
     def __init__(self, transfer: Transfer, number: int, rounds: Rounds) -> None:
@@ -72,7 +72,7 @@ def bind_exchange(
     if not summed:
         whole = Rounds(1, 1, 1)
         kept = [
-            binder.local(_Piece(transfer, 0, whole), False)
+            binder.local(Piece(transfer, 0, whole), False)
             for transfer in plan.receives
             if transfer.peer == communicator.rank
         ]
@@ -130,7 +130,7 @@ class _RoundBinder:
         self._workspace = workspace
         self._summed = summed
 
-    def local(self, piece: _Piece, add: bool) -> Call:
+    def local(self, piece: Piece, add: bool) -> Call:
         """Copy or add a piece of this rank's own source."""
         copy = piece_copy(piece.shape, self._own.strides, self._result.strides, piece.n_lead)
         return self._device.bind_copy(
@@ -155,7 +155,7 @@ class _RoundBinder:
         calls: list[Call] = []
         sends: list[Message] = []
         for transfer in self._plan.sends:
-            piece = _Piece(transfer, number, self._plan.rounds)
+            piece = Piece(transfer, number, self._plan.rounds)
             if transfer.wave != wave or not piece.elements:
                 continue
             view = piece.in_place(self._own)
@@ -182,7 +182,7 @@ class _RoundBinder:
         receives: list[Message] = []
         for _, terms in groupby(self._plan.receives, key=lambda transfer: transfer.bounds):
             for place, transfer in enumerate(terms):
-                piece = _Piece(transfer, number, self._plan.rounds)
+                piece = Piece(transfer, number, self._plan.rounds)
                 add = place > 0
                 if transfer.peer == self._communicator.rank:
                     if self._summed and piece.elements:

@@ -1,8 +1,9 @@
 """Checkpoints of a sliced contraction: every rank's partial sum and how many of its group's slices are in it.
 
-In the folder `<result>.ckpt` a manifest says which run it belongs to; `rank<r>.<count>.npy` is the partial
-sum of world rank r after the first `count` slices of its group. A generation is deleted only after its
-successor stands on every rank of the group, so that a killed job leaves one that all of them have.
+In the folder `<result>.ckpt` a manifest says which run it belongs to; `rank<r>.<count>.npy`, or `.tnz` where
+it is compressed without loss, is the partial sum of world rank r after the first `count` slices of its group.
+A generation is deleted only after its successor stands on every rank of the group, so that a killed job
+leaves one that all of them have.
 
 Changelog of `tnplan.checkpoint`:
 1 (2026-11-21): first version.
@@ -16,11 +17,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from compress.codec import allocate, decode, encode
 from executor.device.communicator import Communicator, agree
 from planner.errors import InputError
 from planner.files import read_json, write_file, write_text
@@ -52,8 +54,11 @@ class Run:
 class Checkpoint:
     """The checkpoints of one rank. `group` joins the ranks of its group."""
 
-    def __init__(self, folder: Path, run: Run, world: Communicator, group: Communicator) -> None:
+    def __init__(
+        self, folder: Path, run: Run, world: Communicator, group: Communicator, compressed: bool = False
+    ) -> None:
         self._folder = folder
+        self._compressed = compressed
         self._run = run
         self._world = world
         self._group = group
@@ -117,13 +122,13 @@ class Checkpoint:
         common = set.intersection(*map(set, self._group.gather_objects(counts)))
         newest = max(common, default=0)
         for count in counts - {newest}:
-            self._path(count).unlink(missing_ok=True)
+            self._path(count).unlink()
         self._kept = newest
         if not newest:
             return 0, None
         path = self._path(newest)
         try:
-            array = np.load(path, allow_pickle=False)
+            array = _load(path)
         except (OSError, ValueError, EOFError) as error:
             raise InputError(
                 str(path), f"cannot be read ({error})", "delete the folder to start again"
@@ -136,11 +141,13 @@ class Checkpoint:
         return newest, array
 
     def _generations(self) -> list[int]:
-        pattern = re.compile(rf"rank{self._world.rank}\.(\d+)\.npy")
+        pattern = re.compile(rf"rank{self._world.rank}\.(\d+)\.(?:npy|tnz)")
         return [int(match[1]) for entry in self._folder.iterdir() if (match := pattern.fullmatch(entry.name))]
 
     def _path(self, count: int) -> Path:
-        return self._folder / f"rank{self._world.rank}.{count}.npy"
+        """Where a generation is, in either form, or will be."""
+        paths = [self._folder / f"rank{self._world.rank}.{count}.{end}" for end in ("npy", "tnz")]
+        return next((path for path in paths if path.exists()), paths[self._compressed])
 
     def due(self) -> bool:
         """Whether this slice is to be kept; the group's first rank decides for all."""
@@ -150,7 +157,7 @@ class Checkpoint:
     def write(self, count: int, partial: NDArray[Any]) -> None:
         """Keep the partial sum after `count` slices of the group; collective over the group."""
         start = perf_counter()
-        write_file(self._path(count), lambda stream: np.save(stream, partial, allow_pickle=False))
+        write_file(self._path(count), lambda stream: self._save(stream, partial))
         self._group.barrier()
         if self._kept:
             self._path(self._kept).unlink(missing_ok=True)
@@ -159,9 +166,25 @@ class Checkpoint:
         self._cost_s = self._last - start
         self.total_s += self._cost_s
 
+    def _save(self, stream: BinaryIO, partial: NDArray[Any]) -> None:
+        if not self._compressed:
+            np.save(stream, partial, allow_pickle=False)
+            return
+        for piece in encode(partial, 0.0)[1]:
+            stream.write(piece)
+
     def remove(self) -> None:
         """Delete the folder once the result is written; collective over the world."""
         self._world.barrier()
         if self._world.rank == 0:
             shutil.rmtree(self._folder)
         self._world.barrier()
+
+
+def _load(path: Path) -> NDArray[Any]:
+    """The partial sum in a file of either form."""
+    if path.suffix == ".npy":
+        array: NDArray[Any] = np.load(path, allow_pickle=False)
+        return array
+    with path.open("rb") as stream:
+        return decode(stream, allocate, path.stat().st_size)[1]

@@ -4,6 +4,7 @@ Changelog of `tnplan.result`:
 1 (2026-11-21): first version.
 2 (2026-11-21): `engine`, `step_error`, `direct_bytes_all_ranks`; the GPU and its libraries in `environment`.
 3 (2026-11-21): `beside_s` and `hidden_s` of `measured`, `hidden_s` of `predicted`.
+4 (2026-11-21): `compression`; `codec_s` of `predicted`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from executor.contraction.lossy import Tally, summary
 from executor.contraction.run import Job, Outcome
 from executor.device.communicator import Communicator
 from executor.device.device import Device
@@ -22,13 +24,15 @@ from executor.device.precision import check_precision, expected_error, supported
 from planner.schedule import Contract, Fused, Schedule
 
 FORMAT = "tnplan.result"
-VERSION = 3
+VERSION = 4
 KINDS = {
     "contract": "contract_s",
     "fused": "contract_s",
     "redistribute": "exchange_s",
     "gather": "exchange_s",
     "reduce_scatter": "exchange_s",
+    "encode": "codec_s",
+    "decode": "codec_s",
 }
 
 
@@ -52,6 +56,7 @@ def record(
         "direct_bytes": outcome.direct_bytes,
         "host": socket.gethostname(),
         "not_finite": not_finite,
+        "tallies": [tally for _, tally in outcome.program.tallies],
         **{name: getattr(outcome, name) for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s")},
     }
     ranks = world.gather_objects(own)
@@ -94,7 +99,21 @@ def record(
             "steps_s": [max(times) for times in zip(*(entry["steps"] for entry in ranks), strict=True)],
             "slices_s": {str(number): slice_s[number] for number in sorted(slice_s)},
         },
+        "compression": _compression(outcome, [entry["tallies"] for entry in ranks]),
         "predicted": _predicted(schedule, outcome.share.n_groups, len(outcome.share.slices)),
+    }  # fmt: skip
+
+
+def _compression(outcome: Outcome, ranks: list[list[Tally]]) -> dict[str, Any] | None:
+    """The bounds that were asked for and what came of them; None where the schedule has none."""
+    asked = outcome.program.schedule.compression
+    if asked is None:
+        return None
+    return {
+        "setting": asked.setting,
+        **{f"{name}_bound": None if one is None else one.bound
+           for name, one in (("exchange", asked.exchange), ("store", asked.store))},
+        **summary([kind for kind, _ in outcome.program.tallies], ranks),
     }  # fmt: skip
 
 
@@ -169,6 +188,7 @@ def _predicted(schedule: Schedule, n_groups: int, n_slices: int) -> dict[str, An
         "permute_s": total("permute_s"),
         "exchange_s": total("exchange_s"),
         "hidden_s": total("hidden_s"),
+        "codec_s": total("codec_s"),
         "moved_bytes": total("moved_bytes"),
         "peak_bytes": prediction.peak_bytes,
         "steps_s": [step.predicted_s for step in schedule.steps],

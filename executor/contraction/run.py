@@ -33,7 +33,7 @@ class Job:
     """What to run: slices first .. stop-1, with checkpoints in a folder (None: without).
 
     `values` is the identity of the tensors' values, which belongs to that of a checkpoint. `engine` names
-    what carries out the contractions.
+    what carries out the contractions. With `compress_checkpoints` they are compressed, without loss.
     """
 
     schedule: Schedule
@@ -42,6 +42,7 @@ class Job:
     resume: bool
     values: str = ""
     engine: str = "native"
+    compress_checkpoints: bool = False
 
 
 @dataclass
@@ -111,7 +112,7 @@ def _open_checkpoint(job: Job, share: Share, world: Communicator, group: Communi
     if job.checkpoint_folder is None:
         return None
     identity = Run(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype, job.values)
-    checkpoint = Checkpoint(job.checkpoint_folder, identity, world, group)
+    checkpoint = Checkpoint(job.checkpoint_folder, identity, world, group, job.compress_checkpoints)
     checkpoint.open(job.resume)
     return checkpoint
 

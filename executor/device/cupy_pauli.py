@@ -1,15 +1,18 @@
-"""Words, coefficients and the table that finds them on a GPU: arrays, and the launches of kernels/pauli.cu.
+"""Words, coefficients and the table that finds them on a GPU: arrays, and the launches of its kernels.
 
-Knows arrays and events of the log (see pauli.cu); never gates, truncations or ranks. Launches do not wait.
+Knows arrays and events of the log (see kernels/pauli.cuh); never gates, truncations or ranks. Launches do not
+wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
 import numpy as np
 from cupy.cuda import runtime
+from cupy_backends.cuda.api import driver
 from numpy.typing import NDArray
 
 from executor.device.kernel_cache import load_kernel
@@ -20,19 +23,22 @@ Array = NDArray[Any]
 Lists = tuple[Any, Any, Any]
 """Branches on the GPU: rows or numbers of rows, values, frequencies."""
 
-SMALLEST = 1 << 16
+SMALLEST = 1 << 18
 FILL = 2
 """Entries of the table for each row, at least."""
 LOG_EVENTS = 1024
 THREADS = 256
 BLOCKS_A_MULTIPROCESSOR = 8
+TURNS_THREADS, TURNS_BLOCKS, TURNS_ROWS = 512, 2, 2048
+"""Of a launch of rotations: threads a block, blocks a multiprocessor, rows that a block reads at a time."""
 MOST_ROWS = (1 << 32) - 2
 KERNELS = ("split", "meet", "branches", "scale", "clifford", "sweep", "rebuild", "expect")
 OF_ROWS = ("keys", "coefficients", "frequencies")
-OF_LISTS = ("index", "values", "counts")
 EVENT = np.dtype(
     [(name, np.uint64) for name in ("n", "added", "listed", "hits", "merged", "revived", "gone")]
     + [(name, np.float64) for name in ("l1", "squares")]
+    + [(name, np.uint64) for name in ("passed", "swept", "zeros", "left")]
+    + [(name, np.float64) for name in ("swept_l1", "swept_squares")]
 )
 """The kernels' struct Event."""
 LIMITS = np.dtype(
@@ -44,9 +50,9 @@ LIMITS = np.dtype(
 
 
 def turn_type(words: int) -> np.dtype[Any]:
-    """The kernels' struct Turn, for rows of `words` 64-bit words."""
+    """The kernels' struct Turn, for rows of `words` words; `last` is the event, or the sweep after it."""
     numbers = [(name, np.float64) for name in ("cosine", "sine", "cut")]
-    return np.dtype([("generator", np.uint64, (words,)), *numbers, ("event", np.int64)])
+    return np.dtype([("generator", np.uint64, (words,)), *numbers, ("last", np.int64)])
 
 
 def pauli_defines(words: int, dtype: str) -> dict[str, str | int]:
@@ -54,31 +60,39 @@ def pauli_defines(words: int, dtype: str) -> dict[str, str | int]:
     return {"WORDS": words, "REAL": {"float32": "float", "float64": "double"}[dtype]}
 
 
+class Together(Launch):
+    """A launch whose blocks all run at once, so that they can wait for each other."""
+
+    def __call__(self) -> None:
+        driver.launchCooperativeKernel(*self._call[:-1])
+
+
 class GpuTable:
     """Distinct rows 0 .. n-1 and their table on the current GPU; n is in the log.
 
     keys: uint64 [capacity, words]; coefficients: float32 or float64; frequencies: int32. Where a coefficient
-    is 0 there is no term. `index`, `values` and `counts` are the list of branches of the last `split`.
+    is 0 there is no term. `lists` is what the last `split` listed.
     """
 
     def __init__(self, keys: Array, coefficients: Array) -> None:
         self.words, self.dtype = keys.shape[1], coefficients.dtype
         defines = pauli_defines(self.words, self.dtype.name)
         self.kernels = {name: load_kernel("pauli.cu", name, defines) for name in KERNELS}
+        self.kernels["turns"] = load_kernel("pauli_turns.cu", "turns", defines)
         self.stream = cupy.cuda.get_current_stream()
-        properties = runtime.getDeviceProperties(runtime.getDevice())
-        self.blocks = properties["multiProcessorCount"] * BLOCKS_A_MULTIPROCESSOR
+        self.processors = runtime.getDeviceProperties(runtime.getDevice())["multiProcessorCount"]
         self.log, self.stalled = cupy.zeros(LOG_EVENTS * EVENT.itemsize, np.uint8), cupy.zeros(1, np.int64)
+        self.arrivals = cupy.zeros(1, np.uint64)
         n = len(keys)
         capacity = max(SMALLEST, 2 * n)
         self.keys = cupy.empty((capacity, self.words), np.uint64)
         self.coefficients = cupy.empty(capacity, self.dtype)
         self.frequencies = cupy.zeros(capacity, np.int32)
         self.keys[:n], self.coefficients[:n] = cupy.asarray(keys), cupy.asarray(coefficients)
-        self.index, self.values, self.counts = self.lists(capacity)
+        self.lists: Lists = self.room(0)
         self.slots: Any = None
         self.restart(n)
-        self._bind()
+        self.enter_all(0)
 
     @property
     def capacity(self) -> int:
@@ -88,35 +102,58 @@ class GpuTable:
     @property
     def size_bytes(self) -> int:
         """What the arrays take."""
-        return sum(int(getattr(self, name).nbytes) for name in (*OF_ROWS, *OF_LISTS, "slots", "log"))
+        arrays = (*(getattr(self, name) for name in OF_ROWS), *self.lists, self.slots, self.log)
+        return sum(int(array.nbytes) for array in arrays)
 
-    def turn(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Any:
-        """The struct Turn."""
-        return np.array([(generator, cosine, sine, cut, event)], turn_type(self.words))[0]
+    def turns_of(self, generators: Array, cosines: Any, sines: Any, cut: float, last: Any) -> Any:
+        """The structs Turn of rotations, on the GPU."""
+        turns = np.empty(len(generators), turn_type(self.words))
+        turns["generator"], turns["cosine"], turns["sine"] = generators, cosines, sines
+        turns["cut"], turns["last"] = cut, last
+        return cupy.asarray(turns.view(np.uint8))
 
-    def split(self, turn: Any) -> None:
-        """The first half of a rotation."""
-        self._launches[0].at(8, turn)
+    def turn_all(self, turns: Any, first: int, event: int, n: int, resumed: int, limits: Any) -> None:
+        """Do the rotations from number `first` on; number k is event `event` + k.
 
-    def meet(self, turn: Any) -> None:
-        """The second half of a rotation whose branches stay here."""
-        self._launches[1].at(12, turn)
+        `n`: about how many rows there are. `resumed`: see the kernel. Frequencies are followed where
+        `limits`, a LIMITS, has one.
+        """
+        count = len(turns) // turn_type(self.words).itemsize
+        most = TURNS_BLOCKS * self.processors
+        blocks = min(most, max(self.processors // 2, 4 * n // TURNS_ROWS))
+        self.arrivals.fill(0)
+        arrays = (self.keys, self.coefficients, self.frequencies, self.slots)
+        arguments = [
+            *arrays, np.uint64(self.slots.size - 1), np.int64(self.capacity), turns, np.int64(first),
+            np.int64(count), np.int64(event), np.int64(resumed), limits, self.log, self.stalled,
+            self.arrivals,
+        ]  # fmt: skip
+        Together(self.kernels["turns"], blocks, TURNS_THREADS, addressed(arguments), 0, self.stream)()
+
+    def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
+        """The first half of a rotation: its branches, their words, values and frequencies; waits."""
+        if len(self.lists[0]) < self.capacity:
+            self.lists = self.room(self.capacity)
+        turn = np.array([(generator, cosine, sine, cut, event)], turn_type(self.words))[0]
+        self._launch(
+            "split", self.keys, self.coefficients, self.frequencies, *self.lists, self.log, self.stalled, turn
+        )
+        listed = int(self.read(event)["listed"])
+        index, values, counts = (array[:listed] for array in self.lists)
+        return self.keys[index.astype(np.int64)] ^ cupy.asarray(generator), values, counts
 
     def meet_rows(self, lists: Lists, event: int) -> None:
         """Add values to words, and append the words not there; there is room. `lists` have rows first."""
         rows, values, counts = lists
-        at = event * EVENT.itemsize + EVENT.fields["listed"][1]  # type: ignore[index]
-        self.log[at : at + 8] = cupy.asarray(np.array([len(values)], np.uint64).view(np.uint8))
-        turn = self.turn(np.zeros(self.words, np.uint64), 1.0, 0.0, 0.0, event)
         self._launch(
             "meet", self.keys, self.coefficients, self.frequencies, self.slots,
-            np.uint64(self.slots.size - 1), rows, np.uint64(0), values, counts, self.log, self.stalled,
-            np.int64(self.capacity), turn,
+            np.uint64(self.slots.size - 1), rows, values, counts, np.int64(len(values)), self.log,
+            self.stalled, np.int64(event),
         )  # fmt: skip
 
     def branches(self, n: int, qubits: Array, weights: Array, cut: float, event: int) -> Lists:
         """List the branches of a transfer's part; waits. Rows are not yet multiplied by anything."""
-        index, values, counts = self.lists(n)
+        index, values, counts = self.room(n)
         self._launch(
             "branches", self.keys, self.coefficients, self.frequencies, cupy.asarray(qubits, np.int32),
             np.int32(len(qubits)), cupy.asarray(weights), index, values, counts, self.log, self.stalled,
@@ -133,13 +170,12 @@ class GpuTable:
             self.stalled, np.int64(event),
         )  # fmt: skip
 
-    def clifford(self, images: Any, powers: Any, touched: Any, event: int) -> None:
-        """Map all rows, and enter them into the table anew; the arrays are on the GPU."""
+    def clifford(self, maps: Any, order: Any, event: int) -> None:
+        """Map all rows by maps one after another; they are on the GPU. `rebuild` is due."""
         self._launch(
-            "clifford", self.keys, self.coefficients, images, powers, touched, self.log, self.stalled,
-            np.int64(event),
+            "clifford", self.keys, self.coefficients, *maps, order, np.int32(len(order)), self.log,
+            self.stalled, np.int64(event),
         )  # fmt: skip
-        self.rebuild(event)
 
     def sweep(self, limits: Any) -> None:
         """Set coefficients past the limits, a LIMITS, to 0."""
@@ -159,26 +195,27 @@ class GpuTable:
         self._launch("expect", self.keys, self.coefficients, cupy.asarray(ones), total, np.int64(n))
         return float(total[0])
 
-    def packed(self, listed: int, generator: Array) -> Lists:
-        """The branches of the last `split` with their words."""
-        rows = self.keys[self.index[:listed].astype(np.int64)] ^ cupy.asarray(generator)
-        return rows, self.values[:listed], self.counts[:listed]
-
     def empty(self, n: int) -> Lists:
         """Room for lists that begin with rows."""
-        return cupy.empty((n, self.words), np.uint64), *self.lists(n)[1:]
+        return cupy.empty((n, self.words), np.uint64), *self.room(n)[1:]
 
-    def lists(self, n: int) -> Lists:
+    def room(self, n: int) -> Lists:
         """Room for lists that begin with numbers of rows."""
         return cupy.empty(n, np.uint32), cupy.empty(n, self.dtype), cupy.empty(n, np.int32)
 
     def read(self, event: int) -> Any:
         """An event; waits."""
-        return self.read_all()[event]
+        return self.read_all(event, event + 1)[0]
 
-    def read_all(self) -> Array:
-        """The log; waits."""
-        return np.asarray(cupy.asnumpy(self.log).view(EVENT))
+    def read_all(self, first: int, last: int) -> Array:
+        """Events of the log, without `last`; waits."""
+        part = self.log[first * EVENT.itemsize : last * EVENT.itemsize]
+        return np.asarray(cupy.asnumpy(part).view(EVENT))
+
+    def set_added(self, event: int, added: int) -> None:
+        """Say how many rows an event added."""
+        at = event * EVENT.itemsize + EVENT.fields["added"][1]  # type: ignore[index]
+        self.log[at : at + 8] = cupy.asarray(np.array([added], np.uint64).view(np.uint8))
 
     def stalled_at(self) -> int:
         """The event that found no room, or 0; waits."""
@@ -192,28 +229,34 @@ class GpuTable:
         self.log[: EVENT.itemsize] = cupy.asarray(first.view(np.uint8))
         self.stalled.fill(0)
 
-    def grow(self, n: int, listed: int, capacity: int, event: int) -> None:
-        """Make room for `capacity` rows, after an event that left n rows and a list."""
+    def grow(self, n: int, capacity: int, event: int) -> None:
+        """Make room for `capacity` rows, after an event that left n."""
         if capacity > MOST_ROWS:
             raise InputError(
                 "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs"
             )
-        self.slots = None
+        self.slots, self.lists = None, self.room(0)
         try:
-            for names, length in ((OF_ROWS, n), (OF_LISTS, listed)):
-                for name in names:
-                    old = getattr(self, name)
-                    new = cupy.empty((capacity, *old.shape[1:]), old.dtype)
-                    new[:length] = old[:length]
-                    setattr(self, name, new)
-                    del old
-                    cupy.get_default_memory_pool().free_all_blocks()
+            for name in OF_ROWS:
+                old = getattr(self, name)
+                new = cupy.empty((capacity, *old.shape[1:]), old.dtype)
+                new[:n] = old[:n]
+                setattr(self, name, new)
+                del old
+                cupy.get_default_memory_pool().free_all_blocks()
             self.stalled.fill(0)
-            self._bind(event)
+            self.enter_all(event)
         except cupy.cuda.memory.OutOfMemoryError:
             raise InputError(
                 "GPU", f"has no memory for {capacity} terms", "truncate, set --memory, or use more GPUs"
             ) from None
+
+    def enter_all(self, event: int) -> None:
+        """A table for as many rows as there is room for, with those after an event."""
+        size = 1 << (FILL * self.capacity - 1).bit_length()
+        if self.slots is None or self.slots.size != size:
+            self.slots = cupy.empty(size, np.uint64)
+        self.rebuild(event)
 
     def keep(self, chosen: Any) -> None:
         """Keep the rows of these numbers, an array of the GPU that rises, and begin the log anew."""
@@ -254,27 +297,16 @@ class GpuTable:
 
     def close(self) -> None:
         """Give the memory back."""
-        for name in (*OF_ROWS, *OF_LISTS, "slots", "log"):
+        for name in (*OF_ROWS, "lists", "slots", "log"):
             setattr(self, name, None)
         cupy.get_default_memory_pool().free_all_blocks()
 
-    def _bind(self, event: int = 0) -> None:
-        """The table and the two launches of a rotation, for arrays that are new."""
-        self.slots = cupy.empty(1 << (FILL * self.capacity - 1).bit_length(), np.uint64)
-        rows = [np.uint64(getattr(self, name).data.ptr) for name in OF_ROWS]
-        lists = [np.uint64(getattr(self, name).data.ptr) for name in OF_LISTS]
-        shared = [np.uint64(array.data.ptr) for array in (self.log, self.stalled)]
-        slots = [np.uint64(self.slots.data.ptr), np.uint64(self.slots.size - 1)]
-        turn = self.turn(np.zeros(self.words, np.uint64), 1.0, 0.0, 0.0, 0)
-        meet = [*rows, *slots, rows[0], *lists, *shared, np.int64(self.capacity), turn]
-        split = self._prepared("split", [*rows, *lists, *shared, turn])
-        self._launches = (split, self._prepared("meet", meet))
-        self.rebuild(event)
-
-    def _prepared(self, kernel: str, arguments: list[Any]) -> Launch:
-        return Launch(self.kernels[kernel], self.blocks, THREADS, arguments, 0, self.stream)
-
     def _launch(self, kernel: str, *arguments: Any) -> None:
-        """Launch once; arrays of the GPU are passed as their addresses."""
-        values = [np.uint64(a.data.ptr) if isinstance(a, cupy.ndarray) else a for a in arguments]
-        self._prepared(kernel, values)()
+        """Launch once."""
+        blocks = self.processors * BLOCKS_A_MULTIPROCESSOR
+        Launch(self.kernels[kernel], blocks, THREADS, addressed(arguments), 0, self.stream)()
+
+
+def addressed(arguments: Sequence[Any]) -> list[Any]:
+    """The arguments of a kernel: of arrays of the GPU their addresses."""
+    return [np.uint64(a.data.ptr) if isinstance(a, cupy.ndarray) else a for a in arguments]

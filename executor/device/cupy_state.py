@@ -13,8 +13,11 @@ import numpy as np
 from cupy.cuda import driver, runtime
 from numpy.typing import NDArray
 
-from executor.device.kernel_cache import load_kernel
+from executor.device.communicator import Communicator
+from executor.device.kernel_cache import compile_ahead, load_kernel
+from executor.device.launch import Launch
 from executor.statevector.passes import Pass, Tile
+from executor.statevector.program import Program, index_bits, make_program
 from executor.statevector.rounds import make_rounds
 from executor.statevector.staging import Exchange
 from executor.statevector.tables import Tables, pass_tables
@@ -23,10 +26,18 @@ from planner.errors import InputError
 Array = Any
 """A cupy.ndarray."""
 
-PASS_FILE, MEASURE_FILE = "state_pass.cu", "state_measure.cu"
+PASS_FILE, PROGRAM_FILE, MEASURE_FILE = "state_pass.cu", "state_program.cu", "state_measure.cu"
 REALS = {"complex64": "float", "complex128": "double"}
-TILES = {"complex64": Tile(13, 3, 1), "complex128": Tile(12, 2, 1)}
+TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
 """64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
+PROGRAM_BLOCKS = 2
+"""Blocks on a multiprocessor, whose threads then have 64 registers or more."""
+PROGRAMS_FROM = 24
+"""States of so many bits have a kernel compiled for each structure of a pass, which takes about a second."""
+LEAST_STEPS = 3
+"""A pass of fewer steps, such as a measurement makes, is read from tables."""
+MOST_VALUES_BYTES = 30000
+"""The matrices of a compiled pass are arguments of its kernel."""
 REGISTER_BITS = 4
 PASS_THREADS = 512
 MEASURE_THREADS = 256
@@ -43,6 +54,26 @@ def pass_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
     }  # fmt: skip
 
 
+def program_defines(
+    dtype: str, program: Program, held: Sequence[int], register_bits: int, n_bits: int
+) -> dict[str, str | int]:
+    """The definitions of state_program.cu for a pass that holds some bits of the `n_bits` of a rank."""
+    return {
+        "REAL": REALS[dtype], "TILE_BITS": len(held), "REGISTER_BITS": register_bits,
+        "BLOCKS": PROGRAM_BLOCKS, "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
+        "N_VALUES": len(program.values), "N_TWISTS": program.n_twists,
+        "HAS_FAR_PAIRS": int(program.has_far_pairs), "STEPS": program.steps,
+    }  # fmt: skip
+
+
+def program_bytes(dtype: str, n_entries: int, tile_bits: int) -> int:
+    """The shared memory of a block of state_program.cu: the factors of twists, and a tile with gaps."""
+    item = np.dtype(dtype).itemsize
+    digits = 4 if item == 8 else 3
+    last = (1 << tile_bits) - 1
+    return item * (2 * n_entries + 1 + sum(last >> k * digits for k in range(5)))
+
+
 def measure_defines(dtype: str) -> dict[str, str | int]:
     """The definitions of state_measure.cu."""
     return {"REAL": REALS[dtype], "THREADS": MEASURE_THREADS}
@@ -55,10 +86,17 @@ def shared_bytes(dtype: str, tile_bits: int) -> int:
     return entries * np.dtype(dtype).itemsize + 8 * (tile_bits + 1 + (tile_bits + 1) % 2)
 
 
-def open_state(device_id: int, n_bits: int, dtype: str) -> CupyState:
+def open_state(device_id: int, n_bits: int, dtype: str, rank: int = 0) -> CupyState:
     """A state on a GPU, which becomes the current one of this thread."""
     runtime.setDevice(device_id)
-    return CupyState(n_bits, dtype)
+    return CupyState(n_bits, dtype, rank)
+
+
+def between_gpus(ranks: Communicator) -> Communicator:
+    """The ranks connected by NCCL, for arrays of the current GPU of each; collective."""
+    from executor.device.nccl import NcclCommunicator
+
+    return NcclCommunicator(ranks, cupy.cuda.get_current_stream())
 
 
 class CupyState:
@@ -66,8 +104,11 @@ class CupyState:
 
     name = "gpu"
 
-    def __init__(self, n_bits: int, dtype: str, rank: int = 0, tile: Tile | None = None) -> None:
-        self.n_bits, self.rank, self.dtype = n_bits, rank, dtype
+    def __init__(
+        self, n_bits: int, dtype: str, rank: int = 0, tile: Tile | None = None,
+        programs_from: int = PROGRAMS_FROM,
+    ) -> None:  # fmt: skip
+        self.n_bits, self.rank, self.dtype, self.programs_from = n_bits, rank, dtype, programs_from
         self.tile = tile or TILES[dtype]
         self.tile_bits = min(n_bits, self.tile.bits)
         if self.tile_bits < 2:
@@ -80,7 +121,8 @@ class CupyState:
             self._pass.kernel.ptr, self._threads, shared_bytes(dtype, self.tile_bits)
         )
         properties = runtime.getDeviceProperties(cupy.cuda.Device().id)
-        self._blocks = a_multiprocessor * properties["multiProcessorCount"]
+        self._multiprocessors = int(properties["multiProcessorCount"])
+        self._blocks = a_multiprocessor * self._multiprocessors
         self._kernels = {
             entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype))
             for entry in ("chunk_sums", "draw", "marginal", "pauli")
@@ -93,11 +135,47 @@ class CupyState:
         if self.rank == 0:
             self.amplitudes[0] = 1
 
-    def prepare(self, steps: Sequence[Pass | Exchange]) -> list[tuple[Any, ...]]:
-        """The arguments of the launch of each pass, its tables on the GPU."""
+    def prepare(self, steps: Sequence[Pass | Exchange]) -> list[Any]:
+        """What launches each pass, its tables on the GPU: a compiled kernel's launch, or arguments."""
+        passes = [step for step in steps if isinstance(step, Pass)]
+        programs = [self._program(item) for item in passes]
+        compile_ahead(PROGRAM_FILE, [defines for _, defines in filter(None, programs)])
         return [
-            self._arguments(pass_tables(step, self.n_bits, 0)) for step in steps if isinstance(step, Pass)
+            self._arguments(pass_tables(item, self.n_bits, 0)) if made is None else self._launch(*made, item.held)
+            for item, made in zip(passes, programs, strict=True)
         ]
+
+    def _program(self, item: Pass) -> tuple[Program, dict[str, str | int]] | None:
+        """The program of a pass and its definitions; None where its tables are read instead."""
+        if self.n_bits < self.programs_from or len(item.steps) < LEAST_STEPS or not self.tile.register_bits:
+            return None
+        bits = index_bits(item, self.n_bits)
+        item_bytes = np.dtype(self.dtype).itemsize
+        made = make_program(item, bits, self.tile.register_bits, item_bytes)
+        if made is None or len(made.values) * item_bytes > MOST_VALUES_BYTES:
+            return None
+        return made, program_defines(self.dtype, made, item.held, self.tile.register_bits, self.n_bits)
+
+    def _launch(self, made: Program, defines: dict[str, str | int], held: Sequence[int]) -> Launch:
+        kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
+        threads = 1 << (self.tile_bits - self.tile.register_bits)
+        size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.twists), self.tile_bits)
+        kernel.max_dynamic_shared_size_bytes = size_bytes
+        fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
+        n_tiles = 1 << (self.n_bits - self.tile_bits)
+        far = [bit for bit in range(self.n_bits) if bit not in held]
+        turns = [one.tables(far, self.rank << self.n_bits, made.has_far_pairs) for one in made.twists]
+        factors = cupy.asarray(made.factors.astype(self.dtype))
+        tables = cupy.asarray(np.concatenate([np.zeros(0), *turns]).astype(self.dtype))
+        values = np.ascontiguousarray(made.values.astype(self.dtype))
+        arguments = (
+            np.uint64(self.amplitudes.data.ptr), np.int64(self.rank << self.n_bits), np.int64(n_tiles),
+            np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0],
+        )  # fmt: skip
+        return Launch(
+            kernel, min(n_tiles, fitting * self._multiprocessors), threads, arguments, size_bytes,
+            cupy.cuda.get_current_stream(), (factors, tables),
+        )  # fmt: skip
 
     def _arguments(self, tables: Tables) -> tuple[Any, ...]:
         made = make_rounds(tables, min(REGISTER_BITS, self.tile_bits))
@@ -115,8 +193,11 @@ class CupyState:
             cupy.asarray(tables.idle.astype(np.uint8)), cupy.asarray(tables.phases),
         )  # fmt: skip
 
-    def apply(self, prepared: tuple[Any, ...]) -> None:
+    def apply(self, prepared: Any) -> None:
         """Do a pass."""
+        if isinstance(prepared, Launch):
+            prepared()
+            return
         blocks = int(min(self._blocks, prepared[2]))
         self._pass((blocks,), (self._threads,), prepared, shared_mem=shared_bytes(self.dtype, self.tile_bits))
 
@@ -154,9 +235,17 @@ class CupyState:
 
     def pauli(self, x: int, z: int) -> complex:
         """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
-        blocks = max(1, min(MOST_BLOCKS, (1 << self.n_bits) // MEASURE_THREADS))
+        return self.pauli_with(self.amplitudes, 0, x, z)
+
+    def pauli_with(self, others: Array, first: int, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(others[i ^ x]) a[first + i]."""
+        count = len(others)
+        blocks = max(1, min(MOST_BLOCKS, count // MEASURE_THREADS))
         out = cupy.empty(blocks, np.complex128)
-        self._measure("pauli", blocks, np.int64(1 << self.n_bits), np.int64(x), np.int64(z), out)
+        own = self.amplitudes[first : first + count]
+        self._kernels["pauli"](
+            (blocks,), (MEASURE_THREADS,), (own, others, np.int64(count), np.int64(x), np.int64(z), out)
+        )
         return complex(out.get().sum())
 
     def _measure(self, entry: str, blocks: int, *arguments: Any) -> None:

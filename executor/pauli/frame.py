@@ -7,7 +7,7 @@ B^dagger X_q B and B^dagger Z_q B of every qubit, as masks (Python integers) and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +22,8 @@ from executor.pauli.words import PauliSum, n_words, pack, pauli_sum
 Array = NDArray[Any]
 Word = tuple[int, int, int]
 """x mask, z mask, and e: i^e times the Hermitian word."""
+Masks = tuple[int, int, int]
+"""x mask, z mask, and a sign."""
 
 
 def product(a: Word, b: Word) -> Word:
@@ -40,8 +42,11 @@ class Frame:
 
     def image(self, x: int, z: int) -> tuple[int, int, int]:
         """B^dagger P B: its masks, and its sign 1 or -1."""
-        result: Word = (0, 0, (x & z).bit_count())
         rest = x | z
+        if not rest & rest - 1 and not x & z and rest:
+            single = (self.x_images if x else self.z_images)[rest.bit_length() - 1]
+            return single[0], single[1], 1 - single[2]
+        result: Word = (0, 0, (x & z).bit_count())
         while rest:
             q = (rest & -rest).bit_length() - 1
             rest &= rest - 1
@@ -53,16 +58,31 @@ class Frame:
 
     def append(self, step: Clifford | Rotation) -> None:
         """Let another Clifford act after those so far; a rotation must be by a multiple of pi/2."""
-        both = step.x | step.z if isinstance(step, Rotation) else sum(1 << q for q in step.qubits)
-        qubits = [q for q in range(both.bit_length()) if both >> q & 1]
-        images = [self._appended(step, *word) for q in qubits for word in ((1 << q, 0), (0, 1 << q))]
-        for q, x_image, z_image in zip(qubits, images[::2], images[1::2], strict=True):
-            self.x_images[q], self.z_images[q] = x_image, z_image
+        changes = [(images, q, self._image(*word)) for images, q, word in self._changed(step)]
+        for images, q, image in changes:
+            images[q] = image
 
-    def _appended(self, step: Clifford | Rotation, x: int, z: int) -> Word:
-        new_x, new_z, sign = turned(step, x, z) if isinstance(step, Rotation) else mapped(step, x, z)
-        image = self.image(new_x, new_z)
+    def _changed(self, step: Clifford | Rotation) -> Iterator[tuple[list[Word], int, Masks]]:
+        """The factors that a Clifford changes, by their images and qubit, and what it makes of them."""
+        for q, x_word, z_word in _factors(step):
+            if x_word != (1 << q, 0, 1):
+                yield self.x_images, q, x_word
+            if z_word != (0, 1 << q, 1):
+                yield self.z_images, q, z_word
+
+    def _image(self, x: int, z: int, sign: int) -> Word:
+        image = self.image(x, z)
         return image[0], image[1], (1 - sign * image[2]) % 4
+
+
+@lru_cache(maxsize=4096)
+def _factors(step: Clifford | Rotation) -> tuple[tuple[int, Masks, Masks], ...]:
+    """What a Clifford makes of X and Z on each of its qubits."""
+    if isinstance(step, Clifford):
+        return tuple((q, mapped(step, 1 << q, 0), mapped(step, 0, 1 << q)) for q in step.qubits)
+    both = step.x | step.z
+    qubits = [q for q in range(both.bit_length()) if both >> q & 1]
+    return tuple((q, turned(step, 1 << q, 0), turned(step, 0, 1 << q)) for q in qubits)
 
 
 def mapped(step: Clifford, x: int, z: int) -> tuple[int, int, int]:

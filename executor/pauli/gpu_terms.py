@@ -1,9 +1,10 @@
 """The terms of a rank on its GPU, changed without waiting for it. Imports CuPy's adapter when it is made.
 
-Has the methods of `ShardedTerms`. Every change is an event, launched at once; what it did stands in a log on
-the GPU. `settle` waits, enters the log in the books, and where a list of branches found no room, makes room
-and does the rest again. It is called when the log is full and wherever the host needs a number. With ranks,
-each has one shard, and branches for another rank make the host wait for their number.
+Has the methods of `ShardedTerms`, and `turns` for many rotations at once. Every change is an event, launched
+at once, Cliffords in a row when something else follows; what it did stands in a log on the GPU. `settle`
+waits, enters the log in the books, and where rows found no room, makes room and does the rest again. It is
+called when the log is full and wherever the host needs a number. With ranks, each has one shard, and branches
+for another rank make the host wait for their number.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from executor.device.communicator import Communicator
 from executor.pauli.account import Account, Loss, Number, total_loss
-from executor.pauli.frame import layer
+from executor.pauli.frame import Layer, layer
 from executor.pauli.sharding import Sharding
 from executor.pauli.steps import Clifford, Transfer, word_masks
 from executor.pauli.truncation import NO_LIMIT, Limits
@@ -25,6 +26,14 @@ from executor.pauli.words import PauliSum, pack
 from planner.errors import InputError
 
 Array = NDArray[Any]
+Again = Callable[[int, int], None]
+"""A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""
+
+MOST_MAPS = 1024
+FOLLOW = Limits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
+"""No limit, where frequencies must be followed since it is not known whether they are one."""
+LARGE = 1 << 18
+"""Room for rows above which dead ones are looked for before every launch of rotations."""
 
 
 class GpuTerms:
@@ -49,10 +58,16 @@ class GpuTerms:
         self.books = Account()
         self.live, self.most = int(np.count_nonzero(own)), cupy_pauli.MOST_ROWS
         self.event = 0
-        self.queue: list[tuple[int, Callable[[], None]]] = []
-        """Launches since the log began, and their events."""
+        self.queue: list[tuple[int, Again]] = []
+        """Launches since the log began, and their last events."""
         self.notes: list[tuple[str, int]] = []
         """What the events since the log began were, and where steps end."""
+        self.maps: list[Layer] = []
+        """Cliffords of the newest event that are not launched yet."""
+        self.is_stale = False
+        """Whether rows have changed since they were entered into the table."""
+        self.within: Limits | None = None
+        """All terms are within these limits."""
         self._step = [self.live, self.live, 0, 0]
         self._lost: list[Loss] = []
 
@@ -86,20 +101,28 @@ class GpuTerms:
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
-        table, event = self.table, self._begin("quarter" if cosine == 0 else "turn")
-        turn = table.turn(generator, cosine, sine, cut, event)
-        self._do(lambda: table.split(turn))
-        across = self.sharding.distance(generator)
-        if not across:
-            self._do(lambda: table.meet(turn))
-            return
-        self._catch_up()
-        listed = int(table.read(event)["listed"])
-        self._meet(table.packed(listed, generator), across)
+        self._turns(generator[None], [cosine], [sine], cut, [False], None)
+
+    def turns(
+        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
+        due: Sequence[bool], limits: Limits,
+    ) -> None:  # fmt: skip
+        """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+        distances = self.sharding.of(generators)
+        first = 0
+        while first < len(generators):
+            last = first + 1
+            if not distances[first]:
+                while last < len(generators) and not distances[last]:
+                    last += 1
+            part = slice(first, last)
+            self._turns(generators[part], cosines[part], sines[part], cut, due[part], limits)
+            first = last
 
     def transfer(self, step: Transfer, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
         n = self._settled()
+        self.within = None
         qubits, words, parts = np.array(step.qubits), np.arange(len(step.matrix)), []
         for d in words[1:]:
             weights = step.matrix[words ^ d, words]
@@ -109,28 +132,25 @@ class GpuTerms:
             generator = pack(*word_masks(step.qubits, int(d)), self.n_qubits)
             parts.append((generator, (rows ^ self.table.to_gpu(generator)[0], values, counts)))
         event, splits = self._begin("scale"), np.count_nonzero(step.matrix, axis=0) > 1
-        self._do(lambda: self.table.scale(qubits, np.diag(step.matrix), splits, event))
+        self._do(lambda *_: self.table.scale(qubits, np.diag(step.matrix), splits, event))
         for generator, lists in parts:
             self._catch_up()
             self._meet(lists, self.sharding.distance(generator))
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
-        done, event = layer(tuple(gates), self.n_qubits), self._begin("clifford")
-        images, powers, touched = self.table.to_gpu(done.images, done.powers, done.touched)
-        self._do(lambda: self.table.clifford(images, powers, touched, event))
+        if not self.maps or len(self.maps) == MOST_MAPS:
+            self._begin("clifford")
+        self.maps.append(layer(tuple(gates), self.n_qubits))
         for gate in gates:
             self.sharding.carry(gate)
 
     def sweep(self, limits: Limits) -> None:
         """Drop terms past the limits."""
-        frequency = -1 if limits.max_frequency == NO_LIMIT else limits.max_frequency
         event = self._begin("sweep")
-        values = (
-            limits.merged_cut, limits.max_weight, limits.max_xy, frequency, limits.has_letters, event,
-        )  # fmt: skip
-        past = np.array([values], self.adapter.LIMITS)[0]
-        self._do(lambda: self.table.sweep(past))
+        past = self._limits(limits, event)
+        self._do(lambda *_: self.table.sweep(past))
+        self.within = limits
 
     def keep_largest(self, count: int) -> None:
         """Keep the `count` largest magnitudes; of equal ones the least words. For one GPU."""
@@ -159,15 +179,17 @@ class GpuTerms:
         """Wait for all events, and enter them in the books."""
         if not self.event and not self.notes:
             return
+        self._launch_maps()
         self._catch_up()
-        log = self.table.read_all()
+        log = self.table.read_all(0, self.event + 1)
+        columns = {name: log[name].tolist() for name in self.adapter.EVENT.names or ()}
         for kind, event in self.notes:
-            self._enter(kind, log[event])
-        n = int(log[self.event]["n"] + log[self.event]["added"])
+            self._enter(kind, event, columns)
+        n = columns["n"][-1] + columns["added"][-1]
         self.queue.clear()
         self.notes.clear()
         self.event = 0
-        wasted = 2 * self.live < n and n > self.adapter.SMALLEST
+        wasted = 3 * n > 4 * self.live and n > self.adapter.SMALLEST
         if wasted or (n > self.live and n + self.live > self.most):
             self._keep(self.table.alive(n))
         else:
@@ -175,16 +197,96 @@ class GpuTerms:
 
     def _begin(self, kind: str) -> int:
         """The number of a new event."""
+        self._launch_maps()
         if self.event == self.adapter.LOG_EVENTS - 1:
             self.settle()
         self.event += 1
         self.notes.append((kind, self.event))
         return self.event
 
-    def _do(self, launch: Callable[[], None]) -> None:
+    def _do(self, launch: Again) -> None:
         """Launch for the newest event; again where an event before it found no room."""
         self.queue.append((self.event, launch))
-        launch()
+        launch(0, 0)
+
+    def _launch_maps(self) -> None:
+        """Launch the Cliffords that are not launched yet."""
+        if not self.maps:
+            return
+        distinct = list({id(one): one for one in self.maps}.values())
+        numbers = {id(one): number for number, one in enumerate(distinct)}
+        order = np.array([numbers[id(one)] for one in self.maps], np.int32)
+        *maps, order = self.table.to_gpu(
+            *(np.stack([getattr(one, name) for one in distinct]) for name in ("images", "powers", "touched")),
+            order,
+        )  # fmt: skip
+        event = self.event
+        self._do(lambda *_: self.table.clifford(maps, order, event))
+        self.maps.clear()
+        self.is_stale, self.within = True, None
+
+    def _refresh(self) -> None:
+        """Enter all rows into the table, if they have changed."""
+        if self.is_stale:
+            event = self.event
+            self._do(lambda *_: self.table.rebuild(event))
+            self.is_stale = False
+
+    def _limits(self, limits: Limits, event: int) -> Any:
+        """The struct Limits."""
+        frequency = -1 if limits.max_frequency == NO_LIMIT else limits.max_frequency
+        values = (
+            limits.merged_cut, limits.max_weight, limits.max_xy, frequency, limits.has_letters, event,
+        )  # fmt: skip
+        return np.array([values], self.adapter.LIMITS)[0]
+
+    def _turns(
+        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
+        due: Sequence[bool], limits: Limits | None,
+    ) -> None:  # fmt: skip
+        """Rotations that all stay in their shards, or one that does not; steps if there are `limits`."""
+        across = self.sharding.distance(generators[0])
+        if across:
+            event = self._begin("quarter" if cosines[0] == 0 else "turn")
+            self._catch_up()
+            lists = self.table.split(generators[0], cosines[0], sines[0], cut, event)
+            self._meet(lists, across)
+            self.within = None
+            if limits is not None:
+                if due[0]:
+                    self.sweep(limits)
+                self.end_step()
+            return
+        done = 0
+        while done < len(generators):
+            self._launch_maps()
+            if self.event == self.adapter.LOG_EVENTS - 1 or self.table.capacity > LARGE:
+                self.settle()
+            self._refresh()
+            last = min(len(generators), done + self.adapter.LOG_EVENTS - 1 - self.event)
+            self._launch_turns(
+                generators[done:last], cosines[done:last], sines[done:last], cut, due[done:last], limits
+            )
+            done = last
+
+    def _launch_turns(
+        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
+        due: Sequence[bool], limits: Limits | None,
+    ) -> None:  # fmt: skip
+        """Launch rotations at once; the log has room for them."""
+        table, first, sweeps = self.table, self.event + 1, []
+        for number, cosine in enumerate(cosines):
+            self.event += 1
+            self.notes.append(("quarter" if cosine == 0 else "turn", self.event))
+            sweeps.append(0 if not due[number] else 1 if self.within == limits else 2)
+            self.within = limits if due[number] else None
+            if due[number]:
+                self.notes.append(("touched" if sweeps[-1] == 1 else "swept", self.event))
+            if limits is not None:
+                self.end_step()
+        past = self._limits(limits or FOLLOW, 0)
+        turns, n = table.turns_of(generators, cosines, sines, cut, sweeps), self.live
+        self._do(lambda event, rows: table.turn_all(turns, max(event - first, 0), first, n, rows, past))
 
     def _meet(self, lists: Any, across: int) -> None:
         """Take branches to the rank that owns their words. All events before are done."""
@@ -196,7 +298,10 @@ class GpuTerms:
         event = self._begin("meet")
         n = self._rows_after(event - 1)
         if n + listed > self.table.capacity:
-            self._grow(n, 0, n + listed, event - 1)
+            self._grow(n, n + listed, event - 1)
+        elif self.is_stale:
+            self.table.rebuild(event - 1)
+        self.is_stale = False
         self.table.meet_rows(lists, event)
 
     def _exchange(self, lists: Any, peer: int) -> Any:
@@ -213,15 +318,16 @@ class GpuTerms:
         """Wait for all events; where one found no room, make room and launch it and what follows again."""
         while stalled := self.table.stalled_at():
             entry = self.table.read(stalled)
-            n, listed = int(entry["n"]), int(entry["listed"])
-            self._grow(n, listed, n + listed, stalled)
-            again = [launch for event, launch in self.queue if event >= stalled][1:]
-            for launch in again:
-                launch()
+            n, wanted, there = int(entry["n"]), int(entry["added"]), self.table.capacity
+            self.table.set_added(stalled, there - n)
+            self._grow(there, n + wanted, stalled)
+            again = [launch for event, launch in self.queue if event >= stalled]
+            again[0](stalled, there)
+            for launch in again[1:]:
+                launch(0, 0)
 
-    def _grow(self, n: int, listed: int, least: int, event: int) -> None:
-        capacity = max(least, min(2 * self.table.capacity, self.most))
-        self.table.grow(n, listed, capacity, event)
+    def _grow(self, n: int, least: int, event: int) -> None:
+        self.table.grow(n, max(least, min(2 * self.table.capacity, self.most)), event)
 
     def _rows_after(self, event: int) -> int:
         entry = self.table.read(event)
@@ -235,19 +341,23 @@ class GpuTerms:
     def _keep(self, chosen: Any) -> None:
         self.table.keep(chosen)
         self.live = len(chosen)
+        self.is_stale = False
 
-    def _enter(self, kind: str, entry: Any) -> None:
+    def _enter(self, kind: str, event: int, log: dict[str, list[Any]]) -> None:
         """Follow an event, or the end of a step, in the books."""
-        loss = Loss(float(entry["l1"]), float(entry["squares"]), int(entry["gone"]))
         if kind == "end":
             before, grown, branched, merged = self._step
             self.books.steps.append((before, grown, self.live, branched, merged))
             self._step = [self.live, self.live, 0, 0]
             return
-        if kind == "sweep":
-            self.live = int(entry["hits"])
-            self.books.losses.append(loss)
+        if kind in ("sweep", "swept", "touched"):
+            self.books.losses.append(
+                Loss(log["swept_l1"][event], log["swept_squares"][event], log["swept"][event])
+            )
+            gone = log["swept"][event] + log["zeros"][event]
+            self.live = self.live - gone if kind == "touched" else log["left"][event]
             return
+        loss = Loss(log["l1"][event], log["squares"][event], log["gone"][event])
         if kind == "part":
             self._lost.append(loss)
         elif kind == "scale":
@@ -255,8 +365,8 @@ class GpuTerms:
             self._lost.clear()
         elif kind in ("turn", "quarter"):
             self.books.losses.append(loss)
-        self.live += int(entry["added"] + entry["revived"])
-        self.live -= int(entry["hits"]) if kind == "quarter" else 0
+        self.live += log["added"][event] + log["revived"][event] + log["passed"][event]
+        self.live -= log["hits"][event] if kind == "quarter" else 0
         self._step[1] = self.live
-        self._step[2] += int(entry["hits"])
-        self._step[3] += int(entry["merged"])
+        self._step[2] += log["hits"][event]
+        self._step[3] += log["merged"][event]

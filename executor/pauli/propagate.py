@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +25,8 @@ from planner.errors import InputError
 
 KEEP = ("all", "own", "none")
 SAY_EVERY_S = 1.0
+TOGETHER = 128
+"""Rotations that are given to a GPU at once, at most."""
 EXACT_TURNS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 
 
@@ -206,6 +209,7 @@ class Work:
         self.size_bytes = terms.size_bytes
         self.since = 0
         self.has_zeros = False
+        self.takes_many = isinstance(terms, GpuTerms) and (room, stop_above, limits.max_terms) == (None,) * 3
         self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
         if room is not None:
             terms.limit(room)
@@ -213,8 +217,14 @@ class Work:
     def run(self, steps: Sequence[Step], progress: Callable[[Progress], None] | None = None) -> None:
         """All steps, from the last to the first."""
         batches, terms, said_s = fused(steps), self.terms, perf_counter()
-        for number, batch in enumerate(batches, start=1):
-            self.do(batch, last=number == len(batches))
+        number = 0
+        while number < len(batches):
+            many = self._rotations(batches[number : number + TOGETHER])
+            number += max(1, len(many))
+            if many:
+                self._turn(many, last=number == len(batches))
+            else:
+                self.do(batches[number - 1], last=number == len(batches))
             if progress is not None and perf_counter() - said_s >= SAY_EVERY_S:
                 said_s = perf_counter()
                 progress(Progress(number, len(batches), terms.n, terms.size_bytes))
@@ -236,6 +246,31 @@ class Work:
                     f"step {self.number}", f"leaves {left} terms, more than {self.stop_above}",
                     "allow more terms or truncate",
                 )  # fmt: skip
+
+    def _rotations(self, batches: Sequence[Rotation | Transfer | list[Clifford]]) -> list[Rotation]:
+        """The rotations that come first, where they can be given to the terms at once."""
+        if not self.takes_many:
+            return []
+        return list(takewhile(lambda batch: isinstance(batch, Rotation), batches))  # type: ignore[arg-type]
+
+    def _turn(self, rotations: Sequence[Rotation], *, last: bool) -> None:
+        """Rotations, and the truncations that are due after them."""
+        due = []
+        turns = [turned(rotation.angle) for rotation in rotations]
+        for number, (cosine, _) in enumerate(turns, start=1):
+            self.since += 1
+            self.has_zeros |= cosine == 0
+            is_last = last and number == len(turns)
+            is_due = is_last or self.since >= self.limits.every
+            due.append(is_last or (is_due and (self.sweeps or self.has_zeros)))
+            if is_due:
+                self.since, self.has_zeros = 0, False
+        n_qubits = self.terms.n_qubits
+        generators = np.stack([pack(rotation.x, rotation.z, n_qubits) for rotation in rotations])
+        cosines, sines = zip(*turns, strict=True)
+        self.terms.turns(generators, cosines, sines, self.limits.branch_cut, due, self.limits.limits)
+        self.number += len(rotations)
+        self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
 
     def _make_room(self, batch: Rotation | Transfer | list[Clifford]) -> None:
         """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""

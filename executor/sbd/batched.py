@@ -39,7 +39,8 @@ Host = NDArray[Any]
 Matrix = Any
 """A dense matrix alone, or start, column and value of a sparse one, in a tuple."""
 
-SCRATCH_BYTES = 1 << 28
+SCRATCH_BYTES = 1 << 31
+"""Of the batches of a GPU: 2 GiB take few enough launches that none waits for the next."""
 COLUMNS_AT_ONCE = 128
 ROWS_TURNED = 256
 """Rows of a state that are transposed at once where the beta matrix is sparse."""
@@ -145,10 +146,14 @@ class BatchedHamiltonian:
             Columns(columns.first, columns.last, steps.put(columns.start), steps.put(columns.code))
             for columns in column_ranges(h)
         )
-        self._two = steps.put(np.ascontiguousarray(h.two.T))
-        above = np.concatenate([np.zeros((n, len(h.two_above)), h.dtype), h.two_above.T])
-        self._above = steps.put(above) if h.symmetric else None
-        self._numbers = steps.put(h.alpha.filled[slice(*h.rows)] @ h.two[:n])
+        two, rank, pairs = h.integrals.two.astype(h.dtype), h.beta.singles.rank, h.beta.matching.pairs
+        two = np.ascontiguousarray(two[np.concatenate([np.arange(n), pairs])])
+        self._two, self._above = steps.put(two), None
+        if h.symmetric:
+            above = (rank[pairs][:, None] > rank[None, :]).astype(h.dtype)
+            above[np.arange(len(pairs)), pairs] = 0.5
+            self._above = steps.put(two * np.concatenate([np.zeros((n, len(rank)), h.dtype), above]))
+        self._numbers = steps.put(h.alpha.filled[slice(*h.rows)] @ two[:, :n].T)
         self._beta: Matrix = () if h.symmetric else self._put_matrix(h.beta.matrix)
         item_bytes = np.dtype(steps.dtype).itemsize
         self._scratch = steps.empty(scratch_elements(h, scratch_bytes // item_bytes))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from executor.sbd.batched import ROWS_TURNED, column_edges, scratch_elements
-from executor.sbd.cost import scratch_bytes
 from executor.sbd.davidson import Criteria
 from executor.sbd.integrals import pair_count
+from executor.sbd.mixed_spin import mixed_bytes, scratch_bytes
 from executor.sbd.product import ProductHamiltonian
 from executor.sbd.same_spin import SparseMatrix
 from planner.errors import InputError
@@ -46,8 +46,11 @@ def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
     spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
     total = sum(spin.matrix.size_bytes + 20 * len(spin.singles.other) for spin in spins)
     pairs, n = len(h.beta.matching.pairs), h.integrals.n_orbitals
-    total += h.threads * scratch_bytes(h.shape[1], h.alpha.singles.most, pairs, n)
-    return total + 8 * pair_count(n) * (pair_count(n) + n + 2 * pairs)
+    total += h.threads * scratch_bytes(h.shape[1], pairs)
+    total += mixed_bytes(
+        pair_count(n), h.rows[1] - h.rows[0], h.shape[1], n, pairs, len(h.beta.singles.other)
+    )
+    return total + 8 * pair_count(n) ** 2
 
 
 def batched_bytes(hamiltonian: ProductHamiltonian, scratch: int) -> int:
@@ -61,7 +64,7 @@ def batched_bytes(hamiltonian: ProductHamiltonian, scratch: int) -> int:
     edges = column_edges(h)
     collected = len(h.beta.singles.other) + n_beta * h.beta.strings.n_electrons
     total += 4 * collected + 8 * (n_beta + 1) * (len(edges) - 1)
-    total += 8 * edges[-1] * (len(h.two) * (1 + h.symmetric) + n_rows)
+    total += 8 * edges[-1] * (pair_count(h.integrals.n_orbitals) * (1 + h.symmetric) + n_rows)
     if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
         total += 2 * 8 * n_beta * ROWS_TURNED
     return total + 8 * scratch_elements(h, scratch // 8)

@@ -5,11 +5,8 @@ part is exact, since the space is a product:
 
     y = H_aa x + x H_bb + sum over p, q, r, s of (pq|rs) E^a_pq x (E^b_rs)^T
 
-For each alpha string the singles Ja give held[rs, Jb] = sum over Ja of +-(pq|rs) x[Ja, Jb] as a matrix
-product, which is scattered over the singles of beta. For pairs rs with few singles these are visited
-directly. With equal sets of strings and x equal to +-its transpose, the terms of pairs pq that come before rs
-are formed, and those that come after follow as the transpose. Pairs stand in rising order of their singles,
-so that most alpha singles meet few pairs rs.
+`mixed_spin` visits every pair of excitations once. With equal sets of strings and x equal to +-its transpose,
+half of y is formed, and the rest follows as the transpose.
 
 Knows strings, integrals and arrays; nothing of solvers and files.
 """
@@ -27,6 +24,7 @@ from executor.device.host import cores
 from executor.sbd import cost
 from executor.sbd.excitations import Matching, Singles, find_singles, match_pairs
 from executor.sbd.integrals import Integrals
+from executor.sbd.mixed_spin import MixedSpin, mixed_spin
 from executor.sbd.same_spin import SpinMatrix, own_energies, same_spin
 from executor.sbd.shares import share_rows
 from executor.sbd.strings import StringSet
@@ -81,10 +79,10 @@ class ProductHamiltonian:
 
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
-        threads: int | None = None, dense: bool | None = None, gather: bool | None = None,
-        room_bytes: float = np.inf, rank: int = 0, size: int = 1, rates: cost.Rates = cost.CPU,
+        threads: int | None = None, dense: bool | None = None, room_bytes: float = np.inf, rank: int = 0,
+        size: int = 1, rates: cost.Rates = cost.CPU,
     ) -> None:  # fmt: skip
-        """`dense` and `gather` force the way of the same-spin and of the mixed part (None: the faster ones).
+        """`dense` forces the way of the same-spin part (None: the faster one).
 
         `room_bytes` is the memory that same-spin matrices may take. Beta strings default to those of alpha.
         Of `size` ranks, this one is `rank` and makes the rows that `shares` gives it.
@@ -118,13 +116,7 @@ class ProductHamiltonian:
         self.beta = self.alpha if self.symmetric else spin(other, others, (0, len(other)))
         self.shape: tuple[int, int] = (len(self.alpha.strings), len(self.beta.strings))
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
-        n, pairs = integrals.n_orbitals, self.beta.matching.pairs
-        self.two = np.ascontiguousarray(integrals.two[:, np.concatenate([np.arange(n), pairs])])
-        self.gathered = self._gathered() if gather is None else len(pairs) * gather
-        order = self.beta.singles.rank
-        above = (order[pairs][None, :] > order[:, None]).astype(np.float64)
-        above[pairs, np.arange(len(pairs))] = 0.5
-        self.two_above = integrals.two[:, pairs] * above
+        self._mixed: MixedSpin | None = None
         self._whole = self.block(0, self.shape[0])
 
     def as_type(self, dtype: str) -> ProductHamiltonian:
@@ -137,7 +129,7 @@ class ProductHamiltonian:
         if not self.symmetric:
             matrix = self.beta.matrix.as_type(dtype)
             other.beta = replace(self.beta, filled=self.beta.filled.astype(dtype), matrix=matrix)
-        other.two, other.two_above = self.two.astype(dtype), self.two_above.astype(dtype)
+        other._mixed = None
         other._whole = other.block(0, self.shape[0])
         return other
 
@@ -148,11 +140,14 @@ class ProductHamiltonian:
         singles = self.alpha.singles.within(first, last)
         return SourceBlock(first, last, singles, self.alpha.matrix.columns(first, last))
 
-    def _gathered(self) -> int:
-        """So many active pairs, which have the fewest excitations, are faster without a matrix product."""
-        start = self.beta.matching.start[::2]
-        singles = len(self.alpha.singles.other) / self.shape[0]
-        return sum(cost.gather_is_faster(self.shape[1], singles, int(count)) for count in np.diff(start))
+    def _mixed_tables(self) -> MixedSpin:
+        """The tables of the mixed-spin part, made where rows are first made here."""
+        if self._mixed is None:
+            filled = self.alpha.filled[slice(*self.rows)]
+            beta = self.beta
+            made = mixed_spin(self.integrals.two, filled, beta.filled, beta.singles, beta.matching)
+            self._mixed = made.as_type(self.dtype)
+        return self._mixed
 
     @property
     def pairs_contributing(self) -> int:
@@ -225,77 +220,31 @@ class ProductHamiltonian:
         With `half`, what the transpose of all rows gives is left out.
         """
         inside = block.place(self.rows[0]) is not None
+        mixed = self._mixed_tables()
 
         def rows(first: int, last: int) -> None:
             block.matrix.add_product(first, last, x, y)
             if inside and not half:
                 self.beta.matrix.add_transposed(first, last, own, y)
-            self._mixed_rows(block, first, last, x, y, half)
+            mixed.add_rows(first, last, self.rows[0], block.first, half, block.singles, x, y)
 
         over_rows(len(y), self.threads, rows)
-
-    def _mixed_rows(self, block: SourceBlock, first: int, last: int, x: Array, y: Array, half: bool) -> None:
-        """Add the mixed-spin part to rows first .. last-1; with `half`, what the transpose does not give."""
-        from executor.sbd import sigma_kernel
-
-        n, match = self.integrals.n_orbitals, self.beta.matching
-        n_beta, n_pairs = self.shape[1], len(match.pairs)
-        tables = match.start, match.upper, match.lower
-        at_once = cost.held_rows(n_beta, n_pairs) if n_pairs else 1
-        values = np.empty((block.singles.most + 1, n_beta), self.dtype)
-        held = np.empty((max(at_once, n), n_beta), self.dtype)
-        for row in range(first, last):
-            i = row + self.rows[0]
-            span = slice(int(block.singles.start[i]), int(block.singles.start[i + 1]))
-            own = block.singles.pairs[span]
-            count = len(own) + 1
-            place = block.place(i)
-            values[0] = 0.0 if place is None else x[place]
-            np.take(x, block.singles.other[span], axis=0, out=values[1:count], mode="clip")
-            numbers, weights = self._weights(i, block.singles.sign[span], own, half)
-            if half:
-                y[row] += (self.beta.filled @ numbers[0]) * (0.5 * values[0])
-            else:
-                np.matmul(numbers.T, values[:count], out=held[:n])
-                y[row] += np.einsum("rb,br->b", held[:n], self.beta.filled)
-            if not n_pairs:
-                continue
-            begin = np.zeros(count, np.int64)
-            if half:
-                begin[1:] = match.active[own]
-            if self.gathered:
-                sigma_kernel.gather_pairs(weights, begin, self.gathered, values[:count], *tables, y[row])
-            for at in range(self.gathered, n_pairs, at_once):
-                stop = min(n_pairs, at + at_once)
-                used = int(np.searchsorted(begin, stop)) if half else count
-                part = held[: stop - at]
-                np.matmul(weights[:used, at:stop].T, values[:used], out=part)
-                sigma_kernel.scatter_pairs(part, at, *tables, y[row])
-
-    def _weights(self, i: int, signs: Array, own: Array, half: bool) -> tuple[Array, Array]:
-        """Coefficients of x[i] (row 0) and of its singles, by number operator and by active pair of beta."""
-        n = self.integrals.n_orbitals
-        sign = signs[:, None].astype(self.dtype)
-        filled = np.flatnonzero(self.alpha.strings.occupied[i])
-        numbers = self.two[filled].sum(0)[None, :]
-        if half:
-            return numbers[:, :n], np.concatenate([numbers[:, n:], sign * self.two_above[own]])
-        whole = np.concatenate([numbers, sign * self.two[own]])
-        return whole[:, :n], np.ascontiguousarray(whole[:, n:])
 
 
 def row_costs(alpha: Singles, beta: Singles, strings: StringSet, symmetric: bool, rates: cost.Rates) -> Array:
     """The work of every alpha row for one beta string; with equal sets, that of states with a parity."""
+    singles, excitations = np.diff(alpha.start), len(beta.other) / len(strings)
+    spin = cost.spin_seconds(alpha.linked, len(singles), rates)
+    if not rates.batched:
+        return np.asarray(spin + cost.gathered_seconds(singles, excitations / (1 + symmetric)))
     active = np.unique(beta.pairs)
     columns = strings.n_orbitals + len(active)
-    singles = np.diff(alpha.start)
     products = columns * (singles + 1)
     if symmetric:
         after = len(active) - np.searchsorted(np.sort(alpha.rank[active]), alpha.rank[alpha.pairs])
         products = columns + np.diff(np.concatenate([[0], np.cumsum(after)])[alpha.start])
-    entries = strings.n_electrons + len(beta.other) / len(strings)
-    made = cost.row_seconds(alpha.linked, singles, products, len(singles), columns, entries, rates)
-    return np.asarray(made)
+    mixed = cost.batched_seconds(singles, products, columns, strings.n_electrons + excitations)
+    return np.asarray(spin + mixed)
 
 
 def _add_transpose(y: Array, parity: int, threads: int) -> None:

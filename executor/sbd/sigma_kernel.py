@@ -1,4 +1,4 @@
-"""The numba kernels of multiplications: products over the excitations of one string's row.
+"""The numba kernels of the total spin and of density matrices: sums over the excitations of a pair.
 
 Imported lazily (numba loads slowly). `start`, `upper`, `lower` are a `Matching`; rows are contiguous.
 No two excitations of a pair touch one string, so none of these sums needs an atomic addition.
@@ -9,41 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from executor.device.bits_kernel import jit
-
-
-@jit
-def scatter_pairs(held: Any, first: int, start: Any, upper: Any, lower: Any, out: Any) -> None:
-    """out[i] += +-held[a, j] for every excitation from string j to i; held[0] is active pair `first`."""
-    for a in range(len(held)):
-        row = held[a]
-        at = 2 * (first + a)
-        for e in range(start[at], start[at + 1]):
-            i, j = upper[e], lower[e]
-            out[i] += row[j]
-            out[j] += row[i]
-        for e in range(start[at + 1], start[at + 2]):
-            i, j = upper[e], lower[e]
-            out[i] -= row[j]
-            out[j] -= row[i]
-
-
-@jit
-def gather_pairs(
-    weights: Any, begin: Any, stop: int, values: Any, start: Any, upper: Any, lower: Any, out: Any
-) -> None:
-    """out[i] += +-weights[k, a] values[k, j] for all k, excitations j to i of pairs begin[k] .. stop-1."""
-    for k in range(len(values)):
-        row = values[k]
-        for a in range(begin[k], stop):
-            w = weights[k, a]
-            for e in range(start[2 * a], start[2 * a + 1]):
-                i, j = upper[e], lower[e]
-                out[i] += w * row[j]
-                out[j] += w * row[i]
-            for e in range(start[2 * a + 1], start[2 * a + 2]):
-                i, j = upper[e], lower[e]
-                out[i] -= w * row[j]
-                out[j] -= w * row[i]
 
 
 @jit

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from executor.statevector.blocks import Block, commute, expanded, is_identity, merged
+from executor.statevector.grouping import choose, sweep
 from executor.statevector.twists import Twist, can_twist, gathered, split
 
 FAR_SELECTORS = 2
@@ -36,16 +37,56 @@ def fuse(blocks: Sequence[Block], held_mask: int, n_bits: int, width: int) -> tu
     return (*steps, *_diagonals(pending, held_mask, n_bits))
 
 
+def fuse_in_rounds(
+    blocks: Sequence[Block], held_mask: int, n_bits: int, width: int, register_bits: int
+) -> tuple[Step, ...]:
+    """Like `fuse` for a device that does a pass in rounds, each with the targets of few bits in registers.
+
+    No block has more targets than a round. Diagonals on targets of a round are done together before it, those
+    between its own targets inside.
+    """
+    steps: list[Step] = []
+    left = list(blocks)
+    pending: list[Block] = []
+    while left:
+        part, left = sweep(left, choose(left, 0, register_bits))
+        clusters: list[Block] = []
+        waiting: list[list[Block]] = [[]]
+        for block in part:
+            _place(block, clusters, waiting, held_mask, width, widen=False)
+        targets = 0
+        for cluster in clusters:
+            targets |= cluster.target_mask
+        steps += _diagonals([block for block in pending if block.mask & targets], held_mask, n_bits)
+        pending = [block for block in pending if not block.mask & targets]
+        inside = list(waiting[0])
+        for cluster, later in zip(clusters, waiting[1:], strict=True):
+            steps += _diagonals(
+                [block for block in inside if block.mask & cluster.target_mask], held_mask, n_bits
+            )
+            inside = [block for block in inside if not block.mask & cluster.target_mask]
+            if not is_identity(cluster):
+                steps.append(cluster)
+            inside += later
+        pending += inside
+    return (*steps, *_diagonals(pending, held_mask, n_bits))
+
+
 def _place(
-    block: Block, clusters: list[Block], waiting: list[list[Block]], held_mask: int, width: int
-) -> None:
-    """Merge a block into the latest cluster that takes it, or append it."""
+    block: Block, clusters: list[Block], waiting: list[list[Block]], held_mask: int, width: int,
+    widen: bool = True,
+) -> None:  # fmt: skip
+    """Merge a block into the latest cluster that takes it, or append it.
+
+    Clusters `widen` by far selectors, and by blocks that have more bits than `width` themselves.
+    """
     at = len(clusters)
     while at:
         if block.targets and any(other.mask & block.target_mask for other in waiting[at]):
             break
         cluster = clusters[at - 1]
-        if _fits(cluster, block, held_mask, width):
+        narrow = (cluster.mask | block.mask).bit_count() <= width
+        if narrow or (widen and _fits(cluster, block, held_mask, width)):
             clusters[at - 1] = merged(cluster, block, held_mask)
             return
         if not commute(cluster, block):

@@ -7,11 +7,12 @@ written in runs of 2^run_bits amplitudes. Targets of the gates of a pass are hel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from executor.statevector.blocks import Block, as_swap, is_identity, mask_of
-from executor.statevector.fusion import Step, fuse
+from executor.statevector.fusion import Step, fuse, fuse_in_rounds
 from executor.statevector.grouping import bits_of, choose, sweep
+from executor.statevector.lighter import lighter
 from executor.statevector.staging import Exchange, make_stages
 from planner.errors import InputError
 
@@ -20,11 +21,16 @@ MODES = ("compiled", "stages", "gates")
 
 @dataclass(frozen=True)
 class Tile:
-    """How many `bits` of the index a tile holds, always the lowest `run_bits`, and a cluster (`width`)."""
+    """How many `bits` of the index a tile holds, always the lowest `run_bits`, and a cluster (`width`).
+
+    A device that does a pass in rounds has `register_bits`, the most bits of the targets of a round. There
+    runs are made as long as they can be without more passes.
+    """
 
     bits: int
     run_bits: int
     width: int
+    register_bits: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= self.bits - self.run_bits or self.run_bits < 0:
@@ -71,18 +77,19 @@ def compile_blocks(
     n_bits = len(before)
     n_inside = n_bits if n_inside is None else n_inside
     placed, after = rename(blocks, before) if mode == "compiled" else ([b.on(before) for b in blocks], before)
+    if mode == "compiled" and tile.register_bits:
+        placed = lighter(placed, n_bits)
     stages, moved = make_stages(placed, n_bits, n_inside)
     steps: list[Pass | Exchange] = []
     for stage in stages:
         if stage.exchange is not None:
             steps.append(stage.exchange)
         if mode == "compiled":
-            groups = group(stage.blocks, n_inside, tile)
+            groups = _with_long_runs(stage.blocks, n_inside, tile)
         else:
             groups = [(_held(part, n_inside, tile), part) for part in _in_order(stage.blocks, mode)]
         for held, part in groups:
-            fused = tuple(part) if mode == "gates" else fuse(part, mask_of(held), n_bits, tile.width)
-            steps.append(Pass(held, fused))
+            steps.append(Pass(held, tuple(part) if mode == "gates" else _fused(part, held, n_bits, tile)))
     return Plan(tuple(steps), tuple(before), tuple(moved[bit] for bit in after))
 
 
@@ -112,6 +119,28 @@ def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[tuple[tuple[
         part, left = sweep(left, held)
         groups.append((_fill(held, n_bits, size), part))
     return groups
+
+
+def _with_long_runs(
+    blocks: Sequence[Block], n_bits: int, tile: Tile
+) -> list[tuple[tuple[int, ...], list[Block]]]:
+    """Like `group`; where a device has rounds, with runs as long as they can be in as many passes."""
+    groups = group(blocks, n_bits, tile)
+    if not tile.register_bits:
+        return groups
+    widest = max([tile.width, *(len(block.targets) for block in blocks)])
+    for run_bits in range(tile.run_bits + 1, min(n_bits, tile.bits) - widest + 1):
+        longer = group(blocks, n_bits, replace(tile, run_bits=run_bits))
+        if len(longer) > len(groups):
+            break
+        groups = longer
+    return groups
+
+
+def _fused(part: Sequence[Block], held: Sequence[int], n_bits: int, tile: Tile) -> tuple[Step, ...]:
+    if tile.register_bits and all(len(block.targets) <= tile.register_bits for block in part):
+        return fuse_in_rounds(part, mask_of(held), n_bits, tile.width, tile.register_bits)
+    return fuse(part, mask_of(held), n_bits, tile.width)
 
 
 def _fill(held: int, n_bits: int, size: int) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 Rank r holds the amplitudes whose highest index bits are r. Every call is collective, and gives every rank the
 same answer. Passes are each rank's own; an exchange swaps index bits by messages between pairs of ranks.
-Knows a communicator between hosts and the state of one rank, no circuit.
+Knows a communicator and the state of one rank, whose arrays it moves; no circuit and no device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.device.communicator import Communicator
-from executor.statevector.host import HostState
 from executor.statevector.passes import Pass
 from executor.statevector.staging import Exchange
 from planner.errors import InputError
@@ -29,7 +28,8 @@ PIECE_BITS = 22
 class SpreadState:
     """The parts of all ranks of `ranks` together, that of this rank being `own`."""
 
-    def __init__(self, own: HostState, ranks: Communicator) -> None:
+    def __init__(self, own: Any, ranks: Communicator) -> None:
+        """`own` is a `HostState` or a `CupyState`, whose arrays `ranks` sends."""
         self.own, self.ranks = own, ranks
         self.n_bits, self.tile = own.n_bits, own.tile
         self.sent_bytes = 0
@@ -69,7 +69,7 @@ class SpreadState:
         step = max(1, (shape[axis] << PIECE_BITS) // prod(shape))
         for first in range(0, shape[axis], step):
             piece = (*[slice(None)] * axis, slice(first, first + step))
-            sends = [(peer, _packed(places[value][piece])) for value, peer in peers]
+            sends = [(peer, places[value][piece].reshape(-1)) for value, peer in peers]
             receives = [(peer, np.empty_like(buffer)) for peer, buffer in sends]
             self.ranks.exchange(sends, receives)
             for (value, _), (_, buffer) in zip(peers, receives, strict=True):
@@ -116,9 +116,9 @@ class SpreadState:
         size = 1 << min(PIECE_BITS, self.n_bits)
         total = 0j
         for first in range(0, 1 << self.n_bits, size):
-            theirs = np.empty(size, self.own.amplitudes.dtype)
             partner = first ^ x & ~(size - 1)
             sent = self.own.amplitudes[partner : partner + size]
+            theirs = np.empty_like(sent)
             self.ranks.exchange([(peer, sent)], [(peer, theirs)])
             sign = -1 if (z & first).bit_count() & 1 else 1
             total += sign * self.own.pauli_with(theirs, first, x & (size - 1), z & (size - 1))
@@ -136,7 +136,7 @@ class SpreadState:
 
     def part(self) -> Array:
         """The amplitudes of this rank."""
-        return self.own.part()
+        return np.asarray(self.own.part())
 
     def to_host(self) -> Array:
         """All amplitudes, on every rank."""
@@ -176,7 +176,3 @@ def _slot(amplitudes: Array, inside: Sequence[int], value: int) -> Array:
         above = bit
     shape.append(1 << above)
     return amplitudes.reshape(shape)[tuple(index)]
-
-
-def _packed(part: Array) -> Array:
-    return np.ascontiguousarray(part).reshape(-1)

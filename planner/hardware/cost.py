@@ -11,8 +11,9 @@ from math import gcd, hypot
 
 from planner.checks import is_number
 from planner.errors import InputError
+from planner.hardware.compression import LEAST_MESSAGE_BYTES, Compression
 from planner.hardware.layout import Digit, Grid, prime_factors
-from planner.hardware.profile import DEFAULT_PRECISION, GemmCurve, Profile
+from planner.hardware.profile import DEFAULT_PRECISION, GemmCurve, Profile, Tier
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 SAME_TIME = 1.05
@@ -43,7 +44,9 @@ def make_grid(ranks: int, profile: Profile) -> Grid:
 class CostModel:
     """Predicts seconds for one profile, dtype and precision. Sizes are a rank's, in bytes."""
 
-    def __init__(self, profile: Profile, dtype: str, precision: str | None) -> None:
+    def __init__(
+        self, profile: Profile, dtype: str, precision: str | None, compression: Compression | None = None
+    ) -> None:
         self.profile = profile
         self.dtype = dtype
         self.precision = DEFAULT_PRECISION[dtype] if precision is None else precision
@@ -67,6 +70,11 @@ class CostModel:
         self._permute = profile.permute_bytes_per_s
         self._launch = profile.launch_s
         self._tiers = profile.tiers
+        self.compression = compression
+        self._codec = None if compression is None else profile.codec(compression.setting)
+        exchange = None if compression is None else compression.exchange
+        self.exchange_ratio = 1.0 if exchange is None else exchange.ratio
+        """How many times smaller what is exchanged becomes where it is compressed."""
 
     def contract_s(self, moved_bytes: float, flops: float, narrowest: float) -> float:
         """Eq. 6: the larger of the bytes read and written over bandwidth and the operations over rate.
@@ -115,24 +123,69 @@ class CostModel:
         return 2 * size_bytes / self._permute
 
     def exchange_s(
-        self, bytes_by_tier: Sequence[float], messages_by_tier: Sequence[float], out_bytes: float
-    ) -> float:
+        self, bytes_by_tier: Sequence[float], messages_by_tier: Sequence[float], out_bytes: float,
+        compressed: Sequence[int] = (),
+    ) -> float:  # fmt: skip
         """Eq. 7, summed over tiers: received bytes over bandwidth, and a granule or latency a message.
 
         What of `out_bytes` a rank holds already is copied. What moves is packed and unpacked besides, except
-        on a tier with measured rates, which hold for all of that.
+        on a tier with measured rates, which hold for all of that. On the `compressed` tiers (see
+        `compressed_tiers`) it is compressed, moved and restored.
         """
         time_s = self._launch + self.permute_s(max(out_bytes - sum(bytes_by_tier), 0.0))
-        for tier, size_bytes, messages in zip(self._tiers, bytes_by_tier, messages_by_tier, strict=True):
-            if not size_bytes:
-                continue
-            if tier.curve_bytes:
-                rate = _interpolate(size_bytes, tier.curve_bytes, tier.curve_bytes_per_s)
-                time_s += max(size_bytes / rate, tier.latency_s)
-            else:
-                time_s += size_bytes / tier.bytes_per_s + 2 * self.permute_s(size_bytes)
-                time_s += messages * max(tier.latency_s, tier.granule_bytes / tier.bytes_per_s)
+        for number, (size_bytes, messages) in enumerate(zip(bytes_by_tier, messages_by_tier, strict=True)):
+            if size_bytes:
+                tier_s = self._compressed_s if number in compressed else self._plain_s
+                time_s += tier_s(self._tiers[number], size_bytes, messages)
         return time_s
+
+    def compressed_tiers(
+        self, bytes_by_tier: Sequence[float], messages_by_tier: Sequence[float], workspace_bytes: float
+    ) -> tuple[int, ...]:
+        """The tiers of an exchange on which compressing what moves pays, in a workspace of so many bytes."""
+        if self.compression is None or self.compression.exchange is None:
+            return ()
+        if workspace_bytes < compressing_bytes(messages_by_tier):
+            return ()
+        return tuple(
+            number
+            for number, (tier, size_bytes, messages) in enumerate(
+                zip(self._tiers, bytes_by_tier, messages_by_tier, strict=True)
+            )
+            if messages and size_bytes >= messages * LEAST_MESSAGE_BYTES
+            and self._compressed_s(tier, size_bytes, messages) < self._plain_s(tier, size_bytes, messages)
+        )  # fmt: skip
+
+    def codec_s(self, size_bytes: float) -> tuple[float, float]:
+        """Seconds to compress an array of so many bytes, and to restore it."""
+        assert self._codec is not None
+        return (
+            self._codec.launch_s + size_bytes / self._codec.encode_bytes_per_s,
+            self._codec.launch_s + size_bytes / self._codec.decode_bytes_per_s,
+        )
+
+    def _plain_s(self, tier: Tier, size_bytes: float, messages: float) -> float:
+        if tier.curve_bytes:
+            rate = _interpolate(size_bytes, tier.curve_bytes, tier.curve_bytes_per_s)
+            return max(size_bytes / rate, tier.latency_s)
+        return (
+            size_bytes / tier.bytes_per_s
+            + 2 * self.permute_s(size_bytes)
+            + messages * max(tier.latency_s, tier.granule_bytes / tier.bytes_per_s)
+        )
+
+    def _compressed_s(self, tier: Tier, size_bytes: float, messages: float) -> float:
+        """Packed, compressed, restored and unpacked one message after the other; in between the sizes go,
+        for a latency, and then the streams, as any other exchange of their size."""
+        whole_s = sum(messages * one_s for one_s in self.codec_s(size_bytes / messages))
+        streams_s = self._plain_s(tier, size_bytes / self.exchange_ratio, messages)
+        return whole_s + 2 * self.permute_s(size_bytes) + tier.latency_s + streams_s
+
+
+def compressing_bytes(messages_by_tier: Sequence[float]) -> int:
+    """The workspace in which an exchange with so many peers can be compressed: a stream each way for every
+    peer and one piece as it was."""
+    return int(2 * sum(messages_by_tier) + 1) * LEAST_MESSAGE_BYTES
 
 
 Rate = Callable[[float], float]

@@ -45,6 +45,17 @@ class GemmCurve:
 
 
 @dataclass(frozen=True)
+class Codec:
+    """What compressing costs on one device: array bytes a second in and out, seconds to begin with either,
+    and the memory that it takes beside what it reads and writes."""
+
+    encode_bytes_per_s: float
+    decode_bytes_per_s: float
+    launch_s: float = 0.0
+    workspace_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Profile:
     """The figures of one machine. Rates are a device; `flop_per_s[dtype][precision]` counts real operations.
 
@@ -56,6 +67,8 @@ class Profile:
     chip (0: no such kernel), and by dtype and precision `fused_flop_per_s`, the kernel's rate, and
     `fused_tile_bytes_per_s`, that of the memory on chip; both hold from `fused_tiles` tiles on. Runs of
     `short_run_bytes` are read and written at half the rate.
+
+    `codecs` are the settings of `--compress` that the device has figures for.
     """
 
     name: str
@@ -75,6 +88,7 @@ class Profile:
     short_run_bytes: float = 0.0
     fused_tile_bytes_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
     fused_flop_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    codecs: dict[str, Codec] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         place = f"profile {self.name}"
@@ -101,6 +115,12 @@ class Profile:
         _check_figure(f"{place}: fused_tiles", self.fused_tiles)
         _check_figure(f"{place}: short_run_bytes", self.short_run_bytes, zero=True)
         self._check_fused(place)
+        for name, codec in self.codecs.items():
+            own = f"{place}: codecs.{name}"
+            _check_figure(f"{own}.encode_bytes_per_s", codec.encode_bytes_per_s)
+            _check_figure(f"{own}.decode_bytes_per_s", codec.decode_bytes_per_s)
+            _check_figure(f"{own}.launch_s", codec.launch_s, zero=True)
+            _check_figure(f"{own}.workspace_bytes", codec.workspace_bytes, zero=True)
         if not self.tiers:
             raise InputError(f"{place}: tiers", "is empty", "describe one tier of interconnect or more")
         for tier in self.tiers:
@@ -134,6 +154,16 @@ class Profile:
                 f"choose another precision (it has: {known}) or profile",
             )
         return rates[precision]
+
+    def codec(self, setting: str) -> Codec:
+        """The figures of a codec; raises where the profile has none."""
+        if setting not in self.codecs:
+            known = ", ".join(sorted(self.codecs)) or "none"
+            raise InputError(
+                f"profile {self.name}: codecs", f"has no codec {setting!r}",
+                f"add a table [codecs.{setting}], or choose another setting (it has: {known}) or profile",
+            )  # fmt: skip
+        return self.codecs[setting]
 
     def document(self) -> dict[str, Any]:
         """The profile as it is embedded in a schedule."""
@@ -195,6 +225,9 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
     tiers = document.get("tiers")
     for number, tier in enumerate(tiers if isinstance(tiers, list | tuple) else ()):
         _check_fields(tier, Tier, f"{place}: tiers[{number}]")
+    codecs = document.get("codecs")
+    for name, codec in codecs.items() if isinstance(codecs, dict) else ():
+        _check_fields(codec, Codec, f"{place}: codecs.{name}")
     try:
         return msgspec.convert(document, Profile)
     except msgspec.ValidationError as error:

@@ -41,7 +41,8 @@ def annotate(
     after = _reduction(space, step, choice, chosen)
     if after is not None:
         exchanges.append(after)
-    by_tier = [ceil(sum(item.bytes_by_tier[tier] for item in exchanges)) for tier in range(space.n_tiers)]
+    moved = [space.moved_bytes(item) for item in exchanges]
+    by_tier = [ceil(sum(sizes[tier] for sizes in moved)) for tier in range(space.n_tiers)]
     if fused is None:
         contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
     else:

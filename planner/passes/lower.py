@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
+from planner.hardware.cost import compressing_bytes
 from planner.hardware.layout import Grid, Layout, largest_shard
 from planner.passes.annotate import annotate
 from planner.passes.distribute import Distribution, StepModes, exchange_before, gemm_precision
@@ -278,7 +279,8 @@ class _Lowering:
             self.program.parts[output] = parts
         peers = sum(int(count) for count in exchange.messages_by_tier)
         kind = Gather if not any(mode is not None for mode in needed) else Redistribute
-        self._exchange(kind, source, output, ceil(exchange.received_bytes), peers, number)
+        compressed = self.space.compressed(exchange)
+        self._exchange(kind, source, output, ceil(exchange.received_bytes), peers, number, compressed)
         return output
 
     def _exchange(
@@ -289,15 +291,18 @@ class _Lowering:
         received_bytes: int,
         peers: int,
         number: int,
+        compressed: tuple[int, ...] = (),
     ) -> None:
         workspace = None
         if received_bytes:
-            least = 2 * peers * self.space.model.item_bytes
+            least = compressing_bytes([peers]) if compressed else 2 * peers * self.space.model.item_bytes
             size = max(min(2 * received_bytes, self.space.model.profile.exchange_bytes), least)
             workspace = self._workspace(size)
         exchange = kind(source, output, workspace, number)
         if isinstance(exchange, Redistribute) and output in self.program.parts:
             exchange = replace(exchange, parts=self.program.parts[output].parts)
+        if isinstance(exchange, Redistribute | Gather):
+            exchange = replace(exchange, compressed=compressed)
         self._emit(exchange, reads=(source,))
         self._free(source)
         if workspace is not None:

@@ -118,6 +118,8 @@ class _Chooser:
         exchange = exchange_before(self.space, step, choice, stem, self.chosen.states[stem])
         if exchange is None or not exchange.received_bytes or any(exchange.bytes_by_tier[1:]):
             return None
+        if self.space.compressed(exchange):
+            return None
         return before, after, exchange
 
     def choose(self, before: Chain, after: Chain, exchange: Exchange) -> None:

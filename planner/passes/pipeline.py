@@ -9,6 +9,7 @@ from math import inf, isqrt
 
 from planner.checks import check_count
 from planner.errors import InputError
+from planner.hardware.compression import Compression
 from planner.hardware.cost import CostModel, make_grid, memory_limit
 from planner.hardware.layout import Grid
 from planner.hardware.profile import Profile
@@ -25,6 +26,7 @@ from planner.passes.overlap import Overlaps, overlap
 from planner.passes.place import place
 from planner.passes.reorder import reorder
 from planner.passes.states import StateSpace
+from planner.passes.store import store
 from planner.passes.tiers import distribute_by_tier
 from planner.passes.tree import build
 from planner.passes.verify import verify
@@ -53,6 +55,7 @@ def plan(
     threshold_bytes: int | None = None,
     precision: str | None = None,
     policy: str = "ours",
+    compression: Compression | None = None,
 ) -> Schedule:
     """Plan the distributed contraction of a path on `devices` devices.
 
@@ -60,7 +63,9 @@ def plan(
     two, with the least predicted time of all slices). `memory_bytes` limits all bytes of a rank (default:
     the profile's; infinity for no limit). A step with a tensor of `threshold_bytes` or more, over all ranks,
     is large and may be distributed (default: 8 GiB or a quarter of the memory for the paper's policy, a
-    128th of that for ours, which distributes only where it is faster). Raises InputError if nothing fits.
+    128th of that for ours, which distributes only where it is faster). With `compression` exchanges are
+    compressed where that is predicted to be faster, and tensors that wait where memory is short. Raises
+    InputError if nothing fits.
     """
     devices = check_count("--devices", devices, 1, LARGEST_WORLD)
     if policy not in policies.POLICIES:
@@ -69,8 +74,9 @@ def plan(
         )
     if ranks_per_group is not None:
         check_count("--ranks-per-group", ranks_per_group, 1, devices)
-        return Planner(path, profile, memory_bytes, threshold_bytes, precision).plan(ranks_per_group, policy)
-    planner = Planner(path, profile, memory_bytes, threshold_bytes, precision)
+        planner = Planner(path, profile, memory_bytes, threshold_bytes, precision, compression)
+        return planner.plan(ranks_per_group, policy)
+    planner = Planner(path, profile, memory_bytes, threshold_bytes, precision, compression)
     best: Schedule | None = None
     best_s = inf
     refusal: InputError | None = None
@@ -123,6 +129,7 @@ class Planner:
         memory_bytes: float | None = None,
         threshold_bytes: int | None = None,
         precision: str | None = None,
+        compression: Compression | None = None,
     ) -> None:
         if path.n_slices > MOST_SLICES:
             raise InputError(
@@ -131,7 +138,7 @@ class Planner:
                 "search a path with a larger limit, or slice fewer indices",
             )
         self.path, self.profile = path, profile
-        self.model = CostModel(profile, path.dtype, precision)
+        self.model = CostModel(profile, path.dtype, precision, compression)
         self.limit_bytes = memory_limit(profile, memory_bytes)
         if threshold_bytes is not None:
             check_count("--threshold", threshold_bytes)
@@ -179,50 +186,81 @@ class Planner:
         return schedule
 
     def _fit(self, ranks: int, policy: str) -> Attempt:
-        """An attempt whose arena fits the memory.
+        """The fastest attempt whose arena fits the memory: as it is, or with tensors stored compressed."""
+        compression = self.model.compression
+        plain_bytes = self._arena_limit(compression is not None and compression.exchange is not None)
+        found: list[Attempt] = []
+        refusals: list[InputError] = []
+        tries = [(plain_bytes, False)]
+        if compression is not None and compression.store is not None:
+            tries.append((self._arena_limit(compressing=True), True))
+        for limit_bytes, storing in tries:
+            try:
+                found.append(self._fit_storing(ranks, policy, limit_bytes, storing))
+            except InputError as refusal:
+                refusals.append(refusal)
+        if not found:
+            raise refusals[0]
+        return min(found, key=lambda attempt: attempt.total_s)
+
+    def _arena_limit(self, compressing: bool) -> float:
+        """The bytes that the arena may take: what a codec needs beside it is left free."""
+        compression = self.model.compression
+        if not compressing or compression is None:
+            return self.limit_bytes
+        workspace_bytes = self.profile.codec(compression.setting).workspace_bytes
+        if workspace_bytes >= self.limit_bytes:
+            raise InputError(
+                "--compress", f"takes {size_text(workspace_bytes)} beside the arena, and the limit of a rank "
+                f"is {size_text(self.limit_bytes)}", "allow more memory, or leave it out",
+            )  # fmt: skip
+        return self.limit_bytes - workspace_bytes
+
+    def _fit_storing(self, ranks: int, policy: str, limit_bytes: float, storing: bool) -> Attempt:
+        """An attempt whose arena fits `limit_bytes`; `storing`: if it must, with tensors stored compressed.
 
         Where no step may hold more than fits, all may be refused although fused chains never store what is
         too large; so the last attempt is one without a limit for each step.
         """
         grid = make_grid(ranks, self.profile)
         try:
-            return self._fit_steps(grid, ranks, policy)
+            return self._fit_steps(grid, ranks, policy, limit_bytes, storing)
         except InputError:
             if not self.model.fused_elements:
                 raise
-            attempt = self._attempt(grid, policy, inf, self._threshold(policy), self.limit_bytes)
-            if attempt.arena.size_bytes > self.limit_bytes:
+            attempt = self._attempt(grid, policy, inf, self._threshold(policy), limit_bytes, storing)
+            if attempt.arena.size_bytes > limit_bytes:
                 raise
             return attempt
 
-    def _fit_steps(self, grid: Grid, ranks: int, policy: str) -> Attempt:
+    def _fit_steps(self, grid: Grid, ranks: int, policy: str, limit_bytes: float, storing: bool) -> Attempt:
         """Plan under ever tighter limits a step until the arena of the whole program fits the memory."""
-        step_limit, threshold = self.limit_bytes, self._threshold(policy)
+        step_limit, threshold = limit_bytes, self._threshold(policy)
         given = self.threshold_bytes is not None
         closest: Attempt | None = None
         for _ in range(MEMORY_TRIES):
             try:
-                attempt = self._attempt(grid, policy, step_limit, threshold, self.limit_bytes)
+                attempt = self._attempt(grid, policy, step_limit, threshold, limit_bytes, storing)
             except DoesNotFit as refusal:
                 if given or threshold <= 1:
-                    refused = closest.refusal(self.limit_bytes, ranks) if closest else None
-                    space = StateSpace(self.tree, grid, self.model, self.limit_bytes)
+                    refused = closest.refusal(limit_bytes, ranks) if closest else None
+                    space = StateSpace(self.tree, grid, self.model, limit_bytes)
                     raise refused or refusal.error(self.tree, space, ranks) from None
                 threshold = max(threshold // 8, 1)
                 continue
-            if attempt.arena.size_bytes <= self.limit_bytes:
+            if attempt.arena.size_bytes <= limit_bytes:
                 return attempt
             if closest is None or attempt.arena.size_bytes < closest.arena.size_bytes:
                 closest = attempt
-            step_limit *= max(0.5, 0.98 * self.limit_bytes / attempt.arena.size_bytes)
+            step_limit *= max(0.5, 0.98 * limit_bytes / attempt.arena.size_bytes)
             if not given:
                 threshold = max(threshold // 4, 1)
         if closest is None:
-            space = StateSpace(self.tree, grid, self.model, self.limit_bytes)
+            space = StateSpace(self.tree, grid, self.model, limit_bytes)
             raise DoesNotFit(
                 max(range(self.tree.n_leaves, self.tree.n_nodes), key=space.size_bytes.__getitem__)
             ).error(self.tree, space, ranks)
-        raise closest.refusal(self.limit_bytes, ranks)
+        raise closest.refusal(limit_bytes, ranks)
 
     def _threshold(self, policy: str) -> int:
         if self.threshold_bytes is not None:
@@ -231,8 +269,9 @@ class Planner:
         return max(int(default if policy == "paper" else default / OURS_BELOW_PAPER), 1)
 
     def _attempt(
-        self, grid: Grid, policy: str, limit_bytes: float, threshold_bytes: int, arena_bytes: float
-    ) -> Attempt:
+        self, grid: Grid, policy: str, limit_bytes: float, threshold_bytes: int, arena_bytes: float,
+        storing: bool = False,
+    ) -> Attempt:  # fmt: skip
         """One pass through all passes: `limit_bytes` is for each step, `arena_bytes` for what is fused."""
         paper = policy == "paper"
         tree, orders = self.tree, self.orders
@@ -253,6 +292,8 @@ class Planner:
             for overlaps in (in_parts, whole) if in_parts.by_node else (whole,):
                 lowered = lower(tree, overlaps, grid, space, chosen, placed, fusion)
                 arena = assign(lowered.lifetimes)
+                if storing and arena.size_bytes > arena_bytes:
+                    lowered, arena = store(lowered, self.model, arena_bytes) or (lowered, arena)
                 program = beside(lowered, arena)
                 attempt = Attempt(grid, chosen, program, arena, threshold_bytes, self.path.n_slices)
                 if arena.size_bytes <= arena_bytes:
@@ -293,6 +334,7 @@ class Planner:
                 steps=tuple(program.steps),
                 result=program.result,
                 predicted=predict(program.steps, arena.size_bytes, arena.live_bytes),
+                compression=self.model.compression,
             )
         )
 

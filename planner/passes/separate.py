@@ -16,21 +16,8 @@ from planner.hardware.cost import ITEM_BYTES
 from planner.hardware.layout import Layout, largest_shard
 from planner.passes.memory import Lifetime, assign
 from planner.passes.place import restrict_layout
-from planner.schedule import (
-    Accumulate,
-    Buffer,
-    Contract,
-    FixSlice,
-    Free,
-    Fused,
-    Gather,
-    Instruction,
-    Load,
-    Redistribute,
-    ReduceScatter,
-    Schedule,
-    SumModes,
-)
+from planner.passes.uses import reads, writes
+from planner.schedule import Buffer, Contract, Free, Fused, Gather, Instruction, Redistribute, Schedule
 
 ENGINE = "cutensor"
 
@@ -120,33 +107,6 @@ def _first(modes: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The modes with those of a layout first."""
     leading = tuple(mode for mode in layout if mode is not None)
     return (*leading, *(mode for mode in modes if mode not in leading))
-
-
-def reads(instruction: Instruction) -> tuple[int, ...]:
-    """The buffers that an instruction reads, its workspace not among them."""
-    match instruction:
-        case Load() | Free():
-            return ()
-        case Contract():
-            return (instruction.a, instruction.b)
-        case Fused():
-            return (instruction.operand, *instruction.branches)
-        case FixSlice() | SumModes() | Redistribute() | Gather() | ReduceScatter() | Accumulate():
-            return (instruction.source,)
-
-
-def writes(instruction: Instruction) -> tuple[int, ...]:
-    """The buffers that an instruction writes, its workspace among them."""
-    match instruction:
-        case Free():
-            return ()
-        case Contract():
-            return (instruction.c,)
-        case Redistribute() | Gather() | ReduceScatter():
-            workspace = () if instruction.workspace is None else (instruction.workspace,)
-            return (instruction.out, *workspace)
-        case _:
-            return (instruction.out,)
 
 
 def _lifetimes(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, prod
 
-from planner.hardware.cost import CostModel
+from planner.hardware.cost import CostModel, compressing_bytes
 from planner.hardware.layout import Grid, largest_part
 from planner.passes.tree import Tree
 
@@ -30,12 +30,16 @@ class DigitClass:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What one rank, the busiest, receives: bytes and messages by tier, and the shards before and after."""
+    """What one rank, the busiest, receives: bytes and messages by tier, and the shards before and after.
+
+    What is `summed` goes as it is; anything else may be compressed.
+    """
 
     bytes_by_tier: tuple[float, ...]
     messages_by_tier: tuple[float, ...]
     source_bytes: float
     out_bytes: float
+    summed: bool = False
 
     @property
     def received_bytes(self) -> float:
@@ -184,11 +188,29 @@ class StateSpace:
 
     def exchange_buffers(self, exchange: Exchange) -> float:
         """Bytes of the send and receive buffers of an exchange."""
-        return min(2 * exchange.received_bytes, self.model.profile.exchange_bytes)
+        size = min(2 * exchange.received_bytes, self.model.profile.exchange_bytes)
+        return max(size, compressing_bytes(exchange.messages_by_tier)) if self.compressed(exchange) else size
+
+    def compressed(self, exchange: Exchange) -> tuple[int, ...]:
+        """The tiers on which an exchange is compressed."""
+        if exchange.summed:
+            return ()
+        return self.model.compressed_tiers(
+            exchange.bytes_by_tier, exchange.messages_by_tier, self.model.profile.exchange_bytes
+        )
 
     def exchange_s(self, exchange: Exchange) -> float:
-        """Predicted seconds of an exchange, packing and unpacking included."""
-        return self.model.exchange_s(exchange.bytes_by_tier, exchange.messages_by_tier, exchange.out_bytes)
+        """Predicted seconds of an exchange, packing, unpacking and compressing included."""
+        return self.model.exchange_s(
+            exchange.bytes_by_tier, exchange.messages_by_tier, exchange.out_bytes, self.compressed(exchange)
+        )
+
+    def moved_bytes(self, exchange: Exchange) -> tuple[float, ...]:
+        """Predicted bytes that pass over each tier."""
+        tiers, ratio = self.compressed(exchange), self.model.exchange_ratio
+        return tuple(
+            size / ratio if number in tiers else size for number, size in enumerate(exchange.bytes_by_tier)
+        )
 
     def move_s(self, node: int, source: State, target: State) -> float:
         """Predicted seconds from one state to another; infinite where it does not fit the memory."""
@@ -210,6 +232,7 @@ class StateSpace:
             messages,
             self.shard_bytes(node, base),
             prod(peers_by_tier) * target_bytes,
+            summed=True,
         )
 
     @staticmethod

@@ -22,6 +22,8 @@ from planner.schedule import (
     Accumulate,
     Buffer,
     Contract,
+    Decode,
+    Encode,
     FixSlice,
     Free,
     Fused,
@@ -53,6 +55,7 @@ class _Verifier:
         self.part: Sequence[Instruction] = ()
         self.number = 0
         self.beside: set[int | None] = set()
+        self.stored: dict[int, int] = {}
         self.occupied: list[tuple[int, int, int]] = []  # start, end, buffer; sorted, none overlapping
 
     def run(self) -> None:
@@ -104,6 +107,13 @@ class _Verifier:
             limit_bytes is None or peak_bytes <= limit_bytes,
             f"its peak of {peak_bytes} bytes is over its limit of {limit_bytes}",
         )
+        if schedule.compression is not None and schedule.compresses:
+            beside_bytes = profile.codec(schedule.compression.setting).workspace_bytes
+            self._require(
+                limit_bytes is None or peak_bytes + beside_bytes <= limit_bytes,
+                f"its peak of {peak_bytes} bytes and {beside_bytes} for the codec are over its limit of "
+                f"{limit_bytes}",
+            )
         self._check_indices(Network(schedule.leaves, schedule.output, schedule.size_dict))
         for number, step in enumerate(schedule.steps):
             self.place = f"steps[{number}]"
@@ -183,6 +193,7 @@ class _Verifier:
         if isinstance(item, Free):
             self._read(item.buffer)
             self.live.remove(item.buffer)
+            self.stored.pop(item.buffer, None)
             self.occupied.remove(self._extent(item.buffer))
         elif isinstance(item, Load):
             self._require(
@@ -205,6 +216,10 @@ class _Verifier:
                 self._read(buffer)
             self._define(item.out)
             self._check_fused(item)
+        elif isinstance(item, Encode | Decode):
+            self._read(item.source)
+            self._define(item.out)
+            self._check_codec(item)
         elif isinstance(item, Accumulate):
             self._read(item.source)
             self._read(item.out)
@@ -230,6 +245,21 @@ class _Verifier:
             self._require(apart, f"buffer {buffer} overlaps buffer {other} in use")
         self.live.add(buffer)
         self.occupied.insert(place, own)
+
+    def _check_codec(self, item: Encode | Decode) -> None:
+        compression = self.schedule.compression
+        known = compression is not None and compression.store is not None
+        self._require(known, "the schedule has no bound for tensors that are stored")
+        self._check_step(item.step)
+        if isinstance(item, Encode):
+            plain = not self.buffers[item.source].workspace and self.buffers[item.out].workspace
+            self._require(plain, "it does not compress a tensor into bytes")
+            self.stored[item.out] = item.source
+            return
+        self._require(item.source in self.stored, f"buffer {item.source} holds no compressed tensor")
+        held, out = self.buffers[self.stored[item.source]], self.buffers[item.out]
+        same = (held.modes, held.layout, held.partial) == (out.modes, out.layout, out.partial)
+        self._require(same and not out.workspace, "out is not the tensor that was compressed")
 
     def _extent(self, buffer: int) -> tuple[int, int, int]:
         start = self.buffers[buffer].offset_bytes
@@ -341,11 +371,19 @@ class _Verifier:
             self._check_kept(source.layout, out.layout, source.partial)
         else:
             self._require(source.partial == out.partial, "partial digits change")
+        tiers = () if isinstance(item, ReduceScatter) else item.compressed
+        if tiers:
+            compression, n_tiers = self.schedule.compression, len(self.schedule.profile["tiers"])
+            known = compression is not None and compression.exchange is not None
+            self._require(known, "the schedule has no bound for tensors that are exchanged")
+            self._require(all(0 <= tier < n_tiers for tier in tiers), "a compressed tier does not exist")
+            self._require(item.workspace is not None, "it is compressed without a workspace")
         if isinstance(item, Gather):
             self._require(not any(mode is not None for mode in out.layout), "out is not whole on every rank")
 
     def _check_parts(self, item: Redistribute) -> None:
         """Whether the parts of an exchange may go beside its neighbours."""
+        self._require(item.parts == 1 or not item.compressed, "parts are not compressed")
         if item.parts == 1:
             self._require(not (item.before or item.after), "a whole exchange goes beside nothing")
             return

@@ -15,7 +15,7 @@
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 struct Index {
@@ -111,10 +111,19 @@ template <typename T> static T atomicAdd(T* place, T value)
     return before;
 }
 
+template <typename T> static T atomicMax(T* place, T value)
+{
+    const T before = *place;
+    if (value > before) *place = value;
+    return before;
+}
+
 static int __popc(unsigned word) { return __builtin_popcount(word); }
 static int __clz(unsigned word) { return word ? __builtin_clz(word) : 32; }
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 static float __fmul_rn(float a, float b) { return a * b; }
+static float __fadd_rn(float a, float b) { return a + b; }
+static double __dadd_rn(double a, double b) { return a + b; }
 static float __fsub_rn(float a, float b) { return a - b; }
 static double __dmul_rn(double a, double b) { return a * b; }
 static double __dsub_rn(double a, double b) { return a - b; }

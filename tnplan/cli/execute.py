@@ -50,6 +50,12 @@ SHOWN_VALUES = 4
 @click.option("--resume", is_flag=True, help="Continue an interrupted run from its checkpoint.")
 @click.option("--checkpoint/--no-checkpoint", default=True, show_default=True, help="Keep finished slices.")
 @click.option(
+    "--compress",
+    metavar="BOUNDS",
+    help="exchange=BOUND[:RATIO], store=BOUND, setting=fast|small, checkpoints; with commas "
+    "(docs/compression.md) [default: as planned].",
+)
+@click.option(
     "--threads", type=click.IntRange(1), help="Threads a rank [default: the host's cores over its ranks]."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
@@ -64,6 +70,7 @@ def command(
     slices: str | None,
     resume: bool,
     checkpoint: bool,
+    compress: str | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
@@ -81,7 +88,7 @@ def command(
         warnings.simplefilter("ignore", RuntimeWarning)
         outcome = execute(
             schedule, tensors, ranks=ranks, device=device, result=result, slices=slices, resume=resume,
-            output=output, threads=threads, checkpoint=checkpoint, engine=engine,
+            output=output, threads=threads, checkpoint=checkpoint, engine=engine, compress=compress,
             progress=progress.update, announce=progress.choose,
         )  # fmt: skip
     if first:
@@ -173,6 +180,8 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         ("  hidden ones", measured["hidden_s"], predicted["hidden_s"]),
         ("peak MiB a rank", measured["peak_bytes"] / 2**20, predicted["peak_bytes"] / 2**20),
     ]
+    if "codec_s" in kinds:
+        rows.insert(3, ("  compression", kinds["codec_s"], predicted["codec_s"]))
     n_slices = report["slices"]["stop"] - report["slices"]["first"]
     click.echo(
         f"{_count(report['ranks'], 'rank')} in {_count(report['groups'], 'group')}, "
@@ -181,10 +190,25 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     click.echo(f"{'':<18}{'measured':>12}{'predicted':>12}")
     for name, own, expected in rows:
         click.echo(f"{name:<18}{own:>12.4g}{expected:>12.4g}")
+    if report["compression"] is not None:
+        click.echo(_compression_line(report["compression"]))
     if array is not None and array.size <= SHOWN_VALUES:
         click.echo(f"result: {array.tolist()}")
     if output is not None:
         click.echo(f"written: {output if array is not None else output.with_suffix('.shards.json')}")
+
+
+def _compression_line(found: dict[str, Any]) -> str:
+    """The accumulated bound, the fidelity, and bytes before and after, in one line."""
+    bound, fidelity = (
+        "not known" if found[name] is None else f"{found[name]:.3g}" for name in ("bound", "fidelity")
+    )
+    sizes = [
+        f"{kind} {found[kind]['tensor_bytes'] / 2**20:.4g} to {found[kind]['stream_bytes'] / 2**20:.4g} MiB"
+        for kind in ("exchange", "store")
+        if kind in found
+    ]
+    return "; ".join([f"compressed: bound {bound}, fidelity {fidelity}", *sizes])
 
 
 def _count(number: int, name: str) -> str:

@@ -31,6 +31,12 @@ SHOWN_STEPS = 6
     help="Size from which a whole tensor is large [default: see docs/cli.md].",
 )
 @click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
+@click.option(
+    "--compress",
+    metavar="BOUNDS",
+    help="exchange=BOUND[:RATIO], store=BOUND[:RATIO], setting=fast|small; with commas "
+    "(docs/compression.md) [default: nothing].",
+)
 @click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: NAME.schedule.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
@@ -42,6 +48,7 @@ def command(
     memory: float | None,
     threshold: int | None,
     precision: str | None,
+    compress: str | None,
     policy: str,
     output: Path | None,
     as_json: bool,
@@ -54,6 +61,7 @@ def command(
     from rich.console import Console
     from rich.text import Text
 
+    from planner.hardware.compression import parse_request
     from planner.hardware.profile import load_profile
     from planner.networks.importers import read_any
     from planner.networks.tensors import save_tensors
@@ -64,6 +72,7 @@ def command(
 
     target = output or Path(f"{path.name.removesuffix('.json')}.schedule.json")
     check_writable(target, path, hardware)
+    compression = None if compress is None else parse_request(compress).planned()
     profile = load_profile(hardware)
     read, arrays = read_any(path)
     values = target.with_name(target.name.removesuffix(".json").removesuffix(".schedule") + ".npz")
@@ -83,6 +92,7 @@ def command(
             threshold_bytes=threshold,
             precision=precision,
             policy=policy,
+            compression=compression,
         )
     if arrays is not None:
         save_tensors(arrays, values)

@@ -1,116 +1,13 @@
-// Terms of a sum of Pauli words in a hash table: rotations, transfers, Cliffords, sweeps. Term i has the row
-// keys[WORDS i ..] (WORDS / 2 words of x, then of z), a coefficient and a frequency; where the coefficient is 0
-// there is no term, but the row stays and may come back.
-// Injected: WORDS (uint64 a row), REAL (float, double). Twin: executor/pauli/hash_kernel.py.
-//
-// Every launch belongs to an event, a place of the log: event e begins with n = log[e-1].n + log[e-1].added rows.
-// Where a list does not fit, `meet` writes its event to *stalled, and every launch after it does nothing until the
-// host has made room, cleared it, and begins again with that `meet`.
-//
-// A rotation reads the keys of all rows, 8 WORDS bytes each, and nothing else of those that commute. A row that
-// does not: coefficient and frequency read and written; 8 + sizeof(REAL) bytes a branch to the list and from it,
-// the source's key, an entry of the table and the target's key, coefficient and frequency, each a sector of 32.
-// Branches of one list go to distinct words: coefficients have the same bits in every run, whatever the order.
+// Changes of all terms in a pass: transfers, Cliffords, sweeps; and rotations in two halves, for branches that go to
+// another rank. See pauli.cuh. Twin: executor/pauli/hash_kernel.py.
 
-typedef unsigned long long Word;
-typedef long long Index;
-
-struct Event {
-    Word n, added, listed, hits, merged, revived, gone;
-    double l1, squares;
-};
+#include "pauli.cuh"
 
 struct Turn {
     Word generator[WORDS];
     double cosine, sine, cut;
     Index event;
 };
-
-struct Limits {
-    double merged_cut;
-    int max_weight, max_xy, max_frequency, has_letters;
-    Index event;
-};
-
-struct Row {
-    Word word[WORDS];
-};
-
-#define HALF (WORDS / 2)
-#define ALL 0xffffffffu
-#define STRIDE ((Index)gridDim.x * blockDim.x)
-#define FIRST ((Index)blockIdx.x * blockDim.x + threadIdx.x)
-// All lanes of a warp make every turn of such a loop, so that they can vote in it.
-#define FOR_WARPS(i, n) for (Index i = FIRST; i - threadIdx.x % 32 < (n); i += STRIDE)
-
-static __device__ __forceinline__ Row load(const Word *__restrict__ keys, Index i) {
-    Row row;
-    const ulonglong2 *from = reinterpret_cast<const ulonglong2 *>(keys + WORDS * i);
-#pragma unroll
-    for (int w = 0; w < WORDS; w += 2) {
-        const ulonglong2 two = from[w / 2];
-        row.word[w] = two.x;
-        row.word[w + 1] = two.y;
-    }
-    return row;
-}
-
-static __device__ __forceinline__ void store(Word *keys, Index i, const Row &row) {
-    ulonglong2 *to = reinterpret_cast<ulonglong2 *>(keys + WORDS * i);
-#pragma unroll
-    for (int w = 0; w < WORDS; w += 2)
-        to[w / 2] = make_ulonglong2(row.word[w], row.word[w + 1]);
-}
-
-static __device__ __forceinline__ Word hash_row(const Row &row) {
-    Word value = 0x9E3779B97F4A7C15ull;
-#pragma unroll
-    for (int w = 0; w < WORDS; ++w) {
-        value = (value ^ row.word[w]) * 0xBF58476D1CE4E5B9ull;
-        value ^= value >> 32;
-    }
-    return (value * 0x9E3779B97F4A7C15ull) >> 32;
-}
-
-static __device__ __forceinline__ bool same(const Row &a, const Row &b) {
-    Word different = 0;
-#pragma unroll
-    for (int w = 0; w < WORDS; ++w)
-        different |= a.word[w] ^ b.word[w];
-    return different == 0;
-}
-
-// The next free place of a list that *count counts, for the lanes that `take` one. All lanes call it.
-static __device__ __forceinline__ Index next_place(Word *count, bool take) {
-    const unsigned takers = __ballot_sync(ALL, take);
-    if (takers == 0)
-        return 0;
-    const int leader = __ffs(takers) - 1, lane = threadIdx.x % 32;
-    Word first = 0;
-    if (lane == leader)
-        first = atomicAdd(count, (Word)__popc(takers));
-    first = __shfl_sync(ALL, first, leader);
-    return (Index)first + __popc(takers & ((1u << lane) - 1));
-}
-
-template <typename T> static __device__ __forceinline__ void add_of_warp(T *total, T value) {
-    for (int offset = 16; offset > 0; offset /= 2)
-        value += __shfl_down_sync(ALL, value, offset);
-    if (threadIdx.x % 32 == 0 && value != 0)
-        atomicAdd(total, value);
-}
-
-static __device__ __forceinline__ Index rows_before(const Event *log, Index event) {
-    return (Index)(log[event - 1].n + log[event - 1].added);
-}
-
-// The number of rows at an event, which is entered in the log.
-static __device__ __forceinline__ Index begin(Event *log, Index event) {
-    const Index n = rows_before(log, event);
-    if (FIRST == 0)
-        log[event].n = (Word)n;
-    return n;
-}
 
 static __device__ __forceinline__ int local_word(const Row &row, const int *qubits, int n_qubits) {
     int word = 0;
@@ -133,10 +30,6 @@ extern "C" __global__ void split(const Word *__restrict__ keys, REAL *__restrict
         return;
     Event *own = log + turn.event;
     const Index n = begin(log, turn.event);
-    int power_of_g = 0;
-#pragma unroll
-    for (int w = 0; w < HALF; ++w)
-        power_of_g += __popcll(turn.generator[w] & turn.generator[HALF + w]);
     Word hits = 0, gone = 0;
     double l1 = 0, squares = 0;
     FOR_WARPS(i, n) {
@@ -145,11 +38,7 @@ extern "C" __global__ void split(const Word *__restrict__ keys, REAL *__restrict
         int frequency = 0;
         if (i < n) {
             const Row row = load(keys, i);
-            Word both = 0;
-#pragma unroll
-            for (int w = 0; w < HALF; ++w)
-                both ^= (row.word[w] & turn.generator[HALF + w]) ^ (row.word[HALF + w] & turn.generator[w]);
-            const double old = __popcll(both) & 1 ? (double)coefficients[i] : 0.0;
+            const double old = anticommutes(row, turn.generator) ? (double)coefficients[i] : 0.0;
             if (old != 0) {
                 ++hits;
                 coefficients[i] = (REAL)(turn.cosine * old);
@@ -161,14 +50,7 @@ extern "C" __global__ void split(const Word *__restrict__ keys, REAL *__restrict
                     l1 += fabs(branch);
                     squares += branch * branch;
                 }
-                int power = power_of_g;
-#pragma unroll
-                for (int w = 0; w < HALF; ++w) {
-                    const Word x = row.word[w], z = row.word[HALF + w];
-                    power += __popcll(x & z) + 2 * __popcll(turn.generator[HALF + w] & x);
-                    power -= __popcll((x ^ turn.generator[w]) & (z ^ turn.generator[HALF + w]));
-                }
-                branch = (power & 3) == 1 ? -branch : branch;
+                branch *= branch_sign(row, turn.generator);
             }
         }
         const Index place = next_place(&own->listed, is_listed);
@@ -184,32 +66,23 @@ extern "C" __global__ void split(const Word *__restrict__ keys, REAL *__restrict
     add_of_warp(&own->squares, squares);
 }
 
-// Add each value of a list to the word sources[index] times the generator; append the words that are not there.
-// Without `index`, value b belongs to row b. Rows appended now have distinct words: none of them is looked up.
+// Add each value of a list to its word; append the words that are not there. There is room for all.
+// Rows appended now have distinct words: none of them is looked up.
 extern "C" __global__ void meet(Word *__restrict__ keys, REAL *__restrict__ coefficients,
-                                int *__restrict__ frequencies, Word *slots, Word mask,
-                                const Word *sources, const unsigned *__restrict__ index,
-                                const REAL *__restrict__ values, const int *__restrict__ counts, Event *log,
-                                Index *stalled, Index capacity, Turn turn) {
+                                int *__restrict__ frequencies, Word *slots, Word mask, const Word *sources,
+                                const REAL *__restrict__ values, const int *__restrict__ counts, Index listed,
+                                Event *log, const Index *stalled, Index event) {
     if (*stalled)
         return;
-    Event *own = log + turn.event;
-    const Index n = begin(log, turn.event), listed = (Index)own->listed;
-    if (n + listed > capacity) {
-        if (FIRST == 0)
-            *stalled = turn.event;
-        return;
-    }
+    Event *own = log + event;
+    const Index n = begin(log, event);
     Word merged = 0, revived = 0;
     FOR_WARPS(b, listed) {
         Row row;
         Word hash = 0, at = 0;
         bool is_new = false;
         if (b < listed) {
-            row = load(sources, index ? (Index)index[b] : b);
-#pragma unroll
-            for (int w = 0; w < WORDS; ++w)
-                row.word[w] ^= turn.generator[w];
+            row = load(sources, b);
             hash = hash_row(row);
             for (at = hash & mask;; at = (at + 1) & mask) {
                 const Word slot = *(volatile Word *)(slots + at);
@@ -232,8 +105,7 @@ extern "C" __global__ void meet(Word *__restrict__ keys, REAL *__restrict__ coef
             store(keys, j, row);
             coefficients[j] = values[b];
             frequencies[j] = counts[b];
-            while (atomicCAS(slots + at, 0ull, hash << 32 | (Word)(j + 1)) != 0)
-                at = (at + 1) & mask;
+            enter_row(slots, mask, hash, at, j);
         }
     }
     add_of_warp(&own->merged, merged);
@@ -290,57 +162,64 @@ extern "C" __global__ void scale(const Word *__restrict__ keys, REAL *__restrict
     add_of_warp(&log[event].hits, hits);
 }
 
-// Each row becomes the product of the images of its factors; image b of bit b of a row, with a power of i. Only
-// bits of `touched` change. The table of rows is to be rebuilt.
+// Apply one map to a row; the power of i that it brings.
+static __device__ __forceinline__ int map_row(Row &row, const Word *__restrict__ images,
+                                              const int *__restrict__ powers, const Word *__restrict__ touched,
+                                              int map) {
+    Row out;
+    int power = 0;
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w)
+        out.word[w] = row.word[w] & ~touched[HALF * map + w % HALF];
+#pragma unroll
+    for (int w = 0; w < HALF; ++w) {
+        const Word there = touched[HALF * map + w];
+        power += __popcll(row.word[w] & row.word[HALF + w] & there);
+        for (Word rest = (row.word[w] | row.word[HALF + w]) & there; rest; rest &= rest - 1) {
+            const int bit = __ffsll((long long)rest) - 1;
+#pragma unroll
+            for (int part = 0; part < 2; ++part) {
+                if (!(row.word[part * HALF + w] >> bit & 1))
+                    continue;
+                const int number = 64 * (WORDS * map + part * HALF + w) + bit;
+                power += powers[number];
+#pragma unroll
+                for (int v = 0; v < HALF; ++v) {
+                    const Word x = out.word[v], z = out.word[HALF + v];
+                    const Word other_x = images[WORDS * number + v], other_z = images[WORDS * number + HALF + v];
+                    out.word[v] = x ^ other_x;
+                    out.word[HALF + v] = z ^ other_z;
+                    power += __popcll(x & z) + __popcll(other_x & other_z) + 2 * __popcll(z & other_x);
+                    power -= __popcll(out.word[v] & out.word[HALF + v]);
+                }
+            }
+        }
+    }
+    row = out;
+    return power;
+}
+
+// Apply maps in the order of their numbers `order`: each row becomes the product of the images of its factors;
+// image b of bit b of a row, with a power of i. Only bits of `touched` change. The table is to be rebuilt.
 extern "C" __global__ void clifford(Word *__restrict__ keys, REAL *__restrict__ coefficients,
                                     const Word *__restrict__ images, const int *__restrict__ powers,
-                                    const Word *__restrict__ touched, Event *log, const Index *stalled,
-                                    Index event) {
+                                    const Word *__restrict__ touched, const int *__restrict__ order, int maps,
+                                    Event *log, const Index *stalled, Index event) {
     if (*stalled)
         return;
     const Index n = begin(log, event);
     for (Index i = FIRST; i < n; i += STRIDE) {
-        const Row row = load(keys, i);
-        Row out;
+        Row row = load(keys, i);
         int power = 0;
-#pragma unroll
-        for (int w = 0; w < WORDS; ++w)
-            out.word[w] = 0;
-#pragma unroll
-        for (int w = 0; w < HALF; ++w) {
-            power += __popcll(row.word[w] & row.word[HALF + w] & touched[w]);
-            Word rest = (row.word[w] | row.word[HALF + w]) & touched[w];
-            for (; rest; rest &= rest - 1) {
-                const int bit = __ffsll((long long)rest) - 1;
-#pragma unroll
-                for (int part = 0; part < 2; ++part) {
-                    if (!(row.word[part * HALF + w] >> bit & 1))
-                        continue;
-                    const int number = 64 * (part * HALF + w) + bit;
-                    const Row image = load(images, number);
-                    power += powers[number];
-#pragma unroll
-                    for (int v = 0; v < HALF; ++v) {
-                        const Word x = out.word[v], z = out.word[HALF + v];
-                        const Word other_x = image.word[v], other_z = image.word[HALF + v];
-                        out.word[v] = x ^ other_x;
-                        out.word[HALF + v] = z ^ other_z;
-                        power += __popcll(x & z) + __popcll(other_x & other_z) + 2 * __popcll(z & other_x);
-                        power -= __popcll(out.word[v] & out.word[HALF + v]);
-                    }
-                }
-            }
-        }
-#pragma unroll
-        for (int w = 0; w < WORDS; ++w)
-            out.word[w] |= row.word[w] & ~touched[w % HALF];
-        store(keys, i, out);
+        for (int m = 0; m < maps; ++m)
+            power += map_row(row, images, powers, touched, order[m]);
+        store(keys, i, row);
         if (power & 2)
             coefficients[i] = -coefficients[i];
     }
 }
 
-// Set the coefficients of rows past a limit to 0. hits counts the terms that are left.
+// Set the coefficients of rows past a limit to 0; `left` counts the others.
 extern "C" __global__ void sweep(const Word *__restrict__ keys, REAL *__restrict__ coefficients,
                                  const int *__restrict__ frequencies, Event *log, const Index *stalled,
                                  Limits limits) {
@@ -355,16 +234,8 @@ extern "C" __global__ void sweep(const Word *__restrict__ keys, REAL *__restrict
         bool is_past = size < limits.merged_cut;
         if (size != 0 && !is_past && limits.max_frequency >= 0)
             is_past = frequencies[i] > limits.max_frequency;
-        if (size != 0 && !is_past && limits.has_letters) {
-            const Row row = load(keys, i);
-            int weight = 0, xy = 0;
-#pragma unroll
-            for (int w = 0; w < HALF; ++w) {
-                weight += __popcll(row.word[w] | row.word[HALF + w]);
-                xy += __popcll(row.word[w]);
-            }
-            is_past = weight > limits.max_weight || xy > limits.max_xy;
-        }
+        if (size != 0 && !is_past && limits.has_letters)
+            is_past = too_heavy(load(keys, i), limits);
         if (size != 0 && is_past) {
             coefficients[i] = 0;
             ++gone;
@@ -373,10 +244,10 @@ extern "C" __global__ void sweep(const Word *__restrict__ keys, REAL *__restrict
         }
         left += size != 0 && !is_past;
     }
-    add_of_warp(&own->hits, left);
-    add_of_warp(&own->gone, gone);
-    add_of_warp(&own->l1, l1);
-    add_of_warp(&own->squares, squares);
+    add_of_warp(&own->left, left);
+    add_of_warp(&own->swept, gone);
+    add_of_warp(&own->swept_l1, l1);
+    add_of_warp(&own->swept_squares, squares);
 }
 
 // Enter all rows, which are distinct, into a table of zeros.
@@ -384,12 +255,10 @@ extern "C" __global__ void rebuild(const Word *__restrict__ keys, Word *slots, W
                                    const Index *stalled, Index event) {
     if (*stalled)
         return;
-    const Index n = rows_before(log, event);
+    const Index n = rows_after(log + event - 1);
     for (Index i = FIRST; i < n; i += STRIDE) {
         const Word hash = hash_row(load(keys, i));
-        Word at = hash & mask;
-        while (atomicCAS(slots + at, 0ull, hash << 32 | (Word)(i + 1)) != 0)
-            at = (at + 1) & mask;
+        enter_row(slots, mask, hash, hash & mask, i);
     }
 }
 

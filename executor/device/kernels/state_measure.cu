@@ -94,14 +94,15 @@ extern "C" __global__ void marginal(const Amplitude *__restrict__ state, Index c
     }
 }
 
-// out[block] = its part of the sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], real and imaginary part.
-extern "C" __global__ void pauli(const Amplitude *__restrict__ state, Index count, Index x, Index z,
-                                 double2 *__restrict__ out)
+// out[block] = its part of the sum over i of (-1)^|z & i| conj(others[i ^ x]) own[i], real and
+// imaginary part.
+extern "C" __global__ void pauli(const Amplitude *__restrict__ own, const Amplitude *__restrict__ others, Index count,
+                                 Index x, Index z, double2 *__restrict__ out)
 {
     __shared__ double parts[THREADS];
     double re = 0, im = 0;
     for (Index i = (Index)blockIdx.x * THREADS + threadIdx.x; i < count; i += (Index)gridDim.x * THREADS) {
-        const Amplitude a = state[i ^ x], b = state[i];
+        const Amplitude a = others[i ^ x], b = own[i];
         const double sign = __popcll(z & i) & 1 ? -1 : 1;
         re += sign * ((double)a.x * b.x + (double)a.y * b.y);
         im += sign * ((double)a.x * b.y - (double)a.y * b.x);

@@ -1,0 +1,125 @@
+"""Multiplications and solves of selected-basis diagonalization on GPUs; `sbd.py` prints and stores them."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from executor.device.communicator import Communicator
+from executor.device.host import cores
+from executor.sbd.batched import BatchedHamiltonian
+from executor.sbd.davidson import Criteria, Step
+from executor.sbd.integrals import Integrals
+from executor.sbd.place import Spread
+from executor.sbd.product import EVEN, ProductHamiltonian
+from executor.sbd.site import choose_device, open_site
+from executor.sbd.solve import solve
+from executor.sbd.strings import StringSet
+
+REPEATS = 5
+
+
+def measured_large(world: Communicator, integrals: Integrals, strings: Any, ring: bool) -> dict[str, Any]:
+    """Seconds a multiplication on the GPUs of this run, and on one GPU those of each part."""
+    chosen = choose_device("gpu", world, 1)
+    try:
+        with chosen.on_stream():
+            criteria = Criteria(vectors=6)
+            site = open_site(integrals, (strings, None), chosen, world, 1, criteria, np.inf, 2)
+            assert isinstance(site.hamiltonian, ProductHamiltonian)
+            place = site.place
+            if ring:
+                make = partial(make_rows, site.hamiltonian)
+                place = Spread(site.hamiltonian, chosen.ranks, make, gathers=False)
+            assert place is not None
+            operator = place.operator("float64")
+            x = np.random.default_rng(0).standard_normal(site.hamiltonian.shape)
+            x = (x + x.T) / np.linalg.norm(x + x.T)
+            part = place.put(place.local(x if world.rank == 0 else None), "float64")
+            y = np.empty_like(part)
+            times = []
+            for _ in range(REPEATS + 1):
+                world.barrier()
+                begin = time.perf_counter()
+                operator.apply(part, EVEN, y)
+                operator.total(np.array([float(y[0] @ y[0])]))
+                times.append(time.perf_counter() - begin)
+            slowest = max(world.gather_objects(median(times[1:])))
+            return {
+                "ranks": world.size, "device": chosen.line, "multiplication_s": slowest,
+                "gathers": site.gathers and not ring, "predicted_bytes": site.predicted_bytes,
+                "peak_bytes": site.peak_bytes(), "parts_s": timed_parts(operator, part, y, world.size),
+            }  # fmt: skip
+    finally:
+        chosen.close()
+
+
+def make_rows(product: ProductHamiltonian, dtype: str) -> BatchedHamiltonian:
+    """The rows of H on this rank's GPU."""
+    from executor.device.cupy_batch import CupyBatch
+
+    return BatchedHamiltonian(product, CupyBatch(dtype))
+
+
+def timed_parts(operator: Any, x: Any, y: Any, size: int) -> dict[str, float] | None:
+    """Seconds of each step of a multiplication alone, the GPU being waited for after each; on one GPU."""
+    rows = getattr(operator, "_rows", None)
+    steps = getattr(rows, "_steps", None)
+    if steps is None or size > 1:
+        return None
+    import cupy
+
+    spent: dict[str, float] = {}
+
+    class Timed:
+        """The steps with their times."""
+
+        def __getattr__(self, name: str) -> Any:
+            step = getattr(steps, name)
+
+            def call(*arguments: Any, **options: Any) -> Any:
+                begin = time.perf_counter()
+                made = step(*arguments, **options)
+                cupy.cuda.get_current_stream().synchronize()
+                label = "multiply_spin" if options.get("add") else name
+                spent[label] = spent.get(label, 0.0) + time.perf_counter() - begin
+                return made
+
+            return call
+
+    rows._steps = Timed()
+    try:
+        operator.apply(x, EVEN, y)
+    finally:
+        rows._steps = steps
+    return spent
+
+
+def solved(
+    world: Communicator, name: str, integrals: Integrals, strings: StringSet, criteria: Criteria
+) -> dict[str, Any]:
+    """A solve on the GPUs of the ranks: its energy, times and memory."""
+    begin = time.perf_counter()
+    chosen = choose_device("gpu", world, 1)
+    steps: list[Step] = []
+    try:
+        with chosen.on_stream():
+            site = open_site(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
+            ready_s = time.perf_counter() - begin
+            found = solve(
+                site.hamiltonian, integrals, criteria=site.criteria, place=site.place, progress=steps.append
+            )
+            return {
+                "case": name, "ranks": world.size, "device": chosen.line, "strings": len(strings),
+                "ready_s": ready_s, "seconds": time.perf_counter() - begin,
+                "multiplication_s": [step.multiplication_s for step in steps],
+                "energy": float(found.energies[0]), "residual": float(found.residuals[0]),
+                "multiplications": found.multiplications, "vectors": site.criteria.vectors,
+                "predicted_bytes": site.predicted_bytes, "peak_bytes": site.peak_bytes(),
+            }  # fmt: skip
+    finally:
+        chosen.close()

@@ -1,0 +1,209 @@
+// Frames around what the coders write: sizes, places in the stream, values without loss, checksums; and back.
+
+#include "tile.cuh"
+
+#define THREADS 256
+#define WARPS (THREADS / LANES)
+#define PLANES 1
+#define GOLDEN 0x9E3779B97F4A7C15ull
+#define STIR 0xBF58476D1CE4E5B9ull
+
+// From the bytes of a frame's parts (frames, n_tiles; ~0: does not fit) and before them, and the exact values of
+// its tiles (frames, COMPONENTS, n_tiles): where parts start, behind the head, and exact values; kind and sizes in
+// the frame. A block a frame.
+extern "C" __global__ void __launch_bounds__(THREADS) frame_sizes(
+    const unsigned* sizes, const unsigned* heads, const unsigned* exact, unsigned n_tiles, Word frame_elements,
+    Word* starts, Word* exact_starts, Frame* frames)
+{
+    __shared__ Word sums[WARPS];
+    const unsigned number = blockIdx.x;
+    Word coded = 0, count = 0, total;
+    for (unsigned first = 0; first < n_tiles; first += THREADS) {
+        const unsigned k = first + threadIdx.x;
+        const Word size = k < n_tiles ? sizes[(Word)number * n_tiles + k] : 0;
+        const Word before = scanned<WARPS>(size == ~0u ? (Word)1 << 40 : size, sums, total);
+        if (k < n_tiles) starts[(Word)number * n_tiles + k] = coded + before;
+        coded += total;
+    }
+    for (unsigned first = 0; first < COMPONENTS * n_tiles; first += THREADS) {
+        const unsigned k = first + threadIdx.x;
+        const Word place = (Word)number * COMPONENTS * n_tiles + k;
+        const Word before = scanned<WARPS>((Word)(k < COMPONENTS * n_tiles ? exact[place] : 0), sums, total);
+        if (k < COMPONENTS * n_tiles) exact_starts[place] = count + before;
+        count += total;
+    }
+    if (threadIdx.x != 0) return;
+    coded += heads[number];
+    const Word raw_bytes = frame_elements * VALUE_BYTES;
+    const Word coded_bytes = coded + exact_bytes(count) + CODED_HEAD_BYTES + 8;
+    const bool good = count <= frame_elements * COMPONENTS / MOST_EXACT + 1 && coded_bytes <= raw_bytes;
+    Frame& frame = frames[number];
+    frame.kind = good ? CODED : RAW;
+    frame.exact = good ? count : 0;
+    frame.coded = good ? coded : 0;
+    frame.size = good ? CODED_HEAD_BYTES + filled(coded) + exact_bytes(count) : filled(8 + raw_bytes);
+}
+
+// Put n_frames frames behind one another, from byte `end` on, which moves on; those that would end beyond
+// out_bytes become BAD. One block.
+extern "C" __global__ void __launch_bounds__(THREADS) place_frames(
+    Frame* frames, unsigned n_frames, Word out_bytes, Word* end)
+{
+    __shared__ Word sums[WARPS];
+    Word at = *end;
+    __syncthreads();
+    for (unsigned first = 0; first < n_frames; first += THREADS) {
+        const unsigned number = first + threadIdx.x;
+        const Word size = number < n_frames ? FRAME_HEADER_BYTES + frames[number].size : 0;
+        Word total;
+        const Word start = at + scanned<WARPS>(size, sums, total);
+        if (number < n_frames) {
+            frames[number].start = start + FRAME_HEADER_BYTES;
+            if (start + size > out_bytes) frames[number].kind = BAD;
+        }
+        at += total;
+    }
+    if (threadIdx.x == 0) *end = at;
+}
+
+// What coders leave out of frames in the stream: first words, filling, exact values (their places in the order of
+// the stream, and bits), and values without loss. Frames along y, blocks along x share the tiles.
+extern "C" __global__ void __launch_bounds__(THREADS) fill_frames(
+    const Element* values, Word frame_elements, Order order, unsigned n_tiles, Rules rules, const unsigned* exact,
+    const Word* exact_starts, const Frame* frames, Byte* out)
+{
+    __shared__ unsigned sums[WARPS];
+    const Frame frame = frames[blockIdx.y];
+    if (frame.kind == BAD) return;
+    const Element* from = values + blockIdx.y * frame_elements;
+    Word* words = (Word*)(out + frame.start);
+    if (frame.kind == RAW) {
+        const bool odd = frame_elements * VALUE_BYTES % 8 != 0;
+        if (blockIdx.x == 0 && threadIdx.x == 0) {
+            words[0] = RAW;
+            if (odd) ((unsigned*)words)[frame.size / 4 - 1] = 0;
+        }
+        for (unsigned tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+            copy_raw((const REAL*)from, (REAL*)(words + 1), frame_elements, tile, threadIdx.x, THREADS);
+        }
+        return;
+    }
+    Byte* behind = out + frame.start + CODED_HEAD_BYTES + filled(frame.coded);
+    unsigned* places = (unsigned*)behind;
+    BITS* bits = (BITS*)(behind + filled(frame.exact * PLACE_BYTES));
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        words[0] = CODED, words[1] = frame.exact, words[2] = frame.coded;
+        if (frame.coded % 8) places[-1] = 0;
+        if (frame.exact % 2) {
+            places[frame.exact] = 0;
+            if (sizeof(BITS) == 4) bits[frame.exact] = 0;
+        }
+    }
+    for (unsigned tile = blockIdx.x; frame.exact && tile < n_tiles; tile += gridDim.x) {
+        const Word first = tile_offset(tile, order);
+        for (unsigned c = 0; c < COMPONENTS; ++c) {
+            const Word part = ((Word)blockIdx.y * COMPONENTS + c) * n_tiles + tile;
+            Word at = exact_starts[part];
+            for (unsigned t = threadIdx.x; exact[part] && t < TILE; t += THREADS) {
+                const Word number = first + deposited<0, TILE_LOG2>(t, order.axes);
+                bool missed = false;
+                Element element = {};
+                if (number < frame_elements) {
+                    element = from[number];
+                    quantized(element.part[c], rules.of[c], missed);
+                }
+                unsigned total;
+                const unsigned before = scanned<WARPS>((unsigned)missed, sums, total);
+                if (missed) {
+                    places[at + before] = (c * n_tiles + tile) * TILE + t;
+                    bits[at + before] = bits_of(element.part[c]);
+                }
+                at += total;
+            }
+        }
+    }
+}
+
+// Add the words' part of compress.stream.checksum of each payload to the frame's sum. Frames along y.
+extern "C" __global__ void __launch_bounds__(THREADS) checksums(const Byte* data, Frame* frames)
+{
+    __shared__ Word sums[WARPS];
+    const Frame& frame = frames[blockIdx.y];
+    if (frame.kind == BAD) return;
+    const Word* words = (const Word*)(data + frame.start);
+    Word sum = 0, total;
+    const Word count = frame.size / 8, step = (Word)gridDim.x * THREADS;
+#pragma unroll 4
+    for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        Word mixed = (words[i] ^ (i + 1) * GOLDEN) * STIR;
+        mixed = (mixed ^ mixed >> 32) * GOLDEN;
+        sum += mixed ^ mixed >> 29;
+    }
+    scanned<WARPS>(sum, sums, total);
+    if (threadIdx.x == 0 && total) atomicAdd(&frames[blockIdx.y].sum, total);
+}
+
+// Write the headers of n_frames frames, whose numbers begin with 0.
+extern "C" __global__ void __launch_bounds__(THREADS) seal_frames(
+    const Frame* frames, unsigned n_frames, Word seed, Byte* out)
+{
+    const unsigned number = blockIdx.x * THREADS + threadIdx.x;
+    if (number >= n_frames || frames[number].kind == BAD) return;
+    const Frame& frame = frames[number];
+    Word* header = (Word*)(out + frame.start - FRAME_HEADER_BYTES);
+    header[0] = frame.size;
+    header[1] = frame.sum + frame.size + seed + (number + 1ull) * GOLDEN;
+}
+
+// Find n_frames frames of frame_elements, the last of last_elements, in a stream from byte `at` on; `coded`:
+// whether they may be. At the first one whose fields contradict each other all that follow are BAD. One thread.
+extern "C" __global__ void __launch_bounds__(LANES) find_frames(
+    const Byte* data, Word data_bytes, Word at, unsigned n_frames, Word frame_elements, Word last_elements,
+    unsigned coded, Word seed, Frame* frames)
+{
+    if (threadIdx.x != 0) return;
+    bool good = true;
+    for (unsigned number = 0; number < n_frames; ++number) {
+        const Word raw_bytes = (number + 1 == n_frames ? last_elements : frame_elements) * VALUE_BYTES;
+        Frame frame = {at + FRAME_HEADER_BYTES, 0, 0, 0, BAD, 0, 0, 0};
+        if (good && at + FRAME_HEADER_BYTES + 8 <= data_bytes) {
+            const Word* words = (const Word*)(data + at);
+            const Word room = data_bytes - frame.start;
+            const bool whole = room >= CODED_HEAD_BYTES;
+            const Word size = words[0], kind = words[2];
+            const Word exact = whole ? words[3] : 0, bytes = whole ? words[4] : 0;
+            frame.size = size;
+            frame.stated = words[1] - size - seed - (number + 1ull) * GOLDEN;
+            good = size % 8 == 0 && size >= 8 && size <= filled(8 + raw_bytes) && size <= room;
+            if (kind == RAW) good = good && size == filled(8 + raw_bytes);
+            else if (kind == CODED) {
+                good = good && coded && size >= CODED_HEAD_BYTES && exact <= size && bytes <= size && bytes % 4 == 0
+                    && size == CODED_HEAD_BYTES + filled(bytes) + exact_bytes(exact);
+                frame.exact = exact, frame.coded = bytes;
+            } else good = good && kind == PLANES;
+            if (good) frame.kind = kind;
+        } else good = false;
+        frame.damaged = frame.kind == BAD;
+        frames[number] = frame;
+        at = frame.start + frame.size;
+    }
+}
+
+// Put the exact values of coded frames, along y, to their places; `damaged` where these are not in order or are
+// beyond the frame.
+extern "C" __global__ void __launch_bounds__(THREADS) put_exact(
+    const Byte* data, Frame* frames, Word frame_elements, Order order, unsigned n_tiles, Element* values)
+{
+    Frame& frame = frames[blockIdx.y];
+    if (frame.kind != CODED) return;
+    const Byte* behind = data + frame.start + CODED_HEAD_BYTES + filled(frame.coded);
+    const unsigned* places = (const unsigned*)behind;
+    const BITS* bits = (const BITS*)(behind + filled(frame.exact * PLACE_BYTES));
+    BITS* into = (BITS*)(values + blockIdx.y * frame_elements);
+    for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < frame.exact; i += (Word)gridDim.x * THREADS) {
+        const unsigned place = places[i], tile = place / TILE % n_tiles, c = place / TILE / n_tiles;
+        const Word number = (Word)tile_offset(tile, order) + deposited<0, TILE_LOG2>(place % TILE, order.axes);
+        if ((i && places[i - 1] >= place) || c >= COMPONENTS || number >= frame_elements) frame.damaged = 1;
+        else into[number * COMPONENTS + c] = bits[i];
+    }
+}

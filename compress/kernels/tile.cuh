@@ -1,0 +1,80 @@
+// The order of elements in a frame, sums over threads, and the table of frames that kernels share.
+
+#include "quantize.cuh"
+
+#define WHOLE_WARP 0xffffffffu
+#define TILE_LOG2 12
+#define REST_AXES 20
+#define VALUE_BYTES (COMPONENTS * sizeof(REAL))
+#define RAW 0
+#define CODED 2
+#define BAD 3
+#define FRAME_HEADER_BYTES 16
+#define CODED_HEAD_BYTES 24
+#define PLACE_BYTES 4
+#define MOST_EXACT 8
+
+// compress/tiles.py: bit j of a place in a tile is bit axes[j] of the element's number, bit j of the tile's number
+// bit rest[j]. Bit j of the order in which memory is touched is bit sorted[j] of the number, places[j] of the place.
+struct Order {
+    Byte axes[TILE_LOG2], rest[REST_AXES], sorted[TILE_LOG2], places[TILE_LOG2];
+};
+
+// A frame of a stream: where its payload starts and its bytes, the sum of its stirred words, the sum that its
+// header states, and the payload's first words. `damaged` is set by whoever finds contradictions.
+struct Frame {
+    Word start, size, sum, stated, kind, exact, coded, damaged;
+};
+
+__device__ __forceinline__ Word filled(Word size) { return (size + 7) / 8 * 8; }
+
+__device__ __forceinline__ Word exact_bytes(Word count)
+{
+    return filled(count * PLACE_BYTES) + filled(count * sizeof(REAL));
+}
+
+// Bit j of `number` moved to bit axes[j], for the bits from .. to - 1.
+template <unsigned from, unsigned to>
+__device__ __forceinline__ unsigned deposited(unsigned number, const Byte* axes)
+{
+    unsigned placed = 0;
+#pragma unroll
+    for (unsigned j = from; j < to; ++j) placed |= (number >> (j - from) & 1u) << axes[j];
+    return placed;
+}
+
+__device__ __forceinline__ unsigned tile_offset(unsigned tile, const Order& order)
+{
+    return deposited<0, REST_AXES>(tile, order.rest);
+}
+
+// The sum of `value` over the threads below, and of all threads in `total`; every thread takes part.
+template <unsigned warps, typename T> __device__ __forceinline__ T scanned(T value, T* sums, T& total)
+{
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    T upto = value;
+#pragma unroll
+    for (unsigned step = 1; step < LANES; step *= 2) {
+        const T other = __shfl_up_sync(WHOLE_WARP, upto, step);
+        if (lane >= step) upto += other;
+    }
+    if (lane == LANES - 1) sums[warp] = upto;
+    __syncthreads();
+    T below = 0;
+    total = 0;
+#pragma unroll
+    for (unsigned w = 0; w < warps; ++w) {
+        if (w < warp) below += sums[w];
+        total += sums[w];
+    }
+    __syncthreads();
+    return below + upto - value;
+}
+
+// Copy the values of part `part` of a frame that is stored raw; payloads have no alignment but that of 8 bytes.
+__device__ __forceinline__ void copy_raw(
+    const REAL* from, REAL* into, Word n_elements, unsigned part, unsigned thread, unsigned threads)
+{
+    const Word begin = (Word)part * TILE * COMPONENTS, stop = n_elements * COMPONENTS;
+    for (Word i = begin + thread; i < begin + TILE * COMPONENTS && i < stop; i += threads) into[i] = from[i];
+}

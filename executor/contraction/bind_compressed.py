@@ -1,0 +1,260 @@
+"""A change of layout whose messages are compressed on some tiers: bound once, sizes known when it runs.
+
+A round packs and compresses one message after the other, exchanges sizes with some of the values, and then
+the streams; what arrives is restored and unpacked likewise. Streams are never longer than the planned room,
+since values that do not compress are stored as they are. Knows boxes and the interfaces of device,
+communicator and codec; never schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.errors import CodecError
+from executor.contraction.bind_exchange import Piece
+from executor.contraction.exchange import Exchange, Rounds, Shards, Transfer, plan_exchange
+from executor.contraction.lossy import Tally
+from executor.contraction.side import Side, piece_copy
+from executor.device.codec import ALIGNMENT_BYTES, Codec, sample_count
+from executor.device.communicator import Communicator
+from executor.device.device import Call, Device, View
+from planner.errors import InputError
+from planner.hardware.compression import Lossy
+from planner.hardware.layout import Grid, rank_digits
+
+SIZE_BYTES = 8
+UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True)
+class Room:
+    """The workspace: `size_bytes` of it, and its views by first byte, count and dtype; the values' dtype."""
+
+    size_bytes: int
+    view: Callable[[int, int, str], View]
+    dtype: str
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a value."""
+        return np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Compressing:
+    """How the messages over `tiers` are compressed, for `step`, and what is counted of it."""
+
+    codec: Codec
+    lossy: Lossy
+    setting: str
+    tiers: tuple[int, ...]
+    step: int
+    tally: Tally = field(default_factory=Tally)
+
+
+@dataclass
+class _Message:
+    """One way of a pair in one round: `values` as they are packed, `copy` that packs or unpacks them.
+
+    Compressed messages have a `head` (size and sample, on the host) and bytes for the stream, `slot`.
+    """
+
+    peer: int
+    values: View
+    copy: Call | None
+    slot: View = None
+    head: NDArray[np.uint8] | None = None
+
+    @property
+    def stream(self) -> View:
+        """The bytes of the slot that its stream takes, or the values as they are."""
+        if self.head is None:
+            return self.values
+        return self.slot[: int(self.head[:SIZE_BYTES].view(np.int64)[0])]
+
+
+def bind_compressed(
+    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, device: Device,
+    communicator: Communicator, own: Side, result: Side, room: Room, how: Compressing,
+) -> Call:  # fmt: skip
+    """The call that fills this rank's shard of `out`, without sums; sides are over the source's modes."""
+    rank = communicator.rank
+    moving = plan_exchange(source, out, extents, grid, rank, UNLIMITED).moving
+    peers = prod(grid[digit].radix for digit in moving) - 1
+    slot_bytes, elements = slots(room, peers, how.codec)
+    plan = plan_exchange(source, out, extents, grid, rank, 2 * peers * elements)
+    binder = _Binder(plan, grid, device, communicator, own, result, room, how, slot_bytes, peers)
+    return binder.call()
+
+
+def slots(room: Room, peers: int, codec: Codec) -> tuple[int, int]:
+    """The workspace in equal slots, one for values as they are and two for the streams of each peer: bytes of
+    a slot, and the elements whose stream always fits. Raises ValueError where there are none."""
+    slot_bytes = room.size_bytes // (2 * peers + 1) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+    most = slot_bytes // room.itemsize
+    overhead_bytes = codec.worst_bytes(most, room.dtype) - most * room.itemsize
+    elements = (slot_bytes - overhead_bytes) // room.itemsize
+    if elements < 1:
+        raise ValueError(
+            f"a workspace of {room.size_bytes} bytes is too small to compress for {peers} peers"
+        )
+    return slot_bytes, elements
+
+
+class _Binder:
+    def __init__(
+        self, plan: Exchange, grid: Grid, device: Device, communicator: Communicator, own: Side, result: Side,
+        room: Room, how: Compressing, slot_bytes: int, peers: int,
+    ) -> None:  # fmt: skip
+        self._plan = plan
+        self._grid = grid
+        self._device = device
+        self._communicator = communicator
+        self._own = own
+        self._result = result
+        self._room = room
+        self._how = how
+        self._slot_bytes = slot_bytes
+        self._peers = peers
+
+    def call(self) -> Call:
+        """All rounds, and what the rank keeps."""
+        plan = self._plan
+        calls = [self._kept(item) for item in plan.receives if item.peer == self._communicator.rank]
+        for number in range(plan.rounds.pieces):
+            for wave in range(plan.rounds.waves):
+                sends = [self._outgoing(*item) for item in self._of_round(plan.sends, number, wave)]
+                receives = [self._incoming(*item) for item in self._of_round(plan.receives, number, wave)]
+                if sends or receives:
+                    # Bound and never begun: `connect` opens the ways to these peers.
+                    self._communicator.bind_exchange(
+                        [(one.peer, self._slot(0)) for one in sends],
+                        [(one.peer, self._slot(0)) for one in receives],
+                    )
+                    calls.append(self._round(sends, receives))
+
+        def run() -> None:
+            for call in calls:
+                call()
+
+        return run
+
+    def _of_round(
+        self, transfers: tuple[Transfer, ...], number: int, wave: int
+    ) -> list[tuple[int, Transfer, Piece]]:
+        """The transfers of a round with their pieces, counted from 0."""
+        pieces = [(item, Piece(item, number, self._plan.rounds)) for item in transfers
+                  if item.wave == wave and item.peer != self._communicator.rank]  # fmt: skip
+        moved = [(item, piece) for item, piece in pieces if piece.elements]
+        return [(place, item, piece) for place, (item, piece) in enumerate(moved)]
+
+    def _kept(self, transfer: Transfer) -> Call:
+        piece = Piece(transfer, 0, Rounds(1, 1, 1))
+        copy = piece_copy(piece.shape, self._own.strides, self._result.strides, 0)
+        starts = self._result.start(piece.bounds), self._own.start(piece.bounds)
+        return self._device.bind_copy(self._result.view, self._own.view, copy, *starts)
+
+    def _outgoing(self, place: int, transfer: Transfer, piece: Piece) -> _Message:
+        message = self._message(1 + place, transfer, piece, self._own)
+        if message.copy is None:
+            return message
+        copy = piece_copy(piece.shape, self._own.strides, piece.packed_strides, piece.n_lead)
+        starts = piece.packed_start(0), self._own.start(piece.bounds)
+        message.copy = self._device.bind_copy(message.values, self._own.view, copy, *starts, piece.rows)
+        return message
+
+    def _incoming(self, place: int, transfer: Transfer, piece: Piece) -> _Message:
+        message = self._message(1 + self._peers + place, transfer, piece, self._result)
+        if message.copy is None:
+            return message
+        copy = piece_copy(piece.shape, piece.packed_strides, self._result.strides, piece.n_lead)
+        starts = self._result.start(piece.bounds), piece.packed_start(0)
+        message.copy = self._device.bind_copy(self._result.view, message.values, copy, *starts, piece.rows)
+        return message
+
+    def _message(self, slot: int, transfer: Transfer, piece: Piece, side: Side) -> _Message:
+        """A message whose values are in the shard or, with a copy that is still to be bound, packed."""
+        room, in_place = self._room, piece.in_place(side)
+        if self._tier(transfer.peer) not in self._how.tiers:
+            packed = room.view(slot * self._slot_bytes, piece.elements, room.dtype)
+            return _message_at(transfer.peer, in_place, packed)
+        message = _message_at(transfer.peer, in_place, room.view(0, piece.elements, room.dtype))
+        message.slot = self._slot(slot)
+        message.head = np.zeros(SIZE_BYTES + sample_count(piece.elements) * room.itemsize, np.uint8)
+        expected = ceil(piece.elements * room.itemsize / self._how.lossy.ratio)
+        _fill(message.head, min(expected, self._slot_bytes), np.zeros(0, room.dtype))
+        return message
+
+    def _slot(self, number: int) -> View:
+        return self._room.view(number * self._slot_bytes, self._slot_bytes, "uint8")
+
+    def _tier(self, peer: int) -> int:
+        """The slowest tier between this rank and a peer: that of the digits in which they differ."""
+        here, there = (rank_digits(rank, self._grid) for rank in (self._communicator.rank, peer))
+        pairs = zip(self._grid, here, there, strict=True)
+        return max(digit.tier for digit, own, other in pairs if own != other)
+
+    def _round(self, sends: list[_Message], receives: list[_Message]) -> Call:
+        exchange = self._communicator.exchange
+
+        def run() -> None:
+            for message in sends:
+                self._pack(message)
+            heads = [
+                [(message.peer, message.head) for message in way if message.head is not None]
+                for way in (sends, receives)
+            ]
+            if any(heads):
+                exchange(*heads)
+            streams = ([(message.peer, message.stream) for message in way] for way in (sends, receives))
+            exchange(*streams)
+            for message in receives:
+                self._unpack(message)
+
+        return run
+
+    def _pack(self, message: _Message) -> None:
+        how = self._how
+        if message.copy is not None:
+            message.copy()
+        if message.head is None:
+            return
+        try:
+            packed = how.codec.encode(message.values, how.lossy, how.setting, message.slot)
+        except CodecError as error:
+            raise InputError(
+                f"step {how.step}", f"what is exchanged cannot be compressed ({error.place} {error.problem})",
+                "leave exchange=... out of --compress",
+            ) from None
+        _fill(message.head, packed.size_bytes, how.codec.sample(message.values))
+        how.tally.packed(packed, message.values.nbytes)
+
+    def _unpack(self, message: _Message) -> None:
+        how = self._how
+        if message.head is not None:
+            how.codec.decode(message.stream, message.values)
+            sample = how.codec.sample(message.values)
+            how.tally.restored(message.head[SIZE_BYTES:].view(sample.dtype), sample)
+        if message.copy is not None:
+            message.copy()
+
+
+def _message_at(peer: int, in_place: View | None, packed: View) -> _Message:
+    """A message of values in the shard, or of packed ones with a copy to be bound."""
+    return _Message(peer, in_place, None) if in_place is not None else _Message(peer, packed, _unbound)
+
+
+def _unbound() -> None:
+    raise ValueError("a message was sent before its copy was bound")
+
+
+def _fill(head: NDArray[np.uint8], size_bytes: int, sample: NDArray[Any]) -> None:
+    """Write the size of a stream and a sample of its values."""
+    head[:SIZE_BYTES].view(np.int64)[0] = size_bytes
+    head[SIZE_BYTES : SIZE_BYTES + sample.nbytes] = sample.view(np.uint8)

@@ -1,0 +1,71 @@
+"""Tensors that wait compressed: bound to be written into bytes of the arena and read again.
+
+Knows views and a codec's interface; never schedules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from compress.errors import CodecError
+from executor.contraction.lossy import Tally
+from executor.device.codec import Codec, NoRoomError
+from executor.device.device import Call, View, nothing
+from planner.errors import InputError
+from planner.hardware.compression import Lossy
+
+
+@dataclass
+class Stored:
+    """A tensor of `step` that waits compressed in `data`: its stream's size and some of its values."""
+
+    data: View
+    step: int
+    tally: Tally = field(default_factory=Tally)
+    size_bytes: int = 0
+    sample: NDArray[Any] | None = None
+
+
+def bind_encode(values: View, stored: Stored, codec: Codec, lossy: Lossy, setting: str) -> Call:
+    """The call that compresses `values`; it raises InputError where they need more room than was planned."""
+    if not len(values):
+        return nothing
+
+    def run() -> None:
+        try:
+            packed = codec.encode(values, lossy, setting, stored.data)
+        except NoRoomError:
+            raise InputError(
+                f"step {stored.step}",
+                f"its result of {values.nbytes} bytes, which is to wait compressed to {len(stored.data)}, "
+                f"takes more at a bound of {lossy.bound:g}",
+                "plan with a smaller ratio in --compress store=BOUND:RATIO, or run with a larger bound",
+            ) from None
+        except CodecError as error:
+            raise _refusal(stored.step, error) from None
+        stored.sample = codec.sample(values)
+        stored.size_bytes = packed.size_bytes
+        stored.tally.packed(packed, values.nbytes)
+
+    return run
+
+
+def bind_decode(stored: Stored, values: View, codec: Codec) -> Call:
+    """The call that restores the tensor into `values`."""
+    if not len(values):
+        return nothing
+
+    def run() -> None:
+        codec.decode(stored.data[: stored.size_bytes], values)
+        assert stored.sample is not None
+        stored.tally.restored(stored.sample, codec.sample(values))
+
+    return run
+
+
+def _refusal(step: int, error: CodecError) -> InputError:
+    problem = f"its result cannot be compressed ({error.place} {error.problem})"
+    return InputError(f"step {step}", problem, "plan without store=... in --compress")

@@ -1,0 +1,95 @@
+"""What compressing did to the values: its bounds accumulated over a schedule, and the fidelity on samples.
+
+Knows sums; never a codec, a device or a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from math import isfinite, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.device.codec import Packed
+
+
+@dataclass
+class Tally:
+    """Sums over all that one instruction compressed on one rank, or on several ranks once they are added.
+
+    `error_square` bounds the sum of |x - x'|^2, `norm_square` is that of |x|^2. Over sampled values:
+    `overlap` is the sum of conj(x) x', `before` of |x|^2, `after` of |x'|^2. Bytes are those of values and of
+    streams.
+    """
+
+    error_square: float = 0.0
+    norm_square: float = 0.0
+    overlap: complex = 0.0
+    before: float = 0.0
+    after: float = 0.0
+    tensor_bytes: int = 0
+    stream_bytes: int = 0
+
+    def packed(self, packed: Packed, tensor_bytes: int) -> None:
+        """Count a stream."""
+        self.error_square += packed.error_square
+        self.norm_square += packed.norm_square
+        self.tensor_bytes += tensor_bytes
+        self.stream_bytes += packed.size_bytes
+
+    def restored(self, before: NDArray[Any], after: NDArray[Any]) -> None:
+        """Count samples of a tensor before it was compressed and after it was restored."""
+        x, y = (values.astype(complex) for values in (before, after))
+        self.overlap += complex(np.vdot(x, y))
+        self.before += float(np.vdot(x, x).real)
+        self.after += float(np.vdot(y, y).real)
+
+    def added(self, other: Tally) -> Tally:
+        """The sums of both."""
+        return Tally(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def error(self) -> float:
+        """A bound of the 2-norm of x - x' over that of x; infinite where the norm cannot say."""
+        if self.error_square == 0:
+            return 0.0
+        share = self.error_square / self.norm_square if self.norm_square > 0 else float("inf")
+        return sqrt(share) if isfinite(share) and isfinite(self.norm_square) else float("inf")
+
+    @property
+    def fidelity(self) -> float:
+        """|<x|x'>|^2 / (<x|x> <x'|x'>) over the samples; 1 where both vanish."""
+        norms = self.before * self.after
+        if norms == 0:
+            return float(self.before == self.after)
+        return abs(self.overlap) ** 2 / norms
+
+
+def summary(kinds: Sequence[str], ranks: Sequence[Sequence[Tally]]) -> dict[str, Any]:
+    """What result.json says: `kinds` are those of all instructions that compress, `ranks` their tallies.
+
+    `bound` is the product of 1 + error over the instructions, less 1; `fidelity` the product of fidelities.
+    None where values that are not finite leave neither.
+    """
+    tallies = [Tally() for _ in kinds]
+    for rank in ranks:
+        tallies = [one.added(other) for one, other in zip(tallies, rank, strict=True)]
+    bound = fidelity = 1.0
+    for tally in tallies:
+        bound *= 1 + tally.error
+        fidelity *= tally.fidelity
+    sizes = {
+        kind: {
+            name: sum(getattr(tally, name) for own, tally in zip(kinds, tallies, strict=True) if own == kind)
+            for name in ("tensor_bytes", "stream_bytes")
+        }
+        for kind in sorted(set(kinds))
+    }
+    return {
+        "bound": bound - 1 if isfinite(bound) else None,
+        "fidelity": fidelity if isfinite(fidelity) else None,
+        **sizes,
+    }

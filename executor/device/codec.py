@@ -1,0 +1,76 @@
+"""What replay needs of a codec: flat views of a device compressed into bytes of the device, and restored.
+
+Knows no schedule; `open_codec` gives the one of a device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from executor.device.device import View
+from planner.hardware.compression import Lossy
+
+LEAST_SAMPLE = 64
+MOST_SAMPLE = 1 << 16
+SAMPLED = 1023
+"""One of so many values is compared, before and after, but that many at least and at most."""
+ALIGNMENT_BYTES = 64
+"""Streams begin at multiples of it."""
+
+
+class NoRoomError(ValueError):
+    """The stream is longer than the bytes that there are for it."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A stream of `size_bytes`; the sum of |x - x'|^2 over its tensor is at most `error_square`, that of
+    |x|^2 is `norm_square`."""
+
+    size_bytes: int
+    error_square: float
+    norm_square: float
+
+
+class Codec(Protocol):
+    """Compresses and restores views; what it needs beside them it allocates itself."""
+
+    def worst_bytes(self, count: int, dtype: str) -> int:
+        """Bytes that are enough for the stream of any `count` elements."""
+
+    def encode(self, values: View, lossy: Lossy, setting: str, out: View) -> Packed:
+        """Write the stream of `values` to the bytes of `out`; raises NoRoomError, and CodecError."""
+
+    def decode(self, data: View, values: View) -> None:
+        """Fill `values` from the bytes of a stream, no more and no less; raises StreamError."""
+
+    def sample(self, values: View) -> NDArray[Any]:
+        """Every `sample_stride`-th of the values, on the host."""
+
+
+def sample_stride(count: int) -> int:
+    """The distance of sampled values of a tensor of `count`: odd, so that no binary mode is left out."""
+    return max(min(SAMPLED, count // LEAST_SAMPLE), -(-count // MOST_SAMPLE)) | 1
+
+
+def sample_count(count: int) -> int:
+    """How many values of a tensor of `count` are sampled."""
+    return len(range(0, count, sample_stride(count)))
+
+
+def open_codec(device: Any) -> Codec:
+    """The codec of a device."""
+    if device.name == "gpu":
+        from executor.device.cupy_stream_codec import CupyStreamCodec
+
+        return CupyStreamCodec(device.stream)
+    if device.name == "null":
+        from executor.device.null_codec import NullCodec
+
+        return NullCodec()
+    from executor.device.numpy_codec import NumpyCodec
+
+    return NumpyCodec()

@@ -1,0 +1,376 @@
+// One pass over a state vector, compiled for it: the tile is held in registers, and changes hands between rounds.
+//
+// Defines: REAL (float or double), TILE_BITS, REGISTER_BITS, BLOCKS (on a multiprocessor), HELD (the bits of the state's
+// index in a tile, rising, with commas), NUMBER_BITS (of a tile's number), N_VALUES, N_TWISTS, HAS_FAR_PAIRS, and STEPS, the pass as macros of this file; executor/statevector/program.py writes them, and says what they mean.
+// A thread holds 2^REGISTER_BITS amplitudes. A layout says which bits of a tile number them (REGS) and which the threads
+// (THREAD_BITS), four binary digits each. The twin is executor/statevector/tile_kernel.py.
+
+typedef long long Place;
+typedef unsigned long long Code;
+
+#define THREADS (1 << (TILE_BITS - REGISTER_BITS))
+#define IN_THREAD (1 << REGISTER_BITS)
+#ifndef MEET
+#define MEET(NUMBER, COUNT) asm volatile("bar.sync %0, %1;" ::"r"(NUMBER), "r"(COUNT) : "memory")
+#endif
+
+template <typename T> struct Types;
+template <> struct Types<float> {
+    typedef float2 One;
+};
+template <> struct Types<double> {
+    typedef double2 One;
+};
+typedef Types<REAL>::One Amplitude;
+
+enum { NOTHING, PLUS, MINUS, PLUS_I, MINUS_I, REAL_PART, IMAGINARY_PART, ANY };
+enum { THREAD_DIGITS = TILE_BITS - REGISTER_BITS, LANE_BITS = THREAD_DIGITS < 5 ? THREAD_DIGITS : 5 };
+enum { LANES = 1 << LANE_BITS, WARPS = THREADS / LANES, ENTRIES = LANES + WARPS + REGISTER_BITS };
+enum { LOW_BITS = NUMBER_BITS / 2, LOWS = 1 << LOW_BITS, HIGHS = 1 << (NUMBER_BITS - LOW_BITS) };
+enum { ALL = 0, WARP = -1 };
+enum { DIGITS = 4, KIND_DIGITS = 3, BANK_DIGITS = sizeof(REAL) == 4 ? 4 : 3 };
+
+struct Values {
+    Amplitude at[N_VALUES];
+};
+
+__device__ __forceinline__ Amplitude times(Amplitude a, Amplitude b)
+{
+    return {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x};
+}
+
+// The element m of a kind, times x.
+template <int KIND> __device__ __forceinline__ Amplitude product(Amplitude m, Amplitude x)
+{
+    if constexpr (KIND == NOTHING) return {0, 0};
+    if constexpr (KIND == PLUS) return x;
+    if constexpr (KIND == MINUS) return {-x.x, -x.y};
+    if constexpr (KIND == PLUS_I) return {-x.y, x.x};
+    if constexpr (KIND == MINUS_I) return {x.y, -x.x};
+    if constexpr (KIND == REAL_PART) return {m.x * x.x, m.x * x.y};
+    if constexpr (KIND == IMAGINARY_PART) return {-(m.y * x.y), m.y * x.x};
+    if constexpr (KIND == ANY) return times(m, x);
+}
+
+template <int KIND> __device__ __forceinline__ void add_product(Amplitude m, Amplitude x, Amplitude &sum)
+{
+    if constexpr (KIND == REAL_PART || KIND == ANY) {
+        sum.x += m.x * x.x;
+        sum.y += m.x * x.y;
+    }
+    if constexpr (KIND == IMAGINARY_PART || KIND == ANY) {
+        sum.x -= m.y * x.y;
+        sum.y += m.y * x.x;
+    }
+    if constexpr (KIND >= PLUS && KIND <= MINUS_I) {
+        const Amplitude more = product<KIND>(m, x);
+        sum.x += more.x;
+        sum.y += more.y;
+    }
+}
+
+// y = m x, from element AT on; BEGUN: its row has had one that is not 0.
+template <Code KINDS, int SIDE, int AT = 0, bool BEGUN = false>
+__device__ __forceinline__ void multiply(const Amplitude *m, const Amplitude *x, Amplitude *y)
+{
+    if constexpr (AT < SIDE * SIDE) {
+        constexpr int kind = (int)(KINDS >> KIND_DIGITS * AT & 7), row = AT / SIDE, column = AT % SIDE;
+        if constexpr (!BEGUN)
+            y[row] = product<kind>(m[AT], x[column]);
+        else
+            add_product<kind>(m[AT], x[column], y[row]);
+        multiply<KINDS, SIDE, AT + 1, column + 1 < SIDE && (BEGUN || kind != NOTHING)>(m, x, y);
+    }
+}
+
+// Bit i of a number goes to bit i of the digits of BITS; neighbours that stay neighbours go together.
+template <Code BITS, int COUNT> __device__ __forceinline__ unsigned spread(unsigned number)
+{
+    unsigned index = 0, mask = 0;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int to = (int)(BITS >> DIGITS * i & 15);
+        mask |= 1u << i;
+        if (i + 1 < COUNT && (int)(BITS >> DIGITS * (i + 1) & 15) == to + 1) continue;
+        index |= to >= i ? (number & mask) << (to >= i ? to - i : 0) : (number & mask) >> (to < i ? i - to : 0);
+        mask = 0;
+    }
+    return index;
+}
+
+// Where bit patterns of a tile's index lie in the state.
+__device__ __forceinline__ Place in_state(unsigned index)
+{
+    constexpr int held[] = {HELD};
+    Place place = 0;
+    unsigned mask = 0;
+#pragma unroll
+    for (int k = 0; k < TILE_BITS; ++k) {
+        mask |= 1u << k;
+        if (k + 1 < TILE_BITS && held[k + 1 < TILE_BITS ? k + 1 : k] == held[k] + 1) continue;
+        place |= (Place)(index & mask) << (held[k] - k);
+        mask = 0;
+    }
+    return place;
+}
+
+// The number of a tile with zeros put in at the bits held.
+__device__ __forceinline__ Place opened(Place number)
+{
+    constexpr int held[] = {HELD};
+#pragma unroll
+    for (int k = 0, first = 0; k < TILE_BITS; ++k) {
+        if (k + 1 < TILE_BITS && held[k + 1 < TILE_BITS ? k + 1 : k] == held[k] + 1) continue;
+        const int length = k + 1 - first;
+        const Place low = number & (((Place)1 << held[first]) - 1);
+        number = ((number - low) << length) + low;
+        first = k + 1;
+    }
+    return number;
+}
+
+// Where an element of a tile lies in shared memory. The sum of two indices without a common bit lies at the sum of
+// their places, and bits that differ by BANK_DIGITS fall into different banks.
+__device__ __forceinline__ constexpr unsigned slot(unsigned i)
+{
+    return i + (i >> BANK_DIGITS) + (i >> 2 * BANK_DIGITS) + (i >> 3 * BANK_DIGITS) + (i >> 4 * BANK_DIGITS);
+}
+
+// Two neighbours at once.
+template <typename Wide> __device__ __forceinline__ void load_two(const Amplitude *from, Amplitude *a)
+{
+    const Wide both = __ldcg((const Wide *)from);
+    a[0] = {both.x, both.y};
+    a[1] = {both.z, both.w};
+}
+
+template <typename Wide> __device__ __forceinline__ void store_two(Amplitude *to, const Amplitude *a)
+{
+    __stcg((Wide *)to, Wide{a[0].x, a[0].y, a[1].x, a[1].y});
+}
+
+template <Code REGS, Code THREAD_BITS> struct Layout {
+    static constexpr bool wide = sizeof(REAL) == 4 && (REGS & 15) == 0;
+
+    static __device__ __forceinline__ unsigned first()
+    {
+        return spread<THREAD_BITS, TILE_BITS - REGISTER_BITS>(threadIdx.x);
+    }
+    static __device__ __forceinline__ unsigned offset(int j) { return spread<REGS, REGISTER_BITS>(j); }
+
+    static __device__ __forceinline__ void load(const Amplitude *state, Amplitude *a)
+    {
+        state += in_state(first());
+#pragma unroll
+        for (int j = 0; j < IN_THREAD; j += wide ? 2 : 1) {
+            const Amplitude *from = state + in_state(offset(j));
+            if constexpr (wide)
+                load_two<float4>(from, a + j);
+            else
+                a[j] = __ldcg(from);
+        }
+    }
+
+    static __device__ __forceinline__ void store(Amplitude *state, const Amplitude *a)
+    {
+        state += in_state(first());
+#pragma unroll
+        for (int j = 0; j < IN_THREAD; j += wide ? 2 : 1) {
+            Amplitude *to = state + in_state(offset(j));
+            if constexpr (wide)
+                store_two<float4>(to, a + j);
+            else
+                __stcg(to, a[j]);
+        }
+    }
+
+    static __device__ __forceinline__ void put(Amplitude *tile, const Amplitude *a)
+    {
+        tile += slot(first());
+#pragma unroll
+        for (int j = 0; j < IN_THREAD; ++j) tile[slot(offset(j))] = a[j];
+    }
+
+    static __device__ __forceinline__ void take(const Amplitude *tile, Amplitude *a)
+    {
+        tile += slot(first());
+#pragma unroll
+        for (int j = 0; j < IN_THREAD; ++j) a[j] = tile[slot(offset(j))];
+    }
+};
+
+// The bits of a warp's number that are the same bits of the tile's index in two layouts.
+template <Code FROM, Code TO> __device__ __forceinline__ constexpr unsigned same_warp_bits()
+{
+    unsigned mask = 0;
+    for (int i = LANE_BITS; i < THREAD_DIGITS; ++i)
+        mask |= (unsigned)((FROM >> DIGITS * i & 15) == (TO >> DIGITS * i & 15)) << (i - LANE_BITS);
+    return mask;
+}
+
+// Threads meet that have each other's amplitudes: all, those of a warp, or groups of warps, whose barriers are numbered
+// from BARRIER on.
+template <Code FROM, Code TO, int BARRIER> __device__ __forceinline__ void meet()
+{
+    if constexpr (BARRIER == ALL) {
+        __syncthreads();
+    } else if constexpr (BARRIER == WARP) {
+        __syncwarp();
+    } else {
+        constexpr unsigned same = same_warp_bits<FROM, TO>();
+        unsigned group = 0;
+        int found = 0;
+#pragma unroll
+        for (int i = 0; i < THREAD_DIGITS - LANE_BITS; ++i)
+            if (same >> i & 1) group |= (threadIdx.x >> (LANE_BITS + i) & 1) << found++;
+        MEET(BARRIER + group, THREADS >> found);
+    }
+}
+
+// A thread writes only where it read last, so that one barrier is enough.
+template <Code REGS, Code BITS, Code NEW_REGS, Code NEW_BITS, int BARRIER>
+__device__ __forceinline__ void move(Amplitude *tile, Amplitude *a)
+{
+    Layout<REGS, BITS>::put(tile, a);
+    meet<BITS, NEW_BITS, BARRIER>();
+    Layout<NEW_REGS, NEW_BITS>::take(tile, a);
+}
+
+template <int P, Code KINDS, int MASK, int VALUE>
+__device__ __forceinline__ void one(const Amplitude *m, Amplitude *a)
+{
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; ++j) {
+        if (j >> P & 1 || (j & MASK) != VALUE) continue;
+        const Amplitude x[2] = {a[j], a[j | 1 << P]};
+        Amplitude y[2];
+        multiply<KINDS, 2>(m, x, y);
+        a[j] = y[0];
+        a[j | 1 << P] = y[1];
+    }
+}
+
+// P is the less significant bit of a row.
+template <int P, int Q, Code KINDS, int MASK, int VALUE>
+__device__ __forceinline__ void two(const Amplitude *m, Amplitude *a)
+{
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; ++j) {
+        if ((j >> P | j >> Q) & 1 || (j & MASK) != VALUE) continue;
+        const Amplitude x[4] = {a[j], a[j | 1 << P], a[j | 1 << Q], a[j | 1 << P | 1 << Q]};
+        Amplitude y[4];
+        multiply<KINDS, 4>(m, x, y);
+        a[j] = y[0];
+        a[j | 1 << P] = y[1];
+        a[j | 1 << Q] = y[2];
+        a[j | 1 << P | 1 << Q] = y[3];
+    }
+}
+
+template <int KIND, int MASK, int VALUE> __device__ __forceinline__ void scale(Amplitude m, Amplitude *a)
+{
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; ++j)
+        if ((j & MASK) == VALUE) a[j] = product<KIND>(m, a[j]);
+}
+
+// a[j] times w, and times f[k] for each bit k of MASK set in j; IS_ONE: w is 1.
+template <int K, int J, int MASK, bool IS_ONE>
+__device__ __forceinline__ void turn(Amplitude w, const Amplitude *f, Amplitude *a)
+{
+    if constexpr (K == 0) {
+        if constexpr (!IS_ONE) a[J] = times(w, a[J]);
+    } else {
+        constexpr int bit = K - 1;
+        turn<bit, J, MASK, IS_ONE>(w, f, a);
+        if constexpr (!(MASK >> bit & 1))
+            turn<bit, J | 1 << bit, MASK, IS_ONE>(w, f, a);
+        else if constexpr (IS_ONE)
+            turn<bit, J | 1 << bit, MASK, false>(f[bit], f, a);
+        else
+            turn<bit, J | 1 << bit, MASK, false>(times(w, f[bit]), f, a);
+    }
+}
+
+// Factors of this thread from rows of THREADS: one for all where HAS_ALL, then one for each register bit in MASK. With
+// those of the tile where IS_TURNED: one for all, and one for each register bit in TURNED.
+template <int MASK, bool HAS_ALL, bool IS_TURNED, int TURNED>
+__device__ __forceinline__ void by_factors(const Amplitude *__restrict__ rows, const Amplitude *turns, Amplitude *a)
+{
+    Amplitude f[REGISTER_BITS], all = {1, 0};
+    rows += threadIdx.x;
+    if constexpr (HAS_ALL) {
+        all = __ldg(rows);
+        rows += THREADS;
+    }
+    if constexpr (IS_TURNED) {
+        const Amplitude own = times(turns[threadIdx.x % LANES], turns[LANES + threadIdx.x / LANES]);
+        all = HAS_ALL ? times(all, own) : own;
+    }
+#pragma unroll
+    for (int k = 0; k < REGISTER_BITS; ++k) {
+        if (MASK >> k & 1) {
+            f[k] = __ldg(rows);
+            rows += THREADS;
+        }
+        if (TURNED >> k & 1) {
+            const Amplitude own = turns[LANES + WARPS + k];
+            f[k] = MASK >> k & 1 ? times(f[k], own) : own;
+        }
+    }
+    turn<REGISTER_BITS, 0, MASK | TURNED, !HAS_ALL && !IS_TURNED>(all, f, a);
+}
+
+__device__ __forceinline__ void by_table(const Amplitude *__restrict__ rows, Amplitude *a)
+{
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; ++j) a[j] = times(__ldg(rows + j * THREADS + threadIdx.x), a[j]);
+}
+
+// Factors of a tile: by a thread's place in its warp, by its warp, and by its register bits. Each is a product of two
+// from tables, by the lower and by the upper bits of the tile's number; the third table is of the whole number.
+__device__ __forceinline__ void make_turns(const Amplitude *__restrict__ tables, unsigned number, Amplitude *turns)
+{
+    for (int place = threadIdx.x; place < N_TWISTS * ENTRIES; place += THREADS) {
+        const int entry = place % ENTRIES;
+        const Amplitude *own = tables + place / ENTRIES * ((LOWS + HIGHS) * ENTRIES + (HAS_FAR_PAIRS ? 1 << NUMBER_BITS : 0));
+        Amplitude value = times(__ldg(own + number % LOWS * ENTRIES + entry), __ldg(own + (LOWS + number / LOWS) * ENTRIES + entry));
+        if (HAS_FAR_PAIRS && entry >= LANES && entry < LANES + WARPS)
+            value = times(value, __ldg(own + (LOWS + HIGHS) * ENTRIES + number));
+        turns[place] = value;
+    }
+}
+
+#define THREAD(I) (threadIdx.x >> (I) & 1)
+#define FAR(B) (index >> (B) & 1)
+#define LOAD(REGS, BITS)                                                                                               \
+    Layout<REGS, BITS>::load(state + base, a);                                                                         \
+    if (N_TWISTS) make_turns(tables, (unsigned)number, turns);                                                         \
+    __syncthreads();
+#define STORE(REGS, BITS) Layout<REGS, BITS>::store(state + base, a);
+#define MOVE(REGS, BITS, NEW_REGS, NEW_BITS, BARRIER) move<REGS, BITS, NEW_REGS, NEW_BITS, BARRIER>(tile, a);
+#define ONE(P, KINDS, AT, MASK, VALUE) one<P, KINDS, MASK, VALUE>(values.at + (AT), a);
+#define TWO(P, Q, KINDS, AT, MASK, VALUE) two<P, Q, KINDS, MASK, VALUE>(values.at + (AT), a);
+#define TIMES(KIND, AT, MASK, VALUE) scale<KIND, MASK, VALUE>(values.at[AT], a);
+#define FACTORS(ROW, MASK, HAS_ALL) by_factors<MASK, HAS_ALL, false, 0>(factors + (ROW) * THREADS, turns, a);
+#define TABLE(ROW) by_table(factors + (ROW) * THREADS, a);
+#define TWIST(NUMBER, TURNED, ROW, MASK, HAS_ALL)                                                                      \
+    by_factors<MASK, HAS_ALL, true, TURNED>(factors + (ROW) * THREADS, turns + (NUMBER) * ENTRIES, a);
+
+// Tiles are done one after another by as many blocks as there is room for.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    run_program(Amplitude *__restrict__ state, Place rank_base, Place n_tiles, const Amplitude *__restrict__ factors,
+                const Amplitude *__restrict__ tables, const __grid_constant__ Values values)
+{
+    extern __shared__ __align__(16) Amplitude shared[];
+    Amplitude *tile = shared + 2 * N_TWISTS * ENTRIES;
+    int turn_about = 0;
+    for (Place number = blockIdx.x; number < n_tiles; number += gridDim.x) {
+        const Place base = opened(number), index = base | rank_base;
+        // Made while others may still read those of the tile before.
+        Amplitude *turns = shared + turn_about * N_TWISTS * ENTRIES;
+        turn_about ^= 1;
+        Amplitude a[IN_THREAD];
+        STEPS
+    }
+}

@@ -1,0 +1,33 @@
+"""The codec of a device without arrays: every stream has the size that the planner counts on."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.codec import worst_size_bytes
+from executor.device.codec import Packed, sample_count
+from executor.device.null_device import NullView
+from executor.device.numpy_codec import FRAME_LOG2
+from planner.hardware.compression import Lossy
+
+
+class NullCodec:
+    """See `Codec`."""
+
+    def worst_bytes(self, count: int, dtype: str) -> int:
+        """Those of a CPU."""
+        return worst_size_bytes((count,), dtype, FRAME_LOG2)
+
+    def encode(self, values: NullView, lossy: Lossy, setting: str, out: NullView) -> Packed:
+        """A stream of the ratio that is counted on."""
+        return Packed(min(ceil(values.nbytes / lossy.ratio), len(out)), 0.0, 0.0)
+
+    def decode(self, data: NullView, values: NullView) -> None:
+        """Nothing to restore."""
+
+    def sample(self, values: NullView) -> NDArray[np.generic]:
+        """Zeros."""
+        return np.zeros(sample_count(len(values)), values.dtype)

@@ -1,0 +1,56 @@
+"""The codec of a CPU: compress.codec on NumPy views, frame by frame."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.bounds import error_limit, extent
+from compress.codec import decompress_into, flat_values, worst_size_bytes
+from compress.codec import encode as encode_stream
+from executor.device.codec import NoRoomError, Packed, sample_stride
+from planner.hardware.compression import Lossy
+
+Array = NDArray[np.generic]
+
+FRAME_LOG2 = 18
+"""Frames of a quarter of a million elements stay in the caches and need little memory."""
+SUMMED = 1 << 20
+
+
+class NumpyCodec:
+    """See `Codec`; views are NumPy arrays."""
+
+    def worst_bytes(self, count: int, dtype: str) -> int:
+        """Bytes that are enough for the stream of any `count` elements."""
+        return worst_size_bytes((count,), dtype, FRAME_LOG2)
+
+    def encode(self, values: Array, lossy: Lossy, setting: str, out: NDArray[np.uint8]) -> Packed:
+        """Write the stream, piece by piece."""
+        header, pieces = encode_stream(values, lossy.bound, setting=setting, frame_log2=FRAME_LOG2)
+        at = 0
+        for piece in pieces:
+            if at + len(piece) > len(out):
+                raise NoRoomError(f"the stream is longer than {len(out)} bytes")
+            out[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+        reals, n = flat_values(values), header.components
+        limits = [0.0]
+        if header.mode != "lossless":
+            reaches = (extent(reals[part::n], normals=False) for part in range(n))
+            limits = [error_limit(reach, lossy.bound, header.mode) for reach in reaches]
+        return Packed(at, len(values) * sum(limit * limit for limit in limits), _norm_square(reals))
+
+    def decode(self, data: NDArray[np.uint8], values: Array) -> None:
+        """Fill the values."""
+        decompress_into(data, values)
+
+    def sample(self, values: Array) -> Array:
+        """A copy of some values."""
+        return values[:: sample_stride(len(values))].copy()
+
+
+def _norm_square(reals: NDArray[np.floating]) -> float:
+    """The sum of squares in double precision."""
+    parts = (reals[first : first + SUMMED].astype(np.float64) for first in range(0, len(reals), SUMMED))
+    return float(sum(np.dot(part, part) for part in parts))

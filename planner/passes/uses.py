@@ -1,0 +1,75 @@
+"""Which buffers an instruction reads and writes, the steps that it belongs to, and how long buffers live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.passes.memory import Lifetime
+from planner.schedule import (
+    Accumulate,
+    Buffer,
+    Contract,
+    Decode,
+    Encode,
+    FixSlice,
+    Free,
+    Fused,
+    Gather,
+    Instruction,
+    Load,
+    Redistribute,
+    ReduceScatter,
+    SumModes,
+)
+
+
+def reads(instruction: Instruction) -> tuple[int, ...]:
+    """The buffers that an instruction reads, its workspace not among them."""
+    match instruction:
+        case Load() | Free():
+            return ()
+        case Contract():
+            return (instruction.a, instruction.b)
+        case Fused():
+            return (instruction.operand, *instruction.branches)
+        case FixSlice() | SumModes() | Accumulate() | Encode() | Decode():
+            return (instruction.source,)
+        case Redistribute() | Gather() | ReduceScatter():
+            return (instruction.source,)
+
+
+def writes(instruction: Instruction) -> tuple[int, ...]:
+    """The buffers that an instruction writes, its workspace among them."""
+    match instruction:
+        case Free():
+            return ()
+        case Contract():
+            return _with(instruction.c, instruction.workspace)
+        case Redistribute() | Gather() | ReduceScatter():
+            return _with(instruction.out, instruction.workspace)
+        case _:
+            return (instruction.out,)
+
+
+def _with(out: int, workspace: int | None) -> tuple[int, ...]:
+    return (out,) if workspace is None else (out, workspace)
+
+
+def lifetimes(
+    once: Sequence[Instruction], body: Sequence[Instruction], buffers: Sequence[Buffer], result: int
+) -> list[Lifetime]:
+    """From the first write of each buffer to its `Free`, or to the end; of one that nobody uses, no bytes."""
+    end = len(once) + len(body)
+    first: dict[int, int] = {result: len(once)} if body else {}
+    last: dict[int, int] = {}
+    for now, instruction in enumerate((*once, *body)):
+        for number in writes(instruction):
+            first.setdefault(number, now)
+        if isinstance(instruction, Free):
+            last[instruction.buffer] = now
+    return [
+        Lifetime(buffer.size_bytes, first[number], last.get(number, end))
+        if number in first
+        else Lifetime(0, 0, 0)
+        for number, buffer in enumerate(buffers)
+    ]

@@ -1,0 +1,60 @@
+"""Products and solves on all ranks, gathered and round a ring, beside one CPU's. Argument: cpu or gpu."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from sbd_case import random_integrals, some_strings, string_set
+
+from executor.device.mpi import world
+from executor.sbd import cost
+from executor.sbd.batched import BatchedHamiltonian
+from executor.sbd.davidson import Criteria
+from executor.sbd.place import Spread
+from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian
+from executor.sbd.site import choose_device
+from executor.sbd.solve import solve
+
+device, ranks = sys.argv[1], world()
+integrals = random_integrals(9, 4, 4, 4)
+chosen = choose_device(device, ranks, 1)
+with chosen.on_stream():
+    for equal in (True, False):
+        alpha = string_set(some_strings(9, 4, 101, 9), integrals)
+        beta = None if equal else string_set(some_strings(9, 4, 64, 5), integrals)
+        alone = ProductHamiltonian(integrals, alpha, beta, threads=1)
+        expected = solve(alone, integrals, 2)
+        for dense in (True, False):
+            h = ProductHamiltonian(
+                integrals, alpha, beta, dense=dense, threads=1, rank=ranks.rank, size=ranks.size,
+                rates=cost.GPU if device == "gpu" else cost.CPU,
+            )  # fmt: skip
+
+            def make(dtype: str) -> BatchedHamiltonian | ProductHamiltonian:
+                if device == "cpu":
+                    return h.as_type(dtype)  # noqa: B023
+                from executor.device.cupy_batch import CupyBatch
+
+                return BatchedHamiltonian(h, CupyBatch(dtype), 1 << 20)  # noqa: B023
+
+            for gathers in (True, False):
+                place = Spread(h, chosen.ranks, make, gathers)
+                operator = place.operator("float64")
+                for parity in (EVEN, ODD, NEITHER) if equal else (NEITHER,):
+                    x = alone.project(np.random.default_rng(0).standard_normal(alone.shape), parity)
+                    part = place.put(place.local(x if ranks.rank == 0 else None), "float64")
+                    made = [place.collect(operator.apply(part, parity)) for _ in range(2)]
+                    if made[0] is not None:
+                        y = alone.apply(x, parity)
+                        assert np.abs(made[0] - y).max() < 1e-12 * np.abs(y).max()
+                        assert np.array_equal(*made)
+                found = solve(h, integrals, 2, criteria=Criteria(), place=place, mixed=True)
+                assert np.allclose(found.energies, expected.energies, rtol=0, atol=1e-9)
+chosen.close()
+ranks.barrier()
+if ranks.rank == 0:
+    print(f"{ranks.size} ranks agree with one")

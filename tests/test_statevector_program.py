@@ -1,0 +1,152 @@
+"""Compiled passes: programs do what the twin does, on a GPU or emulated; equal structures share a text."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_case import needs_gpus
+from statevector_case import TOLERANCE, hadamards, many_kinds, plan_of, qft
+from statevector_emulator import emulate
+from test_circuits import random_circuit
+
+from executor.statevector.blocks import Block
+from executor.statevector.passes import Pass, Tile
+from executor.statevector.phases import as_phases
+from executor.statevector.plain import apply_pass
+from executor.statevector.program import Program, make_program
+from executor.statevector.twists import Twist
+from planner.networks.circuits.circuit import Circuit
+from planner.networks.circuits.gates import gate
+
+N_BITS = 12
+Run = Callable[[np.ndarray, Pass, Program, Tile, Path], None]
+
+
+def emulated(state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: Path) -> None:
+    real = {"complex64": "float", "complex128": "double"}[state.dtype.name]
+    defines: dict[str, Any] = {
+        "REAL": real, "TILE_BITS": tile.bits, "REGISTER_BITS": tile.register_bits, "BLOCKS": 1,
+        "HELD": ",".join(map(str, item.held)), "TOTAL_BITS": N_BITS, "N_VALUES": len(made.values),
+        "N_TWISTS": made.n_twists, "HAS_FAR_PAIRS": int(made.has_far_pairs), "STEPS": made.steps,
+    }  # fmt: skip
+    emulate(state, made, defines, 1 << (N_BITS - tile.bits), 0, folder)
+
+
+def on_gpu(state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: Path) -> None:
+    from executor.device.cupy_state import CupyState
+    from executor.device.launch import Launch
+
+    there = CupyState(N_BITS, state.dtype.name, tile=tile, programs_from=0)
+    there.load(state)
+    (prepared,) = there.prepare([item])
+    assert isinstance(prepared, Launch)
+    there.apply(prepared)
+    state[:] = there.to_host()
+
+
+RUNS = [
+    pytest.param(
+        emulated, id="emulated", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+    ),
+    pytest.param(on_gpu, id="gpu", marks=needs_gpus(1)),
+]
+WALK = Circuit(N_BITS, tuple(
+    item for layer in range(4) for item in (
+        *(gate(("x_1_2", "y_1_2", "hz_1_2")[(q + layer) % 3], (q,)) for q in range(N_BITS)),
+        *(gate("cz" if layer % 2 else "fs", (q, q + 1), () if layer % 2 else (0.9, 0.4))
+          for q in range(layer % 2, N_BITS - 1, 2)),
+    )
+))  # fmt: skip
+CIRCUITS = {
+    "h": hadamards(N_BITS), "qft": qft(N_BITS), "walk": WALK, "every": random_circuit(N_BITS, 40, 1),
+    "unitaries": many_kinds(N_BITS, 12, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    ("dtype", "tile"), [("complex64", Tile(10, 3, 1, 4)), ("complex128", Tile(9, 2, 1, 3))]
+)
+@pytest.mark.parametrize("name", CIRCUITS)
+def test_programs_equal_the_twin(run: Run, dtype: str, tile: Tile, name: str, tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    state = generator.normal(size=2**N_BITS) + 1j * generator.normal(size=2**N_BITS)
+    state = (state / np.linalg.norm(state)).astype(dtype)
+    done = 0
+    for item in plan_of(CIRCUITS[name], tile).passes:
+        made = make_program(item, N_BITS, tile.register_bits, state.itemsize)
+        expected = state.astype(np.complex128)
+        apply_pass(expected, item)
+        if made is None or len(item.steps) < 3 or done == 3:
+            state[:] = expected
+            continue
+        run(state, item, made, tile, tmp_path)
+        np.testing.assert_allclose(state, expected, rtol=0, atol=TOLERANCE[dtype] / 10)
+        done += 1
+    assert done or name == "unitaries"
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_diagonals_of_every_form(run: Run, tmp_path: Path) -> None:
+    """Phases of many pairs near and far, a table that is no sum of pairs, one that is not of modulus 1."""
+    generator = np.random.default_rng(8)
+    tile = Tile(9, 2, 1, 3)
+    held = (0, 1, 2, 4, 5, 7, 8, 9, 11)
+    pairs = np.triu(generator.uniform(-3, 3, (N_BITS, N_BITS)), 1)
+    pairs += pairs.T
+    far = ~np.isin(np.arange(N_BITS), held)
+    pairs[np.ix_(~far, ~far)] = 0
+    table = Block((), (9, 5, 4, 1), np.exp(1j * generator.uniform(-3, 3, (16, 1, 1))))
+    scaled = Block((), (10, 8, 2), generator.uniform(0, 1, (8, 1, 1)) + 0j)
+    near = Twist(0.3, np.zeros(N_BITS), np.where(np.outer(~far, ~far), generator.uniform(1, 2), 0))
+    np.fill_diagonal(near.pairs, 0)
+    flip = Block((7,), (11, 3, 0), np.array([*[np.eye(2)] * 7, [[0, 1j], [1, 0]]]))
+    item = Pass(held, (Twist(0.2, generator.uniform(-3, 3, N_BITS), pairs), table, near, flip, scaled))
+    state = np.exp(1j * generator.uniform(-3, 3, 2**N_BITS))
+    expected = state.copy()
+    apply_pass(expected, item)
+    made = make_program(item, N_BITS, 3, 16)
+    assert made is not None
+    assert made.n_twists == 1
+    assert made.has_far_pairs
+    assert all(word in made.steps for word in ("FACTORS", "TABLE", "FAR", "THREAD"))
+    run(state, item, made, tile, tmp_path)
+    np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
+
+
+def test_the_same_structure_is_the_same_text() -> None:
+    def texts(shift: float) -> list[str]:
+        gates = [gate("rx", (q,), (0.4 + shift,)) for q in range(N_BITS)]
+        gates += [gate("fs", (q, q + 1), (0.3 + shift, 0.2)) for q in range(0, N_BITS, 2)]
+        passes = plan_of(Circuit(N_BITS, tuple(gates)), Tile(10, 3, 1, 4)).passes
+        made = [make_program(item, N_BITS, 4, 8) for item in passes]
+        return [one.steps for one in made if one is not None]
+
+    assert texts(0) == texts(0.1)
+    assert texts(0)
+
+
+def test_steps_that_no_program_takes() -> None:
+    wide = Block((3, 2, 1), (), np.linalg.qr(np.random.default_rng(1).normal(size=(8, 8)))[0][None] + 0j)
+    chosen = Block((3,), (11, 10, 9, 8), np.broadcast_to(np.array([[0, 1], [1, 0]]) + 0j, (16, 2, 2)))
+    chosen = Block((3,), chosen.selectors, chosen.blocks * np.arange(16)[:, None, None])
+    for step in (wide, chosen):
+        assert make_program(Pass(tuple(range(8)), (step,)), N_BITS, 4, 8) is None
+
+
+def test_phases_are_found_in_a_table() -> None:
+    values = np.exp(1j * np.array([0.1, 0.5, 1.1, -2.9]))
+    form = as_phases(Block((), (4, 2), values.reshape(-1, 1, 1)), 6)
+    assert form is not None
+    assert form.n_terms == 3
+    found = form.factor({2: np.array([0, 1, 0, 1]), 4: np.array([0, 0, 1, 1])}) * np.exp(1j * form.constant)
+    np.testing.assert_allclose(found, values, atol=1e-14)
+    assert as_phases(Block((), (0,), np.array([1, 0.5]).reshape(-1, 1, 1) + 0j), 6) is None
+    odd = np.ones((8, 1, 1), np.complex128)
+    odd[7] = -1
+    assert as_phases(Block((), (2, 1, 0), odd), 6) is None
