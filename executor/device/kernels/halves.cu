@@ -4,7 +4,7 @@
 // A plain row is written as [low | high | high], a row of the other side as [high | low | high], so that the sum
 // over a written row is low high + high low + high high, the small ones first. Injected: COMPLEX (0, 1). A row
 // (re, im, ...) of the other side is written twice: (re, -im, ...) gives real sums, (im, re, ...) imaginary ones.
-// NumPy twin: halves_product in tests/test_cuda_contract.py.
+// NumPy twin: halves_product in tests/test_cuda_halves.py.
 
 #include "half.cuh"
 #include "part.cuh"
