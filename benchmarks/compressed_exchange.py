@@ -120,7 +120,7 @@ def measure(
         spread = float(np.ptp(wanted.view(np.float32)))
         sent_before, bytes_before = ranks.sent_bytes, how.tally.stream_bytes
         call()
-        sent = ranks.sent_bytes - sent_before
+        sent, streams = ranks.sent_bytes - sent_before, how.tally.stream_bytes - bytes_before
         time_s = max(ranks.gather_objects(seconds(device, call, REPEATS)))
         received = (ranks.size - 1) * (size_bytes // ranks.size)
         row = {
@@ -130,7 +130,7 @@ def measure(
         }  # fmt: skip
         factors = f"{'':8}{received / time_s / 1e9:>10.2f}"
         if way in SETTINGS:
-            row["ratio"] = received / (how.tally.stream_bytes - bytes_before) * (1 + 2 + REPEATS)
+            row["ratio"] = received / streams
             row["model_factor"] = faster(given.hardware, way, row["ratio"], received, None)
             rates = codec_rates(device, codec, way, lossy, own, room)
             row["encode_bytes_per_s"], row["decode_bytes_per_s"] = rates

@@ -174,7 +174,7 @@ def main() -> None:
         begin, begin_cpu = time.perf_counter(), time.process_time()
         terms, most, value = propagator.run()
         times.append((time.perf_counter() - begin, time.process_time() - begin_cpu))
-    wall_s, cpu_s = min(times)
+    wall_s, cpu_s = sorted(times)[len(times) // 2]
     found = {"time_s": wall_s, "cpu_s": cpu_s, "terms": terms, "largest": most, "value": value}
     print(json.dumps({"version": version("cupauliprop-cu13"), **found}))
 

@@ -67,7 +67,7 @@ def main() -> None:
         begin, begin_cpu = time.perf_counter(), time.process_time()
         terms, value = run()
         rows.append((time.perf_counter() - begin, time.process_time() - begin_cpu))
-    wall_s, cpu_s = min(rows)
+    wall_s, cpu_s = sorted(rows)[len(rows) // 2]
     print(
         json.dumps(
             {"version": version(name), "time_s": wall_s, "cpu_s": cpu_s, "terms": terms, "value": value}

@@ -9,10 +9,10 @@ turn with ours in the same run. Ratios are those of CPU time, which other work o
 On two threads, wall time and CPU time over those of one thread. The solve to a residual of 1e-5, its energy
 and its multiplications.
 On GPUs, for fe4s4 (6,000 x 6,000, random integrals): the median of multiplications of a symmetric vector, and
-on one GPU each part of it alone over its floor; rows for 1, 2, ... ranks gather in the file. For molecules
-the solve, its time, and the memory predicted and taken; the same for `wide`, the first steps for 20,000 x
-20,000 strings near one determinant (only where --case names it). --ring sends rows round a ring, as ranks do
-whose memory is short.
+on one GPU its seconds in each part over their floor; rows for 1, 2, ... ranks gather in the file. For
+molecules the solve, its time, and the memory predicted and taken; the same for `wide`, the first steps for
+20,000 x 20,000 strings near one determinant (only where --case names it). --ring sends rows round a ring, as
+ranks do whose memory is short.
 For fe4s4 on any device: contributing pairs, s and d a string, floors of the parts on one H200, and the time
 on 1 to 16 devices: that of one, measured where the file has it and otherwise the floor, shared as rows are,
 and exchanges at the rates of a hardware profile.
@@ -42,7 +42,7 @@ from executor.device.launcher import world_communicator
 from executor.device.threads import run_ranks
 from executor.sbd import cost
 from executor.sbd.davidson import Criteria
-from executor.sbd.integrals import Integrals, dense_two
+from executor.sbd.integrals import Integrals, dense_two, pair_count
 from executor.sbd.product import EVEN, NEITHER, ProductHamiltonian, row_costs
 from executor.sbd.shares import share_rows
 from executor.sbd.solve import solve
@@ -57,6 +57,8 @@ GOAL_S, GOAL_DEVICES, GOAL_EFFICIENCY = 0.30, {4: 3.2}, 0.52
 DEVICES = (1, 2, 4, 8, 16)
 GEMM_FLOP_PER_S, COPY_BYTES_PER_S = 60e12, 4.2e12
 """fp64 products on tensor cores and copies on one H200, as benchmarks measured them."""
+LOAD_BYTES_PER_S = 132 * 128 * 1.755e9
+"""What the threads of one H200 load from level-1 caches: 128 bytes a cycle in each of 132 multiprocessors."""
 REPEATS = 5
 
 
@@ -142,39 +144,41 @@ def molecule_row(case: Case, rounds: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Part:
-    """Operations and bytes of one part of a multiplication, and its floor on one H200."""
+    """Operations, bytes of memory and bytes that threads load, of one part, and its floor on one H200."""
 
     name: str
     flops: float
     size_bytes: float
+    loaded_bytes: float = 0.0
 
     @property
     def floor_s(self) -> float:
-        """The longer of the operations and the traffic."""
-        return max(self.flops / GEMM_FLOP_PER_S, self.size_bytes / COPY_BYTES_PER_S)
+        """The longest of the operations, the traffic and the loads."""
+        return max(
+            self.flops / GEMM_FLOP_PER_S,
+            self.size_bytes / COPY_BYTES_PER_S,
+            self.loaded_bytes / LOAD_BYTES_PER_S,
+        )
 
 
 def parts(h: ProductHamiltonian) -> Iterator[Part]:
     """The parts of a multiplication of an even state in fp64 as batches make it, the matrix dense.
 
-    What is made by one part and read by the next counts in both; elements that are collected count in the
-    sectors of 32 bytes that hold them.
+    What is made by one part and read by the next counts in both, tables that stay in a cache once. Lanes
+    without an excitation are left out.
     """
     rows, n_beta = h.shape
     elements, item = rows * n_beta, 8
-    order, active = h.alpha.singles.rank, h.beta.matching.pairs
-    places = len(active) - np.searchsorted(np.sort(order[active]), order[h.alpha.singles.pairs])
-    products = float(places.sum() + rows * (len(active) + h.integrals.n_orbitals))
-    kept = float(len(h.alpha.singles.other) + rows)
-    columns = len(active) + h.integrals.n_orbitals
-    held = float(columns) * elements * item
-    density = (len(h.beta.singles.other) + n_beta * h.beta.strings.n_electrons) / (columns * n_beta)
-    sectors = 1 - (1 - density) ** 4
-    yield Part("multiply_spin", 2.0 * rows * elements, 3.0 * item * elements + item * rows * rows)
-    yield Part("take", 0.0, 2 * kept * n_beta * item)
-    yield Part("weigh", 0.0, products * item)
-    yield Part("multiply", 2 * products * n_beta, held + kept * n_beta * item)
-    yield Part("collect", 0.0, sectors * held + 2 * item * elements)
+    singles, active = len(h.alpha.singles.other), len(h.beta.matching.pairs)
+    excitations = len(h.beta.singles.other)
+    values, weights = item * float(singles) * n_beta, item * float(singles) * active
+    products = float(singles) * excitations / 2
+    tables = item * pair_count(h.integrals.n_orbitals)
+    yield Part("add_product", 2.0 * rows * elements, 3.0 * item * elements + item * rows * rows)
+    yield Part("numbers", 0.0, 3.0 * item * elements + tables * n_beta, 2 * values)
+    yield Part("take", 0.0, 2 * values)
+    yield Part("weigh", 0.0, weights + tables * active)
+    yield Part("pairs", 0.0, values + weights + 2.0 * item * elements, 2 * item * products)
     yield Part("transpose", 0.0, 5.0 * item * elements)
 
 
@@ -185,7 +189,7 @@ def projected(h: ProductHamiltonian, one_s: float, profile_name: str) -> list[di
     between nodes work at the same time.
     """
     profile = load_profile(profile_name)
-    work = row_costs(h.alpha.singles, h.beta.singles, h.beta.strings, True, cost.GPU)
+    work = row_costs(h.alpha.singles, h.beta.singles, True, cost.GPU)
     state_bytes = 8.0 * h.shape[0] * h.shape[1]
     rows = []
     for devices in DEVICES:
@@ -322,10 +326,9 @@ def describe_large(
     )
     for part in found:
         over = f", {measured[part.name] / part.floor_s:.2f} of it measured" if part.name in measured else ""
-        print(f"  {part.name:14} {part.flops:9.3g} flop {part.size_bytes:9.3g} B, {part.floor_s:.4f} s{over}")
-    if "gather" in measured:
         print(
-            f"  {'gather':14} in place of part of multiply and collect, {measured['gather']:.4f} s measured"
+            f"  {part.name:14} {part.flops:9.3g} flop {part.size_bytes:9.3g} B "
+            f"{part.loaded_bytes:9.3g} B loaded, {part.floor_s:.4f} s{over}"
         )
     one_s = known["multiplication_s"] if known else floor_s
     source = "measured" if known else "floor"
@@ -337,7 +340,10 @@ def describe_large(
         "case": "fe4s4", "strings": n, "pairs_contributing": h.pairs_contributing, "singles": singles / n,
         "doubles": doubles / n, "hardware": options.hardware, "one_device": source,
         "parts": [
-            {"part": part.name, "flops": part.flops, "bytes": part.size_bytes, "floor_s": part.floor_s}
+            {
+                "part": part.name, "flops": part.flops, "bytes": part.size_bytes,
+                "loaded_bytes": part.loaded_bytes, "floor_s": part.floor_s,
+            }
             for part in found
         ],
         "floor_s": floor_s, "projection": projection, "environment": environment,

@@ -29,7 +29,7 @@ ROUNDING = {np.dtype(np.float32): 2.0**-22, np.dtype(np.float64): 2.0**-51}
 """Errors that q * step and x / step add, relative to |x|: less than this."""
 MARGIN = 2.0**-20
 """Share of the bound that is always given up, so that x = bound counts as beyond it."""
-PART = 1 << 22
+PART = 1 << 20
 """Elements looked at in one go."""
 
 

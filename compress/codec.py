@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,7 +130,27 @@ def decompress(data: Buffer, *, device: Any = None) -> Array:
         from compress import device_arrays
 
         return device_arrays.decompress_array(data, device or device_arrays.device_of(data, "data"))
-    return decode(io.BytesIO(np.frombuffer(data, np.uint8).data), allocate, len(data))[1]
+    return decode(_reader(data), allocate, len(data))[1]
+
+
+class _Bytes(io.RawIOBase):
+    """Bytes to read from where they are; `io.BytesIO` would copy them all."""
+
+    def __init__(self, data: Buffer) -> None:
+        self._left = np.frombuffer(data, np.uint8).data
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+
+def _reader(data: Buffer) -> BinaryIO:
+    return cast("BinaryIO", _Bytes(data))
 
 
 def allocate(header: Header) -> Array:
@@ -153,7 +173,7 @@ def decompress_into(data: Buffer, out: Array) -> None:
             )
         return out
 
-    decode(io.BytesIO(np.frombuffer(data, np.uint8).data), given, len(data))
+    decode(_reader(data), given, len(data))
 
 
 def decode(source: BinaryIO, allocate: Callable[[Header], Array], size_bytes: int) -> tuple[Header, Array]:

@@ -33,7 +33,7 @@ from compress.mirror import MIRRORS
 from compress.stream import FRAME_HEADER_BYTES, Header, Quantizer
 from compress.tiles import CLASSES, NATURAL, SAMPLE, TILE, tile_count, usable_axes
 
-BATCH_BYTES = 1 << 28
+BATCH_BYTES = 7 << 27
 """Workspace for the coded tiles of the frames that are coded at once; one frame may need more."""
 MOST_FRAMES = 1 << 15
 """Frames of a launch that has them along y."""
@@ -177,9 +177,10 @@ class Group:
 
 
 def groups(header: Header, most: int) -> Iterator[Group]:
-    """The frames of a stream in groups of at most `most`, and at most `MOST_FRAMES`."""
+    """The frames of a stream in groups of at most `most`, and at most `MOST_FRAMES`, nearly equal ones."""
     whole, rest = divmod(header.stored, 1 << header.frame_log2)
     step = max(1, min(most, MOST_FRAMES))
+    step = -(-whole // max(1, -(-whole // step))) or 1
     for first in range(0, whole, step):
         yield _group(header, first, min(step, whole - first), 1 << header.frame_log2)
     if rest:

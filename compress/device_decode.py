@@ -28,8 +28,8 @@ from compress.launches import FRAME
 from compress.stream import Header, damaged_unless
 
 MOST_HEADER_BYTES = stream.header_size_bytes(stream.LARGEST_NDIM, 2)
-COARSE = 64
-"""Slots of a table for each of which kernels know the token."""
+PARTS = (256, 64)
+"""Parts of a table of one and of two components, of which kernels know the first token."""
 EXACT_BLOCKS = 16
 
 
@@ -114,7 +114,7 @@ def _small(
 ) -> None:  # fmt: skip
     n_tables, n_tokens = entropy.count_shape(header.components)
     starts = device.empty(group.count * n_tables * (n_tokens + 1), "uint16")
-    coarse = device.empty(group.count * n_tables * COARSE, "uint8")
+    coarse = device.empty(group.count * n_tables * PARTS[header.components - 1], "uint8")
     plans = device.empty(group.count * launches.PLAN_WORDS, "uint32")
     segments = device.empty(group.count * group.n_tiles, "uint64")
     device.launch(

@@ -99,12 +99,12 @@ def fast_pack(n_frames: int, n_tiles: int) -> Launch:
 
 def fast_index(n_frames: int) -> Launch:
     """A block a frame."""
-    return Launch("fast.cu", "fast_index", (n_frames, 1), THREADS)
+    return Launch("fast_decode.cu", "fast_index", (n_frames, 1), THREADS)
 
 
 def fast_decode(n_frames: int, n_tiles: int) -> Launch:
     """A block a tile, of frames of equal size."""
-    return Launch("fast.cu", "fast_decode", (n_frames * n_tiles, 1), THREADS)
+    return Launch("fast_decode.cu", "fast_decode", (n_frames * n_tiles, 1), THREADS)
 
 
 def small_count(n_frames: int, n_tiles: int) -> Launch:

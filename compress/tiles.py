@@ -85,10 +85,10 @@ def tile_axes(ranked: list[int], coder: str, element_bytes: int) -> tuple[int, .
     piece_axes = (PIECE_BYTES[coder] // element_bytes).bit_length() - 1
     if coder == "small":
         first = [axis for axis in ranked if axis >= piece_axes][: TILE_LOG2 - LANE_AXES]
-    else:
-        first = ranked[: TILE_LOG2 - piece_axes]
-    others = sorted(set(ranked) - set(first))[: TILE_LOG2 - len(first)]
-    return (*others, *reversed(first)) if coder == "small" else (*first, *others)
+        others = sorted(set(ranked) - set(first))[:LANE_AXES]
+        return (*others, *reversed(first))
+    first = [axis for axis in ranked if axis >= piece_axes][: TILE_LOG2 - piece_axes]
+    return tuple(axis for axis in ranked if axis < piece_axes or axis in first)
 
 
 def _entropies(counts: NDArray[np.integer]) -> NDArray[np.float64]:

@@ -317,8 +317,8 @@ class Schedule:
     sliced one has one, its own). `leaves[i]` lists the indices of input tensor i. `once` is replayed before
     the first slice and `body` for every slice; `body` ends by accumulating into buffer `result`, whose modes
     in order make up the axes of `output`. Without sliced indices all work is in `once`, which leaves the
-    result in that buffer, and `body` is empty. `compression` says with which bounds
-    tensors are compressed, where they are.
+    result in that buffer, and `body` is empty. `compression` says with which bounds tensors are compressed,
+    where they are.
     """
 
     path_identity: str
@@ -353,13 +353,16 @@ class Schedule:
         return {number: mode.extent for number, mode in enumerate(self.modes)}
 
     @property
+    def compressed_counts(self) -> tuple[int, int]:
+        """How many exchanges are compressed, and how many tensors wait compressed."""
+        items = (*self.once, *self.body)
+        exchanges = sum(isinstance(item, Redistribute | Gather) and bool(item.compressed) for item in items)
+        return exchanges, sum(isinstance(item, Encode) for item in items)
+
+    @property
     def compresses(self) -> bool:
         """Whether any instruction needs a codec."""
-        return any(
-            isinstance(item, Encode | Decode)
-            or (isinstance(item, Redistribute | Gather) and bool(item.compressed))
-            for item in (*self.once, *self.body)
-        )
+        return any(self.compressed_counts)
 
     @property
     def n_slices(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +35,47 @@ extern "C" void call(unsigned blocks, Amplitude* state, Place rank_base, Place n
 """
 
 
-def emulate(
-    state: np.ndarray, program: Program, defines: dict[str, Any], n_tiles: int, rank_base: int, folder: Path
-) -> None:
-    """Do a pass in place on a state."""
-    kernel = KERNEL.read_text(encoding="utf-8")
-    text = re.sub(r"extern __shared__ (.*) shared\[\];", r"__shared__ \1 shared[1 << 16];", kernel)
+SWAP = KERNEL.with_name("state_swap.cu")
+CALL_SWAP = """
+extern "C" void call(UNIT* own, UNIT* theirs, Place first, Place end)
+{
+    run(3, 1, 32, [=] { swap_places(own, theirs, first, end); });
+}
+"""
+
+
+def emulate_swap(
+    own: int, theirs: int, first: int, end: int, defines: dict[str, Any], folder: Path
+) -> None:  # fmt: skip
+    """Swap a half of the places between two addresses."""
+    library = _library(SWAP.read_text(encoding="utf-8"), CALL_SWAP, defines, folder)
+    library.call(
+        ctypes.c_void_p(own), ctypes.c_void_p(theirs), ctypes.c_longlong(first), ctypes.c_longlong(end)
+    )
+
+
+def _library(kernel: str, call: str, defines: dict[str, Any], folder: Path) -> ctypes.CDLL:
     lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     source = folder / "program.cpp"
-    source.write_text(f'#include "{EMULATOR}"\n{TYPES}{lines}{text}{CALL}')
+    source.write_text(f'#include "{EMULATOR}"\n{TYPES}{lines}{kernel}{call}')
     library = folder / f"program{len(list(folder.iterdir()))}.so"
     subprocess.run(["g++", *OPTIONS, str(source), "-o", str(library)], check=True)
-    tables = [program.factors.astype(state.dtype), program.phases, program.values.astype(state.dtype)]
-    factors, phases, values = (ctypes.c_void_p(table.ctypes.data) for table in tables)
-    ctypes.CDLL(str(library)).call(
-        3, ctypes.c_void_p(state.ctypes.data), ctypes.c_longlong(rank_base), ctypes.c_longlong(n_tiles),
-        factors, phases, values,
+    return ctypes.CDLL(str(library))
+
+
+def emulate(
+    state: np.ndarray, program: Program, held: Sequence[int], defines: dict[str, Any], rank_base: int,
+    folder: Path,
+) -> None:  # fmt: skip
+    """Do a pass in place on the part of a state that a rank has; a tile holds the bits `held`."""
+    kernel = KERNEL.read_text(encoding="utf-8")
+    text = re.sub(r"extern __shared__ (.*) shared\[\];", r"__shared__ \1 shared[1 << 16];", kernel)
+    far = [bit for bit in range(len(state).bit_length() - 1) if bit not in held]
+    turns = [one.tables(far, rank_base, program.has_far_pairs) for one in program.twists]
+    arrays = [program.factors, np.concatenate([np.zeros(0), *turns]), program.values]
+    arrays = [array.astype(state.dtype) for array in arrays]
+    factors, tables, values = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
+    _library(text, CALL, defines, folder).call(
+        3, ctypes.c_void_p(state.ctypes.data), ctypes.c_longlong(rank_base), ctypes.c_longlong(1 << len(far)),
+        factors, tables, values,
     )  # fmt: skip

@@ -27,7 +27,10 @@ from compress.stream import Header, frame_seed, pack_frame, pack_header, read_fr
 from compress.tiles import NATURAL, class_counts, sampled
 
 ARCHITECTURES = ("sm_80", "sm_90")
-FILES = ("fast.cu", "frames.cu", "small_decode.cu", "small_encode.cu", "small_heads.cu", "survey.cu")
+FILES = (
+    "fast.cu", "fast_decode.cu", "frames.cu", "small_decode.cu", "small_encode.cu", "small_heads.cu",
+    "survey.cu",
+)  # fmt: skip
 CODERS = ("fast", "small")
 KINDS = (
     ("normal", 1e-3), ("sparse", 1e-2), ("nonfinite", 1e-2), ("product", 1e-3), ("constant", 1e-2),

@@ -30,6 +30,7 @@ from planner.passes.verify import verify
 from planner.schedule import Decode, Encode, Gather, Instruction, Redistribute, Schedule
 from planner.schedule_file import load_schedule, save_schedule
 from tnplan.cli.main import run
+from tnplan.reporting.tables import plan_facts
 
 STORE = Compression(store=Lossy(1e-3, 3.0))
 
@@ -74,6 +75,11 @@ def test_what_is_no_option_is_refused(text: str, problem: str) -> None:
     with pytest.raises(InputError, match="--compress: ") as refused:
         parse_request(text)
     assert problem in str(refused.value)
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(InputError, match="--compress: is int; give exchange="):
+        tnplan.plan(path(), compress=5)  # type: ignore[arg-type]
 
 
 def h200(tier: Tier, ratio: float, setting: str = "fast") -> CostModel:
@@ -164,7 +170,10 @@ def test_a_schedule_is_marked_as_it_would_be_planned(ranks: int) -> None:
             assert before == (replace(after, compressed=()) if hasattr(after, "compressed") else after)
     again = replace(marked.compression, exchange=Lossy(1e-3, 3.0))  # type: ignore[type-var]
     planned = plan_exchanges(ranks, again)
-    if [type(i) for i in planned.once] == [type(i) for i in plain.once] and planned.buffers == plain.buffers:
+    alike = [type(i) for i in planned.once] == [type(i) for i in plain.once]
+    assert alike == (ranks != 4)
+    if alike:
+        assert planned.buffers == plain.buffers
         assert marked.projected_s(1) == pytest.approx(planned.projected_s(1), rel=1e-9)
     for number, step in enumerate(plain.steps):
         exchanges = [
@@ -185,6 +194,8 @@ def test_marking_changes_bounds_alone_where_a_plan_has_them() -> None:
         compress(planned, parse_request("exchange=1e-2:5"))
     with pytest.raises(InputError, match="stores no tensor compressed; plan it with"):
         compress(planned, parse_request("store=1e-2"))
+    with pytest.raises(InputError, match="counts on setting=fast; leave the setting out"):
+        compress(planned, parse_request("exchange=1e-2,setting=small"))
 
 
 def path(**options: int) -> ContractionPath:
@@ -236,6 +247,22 @@ def test_what_a_codec_takes_beside_the_arena_is_left_free() -> None:
             path(), replace(free_codecs(), codecs={"fast": Codec(1.0, 1.0, workspace_bytes=limit)}),
             memory_bytes=limit, compression=STORE,
         )  # fmt: skip
+
+
+def test_what_fits_as_it_is_needs_no_room_for_a_codec() -> None:
+    peak_bytes = plan(path(), free_codecs(), memory_bytes=inf).predicted.peak_bytes
+    profile = replace(free_codecs(), codecs={"fast": Codec(1e12, 1e12, workspace_bytes=2 * peak_bytes)})
+    plain = plan(path(), profile, memory_bytes=peak_bytes, compression=STORE)
+    assert plain.compressed_counts == (0, 0)
+
+
+def test_a_plan_says_what_is_compressed() -> None:
+    facts = [dict(plan_facts(one, 2)) for one in (stored()[0], stored()[1], plan_exchanges(2, EXCHANGE))]
+    assert "compressed" not in facts[0]
+    assert facts[1]["compressed"].startswith(f"tensors that wait: {len(instructions(stored()[1], Encode))}; ")
+    assert facts[2]["compressed"].startswith("exchanges: ")
+    nothing = plan(path(), free_codecs(), memory_bytes=inf, compression=STORE)
+    assert dict(plan_facts(nothing, 1))["compressed"].startswith("nothing: ")
 
 
 def test_a_limit_that_storing_does_not_meet_is_refused() -> None:

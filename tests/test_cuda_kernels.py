@@ -51,7 +51,7 @@ def of_copy() -> Iterator[Defines]:
 def of_excite() -> Iterator[Defines]:
     from executor.device.cupy_batch import excite_defines
 
-    yield from map(excite_defines, ("float32", "float64"))
+    yield from (excite_defines(dtype, lanes) for dtype in ("float32", "float64") for lanes in (1, 16))
 
 
 def of_pauli() -> Iterator[Defines]:
@@ -134,6 +134,12 @@ def of_state_program() -> Iterator[Defines]:
         yield program_defines(dtype, made, item.held, tile.register_bits, 16)
 
 
+def of_state_swap() -> Iterator[Defines]:
+    from executor.device.cupy_swap import swap_defines
+
+    yield from (swap_defines(size, bits) for size in (8, 16) for bits in ((0,), (27, 3)))
+
+
 CASES = {
     "add.cu": of_add,
     "copy.cu": of_copy,
@@ -148,6 +154,7 @@ CASES = {
     "state_measure.cu": of_state_measure,
     "state_pass.cu": of_state_pass,
     "state_program.cu": of_state_program,
+    "state_swap.cu": of_state_swap,
     "sum.cu": of_sum,
 }
 

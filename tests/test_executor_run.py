@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from executor_case import Case, check_values, make_case
 
-from executor.contraction.bind import arena_bytes, bind
+from executor.contraction.bind import bind
 from executor.contraction.null_replay import null_replay
+from executor.contraction.program import arena_bytes
 from executor.contraction.replay import new_timings, run_once, run_slices
 from executor.contraction.result import load_shards
 from executor.contraction.slices import parse_slices, share_of

@@ -109,6 +109,28 @@ def test_a_gpu_makes_room_and_does_again_what_found_none(monkeypatch: pytest.Mon
 
 
 @needs_gpus(1)
+def test_a_gpu_closes_gaps_between_rotations(monkeypatch: pytest.MonkeyPatch) -> None:
+    from executor.device import cupy_pauli
+
+    packed, read_all = [], cupy_pauli.GpuTable.read_all
+
+    def spied(table: cupy_pauli.GpuTable, first: int, last: int) -> object:
+        log = read_all(table, first, last)
+        packed.append(int(log["packed"].sum()))
+        return log
+
+    monkeypatch.setattr(cupy_pauli, "FEW_ROWS", 0)
+    monkeypatch.setattr(cupy_pauli, "SMALLEST", 8)
+    monkeypatch.setattr(cupy_pauli.GpuTable, "read_all", spied)
+    steps, start = kicked_ising(70, chain_edges(70), 0.7, 6), parse("Z34 + 0.5*X3 - Y40 Z41", 70)
+    for limits in (Truncation(3e-3, 3e-3), Truncation(merged_cut=4e-3, max_frequency=14)):
+        packed.clear()
+        found = propagate(steps, start, limits, Resources(device="gpu"))
+        check_same(found, propagate(steps, start, limits))
+        assert sum(packed) > 100
+
+
+@needs_gpus(1)
 def test_a_gpu_without_room_for_a_row_turns_no_pair_twice() -> None:
     start, turns = parse("Z0 + 0.5*Y0 + X1 + Z0 X2", 3), [rotation("X", (0,), 0.6), rotation("X", (0,), 0.3)]
     terms = GpuTerms(start)

@@ -11,7 +11,6 @@ from sbd_case import random_integrals, some_strings, string_set
 
 from executor.device.threads import run_ranks
 from executor.sbd import batched as batched_module
-from executor.sbd import cost
 from executor.sbd.batched import BatchedHamiltonian
 from executor.sbd.davidson import Criteria, davidson
 from executor.sbd.numpy_batch import NumpyBatch
@@ -33,16 +32,13 @@ STEPS = [
 ]
 
 
-def on_one_rank(
-    h: ProductHamiltonian, steps: Any, scratch_bytes: int = 1 << 20, gather: bool | None = None
-) -> SpreadHamiltonian:
+def on_one_rank(h: ProductHamiltonian, steps: Any, scratch_bytes: int = 1 << 20) -> SpreadHamiltonian:
     """The whole of H by batches."""
-    rows = BatchedHamiltonian(h, steps, scratch_bytes, gather)
+    rows = BatchedHamiltonian(h, steps, scratch_bytes)
     return run_ranks(1, lambda ranks: SpreadHamiltonian(rows, Shares((0, h.shape[0])), ranks))[0]
 
 
 @pytest.mark.parametrize("make", STEPS)
-@pytest.mark.parametrize("gather", [True, False])
 @pytest.mark.parametrize(("dense", "scratch_bytes"), [(True, 1), (False, 20_000), (True, 1 << 20)])
 @pytest.mark.parametrize(
     ("n", "electrons", "counts"),
@@ -56,10 +52,9 @@ def on_one_rank(
     ],
 )
 def test_batches_give_the_product(
-    make: Any, gather: bool, dense: bool, scratch_bytes: int, n: int, electrons: tuple[int, int],
+    make: Any, dense: bool, scratch_bytes: int, n: int, electrons: tuple[int, int],
     counts: tuple[int, int], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(batched_module, "COLUMNS_AT_ONCE", 5)
     monkeypatch.setattr(batched_module, "ROWS_TURNED", 4)
     integrals = random_integrals(n, *electrons, seed=4)
     sets = [
@@ -68,7 +63,7 @@ def test_batches_give_the_product(
     ]
     h = ProductHamiltonian(integrals, *sets, dense=dense, threads=1)
     steps = make()
-    operator = on_one_rank(h, steps, scratch_bytes, gather)
+    operator = on_one_rank(h, steps, scratch_bytes)
     x = np.random.default_rng(0).standard_normal(h.shape)
     y = h.apply(x)
     made = steps.get(operator.apply(steps.put(x), NEITHER))
@@ -78,19 +73,17 @@ def test_batches_give_the_product(
 
 @pytest.mark.parametrize("make", STEPS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize(("dense", "gather"), [(True, True), (False, False), (True, None)])
+@pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("parity", [EVEN, ODD, NEITHER])
 @pytest.mark.parametrize(("n", "electrons", "count"), [(7, 3, 30), (9, 4, 101)])
 def test_batches_give_the_product_of_equal_sets(
-    make: Any, dtype: str, dense: bool, gather: bool | None, parity: int, n: int, electrons: int, count: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(batched_module, "COLUMNS_AT_ONCE", 4)
+    make: Any, dtype: str, dense: bool, parity: int, n: int, electrons: int, count: int
+) -> None:
     integrals = random_integrals(n, electrons, electrons, seed=4)
     strings = string_set(some_strings(n, electrons, count, 9), integrals)
     h = ProductHamiltonian(integrals, strings, dense=dense)
     steps = make(dtype)
-    operator = on_one_rank(h, steps, 30_000, gather)
+    operator = on_one_rank(h, steps, 30_000)
     x = h.project(np.random.default_rng(0).standard_normal(h.shape), parity)
     expected = h.apply(x, parity)
     made = steps.get(operator.apply(steps.put(x.astype(dtype)), parity))
@@ -113,8 +106,3 @@ def test_a_solve_by_batches(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = davidson(h, 3, start, criteria)
     assert found.converged
     np.testing.assert_allclose(found.energies, expected.energies, atol=1e-10)
-
-
-def test_few_excitations_are_gathered() -> None:
-    assert cost.batch_gathers(8, 128, 6000, 4600)
-    assert not cost.batch_gathers(50, 128, 6000, 147_000)

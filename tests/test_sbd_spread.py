@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +173,8 @@ def test_shares_balance_the_work(size: int) -> None:
 def test_rows_of_more_excitations_cost_more() -> None:
     integrals, (strings, _) = case(True)
     singles = find_singles(strings, 1)
-    for symmetric in (True, False):
-        costs = row_costs(singles, singles, strings, symmetric, cost.CPU)
+    for symmetric, rates in product((True, False), (cost.CPU, cost.GPU)):
+        costs = row_costs(singles, singles, symmetric, rates)
         assert costs.shape == (26,)
         counts = np.diff(singles.start)
         assert costs[counts.argmax()] > costs[counts.argmin()] > 0

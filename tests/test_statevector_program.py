@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from gpu_case import needs_gpus
 from statevector_case import TOLERANCE, hadamards, many_kinds, plan_of, qft
-from statevector_emulator import emulate
+from statevector_emulator import emulate, emulate_swap
 from test_circuits import random_circuit
 
 from executor.statevector.blocks import Block
@@ -31,10 +33,11 @@ def emulated(state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: P
     real = {"complex64": "float", "complex128": "double"}[state.dtype.name]
     defines: dict[str, Any] = {
         "REAL": real, "TILE_BITS": tile.bits, "REGISTER_BITS": tile.register_bits, "BLOCKS": 1,
-        "HELD": ",".join(map(str, item.held)), "TOTAL_BITS": N_BITS, "N_VALUES": len(made.values),
-        "N_TWISTS": made.n_twists, "HAS_FAR_PAIRS": int(made.has_far_pairs), "STEPS": made.steps,
+        "HELD": ",".join(map(str, item.held)), "NUMBER_BITS": N_BITS - tile.bits,
+        "N_VALUES": len(made.values), "N_TWISTS": made.n_twists,
+        "HAS_FAR_PAIRS": int(made.has_far_pairs), "STEPS": made.steps,
     }  # fmt: skip
-    emulate(state, made, defines, 1 << (N_BITS - tile.bits), 0, folder)
+    emulate(state, made, item.held, defines, 0, folder)
 
 
 def on_gpu(state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: Path) -> None:
@@ -117,6 +120,79 @@ def test_diagonals_of_every_form(run: Run, tmp_path: Path) -> None:
     assert all(word in made.steps for word in ("FACTORS", "TABLE", "FAR", "THREAD"))
     run(state, item, made, tile, tmp_path)
     np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
+
+
+def _bits(code: str, count: int) -> list[int]:
+    return [int(code, 16) >> 4 * k & 15 for k in range(count)]
+
+
+def _writers(registers: list[int], threads: list[int]) -> np.ndarray:
+    """The thread that has each element of a tile."""
+    owner = np.empty(1 << (len(registers) + len(threads)), np.int64)
+    for thread in range(1 << len(threads)):
+        base = sum((thread >> k & 1) << bit for k, bit in enumerate(threads))
+        for own in range(1 << len(registers)):
+            owner[base + sum((own >> k & 1) << bit for k, bit in enumerate(registers))] = thread
+    return owner
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_threads_meet_all_whose_amplitudes_they_take(seed: int) -> None:
+    """In a group of warps; and no barrier is used by two sets of groups before all threads have met."""
+    generator = np.random.default_rng(seed)
+    tile = Tile(13, 3, 1, 4)
+    gates = [gate("x_1_2", (int(q),)) if k % 3 else gate("cz", (int(q), (int(q) + 5) % 16))
+             for k, q in enumerate(generator.integers(0, 16, 300))]  # fmt: skip
+    kinds = set()
+    for item in plan_of(Circuit(16, tuple(gates)), tile).passes:
+        made = make_program(item, 16, 4, 8)
+        assert made is not None
+        used: set[int] = set()
+        for move in re.findall(r"MOVE\(([^)]*)\)", made.steps):
+            *codes, number = move.replace("ull", "").split(", ")
+            barrier = int(number)
+            old, new = _bits(codes[1], 9), _bits(codes[3], 9)
+            same = [k for k in range(5, 9) if old[k] == new[k]]
+            kinds.add(min(barrier, 1))
+            if barrier == 0:
+                used = set()
+                continue
+            if barrier == -1:
+                same = [5, 6, 7, 8]
+            else:
+                numbers = set(range(barrier, barrier + (1 << len(same))))
+                assert not numbers & used
+                assert max(numbers) < 16
+                used |= numbers
+            mask = sum(1 << k for k in same)
+            was, now = (_writers(_bits(codes[k], 4), threads) for k, threads in ((0, old), (2, new)))
+            np.testing.assert_array_equal(was & mask, now & mask)
+    assert kinds == {-1, 0, 1}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize(
+    ("dtype", "inside"), [("complex64", (4,)), ("complex64", (0, 3)), ("complex128", (2, 5))]
+)
+def test_swaps_in_mapped_memory_are_exchanges(dtype: str, inside: tuple[int, ...], tmp_path: Path) -> None:
+    """Every pair of ranks swaps a half of its places each."""
+    swap_defines = pytest.importorskip("executor.device.cupy_swap").swap_defines
+    n, k = 7, len(inside)
+    parts = np.arange(1 << (n + k), dtype=dtype).reshape(1 << k, 1 << n)
+    index = np.arange(1 << (n + k))
+    moved = index.copy()
+    for place, bit in enumerate(inside):
+        differ = (index >> bit ^ index >> (n + place)) & 1
+        moved ^= differ << bit | differ << (n + place)
+    expected = parts.reshape(-1)[moved].reshape(parts.shape)
+    defines = swap_defines(parts.itemsize, inside)
+    count = (parts[0].nbytes // (8 if defines["UNIT"] == "float2" else 16)) >> k
+    at = [sum((v >> j & 1) << bit for j, bit in enumerate(inside)) * parts.itemsize for v in range(1 << k)]
+    for rank, peer in permutations(range(1 << k), 2):
+        half = (0, count // 2) if rank < peer else (count // 2, count)
+        own, theirs = (parts[r].ctypes.data for r in (rank, peer))
+        emulate_swap(own + at[peer], theirs + at[rank], *half, defines, tmp_path)
+    np.testing.assert_array_equal(parts, expected)
 
 
 def test_the_same_structure_is_the_same_text() -> None:

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.contraction.bind import arena_bytes, bind
+from executor.contraction.bind import bind
 from executor.contraction.bind_distributed import bind_distributed
+from executor.contraction.program import needed_bytes
 from executor.contraction.record import FORMAT as REPORT_FORMAT
 from executor.contraction.record import record
 from executor.contraction.result import FORMAT as SHARDS_FORMAT
@@ -299,7 +300,7 @@ def _work(
     announce: Callable[[str], None] | None,
 ) -> ExecutionResult:
     """One rank: choose a device, run, and hand over the result."""
-    chosen = open_device(request.device, world, arena_bytes(request.job.schedule), n_threads)
+    chosen = open_device(request.device, world, needed_bytes(request.job.schedule), n_threads)
     if announce is not None and request.device == "auto" and world.rank == 0:
         announce(chosen.line)
     heard = progress if world.name == "mpi" or world.rank == 0 else None

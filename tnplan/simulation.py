@@ -193,8 +193,10 @@ def _gpu_state(n_bits: int, dtype: str, needed_bytes: int, ranks: Communicator) 
     if ranks.size == 1:
         return own
     from executor.device.cupy_state import between_gpus
+    from executor.device.cupy_swap import StateSwap
 
-    return SpreadState(own, between_gpus(ranks))
+    connected = between_gpus(ranks)
+    return SpreadState(own, connected, StateSwap(own.amplitudes, connected).bind)
 
 
 def _check(request: _Request) -> None:

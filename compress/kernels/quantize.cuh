@@ -74,7 +74,7 @@ template <bool LINEAR = false> __device__ __forceinline__ int quantized(REAL x, 
         return 0;
     }
     const REAL sum = plus(times(x, rule.inverse), magic()), scaled = less(sum, magic());
-    exact = !(magnitude(scaled) <= rule.largest && magnitude(less(x, times(scaled, rule.step))) < rule.limit);
+    exact = !((magnitude(scaled) <= rule.largest) & (magnitude(less(x, times(scaled, rule.step))) < rule.limit));
     return exact ? 0 : (int)(unsigned)(bits_of(sum) - bits_of(magic()));
 }
 
@@ -91,7 +91,7 @@ template <bool LINEAR = false> __device__ __forceinline__ REAL restored(int numb
 
 __device__ __forceinline__ unsigned zigzag(int number)
 {
-    return number > 0 ? 2u * (unsigned)number - 1u : 2u * (unsigned)-number;
+    return (2u * (unsigned)number - 1u) ^ (unsigned)(number - 1 >> 31);
 }
 
 __device__ __forceinline__ int unzigzag(unsigned z)

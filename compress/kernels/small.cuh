@@ -117,15 +117,6 @@ __device__ __forceinline__ void remember(
     }
 }
 
-__device__ __forceinline__ void recall(
-    const unsigned* history, unsigned group, unsigned lane, unsigned (&sizes)[GROUP])
-{
-#pragma unroll
-    for (unsigned k = 0; k < GROUP; ++k) {
-        sizes[k] = history[(2 * group + k / 4) * LANES + lane] >> 8 * (k % 4) & 255;
-    }
-}
-
 // The neighbours of a group's rounds in other groups: sums of magnitudes, of two rounds a word, and the scales for
 // 0 to 3 neighbours more.
 struct Context {
@@ -136,6 +127,7 @@ struct Context {
         const unsigned* history, const Rounds& rounds, unsigned group, unsigned lane)
         : even(), odd(), first(group == 0)
     {
+#pragma unroll 1
         for (unsigned rest = group; rest; rest &= rest - 1) {
             const unsigned other = group ^ (rest & -rest);
 #pragma unroll

@@ -15,6 +15,7 @@ __device__ __forceinline__ void refill(unsigned& state, bool active, Reader& rea
 {
     const bool low = active && state < LOW;
     const unsigned all = __ballot_sync(WHOLE_WARP, low);
+    if (!all) return;
     const unsigned place = reader.at - reader.base + __popc(all & lanes_below(lane));
     const unsigned now = __shfl_sync(WHOLE_WARP, reader.now, place), next = __shfl_sync(WHOLE_WARP, reader.next, place);
     if (low) state = state << 16 | (place < LANES ? now : next);
@@ -27,21 +28,25 @@ __device__ __forceinline__ void refill(unsigned& state, bool active, Reader& rea
     }
 }
 
-// `coarse`: for each 64 slots of the table the token of the first.
+// `parts`: for each part of the table's slots the token of the first, with its first slot and its frequency.
 __device__ __forceinline__ int take_number(
-    unsigned& state, const Half* starts, const Byte* coarse, Reader& reader, unsigned lane)
+    unsigned& state, const Half* starts, const unsigned* parts, Reader& reader, unsigned lane)
 {
-    const unsigned slot = state & (TOTAL - 1);
-    unsigned token = coarse[slot / (TOTAL / SLOTS)], stop;
-    while ((stop = starts[token + 1]) <= slot) ++token;
-    const unsigned start = starts[token];
-    state = (stop - start) * (state >> TOTAL_LOG2) + slot - start;
+    const unsigned slot = state & (TOTAL - 1), part = parts[slot / (TOTAL / SLOTS)];
+    unsigned token = part % 128, start = part / 128 % TOTAL, frequency = part / 128 / TOTAL;
+#pragma unroll 1
+    while (slot - start >= frequency) {
+        start += frequency;
+        frequency = starts[++token + 1] - start;
+    }
+    state = frequency * (state >> TOTAL_LOG2) + slot - start;
     refill(state, true, reader, lane);
     unsigned bits = 0, z = token;
     if (token >= DIRECT) {
         bits = 3 + (token - DIRECT) / 2;
         z = (2 + (token & 1)) << bits;
     }
+#pragma unroll 1
     while (__any_sync(WHOLE_WARP, bits)) {
         const bool active = bits != 0;
         if (active) {
@@ -56,16 +61,45 @@ __device__ __forceinline__ int take_number(
     return unzigzag(z);
 }
 
+// Decode a tile's rounds and put its values.
+template <bool PLAIN>
+__device__ __forceinline__ void take_tile(
+    const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, const Half* starts,
+    const unsigned* parts, Element* into, unsigned& state, Reader& reader)
+{
+    const unsigned lane = threadIdx.x % LANES;
+#pragma unroll 1
+    for (unsigned group = 0; group < GROUPS; ++group) {
+        const Context context(history, rounds, group, lane);
+        const unsigned first = view.first + rounds.groups[group];
+        unsigned sizes[GROUP];
+#pragma unroll
+        for (unsigned k = 0; k < GROUP; ++k) {
+            const unsigned bucket = context.bucket(k, sizes), place = first + view.local[k];
+            Numbers numbers = {};
+            Element element;
+#pragma unroll
+            for (unsigned c = 0; c < COMPONENTS; ++c) {
+                const unsigned which = table_of(c, bucket, numbers.of[0]);
+                numbers.of[c] = take_number(state, starts + which * (TOKENS + 1), parts + which * SLOTS, reader, lane);
+                element.part[c] = restored<PLAIN>(numbers.of[c], rules.of[c]);
+            }
+            sizes[k] = magnitude_of(numbers);
+            if (PLAIN || place < view.frame_elements) into[place] = element;
+        }
+        remember(history, group, lane, sizes);
+    }
+}
+
 // What small_index has found of data; values are filled, those of frames that are stored raw too. A frame is
 // `damaged` where a segment's words or states do not come out even. A warp decodes a segment.
 extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     const Byte* data, Frame* frames, const Half* starts, const Byte* all_coarse, const Plan* plans,
     const Word* segment_starts, Word frame_elements, Order order, unsigned n_tiles, Rules rules, Element* values)
 {
-    __shared__ Byte histories[WARPS][TILE];
+    __shared__ unsigned histories[WARPS][TILE / 4], parts[TABLES * SLOTS];
     __shared__ Half table[STARTS];
-    __shared__ Byte coarse[TABLES * SLOTS];
-    __shared__ unsigned rounds[ROUNDS];
+    __shared__ Rounds rounds;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, number = blockIdx.y;
     const unsigned segment = blockIdx.x * WARPS + warp;
     Frame& frame = frames[number];
@@ -77,8 +111,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     const Plan plan = plans[number];
     if (blockIdx.x * WARPS >= plan.n_segments) return;
     for (unsigned k = threadIdx.x; k < STARTS; k += THREADS) table[k] = starts[(Word)number * STARTS + k];
+    __syncthreads();
     for (unsigned k = threadIdx.x; k < TABLES * SLOTS; k += THREADS) {
-        coarse[k] = all_coarse[(Word)number * TABLES * SLOTS + k];
+        const unsigned token = all_coarse[(Word)number * TABLES * SLOTS + k];
+        const Half* own = table + k / SLOTS * (TOKENS + 1) + token;
+        parts[k] = token | own[0] * 128u | (unsigned)(own[1] - own[0]) * (128u * TOTAL);
     }
     fill_rounds(rounds, order);
     __syncthreads();
@@ -90,22 +127,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     reader.now = reader.word(lane), reader.next = reader.word(LANES + lane), reader.after = reader.word(2 * LANES + lane);
     const unsigned lane_number = deposited<0, 5>(lane, order.axes);
     const unsigned stop = segment_stop(segment, plan, n_tiles);
-    Byte* history = histories[warp];
+    View view = view_of(values, frame_elements, order);
+    const bool plain = is_plain(rules, frame_elements);
     for (unsigned tile = segment_begin(segment, plan); tile < stop && reader.at <= reader.count; ++tile) {
-        const Word first = (Word)tile_offset(tile, order) + lane_number;
-        for (unsigned r = 0; r < ROUNDS; ++r) {
-            const unsigned bucket = bucket_of(history, r, lane);
-            Numbers numbers = {};
-            Element element;
-#pragma unroll
-            for (unsigned c = 0; c < COMPONENTS; ++c) {
-                const unsigned which = table_of(c, bucket, numbers.of[0]);
-                numbers.of[c] = take_number(state, table + which * (TOKENS + 1), coarse + which * SLOTS, reader, lane);
-                element.part[c] = restored(numbers.of[c], rules.of[c]);
-            }
-            history[r * LANES + lane] = magnitude_of(numbers);
-            const Word place = first + rounds[r];
-            if (place < frame_elements) into[place] = element;
+        view.first = tile_offset(tile, order) + lane_number;
+        if (plain) {
+            take_tile<true>(view, rounds, rules, histories[warp], table, parts, into, state, reader);
+        } else {
+            take_tile<false>(view, rounds, rules, histories[warp], table, parts, into, state, reader);
         }
     }
     if (state != LOW || reader.at != reader.count) frame.damaged = 1;

@@ -2,49 +2,76 @@
 
 #include "small.cuh"
 
+// Loads in flight where only magnitudes are wanted.
+#define AHEAD (VALUE_BYTES > 8 ? 8 : 128 / VALUE_BYTES)
+
+// What a lane has counted besides tokens.
+struct Counted {
+    Word raw;
+    unsigned missing[COMPONENTS];
+};
+
+template <bool PLAIN>
+__device__ __forceinline__ Counted counted_tile(
+    const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, unsigned* sums)
+{
+    const unsigned lane = threadIdx.x % LANES;
+    Counted counted = {};
+#pragma unroll 1
+    for (unsigned group = 0; group < GROUPS; ++group) {
+        Element elements[GROUP];
+        bool inside[GROUP];
+        unsigned sizes[GROUP];
+#pragma unroll
+        for (unsigned k = 0; k < GROUP; ++k) elements[k] = view.element<PLAIN>(rounds.groups[group], k, inside[k]);
+        const Context context(history, rounds, group, lane);
+#pragma unroll
+        for (unsigned k = 0; k < GROUP; ++k) {
+            unsigned missed;
+            Numbers numbers = numbers_of<PLAIN>(elements[k], rules, missed);
+            if (!inside[k]) numbers = {}, missed = 0;
+            const unsigned bucket = context.bucket(k, sizes);
+            sizes[k] = magnitude_of(numbers);
+#pragma unroll
+            for (unsigned c = 0; c < COMPONENTS; ++c) {
+                unsigned bits;
+                const unsigned token = token_of(zigzag(numbers.of[c]), bits);
+                atomicAdd(&sums[table_of(c, bucket, numbers.of[0]) * TOKENS + token], 1u);
+                counted.raw += bits;
+                counted.missing[c] += missed >> c & 1;
+            }
+        }
+        remember(history, group, lane, sizes);
+    }
+    return counted;
+}
+
 // counts (frames, TABLES, TOKENS) and raw_bits (frames) start from zero; exact (frames, COMPONENTS, n_tiles).
 // A warp counts a tile.
 extern "C" __global__ void __launch_bounds__(THREADS) small_count(
     const Element* values, Word frame_elements, Order order, unsigned n_tiles, Rules rules, unsigned* counts,
     Word* raw_bits, unsigned* exact)
 {
-    __shared__ Byte histories[WARPS][TILE];
-    __shared__ unsigned sums[TABLES * TOKENS], rounds[ROUNDS];
+    __shared__ unsigned histories[WARPS][TILE / 4], sums[TABLES * TOKENS];
+    __shared__ Rounds rounds;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, frame = blockIdx.y;
     const unsigned tile = blockIdx.x * WARPS + warp;
     for (unsigned k = threadIdx.x; k < TABLES * TOKENS; k += THREADS) sums[k] = 0;
     fill_rounds(rounds, order);
     __syncthreads();
-    const Word first = (Word)tile_offset(tile, order) + deposited<0, 5>(lane, order.axes);
-    const View view = {values + frame * frame_elements, frame_elements, first, rounds};
-    Word raw = 0;
-    unsigned missing[COMPONENTS] = {};
-    for (unsigned begin = 0; tile < n_tiles && begin < ROUNDS; begin += AHEAD) {
-        Element elements[AHEAD];
-        bool inside[AHEAD];
-#pragma unroll
-        for (unsigned k = 0; k < AHEAD; ++k) elements[k] = view.element(begin + k, inside[k]);
-#pragma unroll
-        for (unsigned k = 0; k < AHEAD; ++k) {
-            const unsigned r = begin + k;
-            unsigned missed;
-            Numbers numbers = numbers_of(elements[k], rules, missed);
-            if (!inside[k]) numbers = {}, missed = 0;
-            const unsigned bucket = bucket_of(histories[warp], r, lane);
-            histories[warp][r * LANES + lane] = magnitude_of(numbers);
-            for (unsigned c = 0; c < COMPONENTS; ++c) {
-                unsigned bits;
-                const unsigned token = token_of(zigzag(numbers.of[c]), bits);
-                atomicAdd(&sums[table_of(c, bucket, numbers.of[0]) * TOKENS + token], 1u);
-                raw += bits;
-                missing[c] += missed >> c & 1;
-            }
-        }
+    View view = view_of(values + frame * frame_elements, frame_elements, order);
+    view.first = tile_offset(tile, order) + deposited<0, 5>(lane, order.axes);
+    Counted counted = {};
+    if (tile < n_tiles) {
+        unsigned* history = histories[warp];
+        counted = is_plain(rules, frame_elements) ? counted_tile<true>(view, rounds, rules, history, sums)
+                                                  : counted_tile<false>(view, rounds, rules, history, sums);
     }
+    Word raw = counted.raw;
     for (unsigned step = LANES / 2; step; step /= 2) raw += __shfl_down_sync(WHOLE_WARP, raw, step);
     if (lane == 0 && raw) atomicAdd(&raw_bits[frame], raw);
     for (unsigned c = 0; c < COMPONENTS; ++c) {
-        const unsigned sum = __reduce_add_sync(WHOLE_WARP, missing[c]);
+        const unsigned sum = __reduce_add_sync(WHOLE_WARP, counted.missing[c]);
         if (lane == 0 && tile < n_tiles) exact[((Word)frame * COMPONENTS + c) * n_tiles + tile] = sum;
     }
     __syncthreads();
@@ -53,35 +80,121 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_count(
     }
 }
 
-// Put a symbol on the states of the lanes that are `active`; words are filled downwards from `top`.
-__device__ __forceinline__ void push(
-    unsigned& state, bool active, unsigned start, unsigned frequency, Half* words, unsigned& top, unsigned lane)
-{
-    const bool full = active && state >= (Word)frequency << (32 - TOTAL_LOG2);
-    const unsigned all = __ballot_sync(WHOLE_WARP, full);
-    if (full) {
-        words[top - 1 - __popc(all & ~lanes_below(lane) & ~(1u << lane))] = (Half)state;
-        state >>= 16;
+// A warp's words, filled downwards from `top`, and a lane's state.
+struct Writer {
+    Half* words;
+    unsigned top, state, lane, above;
+
+    // Lanes whose state is full put a word each.
+    __device__ __forceinline__ void spill(bool full)
+    {
+        const unsigned all = __ballot_sync(WHOLE_WARP, full);
+        if (full) {
+            words[top - 1 - __popc(all & above)] = (Half)state;
+            state >>= 16;
+        }
+        top -= __popc(all);
     }
-    top -= __popc(all);
-    if (active) state = (state / frequency << TOTAL_LOG2) + state % frequency + start;
+
+    // Put a symbol whose first slot and frequency are given. The quotient of numbers in single precision errs by
+    // less than a quarter, since it is below 2^20.
+    __device__ __forceinline__ void push(unsigned start, unsigned frequency, float inverse)
+    {
+        spill(state >> (32 - TOTAL_LOG2) >= frequency);
+        unsigned quotient = (unsigned)((float)state * inverse);
+        const int rest = (int)(state - quotient * frequency);
+        quotient += (rest >= (int)frequency) - (rest < 0);
+        state += quotient * (TOTAL - frequency) + start;
+    }
+
+    // Put `bits` raw bits of z, in parts.
+    __device__ __forceinline__ void push_raw(unsigned z, unsigned bits)
+    {
+        const unsigned n_parts = parts_of(bits);
+#pragma unroll 1
+        for (unsigned part = __reduce_max_sync(WHOLE_WARP, n_parts); part-- > 0;) {
+            const bool active = n_parts > part;
+            const unsigned below = active ? RAW_LOG2 * (n_parts - 1 - part) : 0;
+            const unsigned width = active ? min(RAW_LOG2, bits - below) : 0, rest = TOTAL_LOG2 - width;
+            spill(active && state >> (32 - width) % 32);
+            const unsigned value = z >> below & ((1u << width) - 1);
+            if (active) state = (state >> rest << TOTAL_LOG2) + (value << rest) + (state & ((1u << rest) - 1));
+        }
+    }
+};
+
+// A symbol of a table: its first slot and its frequency.
+struct Symbol {
+    Half start, frequency;
+};
+
+template <bool PLAIN>
+__device__ __forceinline__ void remember_tile(
+    const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, unsigned lane)
+{
+#pragma unroll 1
+    for (unsigned group = 0; group < GROUPS; group += AHEAD / GROUP) {
+        Element elements[AHEAD];
+        bool inside[AHEAD];
+#pragma unroll
+        for (unsigned k = 0; k < AHEAD; ++k) {
+            elements[k] = view.element<PLAIN>(rounds.groups[group + k / GROUP], k % GROUP, inside[k]);
+        }
+#pragma unroll
+        for (unsigned g = 0; g < AHEAD / GROUP; ++g) {
+            unsigned sizes[GROUP], missed;
+#pragma unroll
+            for (unsigned k = 0; k < GROUP; ++k) {
+                const unsigned size = magnitude_of(numbers_of<PLAIN>(elements[g * GROUP + k], rules, missed));
+                sizes[k] = inside[g * GROUP + k] ? size : 0;
+            }
+            remember(history, group + g, lane, sizes);
+        }
+    }
 }
 
-__device__ __forceinline__ void push_number(
-    unsigned& state, int number, const Half* starts, Half* words, unsigned& top, unsigned lane)
+// Put a tile's numbers, the last first; false where there is no room. Memory is read a group ahead.
+template <bool PLAIN>
+__device__ __forceinline__ bool push_tile(
+    const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, const Symbol* symbols,
+    Writer& writer)
 {
-    const unsigned z = zigzag(number);
-    unsigned bits;
-    const unsigned token = token_of(z, bits), n_parts = parts_of(bits);
-    const unsigned longest = __reduce_max_sync(WHOLE_WARP, n_parts);
-    for (unsigned part = longest; part-- > 0;) {
-        const bool active = n_parts > part;
-        const unsigned below = active ? RAW_LOG2 * (n_parts - 1 - part) : 0;
-        const unsigned width = active ? min(RAW_LOG2, bits - below) : 0;
-        const unsigned frequency = 1u << (TOTAL_LOG2 - width);
-        push(state, active, (z >> below & ((1u << width) - 1)) * frequency, frequency, words, top, lane);
+    const unsigned lane = writer.lane;
+    remember_tile<PLAIN>(view, rounds, rules, history, lane);
+    Element ahead[GROUP];
+    bool inside[GROUP];
+#pragma unroll
+    for (unsigned k = 0; k < GROUP; ++k) ahead[k] = view.element<PLAIN>(rounds.groups[GROUPS - 1], k, inside[k]);
+#pragma unroll 1
+    for (unsigned group = GROUPS; group-- > 0;) {
+        Numbers numbers[GROUP];
+        unsigned sizes[GROUP], missed;
+#pragma unroll
+        for (unsigned k = 0; k < GROUP; ++k) {
+            numbers[k] = numbers_of<PLAIN>(ahead[k], rules, missed);
+            if (!inside[k]) numbers[k] = {};
+            sizes[k] = magnitude_of(numbers[k]);
+        }
+        const unsigned next = rounds.groups[group ? group - 1 : 0];
+#pragma unroll
+        for (unsigned k = 0; k < GROUP; ++k) ahead[k] = view.element<PLAIN>(next, k, inside[k]);
+        const Context context(history, rounds, group, lane);
+#pragma unroll
+        for (unsigned k = GROUP; k-- > 0;) {
+            if (writer.top < MOST_ROUND_WORDS) return false;
+            const unsigned bucket = context.bucket(k, sizes);
+#pragma unroll
+            for (unsigned c = COMPONENTS; c-- > 0;) {
+                unsigned bits;
+                const unsigned z = zigzag(numbers[k].of[c]), token = token_of(z, bits);
+                const Symbol symbol = symbols[table_of(c, bucket, numbers[k].of[0]) * TOKENS + token];
+                const float inverse = __fdividef(1.0f, (float)symbol.frequency);
+                if (__any_sync(WHOLE_WARP, bits)) writer.push_raw(z, bits);
+                writer.push(symbol.start, symbol.frequency, inverse);
+            }
+        }
     }
-    push(state, true, starts[token], starts[token + 1] - starts[token], words, top, lane);
+    return true;
 }
 
 // slots (frames, n_tiles, SLOT_HALVES): a segment's states are at the slot of its first tile, its words at the
@@ -91,64 +204,39 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_encode(
     const Element* values, Word frame_elements, Order order, unsigned n_tiles, Rules rules, const Half* starts,
     const Plan* plans, Half* slots, unsigned* words, unsigned* sizes)
 {
-    __shared__ Byte histories[WARPS][TILE];
-    __shared__ Half table[STARTS];
-    __shared__ unsigned rounds[ROUNDS];
+    __shared__ unsigned histories[WARPS][TILE / 4];
+    __shared__ Symbol symbols[TABLES * TOKENS];
+    __shared__ Rounds rounds;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, frame = blockIdx.y;
     const unsigned segment = blockIdx.x * WARPS + warp;
     const Plan plan = plans[frame];
     if (segment >= plan.n_segments && segment < n_tiles) sizes[frame * n_tiles + segment] = 0;
     if (blockIdx.x * WARPS >= plan.n_segments) return;
-    for (unsigned k = threadIdx.x; k < STARTS; k += THREADS) table[k] = starts[(Word)frame * STARTS + k];
+    for (unsigned k = threadIdx.x; k < TABLES * TOKENS; k += THREADS) {
+        const Half* own = starts + (Word)frame * STARTS + k / TOKENS * (TOKENS + 1) + k % TOKENS;
+        symbols[k] = {own[0], (Half)(own[1] - own[0])};
+    }
     fill_rounds(rounds, order);
     __syncthreads();
     if (segment >= plan.n_segments) return;
     const unsigned lane_number = deposited<0, 5>(lane, order.axes);
     const unsigned begin = segment_begin(segment, plan), stop = segment_stop(segment, plan, n_tiles);
     const unsigned room = (stop - begin) * TILE_WORDS + MOST_ROUND_WORDS;
-    Half* own = slots + ((Word)frame * n_tiles + begin) * SLOT_HALVES;
-    Byte* history = histories[warp];
-    unsigned state = LOW, top = room, missed;
-    for (unsigned tile = stop; tile-- > begin;) {
-        const Word first = (Word)tile_offset(tile, order) + lane_number;
-        const View view = {values + frame * frame_elements, frame_elements, first, rounds};
-        Element elements[AHEAD];
-        bool inside[AHEAD];
-        for (unsigned r = 0; r < ROUNDS; r += AHEAD) {
-#pragma unroll
-            for (unsigned k = 0; k < AHEAD; ++k) elements[k] = view.element(r + k, inside[k]);
-#pragma unroll
-            for (unsigned k = 0; k < AHEAD; ++k) {
-                const unsigned size = magnitude_of(numbers_of(elements[k], rules, missed));
-                history[(r + k) * LANES + lane] = inside[k] ? size : 0;
-            }
-        }
-        // Two rounds, since what pushes a number is long.
-        for (unsigned behind = ROUNDS; behind; behind -= 2) {
-#pragma unroll
-            for (unsigned k = 0; k < 2; ++k) elements[k] = view.element(behind - 1 - k, inside[k]);
-#pragma unroll
-            for (unsigned k = 0; k < 2; ++k) {
-                if (top < MOST_ROUND_WORDS) {
-                    if (lane == 0) sizes[frame * n_tiles + segment] = ~0u;
-                    return;
-                }
-                Numbers numbers = numbers_of(elements[k], rules, missed);
-                if (!inside[k]) numbers = {};
-                const unsigned bucket = bucket_of(history, behind - 1 - k, lane);
-#pragma unroll
-                for (unsigned c = COMPONENTS; c-- > 0;) {
-                    const unsigned which = table_of(c, bucket, numbers.of[0]);
-                    push_number(
-                        state, numbers.of[c], table + which * (TOKENS + 1), own + STATES_BYTES / 2, top, lane);
-                }
-            }
-        }
+    unsigned* own = (unsigned*)(slots + ((Word)frame * n_tiles + begin) * SLOT_HALVES);
+    View view = view_of(values + frame * frame_elements, frame_elements, order);
+    Writer writer = {(Half*)(own + LANES), room, LOW, lane, ~lanes_below(lane) & ~(1u << lane)};
+    const bool plain = is_plain(rules, frame_elements);
+    bool fits = true;
+    for (unsigned tile = stop; fits && tile-- > begin;) {
+        view.first = tile_offset(tile, order) + lane_number;
+        fits = plain ? push_tile<true>(view, rounds, rules, histories[warp], symbols, writer)
+                     : push_tile<false>(view, rounds, rules, histories[warp], symbols, writer);
     }
-    ((unsigned*)own)[lane] = state;
+    own[lane] = writer.state;
     if (lane == 0) {
-        words[frame * n_tiles + segment] = room - top;
-        sizes[frame * n_tiles + segment] = STATES_BYTES + (2 * (room - top) + 3) / 4 * 4;
+        const unsigned count = room - writer.top;
+        words[frame * n_tiles + segment] = count;
+        sizes[frame * n_tiles + segment] = fits ? STATES_BYTES + (2 * count + 3) / 4 * 4 : ~0u;
     }
 }
 

@@ -6,6 +6,8 @@
 #define THREADS 256
 #define AHEAD 4
 #define CLASSES 6
+// Elements of 16 bytes.
+#define WIDTH (16 / (COMPONENTS * (unsigned)sizeof(REAL)))
 
 // Numbers whose order is that of the values; 0 is below that of any finite one.
 __device__ __forceinline__ BITS rank_of(REAL x)
@@ -14,21 +16,59 @@ __device__ __forceinline__ BITS rank_of(REAL x)
     return bits & SIGN_BIT ? ~bits : bits | SIGN_BIT;
 }
 
+// Ranks of the least and greatest finite values, and how much the bits of the least normal magnitude are above those
+// of the least normal number; whether a value is not finite.
 struct Reach {
     BITS least, greatest, normal, odd;
 };
 
 __device__ __forceinline__ void see(Reach& reach, REAL x)
 {
-    const BITS size = bits_of(x) & ~SIGN_BIT;
+    const BITS size = bits_of(x) & ~SIGN_BIT, rank = rank_of(x), above = size - (BITS)least_normal();
     if (size >= (BITS)infinite()) {
         reach.odd = 1;
         return;
     }
-    const BITS rank = rank_of(x), other = ~rank, small = ~size;
     if (rank > reach.greatest) reach.greatest = rank;
-    if (other > reach.least) reach.least = other;
-    if (size >= (BITS)least_normal() && small > reach.normal) reach.normal = small;
+    if (rank < reach.least) reach.least = rank;
+    if (above < reach.normal) reach.normal = above;
+}
+
+// What a thread has seen: extents, and bits in which elements differ from their images, and from those with signs
+// flipped.
+struct Seen {
+    Reach reaches[COMPONENTS];
+    BITS changed, flipped;
+};
+
+// Look at pairs of a part of the array and its image, `width` elements at once. n_elements is a multiple of twice
+// the width, but that of single ones may be odd.
+template <unsigned width> __device__ __forceinline__ void look(const Element* values, Word n_elements, Seen& seen)
+{
+    struct __align__(width * sizeof(Element)) Part {
+        Element of[width];
+    };
+    const Part* parts = (const Part*)values;
+    const Word all = n_elements / width, half = all / 2, step = (Word)gridDim.x * THREADS * AHEAD;
+    for (Word first = (Word)blockIdx.x * THREADS * AHEAD + threadIdx.x; first < half; first += step) {
+        Part here[AHEAD], there[AHEAD];
+#pragma unroll
+        for (unsigned k = 0; k < AHEAD; ++k) {
+            const Word i = first + k * THREADS < half ? first + k * THREADS : first;
+            here[k] = parts[i], there[k] = parts[all - 1 - i];
+        }
+#pragma unroll
+        for (unsigned k = 0; k < AHEAD * width; ++k) {
+            const Element one = here[k / width].of[k % width], other = there[k / width].of[width - 1 - k % width];
+#pragma unroll
+            for (unsigned c = 0; c < COMPONENTS; ++c) {
+                const BITS bits = bits_of(one.part[c]) ^ bits_of(other.part[c]);
+                seen.changed |= bits, seen.flipped |= bits ^ SIGN_BIT;
+                see(seen.reaches[c], one.part[c]);
+                see(seen.reaches[c], other.part[c]);
+            }
+        }
+    }
 }
 
 // The largest of the warp's numbers to *place.
@@ -47,38 +87,26 @@ __device__ __forceinline__ void put_largest(BITS number, BITS* place)
 extern "C" __global__ void __launch_bounds__(THREADS) survey(
     const Element* values, Word n_elements, BITS* found, BITS* differs)
 {
-    Reach reaches[COMPONENTS] = {};
-    bool changed = false, flipped = false;
-    const Word half = (n_elements + 1) / 2, step = (Word)gridDim.x * THREADS;
-    for (Word first = (Word)blockIdx.x * THREADS + threadIdx.x; first < half; first += AHEAD * step) {
-        Element here[AHEAD], there[AHEAD];
-        bool middle[AHEAD];
-#pragma unroll
-        for (unsigned k = 0; k < AHEAD; ++k) {
-            const Word i = first + k * step < half ? first + k * step : first;
-            here[k] = values[i], there[k] = values[n_elements - 1 - i];
-            // The middle of an odd number of elements is no one's image.
-            middle[k] = 2 * i + 1 == n_elements;
-        }
-#pragma unroll
-        for (unsigned k = 0; k < AHEAD; ++k) {
-#pragma unroll
-            for (unsigned c = 0; c < COMPONENTS; ++c) {
-                const BITS bits = bits_of(here[k].part[c]) ^ bits_of(there[k].part[c]);
-                changed |= bits != 0, flipped |= bits != SIGN_BIT && !middle[k];
-                see(reaches[c], here[k].part[c]);
-                see(reaches[c], there[k].part[c]);
-            }
-        }
+    Seen seen;
+    for (unsigned c = 0; c < COMPONENTS; ++c) seen.reaches[c] = {~(BITS)0, 0, ~(BITS)0, 0};
+    seen.changed = seen.flipped = 0;
+    if (n_elements % (2 * WIDTH) == 0 && (Word)values % (WIDTH * sizeof(Element)) == 0) {
+        look<WIDTH>(values, n_elements, seen);
+    } else {
+        look<1>(values, n_elements, seen);
     }
     for (unsigned c = 0; c < COMPONENTS; ++c) {
-        put_largest(reaches[c].least, &found[4 * c]);
-        put_largest(reaches[c].greatest, &found[4 * c + 1]);
-        put_largest(reaches[c].normal, &found[4 * c + 2]);
-        put_largest(reaches[c].odd, &found[4 * c + 3]);
+        Reach& reach = seen.reaches[c];
+        // The middle of an odd number of elements is no one's image.
+        if (n_elements % 2) see(reach, values[n_elements / 2].part[c]);
+        const bool normal = reach.normal < (BITS)infinite() - (BITS)least_normal();
+        put_largest((BITS)~reach.least, &found[4 * c]);
+        put_largest(reach.greatest, &found[4 * c + 1]);
+        put_largest(normal ? (BITS)~(reach.normal + (BITS)least_normal()) : 0, &found[4 * c + 2]);
+        put_largest(reach.odd, &found[4 * c + 3]);
     }
-    put_largest(changed, &differs[0]);
-    put_largest(flipped, &differs[1]);
+    put_largest(seen.changed != 0, &differs[0]);
+    put_largest(seen.flipped != 0, &differs[1]);
 }
 
 __device__ __forceinline__ unsigned class_of(const Element& element, const Rules& rules)

@@ -5,8 +5,8 @@ Knows schedules and the device's interface; never how a device or a communicator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -18,13 +18,13 @@ from executor.contraction.bind_exchange import bind_exchange
 from executor.contraction.bind_overlap import bind_parts
 from executor.contraction.bind_stored import Stored, bind_decode, bind_encode
 from executor.contraction.exchange import Shards
-from executor.contraction.lossy import Tally
+from executor.contraction.program import Bound, Program, Shard, arena_bytes
 from executor.contraction.side import Side
-from executor.device.codec import open_codec
+from executor.device.codec import Codec, open_codec
 from executor.device.communicator import Communicator, PeerMemory
 from executor.device.device import Call, ContractShape, Device, FusedShape, View
 from executor.device.permutation import make_copy, row_major
-from planner.hardware.layout import Box, box, box_shape, rank_digits
+from planner.hardware.layout import box, box_shape, rank_digits
 from planner.hardware.overlap import cut_modes, part_order
 from planner.schedule import (
     Accumulate,
@@ -43,62 +43,6 @@ from planner.schedule import (
     SumModes,
     neighbours,
 )
-
-
-@dataclass(frozen=True)
-class Bound:
-    """An instruction, or a part of one, ready to run: its opcode, the step that it belongs to (or None; of a
-    fused chain the last one) and the call.
-
-    With `in_parts` it begins or ends an exchange beside contractions; `beside_s` gives that one's seconds.
-    """
-
-    op: str
-    step: int | None
-    call: Call
-    in_parts: bool = False
-    beside_s: Callable[[], float] | None = None
-
-    @property
-    def name(self) -> str:
-        """How a profiler shows it."""
-        return self.op if self.step is None else f"{self.op} {self.step}"
-
-
-@dataclass
-class Program:
-    """A schedule bound to one rank. `slice_values` is read by the calls; set it through `set_slice`.
-
-    `tallies` are those of all instructions that compress, in their order, with their kind, `exchange` or
-    `store`.
-    """
-
-    schedule: Schedule
-    once: list[Bound] = field(default_factory=list)
-    body: list[Bound] = field(default_factory=list)
-    slice_values: dict[str, int] = field(default_factory=dict)
-    result: View = None
-    result_box: Box = ()
-    tallies: list[tuple[str, Tally]] = field(default_factory=list)
-
-    def set_slice(self, number: int) -> None:
-        """Choose the slice that the body computes next."""
-        self.slice_values.update(self.schedule.slice_values(number))
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One rank's part of a buffer: its box in the whole tensor, extents, strides in elements, flat view."""
-
-    bounds: Box
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    view: View
-
-
-def arena_bytes(schedule: Schedule) -> int:
-    """The bytes of the arena that all buffers of the schedule lie in."""
-    return max((buffer.offset_bytes + buffer.size_bytes for buffer in schedule.buffers), default=0)
 
 
 def bind(
@@ -131,8 +75,11 @@ class Binder:
         self._memory: PeerMemory | None = None
         self._shards: dict[int, Shard] = {}
         self._program = Program(schedule)
-        self._codec = open_codec(device)
         self._stored: dict[int, Stored] = {}
+
+    @cached_property
+    def _codec(self) -> Codec:
+        return open_codec(self._device)
 
     def program(self) -> Program:
         schedule, program = self._schedule, self._program

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,14 +61,23 @@ class Compressing:
 class _Message:
     """One way of a pair in one round: `values` as they are packed, `copy` that packs or unpacks them.
 
-    Compressed messages have a `head` (size and sample, on the host) and bytes for the stream, `slot`.
+    Compressed messages have bytes for the stream, `slot`, and while they are on their way a `head` of
+    `head_bytes`: the size, at first the one that is `expected`, and a sample, on the host.
     """
 
     peer: int
     values: View
     copy: Call | None
     slot: View = None
+    head_bytes: int = 0
+    expected: int = 0
     head: NDArray[np.uint8] | None = None
+
+    def begin(self) -> None:
+        """Make the head of a compressed message."""
+        if self.head_bytes:
+            self.head = np.zeros(self.head_bytes, np.uint8)
+            self.head[:SIZE_BYTES].view(np.int64)[0] = self.expected
 
     @property
     def stream(self) -> View:
@@ -186,9 +194,9 @@ class _Binder:
             return _message_at(transfer.peer, in_place, packed)
         message = _message_at(transfer.peer, in_place, room.view(0, piece.elements, room.dtype))
         message.slot = self._slot(slot)
-        message.head = np.zeros(SIZE_BYTES + sample_count(piece.elements) * room.itemsize, np.uint8)
+        message.head_bytes = SIZE_BYTES + sample_count(piece.elements) * room.itemsize
         expected = ceil(piece.elements * room.itemsize / self._how.lossy.ratio)
-        _fill(message.head, min(expected, self._slot_bytes), np.zeros(0, room.dtype))
+        message.expected = min(expected, self._slot_bytes)
         return message
 
     def _slot(self, number: int) -> View:
@@ -204,6 +212,8 @@ class _Binder:
         exchange = self._communicator.exchange
 
         def run() -> None:
+            for message in (*sends, *receives):
+                message.begin()
             for message in sends:
                 self._pack(message)
             heads = [
@@ -216,6 +226,8 @@ class _Binder:
             exchange(*streams)
             for message in receives:
                 self._unpack(message)
+            for message in (*sends, *receives):
+                message.head = None
 
         return run
 
@@ -232,7 +244,8 @@ class _Binder:
                 f"step {how.step}", f"what is exchanged cannot be compressed ({error.place} {error.problem})",
                 "leave exchange=... out of --compress",
             ) from None
-        _fill(message.head, packed.size_bytes, how.codec.sample(message.values))
+        message.head[:SIZE_BYTES].view(np.int64)[0] = packed.size_bytes
+        message.head[SIZE_BYTES:] = how.codec.sample(message.values).view(np.uint8)
         how.tally.packed(packed, message.values.nbytes)
 
     def _unpack(self, message: _Message) -> None:
@@ -252,9 +265,3 @@ def _message_at(peer: int, in_place: View | None, packed: View) -> _Message:
 
 def _unbound() -> None:
     raise ValueError("a message was sent before its copy was bound")
-
-
-def _fill(head: NDArray[np.uint8], size_bytes: int, sample: NDArray[Any]) -> None:
-    """Write the size of a stream and a sample of its values."""
-    head[:SIZE_BYTES].view(np.int64)[0] = size_bytes
-    head[SIZE_BYTES : SIZE_BYTES + sample.nbytes] = sample.view(np.uint8)

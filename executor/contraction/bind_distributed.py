@@ -11,7 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from executor.contraction.bind import Binder, Program
+from executor.contraction.bind import Binder
+from executor.contraction.program import Program
 from executor.contraction.spread import block_exchange, local_tensors
 from executor.device.communicator import Communicator
 from executor.device.device import Call, Device

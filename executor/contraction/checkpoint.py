@@ -29,6 +29,7 @@ from planner.files import read_json, write_file, write_text
 
 FORMAT = "tnplan.checkpoint"
 VERSION = 1
+FORMS = ("npy", "tnz")
 INTERVAL = 20
 """A checkpoint is due when this many times the last one's cost has gone by (so that it costs 5% at most)."""
 
@@ -110,7 +111,8 @@ class Checkpoint:
             if found.get(name) != value:
                 raise InputError(
                     f"{self._manifest}: {name}", f"is {found.get(name)!r}, this run has {value!r}",
-                    "resume with the schedule, tensors, ranks and --slices of that run, or delete the folder",
+                    "resume with the schedule, tensors, ranks, --slices and --compress of that run, "
+                    "or delete the folder",
                 )  # fmt: skip
 
     def restore(self, expected: int, dtype: str) -> tuple[int, NDArray[Any] | None]:
@@ -145,9 +147,9 @@ class Checkpoint:
         return [int(match[1]) for entry in self._folder.iterdir() if (match := pattern.fullmatch(entry.name))]
 
     def _path(self, count: int) -> Path:
-        """Where a generation is, in either form, or will be."""
-        paths = [self._folder / f"rank{self._world.rank}.{count}.{end}" for end in ("npy", "tnz")]
-        return next((path for path in paths if path.exists()), paths[self._compressed])
+        """Where a generation is, in either form."""
+        paths = [self._folder / f"rank{self._world.rank}.{count}.{form}" for form in FORMS]
+        return next((path for path in paths if path.exists()), paths[0])
 
     def due(self) -> bool:
         """Whether this slice is to be kept; the group's first rank decides for all."""
@@ -157,7 +159,8 @@ class Checkpoint:
     def write(self, count: int, partial: NDArray[Any]) -> None:
         """Keep the partial sum after `count` slices of the group; collective over the group."""
         start = perf_counter()
-        write_file(self._path(count), lambda stream: self._save(stream, partial))
+        path = self._folder / f"rank{self._world.rank}.{count}.{FORMS[self._compressed]}"
+        write_file(path, lambda stream: self._save(stream, partial))
         self._group.barrier()
         if self._kept:
             self._path(self._kept).unlink(missing_ok=True)

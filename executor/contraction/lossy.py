@@ -65,7 +65,7 @@ class Tally:
         norms = self.before * self.after
         if norms == 0:
             return float(self.before == self.after)
-        return abs(self.overlap) ** 2 / norms
+        return min(abs(self.overlap) ** 2 / norms, 1.0)
 
 
 def summary(kinds: Sequence[str], ranks: Sequence[Sequence[Tally]]) -> dict[str, Any]:

@@ -99,21 +99,25 @@ def record(
             "steps_s": [max(times) for times in zip(*(entry["steps"] for entry in ranks), strict=True)],
             "slices_s": {str(number): slice_s[number] for number in sorted(slice_s)},
         },
-        "compression": _compression(outcome, [entry["tallies"] for entry in ranks]),
+        "compression": _compression(outcome, [entry["tallies"] for entry in ranks], resumed > 0),
         "predicted": _predicted(schedule, outcome.share.n_groups, len(outcome.share.slices)),
     }  # fmt: skip
 
 
-def _compression(outcome: Outcome, ranks: list[list[Tally]]) -> dict[str, Any] | None:
+def _compression(outcome: Outcome, ranks: list[list[Tally]], resumed: bool) -> dict[str, Any] | None:
     """The bounds that were asked for and what came of them; None where the schedule has none."""
     asked = outcome.program.schedule.compression
     if asked is None:
         return None
+    found = summary([kind for kind, _ in outcome.program.tallies], ranks)
+    if resumed:
+        # What was compressed before the checkpoint was not counted in this run.
+        found |= {"bound": None, "fidelity": None}
     return {
         "setting": asked.setting,
         **{f"{name}_bound": None if one is None else one.bound
            for name, one in (("exchange", asked.exchange), ("store", asked.store))},
-        **summary([kind for kind, _ in outcome.program.tallies], ranks),
+        **found,
     }  # fmt: skip
 
 

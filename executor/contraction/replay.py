@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
 
-from executor.contraction.bind import Bound, Program
+from executor.contraction.program import Bound, Program
 from executor.device.device import Device, Mark
 
 

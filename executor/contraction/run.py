@@ -13,8 +13,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from executor.contraction.bind import Program, bind
+from executor.contraction.bind import bind
 from executor.contraction.checkpoint import Checkpoint, Run
+from executor.contraction.program import Program
 from executor.contraction.replay import Timings, new_timings, run_once, run_slices
 from executor.contraction.slices import Share, active_groups, share_of, sum_groups
 from executor.device.communicator import Communicator, CountedCommunicator, agree

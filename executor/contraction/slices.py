@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from executor.contraction.bind import Program, arena_bytes
+from executor.contraction.program import Program, arena_bytes
 from executor.device.communicator import Communicator
 from executor.device.device import Device
 from planner.errors import InputError

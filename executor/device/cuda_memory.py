@@ -102,6 +102,11 @@ class CudaMemory:
         self._opened.append(address)
         return address
 
+    @property
+    def copy_stream(self) -> Any:
+        """The stream of what is given to `bind` as copies."""
+        return self._beside
+
     def close(self) -> None:
         """Unmap everything."""
         while self._opened:

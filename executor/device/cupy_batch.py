@@ -10,7 +10,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from executor.device.cublas_strided import multiply
+from executor.device.cublas_strided import add_product
 from executor.device.kernel_cache import load_kernel
 
 Array = Any
@@ -19,13 +19,16 @@ Array = Any
 FILE = "excite.cu"
 REALS = {"float32": "float", "float64": "double"}
 THREADS = 256
-WEIGH_THREADS = 64
+TILE = 32
+TAKE_ROWS = 8
+TURNS = 4
+"""Elements that a group of threads makes one after the other."""
 MOST_TILES = 65535
 
 
-def excite_defines(dtype: str) -> dict[str, str | int]:
-    """The definitions of the kernels for numbers of a type."""
-    return {"REAL": REALS[dtype]}
+def excite_defines(dtype: str, lanes: int) -> dict[str, str | int]:
+    """The definitions of the kernels for numbers of a type, and so many excitations at once."""
+    return {"REAL": REALS[dtype], "LANES": lanes, "THREADS": THREADS}
 
 
 class CupyBatch:
@@ -37,10 +40,7 @@ class CupyBatch:
         self.dtype = dtype
         self._stream = cupy.cuda.get_current_stream()
         self._real = np.dtype(dtype).type
-        self._kernels = {
-            entry: load_kernel(FILE, entry, excite_defines(dtype))
-            for entry in ("weigh", "take", "collect", "gather", "sparse")
-        }
+        self._kernels: dict[tuple[str, int], Any] = {}
 
     def put(self, array: np.ndarray) -> Array:
         """A copy on the GPU."""
@@ -54,62 +54,79 @@ class CupyBatch:
         """An array there, not set."""
         return cupy.empty(shape, self.dtype)
 
+    def take(
+        self, rows: Array, first: int, start: Array, other: Array, shift: int, x: Array, values: Array
+    ) -> None:
+        """values[b, j, lane] = x[string at the place, j]."""
+        count, n_beta, lanes = values.shape
+        sizes = n_beta, first, shift
+        grid = (count * -(-n_beta // TILE),)
+        self._launch("take", lanes, grid, (TILE, TAKE_ROWS), (rows,), sizes, start, other, x, values)
+
     def weigh(
-        self, rows: Array, start: Array, pairs: Array, sign: Array, two: Array, numbers: Array, first: int,
-        factor: float, weights: Array,
+        self, rows: Array, first: int, start: Array, pairs: Array, sign: Array, active: Array, own: Array,
+        weights: Array,
     ) -> None:  # fmt: skip
-        """weights[b, c, place] of columns first + c and every place of the strings `rows`."""
-        count, n_block, k = weights.shape
-        sizes = n_block, k, first, *two.shape
+        """weights[b, a, lane] of the places from `first` on."""
+        count, n_active, lanes = weights.shape
+        tiles = -(-n_active * lanes // (TURNS * THREADS))
+        sizes = tiles, n_active, first
         self._launch(
-            "weigh", (count * n_block,), WEIGH_THREADS, rows, sizes, start, pairs, sign, two, numbers,
-            self._real(factor), weights,
+            "weigh", lanes, (count * tiles,), (THREADS,), (rows,), sizes, start, pairs, sign, active, own,
+            weights,
         )  # fmt: skip
 
-    def take(self, rows: Array, start: Array, other: Array, shift: int, x: Array, values: Array) -> None:
-        """values[b, place, j] = x[string at the place, j]."""
-        count, k, n_beta = values.shape
-        self._launch("take", (count * k,), THREADS, rows, (k, n_beta, shift), start, other, x, values)
+    def pairs(
+        self, rows: Array, first: int, above: int, half: bool, start: Array, bounds: Array, entries: Array,
+        weights: Array, values: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum of +-weights[b, pair, lane] values[b, source, lane] over lanes and entries."""
+        count, n_beta, lanes = values.shape
+        elements = n_beta // 2 + 1 if half else n_beta
+        tiles = -(-elements // (TURNS * THREADS // lanes))
+        sizes = tiles, n_beta, weights.shape[1], first, above, int(half)
+        self._launch(
+            "pairs", lanes, (count * tiles,), (THREADS,), (rows,), sizes, start, bounds, entries, weights,
+            values, y,
+        )  # fmt: skip
 
-    def multiply(self, a: Array, b: Array, out: Array, add: bool = False) -> None:
-        """out[i] = a[i] b[i], or is added."""
-        multiply(self._stream, a, b, out, add)
+    def numbers(
+        self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
+        factor: float, shift: int, x: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum of +-numbers[pair, j] x[other, j], and what the string itself gives."""
+        n_rows, n_beta = y.shape
+        sizes = n_rows, n_beta, filled.shape[1], shift
+        self._launch(
+            "numbers", 1, (n_rows * -(-n_beta // THREADS),), (THREADS,), (), sizes, start, other, pairs, sign,
+            filled, numbers, self._real(factor), x, y,
+        )  # fmt: skip
 
-    def collect(self, rows: Array, start: Array, code: Array, held: Array, y: Array) -> None:
-        """y[row, j] += the sum of +-held[b] over the elements that `code` names for j."""
-        count, n_block, n_beta = held.shape
-        grid = count, _tiles(n_beta)
-        self._launch("collect", grid, THREADS, rows, (n_block, n_beta), start, code, held, y)
-
-    def gather(self, rows: Array, start: Array, code: Array, weights: Array, values: Array, y: Array) -> None:
-        """As `collect`, of products that are not kept."""
-        count, n_block, k = weights.shape
-        places, n_beta = values.shape[1:]
-        sizes = n_block, k, places, n_beta
-        self._launch("gather", (count, _tiles(n_beta)), THREADS, rows, sizes, start, code, weights, values, y)
+    def add_product(self, a: Array, b: Array, y: Array) -> None:
+        """y += a b."""
+        add_product(self._stream, a, b, y)
 
     def sparse(self, start: Array, column: Array, value: Array, x: Array, y: Array) -> None:
         """y[i] += the sum over e in start[i] .. start[i+1]-1 of value[e] x[column[e]]."""
         n_rows, n_columns = y.shape
-        grid = n_rows, _tiles(n_columns)
-        self._launch("sparse", grid, THREADS, None, (n_columns,), start, column, value, x, y)
+        grid = n_rows, min(MOST_TILES, -(-n_columns // THREADS))
+        self._launch("sparse", 1, grid, (THREADS,), (), (n_columns,), start, column, value, x, y)
 
     def copy(self, source: Array, target: Array) -> None:
         """target = source, for views of any strides."""
         cupy.copyto(target, source)
 
     def _launch(
-        self, entry: str, grid: tuple[int, ...], threads: int, rows: Array, sizes: tuple[int, ...],
-        *arguments: Any,
+        self, entry: str, lanes: int, grid: tuple[int, ...], block: tuple[int, ...], head: tuple[Array, ...],
+        sizes: tuple[int, ...], *arguments: Any,
     ) -> None:  # fmt: skip
         if 0 in grid:
             return
-        head = () if rows is None else (rows,)
-        self._kernels[entry](grid, (threads,), (*head, *map(np.int64, sizes), *arguments))
-
-
-def _tiles(n_columns: int) -> int:
-    return min(MOST_TILES, -(-n_columns // THREADS))
+        kernel = self._kernels.get((entry, lanes))
+        if kernel is None:
+            kernel = load_kernel(FILE, entry, excite_defines(self.dtype, lanes))
+            self._kernels[entry, lanes] = kernel
+        kernel(grid, block, (*head, *map(np.int64, sizes), *arguments))
 
 
 def peak_bytes() -> int:

@@ -26,12 +26,15 @@ Lists = tuple[Any, Any, Any]
 SMALLEST = 1 << 18
 FILL = 2
 """Entries of the table for each row, at least."""
-LOG_EVENTS = 1024
+LOG_EVENTS = 8192
 THREADS = 256
 BLOCKS_A_MULTIPROCESSOR = 8
-TURNS_THREADS, TURNS_BLOCKS, TURNS_ROWS = 512, 2, 2048
-"""Of a launch of rotations: threads a block, blocks a multiprocessor, rows that a block reads at a time."""
+TURNS_THREADS = 1024
+"""Of a launch of rotations, a block on each multiprocessor."""
+FEW_ROWS = 1 << 16
+"""Gaps among so many rows or fewer are not closed between rotations."""
 MOST_ROWS = (1 << 32) - 2
+POOLED_BYTES = 1 << 26
 KERNELS = ("split", "meet", "branches", "scale", "clifford", "sweep", "rebuild", "expect")
 OF_ROWS = ("keys", "coefficients", "frequencies")
 EVENT = np.dtype(
@@ -39,6 +42,7 @@ EVENT = np.dtype(
     + [(name, np.float64) for name in ("l1", "squares")]
     + [(name, np.uint64) for name in ("passed", "swept", "zeros", "left")]
     + [(name, np.float64) for name in ("swept_l1", "swept_squares")]
+    + [(name, np.uint64) for name in ("dead", "packed", "alive", "holes", "movers")]
 )
 """The kernels' struct Event."""
 LIMITS = np.dtype(
@@ -71,7 +75,8 @@ class GpuTable:
     """Distinct rows 0 .. n-1 and their table on the current GPU; n is in the log.
 
     keys: uint64 [capacity, words]; coefficients: float32 or float64; frequencies: int32. Where a coefficient
-    is 0 there is no term. `lists` is what the last `split` listed.
+    is 0 there is no term. `lists` is what the last `split` listed; `spare`, uint32 [capacity], is for
+    numbers of rows while a kernel runs.
     """
 
     def __init__(self, keys: Array, coefficients: Array) -> None:
@@ -90,6 +95,7 @@ class GpuTable:
         self.frequencies = cupy.zeros(capacity, np.int32)
         self.keys[:n], self.coefficients[:n] = cupy.asarray(keys), cupy.asarray(coefficients)
         self.lists: Lists = self.room(0)
+        self.spare = cupy.empty(capacity, np.uint32)
         self.slots: Any = None
         self.restart(n)
         self.enter_all(0)
@@ -102,7 +108,7 @@ class GpuTable:
     @property
     def size_bytes(self) -> int:
         """What the arrays take."""
-        arrays = (*(getattr(self, name) for name in OF_ROWS), *self.lists, self.slots, self.log)
+        arrays = (*(getattr(self, name) for name in OF_ROWS), *self.lists, self.spare, self.slots, self.log)
         return sum(int(array.nbytes) for array in arrays)
 
     def turns_of(self, generators: Array, cosines: Any, sines: Any, cut: float, last: Any) -> Any:
@@ -112,23 +118,21 @@ class GpuTable:
         turns["cut"], turns["last"] = cut, last
         return cupy.asarray(turns.view(np.uint8))
 
-    def turn_all(self, turns: Any, first: int, event: int, n: int, resumed: int, limits: Any) -> None:
+    def turn_all(self, turns: Any, first: int, event: int, resumed: int, limits: Any) -> None:
         """Do the rotations from number `first` on; number k is event `event` + k.
 
-        `n`: about how many rows there are. `resumed`: see the kernel. Frequencies are followed where
-        `limits`, a LIMITS, has one.
+        `resumed`: see the kernel. Frequencies are followed where `limits`, a LIMITS, has one.
         """
         count = len(turns) // turn_type(self.words).itemsize
-        most = TURNS_BLOCKS * self.processors
-        blocks = min(most, max(self.processors // 2, 4 * n // TURNS_ROWS))
         self.arrivals.fill(0)
         arrays = (self.keys, self.coefficients, self.frequencies, self.slots)
         arguments = [
-            *arrays, np.uint64(self.slots.size - 1), np.int64(self.capacity), turns, np.int64(first),
-            np.int64(count), np.int64(event), np.int64(resumed), limits, self.log, self.stalled,
-            self.arrivals,
+            *arrays, np.uint64(self.slots.size - 1), np.int64(self.capacity), self.spare,
+            np.int64(FEW_ROWS), turns, np.int64(first), np.int64(count), np.int64(event), np.int64(resumed),
+            limits, self.log, self.stalled, self.arrivals,
         ]  # fmt: skip
-        Together(self.kernels["turns"], blocks, TURNS_THREADS, addressed(arguments), 0, self.stream)()
+        blocks, addresses = self.processors, addressed(arguments)
+        Together(self.kernels["turns"], blocks, TURNS_THREADS, addresses, 0, self.stream)()
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
         """The first half of a rotation: its branches, their words, values and frequencies; waits."""
@@ -221,10 +225,10 @@ class GpuTable:
         """The event that found no room, or 0; waits."""
         return int(self.stalled[0])
 
-    def restart(self, n: int) -> None:
-        """Begin the log anew with n rows."""
+    def restart(self, n: int, dead: int = 0) -> None:
+        """Begin the log anew with n rows, `dead` of which are no terms."""
         first = np.zeros(1, EVENT)
-        first["n"] = n
+        first["n"], first["dead"] = n, dead
         self.log.fill(0)
         self.log[: EVENT.itemsize] = cupy.asarray(first.view(np.uint8))
         self.stalled.fill(0)
@@ -235,7 +239,7 @@ class GpuTable:
             raise InputError(
                 "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs"
             )
-        self.slots, self.lists = None, self.room(0)
+        self.slots, self.lists, self.spare = None, self.room(0), None
         try:
             for name in OF_ROWS:
                 old = getattr(self, name)
@@ -244,6 +248,7 @@ class GpuTable:
                 setattr(self, name, new)
                 del old
                 cupy.get_default_memory_pool().free_all_blocks()
+            self.spare = cupy.empty(capacity, np.uint32)
             self.stalled.fill(0)
             self.enter_all(event)
         except cupy.cuda.memory.OutOfMemoryError:
@@ -296,10 +301,12 @@ class GpuTable:
         return tuple(cupy.asarray(array) for array in arrays)
 
     def close(self) -> None:
-        """Give the memory back."""
-        for name in (*OF_ROWS, "lists", "slots", "log"):
+        """Give the memory back; a little stays in CuPy's pool."""
+        is_large = self.size_bytes > POOLED_BYTES
+        for name in (*OF_ROWS, "lists", "spare", "slots", "log"):
             setattr(self, name, None)
-        cupy.get_default_memory_pool().free_all_blocks()
+        if is_large:
+            cupy.get_default_memory_pool().free_all_blocks()
 
     def _launch(self, kernel: str, *arguments: Any) -> None:
         """Launch once."""

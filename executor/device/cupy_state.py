@@ -14,6 +14,7 @@ from cupy.cuda import driver, runtime
 from numpy.typing import NDArray
 
 from executor.device.communicator import Communicator
+from executor.device.cuda_memory import OWN_BLOCK_BYTES
 from executor.device.kernel_cache import compile_ahead, load_kernel
 from executor.device.launch import Launch
 from executor.statevector.passes import Pass, Tile
@@ -99,6 +100,13 @@ def between_gpus(ranks: Communicator) -> Communicator:
     return NcclCommunicator(ranks, cupy.cuda.get_current_stream())
 
 
+def _own_memory(count: int, dtype: str) -> Array:
+    """An array in an allocation of its own, which other ranks can open."""
+    size_bytes = max(count * np.dtype(dtype).itemsize, OWN_BLOCK_BYTES)
+    cupy.get_default_memory_pool().free_all_blocks()
+    return cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0))
+
+
 class CupyState:
     """See `executor.statevector.simulator.State`; 2^n_bits amplitudes, those of rank `rank` among several."""
 
@@ -113,7 +121,7 @@ class CupyState:
         self.tile_bits = min(n_bits, self.tile.bits)
         if self.tile_bits < 2:
             raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
-        self.amplitudes = cupy.empty(1 << n_bits, dtype)
+        self.amplitudes = _own_memory(1 << n_bits, dtype)
         self._pass = load_kernel(PASS_FILE, "run_tiles", pass_defines(dtype, self.tile_bits))
         self._pass.max_dynamic_shared_size_bytes = shared_bytes(dtype, self.tile_bits)
         self._threads = int(pass_defines(dtype, self.tile_bits)["THREADS"])
@@ -141,7 +149,9 @@ class CupyState:
         programs = [self._program(item) for item in passes]
         compile_ahead(PROGRAM_FILE, [defines for _, defines in filter(None, programs)])
         return [
-            self._arguments(pass_tables(item, self.n_bits, 0)) if made is None else self._launch(*made, item.held)
+            self._arguments(pass_tables(item, self.n_bits, 0))
+            if made is None
+            else self._launch(*made, item.held)
             for item, made in zip(passes, programs, strict=True)
         ]
 
@@ -154,7 +164,9 @@ class CupyState:
         made = make_program(item, bits, self.tile.register_bits, item_bytes)
         if made is None or len(made.values) * item_bytes > MOST_VALUES_BYTES:
             return None
-        return made, program_defines(self.dtype, made, item.held, self.tile.register_bits, self.n_bits)
+        return made, program_defines(
+            self.dtype, made, item.held, self.tile.register_bits, self.n_bits
+        )  # fmt: skip
 
     def _launch(self, made: Program, defines: dict[str, str | int], held: Sequence[int]) -> Launch:
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Number = TypeVar("Number", int, complex)
 
 
-@dataclass(frozen=True)
-class Loss:
+class Loss(NamedTuple):
     """What one event dropped: the sums of |c| and of |c|^2, and the number of terms.
 
     `may_merge`: several of them may have been of one word, as a transfer's contributions are.

@@ -10,7 +10,6 @@ for another rank make the host wait for their number.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,6 @@ Again = Callable[[int, int], None]
 MOST_MAPS = 1024
 FOLLOW = Limits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
 """No limit, where frequencies must be followed since it is not known whether they are one."""
-LARGE = 1 << 18
-"""Room for rows above which dead ones are looked for before every launch of rotations."""
 
 
 class GpuTerms:
@@ -185,7 +182,7 @@ class GpuTerms:
         columns = {name: log[name].tolist() for name in self.adapter.EVENT.names or ()}
         for kind, event in self.notes:
             self._enter(kind, event, columns)
-        n = columns["n"][-1] + columns["added"][-1]
+        n = columns["n"][-1] + columns["added"][-1] - columns["packed"][-1]
         self.queue.clear()
         self.notes.clear()
         self.event = 0
@@ -193,7 +190,7 @@ class GpuTerms:
         if wasted or (n > self.live and n + self.live > self.most):
             self._keep(self.table.alive(n))
         else:
-            self.table.restart(n)
+            self.table.restart(n, max(0, n - self.live))
 
     def _begin(self, kind: str) -> int:
         """The number of a new event."""
@@ -260,7 +257,7 @@ class GpuTerms:
         done = 0
         while done < len(generators):
             self._launch_maps()
-            if self.event == self.adapter.LOG_EVENTS - 1 or self.table.capacity > LARGE:
+            if self.event == self.adapter.LOG_EVENTS - 1:
                 self.settle()
             self._refresh()
             last = min(len(generators), done + self.adapter.LOG_EVENTS - 1 - self.event)
@@ -285,8 +282,8 @@ class GpuTerms:
             if limits is not None:
                 self.end_step()
         past = self._limits(limits or FOLLOW, 0)
-        turns, n = table.turns_of(generators, cosines, sines, cut, sweeps), self.live
-        self._do(lambda event, rows: table.turn_all(turns, max(event - first, 0), first, n, rows, past))
+        turns = table.turns_of(generators, cosines, sines, cut, sweeps)
+        self._do(lambda event, rows: table.turn_all(turns, max(event - first, 0), first, rows, past))
 
     def _meet(self, lists: Any, across: int) -> None:
         """Take branches to the rank that owns their words. All events before are done."""
@@ -331,7 +328,7 @@ class GpuTerms:
 
     def _rows_after(self, event: int) -> int:
         entry = self.table.read(event)
-        return int(entry["n"] + entry["added"])
+        return int(entry["n"] + entry["added"] - entry["packed"])
 
     def _settled(self) -> int:
         """The rows of the table, when all is done and the log is new."""
@@ -361,7 +358,7 @@ class GpuTerms:
         if kind == "part":
             self._lost.append(loss)
         elif kind == "scale":
-            self.books.losses.append(replace(total_loss(self._lost), may_merge=True))
+            self.books.losses.append(total_loss(self._lost)._replace(may_merge=True))
             self._lost.clear()
         elif kind in ("turn", "quarter"):
             self.books.losses.append(loss)

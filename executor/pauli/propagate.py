@@ -108,6 +108,7 @@ def propagate(
         work = Work(terms, limits, stop_above, use.room(start), use.when_full)
         work.run(todo, progress)
         n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(terms.in_bits(state))
+        size_bytes = max(work.size_bytes, terms.size_bytes)
         own = start.none() if keep == "none" else terms.own()
     finally:
         terms.close()
@@ -117,7 +118,7 @@ def propagate(
         parts = use.ranks.gather_objects(own) if keep == "all" else parts
     account = total(books)
     return Propagation(
-        joined(parts), n_terms, value, account.dropped(), account.record(), work.size_bytes, work.full,
+        joined(parts), n_terms, value, account.dropped(), account.record(), size_bytes, work.full,
         perf_counter() - begin,
     )  # fmt: skip
 

@@ -6,7 +6,6 @@ The twin of `sharded_terms.py` on one rank, with the same meaning of every trunc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,7 +88,7 @@ class SortedTerms:
             keys.append(self._with_local(self.keys[kept], step.qubits, np.full(np.count_nonzero(kept), b)))
             coefficients.append(parts[kept])
             frequencies.append(self.frequencies[kept])
-        self.books.losses.append(replace(_loss(np.concatenate(gone)), may_merge=True))
+        self.books.losses.append(_loss(np.concatenate(gone))._replace(may_merge=True))
         self.coefficients = (np.diag(step.matrix)[words] * self.coefficients).astype(self._kind)
         branched = int(np.count_nonzero(np.count_nonzero(step.matrix, axis=0)[words] > 1))
         self._add(branched, keys, coefficients, frequencies)

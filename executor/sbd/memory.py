@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from executor.sbd.batched import ROWS_TURNED, column_edges, scratch_elements
+from executor.sbd.batched import ROWS_TURNED, scratch_elements
 from executor.sbd.davidson import Criteria
 from executor.sbd.integrals import pair_count
 from executor.sbd.mixed_spin import mixed_bytes, scratch_bytes
@@ -47,10 +47,14 @@ def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
     total = sum(spin.matrix.size_bytes + 20 * len(spin.singles.other) for spin in spins)
     pairs, n = len(h.beta.matching.pairs), h.integrals.n_orbitals
     total += h.threads * scratch_bytes(h.shape[1], pairs)
-    total += mixed_bytes(
-        pair_count(n), h.rows[1] - h.rows[0], h.shape[1], n, pairs, len(h.beta.singles.other)
-    )
-    return total + 8 * pair_count(n) ** 2
+    return total + product_mixed_bytes(h) + 8 * pair_count(n) ** 2
+
+
+def product_mixed_bytes(hamiltonian: ProductHamiltonian) -> int:
+    """The tables of the mixed-spin part for the rows held, in fp64."""
+    h = hamiltonian
+    n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.matching.pairs)
+    return mixed_bytes(pair_count(n), last - first, h.shape[1], n, pairs, len(h.beta.singles.other))
 
 
 def batched_bytes(hamiltonian: ProductHamiltonian, scratch: int) -> int:
@@ -61,10 +65,7 @@ def batched_bytes(hamiltonian: ProductHamiltonian, scratch: int) -> int:
     total = sum(spin.matrix.size_bytes for spin in spins)
     entries = int(h.alpha.singles.start[h.rows[1]] - h.alpha.singles.start[h.rows[0]])
     total += 9 * entries + 8 * (n_rows + 1) + 8 * n_rows
-    edges = column_edges(h)
-    collected = len(h.beta.singles.other) + n_beta * h.beta.strings.n_electrons
-    total += 4 * collected + 8 * (n_beta + 1) * (len(edges) - 1)
-    total += 8 * edges[-1] * (pair_count(h.integrals.n_orbitals) * (1 + h.symmetric) + n_rows)
+    total += product_mixed_bytes(h)
     if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
         total += 2 * 8 * n_beta * ROWS_TURNED
     return total + 8 * scratch_elements(h, scratch // 8)

@@ -31,47 +31,63 @@ class NumpyBatch:
         """An array, not set."""
         return np.empty(shape, self.dtype)
 
-    def weigh(
-        self, rows: Array, start: Array, pairs: Array, sign: Array, two: Array, numbers: Array, first: int,
-        factor: float, weights: Array,
-    ) -> None:  # fmt: skip
-        """weights[b, c, place] of columns first + c and every place of the strings `rows`."""
-        columns = slice(first, first + weights.shape[1])
-        weights[:] = 0.0
-        for b, row in enumerate(rows):
-            span = slice(start[row], start[row + 1])
-            places = np.concatenate([numbers[row, None, columns], (two[columns, pairs[span]] * sign[span]).T])
-            used = places[: weights.shape[2]]
-            weights[b, :, : len(used)] = factor * used.T
-
-    def take(self, rows: Array, start: Array, other: Array, shift: int, x: Array, values: Array) -> None:
-        """values[b, place, j] = x[string at the place, j]."""
+    def take(
+        self, rows: Array, first: int, start: Array, other: Array, shift: int, x: Array, values: Array
+    ) -> None:
+        """values[b, j, lane] = x[string at the place, j]."""
         values[:] = 0.0
         for b, row in enumerate(rows):
-            span = slice(start[row], start[row + 1])
-            if shift >= 0:
-                values[b, 0] = x[row + shift]
-            values[b, 1 : 1 + len(other[span])] = x[other[span]]
+            for lane, place in _places(first, values.shape[2], start, row):
+                if place > 0:
+                    values[b, :, lane] = x[other[start[row] + place - 1]]
+                elif shift >= 0:
+                    values[b, :, lane] = x[row + shift]
 
-    def multiply(self, a: Array, b: Array, out: Array, add: bool = False) -> None:
-        """out[i] = a[i] b[i], or is added."""
-        if add:
-            out += np.matmul(a, b)
-        else:
-            np.matmul(a, b, out=out)
-
-    def collect(self, rows: Array, start: Array, code: Array, held: Array, y: Array) -> None:
-        """y[row, j] += the sum of +-held[b] over the elements that `code` names for j."""
-        own = np.repeat(np.arange(y.shape[1]), np.diff(start))
-        sign = 1 - 2 * (code & 1)
+    def weigh(
+        self, rows: Array, first: int, start: Array, pairs: Array, sign: Array, active: Array, own: Array,
+        weights: Array,
+    ) -> None:  # fmt: skip
+        """weights[b, a, lane] of the places from `first` on."""
+        weights[:] = 0.0
         for b, row in enumerate(rows):
-            sums = np.bincount(own, sign * held[b].ravel()[code >> 1], y.shape[1])
-            y[row] += sums.astype(self.dtype)
+            for lane, place in _places(first, weights.shape[2], start, row):
+                e = start[row] + place - 1
+                weights[b, :, lane] = sign[e] * active[pairs[e]] if place > 0 else own[row]
 
-    def gather(self, rows: Array, start: Array, code: Array, weights: Array, values: Array, y: Array) -> None:
-        """As `collect`, of products that are not kept."""
-        held = np.matmul(weights, values[:, : weights.shape[2]])
-        self.collect(rows, start, code, held, y)
+    def pairs(
+        self, rows: Array, first: int, above: int, half: bool, start: Array, bounds: Array, entries: Array,
+        weights: Array, values: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum of +-weights[b, pair, lane] values[b, source, lane] over lanes and entries."""
+        n = y.shape[1]
+        positive, negative = np.diff(bounds).reshape(n, 2).T
+        own = np.repeat(np.arange(n), positive + negative)
+        minus = np.arange(len(entries)) >= bounds[1::2][own]
+        pair, source = entries.T
+        for b, row in enumerate(rows):
+            terms = np.einsum("el,el->e", weights[b, pair], values[b, source])
+            sums = np.bincount(own, np.where(minus, -terms, terms), n).astype(self.dtype)
+            if half:
+                begin = row + above
+                count = (n + 1) // 2 + (n % 2 == 0 and begin < n // 2)
+                sums[(begin + np.arange(count, n)) % n] = 0.0
+                sums[begin] *= 0.5
+            y[row] += sums
+
+    def numbers(
+        self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
+        factor: float, shift: int, x: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum of +-numbers[pair, j] x[other, j], and what the string itself gives."""
+        for row, out in enumerate(y):
+            span = slice(start[row], start[row + 1])
+            out += (sign[span, None] * numbers[pairs[span]] * x[other[span]]).sum(0)
+            if shift >= 0:
+                out += factor * (filled[row] @ numbers[: filled.shape[1]]) * x[row + shift]
+
+    def add_product(self, a: Array, b: Array, y: Array) -> None:
+        """y += a b."""
+        y += a @ b
 
     def sparse(self, start: Array, column: Array, value: Array, x: Array, y: Array) -> None:
         """y[i] += the sum over e in start[i] .. start[i+1]-1 of value[e] x[column[e]]."""
@@ -82,3 +98,8 @@ class NumpyBatch:
     def copy(self, source: Array, target: Array) -> None:
         """target = source, for views of any strides."""
         np.copyto(target, source)
+
+
+def _places(first: int, lanes: int, start: Array, row: int) -> enumerate[int]:
+    """The lanes that have a place of a string, and the place of each."""
+    return enumerate(range(first, min(first + lanes, int(start[row + 1] - start[row]) + 1)))

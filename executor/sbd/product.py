@@ -99,7 +99,7 @@ class ProductHamiltonian:
         other = alpha if self.symmetric or beta is None else beta
         singles = find_singles(alpha, self.threads)
         others = singles if self.symmetric else find_singles(other, self.threads)
-        self.shares = share_rows(row_costs(singles, others, other, self.symmetric, rates), size)
+        self.shares = share_rows(row_costs(singles, others, self.symmetric, rates), size)
         self.rows = self.shares.rows(rank)
         share = room_bytes if self.symmetric else room_bytes / 2
 
@@ -140,7 +140,7 @@ class ProductHamiltonian:
         singles = self.alpha.singles.within(first, last)
         return SourceBlock(first, last, singles, self.alpha.matrix.columns(first, last))
 
-    def _mixed_tables(self) -> MixedSpin:
+    def mixed_tables(self) -> MixedSpin:
         """The tables of the mixed-spin part, made where rows are first made here."""
         if self._mixed is None:
             filled = self.alpha.filled[slice(*self.rows)]
@@ -220,7 +220,7 @@ class ProductHamiltonian:
         With `half`, what the transpose of all rows gives is left out.
         """
         inside = block.place(self.rows[0]) is not None
-        mixed = self._mixed_tables()
+        mixed = self.mixed_tables()
 
         def rows(first: int, last: int) -> None:
             block.matrix.add_product(first, last, x, y)
@@ -231,20 +231,12 @@ class ProductHamiltonian:
         over_rows(len(y), self.threads, rows)
 
 
-def row_costs(alpha: Singles, beta: Singles, strings: StringSet, symmetric: bool, rates: cost.Rates) -> Array:
+def row_costs(alpha: Singles, beta: Singles, symmetric: bool, rates: cost.Rates) -> Array:
     """The work of every alpha row for one beta string; with equal sets, that of states with a parity."""
-    singles, excitations = np.diff(alpha.start), len(beta.other) / len(strings)
+    singles, n_beta = np.diff(alpha.start), len(beta.start) - 1
+    excitations = len(beta.other) / n_beta / (1 + symmetric)
     spin = cost.spin_seconds(alpha.linked, len(singles), rates)
-    if not rates.batched:
-        return np.asarray(spin + cost.gathered_seconds(singles, excitations / (1 + symmetric)))
-    active = np.unique(beta.pairs)
-    columns = strings.n_orbitals + len(active)
-    products = columns * (singles + 1)
-    if symmetric:
-        after = len(active) - np.searchsorted(np.sort(alpha.rank[active]), alpha.rank[alpha.pairs])
-        products = columns + np.diff(np.concatenate([[0], np.cumsum(after)])[alpha.start])
-    mixed = cost.batched_seconds(singles, products, columns, strings.n_electrons + excitations)
-    return np.asarray(spin + mixed)
+    return np.asarray(spin + cost.mixed_seconds(singles, excitations, rates))
 
 
 def _add_transpose(y: Array, parity: int, threads: int) -> None:

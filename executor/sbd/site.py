@@ -24,6 +24,8 @@ from executor.sbd.strings import StringSet
 
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
+POOL_VECTORS = 1
+"""Vectors that CuPy's pool holds beside those that a solve counts, as solves on an H200 showed."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def open_site(
     )  # fmt: skip
     scratch_bytes = int(min(SCRATCH_BYTES, memory_bytes / 16))
     table_bytes = batched_bytes(product, scratch_bytes) if gpu else tables_bytes(product)
+    if gpu:
+        table_bytes += POOL_VECTORS * 8 * (product.rows[1] - product.rows[0]) * product.shape[1]
     most = max(world.gather_objects(table_bytes))
     fit = agree(world, lambda: fit_product(product, most, n_roots, criteria, memory_bytes))
     device = "gpu" if gpu else "cpu"

@@ -1,8 +1,8 @@
 """Blocks that do the same with fewer multiplications: phases move on to later gates. Knows matrices and bits.
 
 A phase of one bit commutes with all diagonals, so that it may wait until a target on that bit comes and be
-multiplied into it. A unitary matrix of one bit, freed of the phases of its rows, has two equal elements, which
-become 1 when it is divided by them.
+multiplied into it. A unitary matrix of one bit, freed of the phases of its rows, has two equal elements,
+which become 1 when it is divided by them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def lighter(blocks: Sequence[Block], n_bits: int) -> list[Block]:
 
 
 def _taken_apart(block: Block, waiting: Array) -> complex:
-    """Multiply a diagonal's phases of single bits into those that wait; gives what is left of its last one."""
+    """Multiply a diagonal's phases of single bits into those that wait; gives what is left: that of both."""
     values = block.blocks[:, 0, 0]
     first = block.selectors[0]
     if len(values) == 2:
@@ -83,7 +83,7 @@ def _columns(block: Block, waiting: Array) -> Array:
 
 
 def _split(matrix: Array) -> tuple[Array, Array]:
-    """Phases of the rows, and the matrix before them; phases of 1 where the matrix gets no cheaper by them."""
+    """Phases of the rows, and the matrix without them; phases of 1 where they make it no cheaper."""
     columns = (0, 1) if abs(matrix[0, 0]) >= abs(matrix[0, 1]) else (1, 0)
     chosen = matrix[(0, 1), columns]
     if np.any(np.abs(chosen) <= EXACT):
@@ -94,13 +94,13 @@ def _split(matrix: Array) -> tuple[Array, Array]:
 
 
 def cost(matrix: Array) -> int:
-    """Instructions that a matrix takes of a GPU for one amplitude of each row, divided by its largest element."""
+    """Multiply-adds of a GPU for a matrix of one bit, divided by its largest element."""
     scaled = matrix / matrix.flat[np.argmax(np.abs(matrix) > np.abs(matrix).max() - EXACT)]
     total = 0
     for row in scaled:
         units = [any(abs(element - unit) <= EXACT for unit in UNITS) for element in row]
         for element, is_unit in zip(row, units, strict=True):
-            parts = (abs(element.real) > EXACT) + (abs(element.imag) > EXACT)
-            total += 2 if is_unit else 2 * int(parts)
+            parts = int(np.count_nonzero(np.abs((element.real, element.imag)) > EXACT))
+            total += 2 if is_unit else 2 * parts
         total -= 2 * any(units)
     return total

@@ -48,6 +48,10 @@ class Phases:
         linear = np.where(part.linear != 0, 0, self.linear)
         return Phases(self.constant, linear, np.where(part.pairs != 0, 0, self.pairs))
 
+    def plus(self, other: Phases) -> Phases:
+        """Both together."""
+        return Phases(self.constant + other.constant, self.linear + other.linear, self.pairs + other.pairs)
+
     def blocks(self) -> list[Block]:
         """Diagonal blocks on one and two bits, whose product is exp(i phase) but for the constant."""
         singles = [((int(bit),), self.linear[bit]) for bit in np.flatnonzero(self.linear)]

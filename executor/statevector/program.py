@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from executor.statevector.blocks import EXACT, Block
 from executor.statevector.fusion import Step
+from executor.statevector.layouts import LANE_BITS, Barriers, Layout, Layouts
 from executor.statevector.passes import Pass
 from executor.statevector.phases import Phases, TileTurns, as_phases, of_twist
 from executor.statevector.twists import Twist
@@ -33,11 +33,6 @@ LEAST_SCALE = 2.0**-40
 """What matrices were divided by is multiplied back before it gets smaller."""
 BULK_PRICE = 9
 """What the factors of a thread cost, in instructions an amplitude, beside phases done one by one."""
-LANE_BITS = 5
-"""The first of a layout's thread bits number the threads of a warp."""
-ALL, WARP = 0, -1
-BARRIERS = 16
-"""Where threads meet between rounds: all, those of a warp, or from 1 on groups of warps by numbered barriers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,18 +57,6 @@ class Program:
     def has_far_pairs(self) -> bool:
         """Whether any has phases of two bits outside the tile."""
         return any(np.any(twist.pairs) for twist in self.twists)
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Tile bits in registers, rising, and those that number the threads, the first for neighbours."""
-
-    registers: tuple[int, ...]
-    threads: tuple[int, ...]
-
-    @property
-    def text(self) -> str:
-        return f"{_code(self.registers)}, {_code(self.threads)}"
 
 
 @dataclass
@@ -116,30 +99,27 @@ class _Writer:
         if self.tile_bits <= register_bits:
             raise _UnfitError
         self.place = {bit: k for k, bit in enumerate(item.held)}
-        self.bank_bits = 4 if item_bytes == 8 else 3
-        self.close_bits = range(1, 3) if item_bytes == 8 else range(2)
-        """Bits that threads must have while the state is read or written, so that it is in long runs."""
         self.text: list[str] = []
         self.values: list[complex] = []
         self.factors: list[Array] = []
         self.twists: list[TileTurns] = []
-        self.next_barrier = 1
+        self.layouts, self.barriers = Layouts(self.tile_bits, register_bits, item_bytes), Barriers()
         self.scale = 1 + 0j
-        self.layout = self._layout(())
+        self.layout = self.layouts.first(())
 
     def program(self) -> Program:
         """Everything in turn: load, rounds with exchanges between them, store."""
         rounds = self._rounds()
-        first = self._layout(tuple(rounds[0].bits)) if rounds else self.layout
-        self.layout = self.layout if self._is_scattered(first) else first
+        soon = [sorted(one.bits, reverse=True) for one in rounds[:2]] + [[], []]
+        first = self.layouts.first(soon[0], soon[1])
+        self.layout = self.layouts.first((), soon[0]) if self.layouts.is_scattered(first) else first
         self._write(f"LOAD({self.layout.text})")
         for one in rounds:
-            self._move(self._next_layout(sorted(one.bits)))
-            for step in one.steps:
-                self._step(step)
+            self._move(self.layouts.following(self.layout, sorted(one.bits)))
+            self._steps(one.steps)
         self._rescale()
-        if self._is_scattered(self.layout):
-            self._move(self._last_layout())
+        if self.layouts.is_scattered(self.layout):
+            self._move(self.layouts.last(self.layout))
         self._write(f"STORE({self.layout.text})")
         threads = 1 << (self.tile_bits - self.register_bits)
         return Program(
@@ -160,98 +140,45 @@ class _Writer:
             rounds[-1].steps.append(step)
         return rounds
 
-    def _layout(self, targets: Sequence[int]) -> _Layout:
-        """Targets in registers, filled up with the highest bits; neighbours' bits fall into all banks."""
-        free = [bit for bit in range(self.tile_bits - 1, -1, -1) if bit not in targets]
-        registers = sorted([*targets, *free[: self.register_bits - len(targets)]])
-        rest = [bit for bit in range(self.tile_bits) if bit not in registers]
-        lanes: list[int] = []
-        for bit in rest:
-            banks = [lane % self.bank_bits for lane in lanes]
-            if len(lanes) < self.bank_bits and bit % self.bank_bits not in banks:
-                lanes.append(bit)
-        return _Layout(tuple(registers), (*lanes, *(bit for bit in rest if bit not in lanes)))
-
-    def _next_layout(self, targets: Sequence[int]) -> _Layout:
-        """Targets in registers, with bits that are there already; few threads change places for it."""
-        now = self.layout.registers
-        if set(targets) <= set(now):
-            return self.layout
-        kept = [bit for bit in sorted(now, reverse=True) if bit not in targets]
-        own = [bit for bit in targets if bit in now]
-        registers = sorted([*targets, *kept[: self.register_bits - len(targets)]])
-        return self._swapped(registers) or self._layout(tuple([*own, *set(targets) - set(own)]))
-
-    def _last_layout(self) -> _Layout:
-        """One in which the state is written in long runs, by the threads of a warp if that can be."""
-        least = {*self.close_bits, 0}
-        for threads in (self.layout.threads[:LANE_BITS], self.layout.threads):
-            for registers in combinations(threads[::-1], self.register_bits):
-                if not least & set(registers):
-                    made = self._swapped(sorted(registers))
-                    if made is not None and not self._is_scattered(made):
-                        return made
-        return self._layout(())
-
-    def _swapped(self, registers: Sequence[int]) -> _Layout | None:
-        """The layout with other registers in which every thread bit that stays one keeps its place.
-
-        None where neighbours' bits would not fall into all banks.
-        """
-        threads = list(self.layout.threads)
-        holes = [k for k, bit in enumerate(threads) if bit in registers]
-        leaving = sorted(bit for bit in self.layout.registers if bit not in registers)
-        for bits in permutations(leaving):
-            for hole, bit in zip(holes, bits, strict=True):
-                threads[hole] = bit
-            lanes = threads[: self.bank_bits]
-            if len({bit % self.bank_bits for bit in lanes}) == len(lanes):
-                return _Layout(tuple(registers), tuple(threads))
-        return None
-
-    def _is_scattered(self, layout: _Layout) -> bool:
-        near = layout.threads[:LANE_BITS]
-        return any(bit not in near for bit in self.close_bits) or 0 not in (*near, *layout.registers)
-
     def _in_registers(self, bits: Sequence[int]) -> bool:
         return all(self.place.get(bit, -1) in self.layout.registers for bit in bits)
 
     def _write(self, text: str) -> None:
         self.text.append(text)
 
-    def _move(self, layout: _Layout) -> None:
+    def _move(self, layout: Layout) -> None:
         if layout != self.layout:
-            self._write(f"MOVE({self.layout.text}, {layout.text}, {self._barrier(layout)})")
+            meeting = self.barriers.between(self.layout, layout)
+            self._write(f"MOVE({self.layout.text}, {layout.text}, {meeting})")
             self.layout = layout
-
-    def _barrier(self, layout: _Layout) -> int:
-        """Where the threads meet that have each other's amplitudes: those equal in thread bits that stay.
-
-        Two groups of warps have no numbered barrier in common until all threads have met.
-        """
-        same = [a == b for a, b in zip(self.layout.threads, layout.threads, strict=True)][LANE_BITS:]
-        if all(same):
-            return WARP
-        first, count = self.next_barrier, 1 << sum(same)
-        if count == 1 or first + count > BARRIERS:
-            self.next_barrier = 1
-            return ALL
-        self.next_barrier += count
-        return first
 
     def _value(self, values: Sequence[complex]) -> int:
         """Where values are put; units need no place, so that equal structures stay equal."""
         self.values += [complex(value) for value in values]
         return len(self.values) - len(values)
 
-    def _step(self, step: Step) -> None:
-        if isinstance(step, Block) and step.targets:
-            self._block(step)
-            return
-        form = of_twist(step) if isinstance(step, Twist) else as_phases(step, self.n_bits)
-        if isinstance(step, Block) and (form is None or self._in_registers(step.selectors)):
-            self._table(step)
-        elif form is not None and self._price(form) > BULK_PRICE:
+    def _steps(self, steps: Sequence[Step]) -> None:
+        """Steps in turn, phases in a row as one."""
+        form: Phases | None = None
+        for step in steps:
+            found = None
+            if isinstance(step, Twist):
+                found = of_twist(step)
+            elif not step.targets and not self._in_registers(step.selectors):
+                found = as_phases(step, self.n_bits)
+            if found is not None:
+                form = found if form is None else form.plus(found)
+                continue
+            self._phases(form)
+            form = None
+            if isinstance(step, Block) and step.targets:
+                self._block(step)
+            elif isinstance(step, Block):
+                self._table(step)
+        self._phases(form)
+
+    def _phases(self, form: Phases | None) -> None:
+        if form is not None and self._price(form) > BULK_PRICE:
             self._bulk(form)
         elif form is not None:
             for block in form.blocks():
@@ -364,12 +291,11 @@ class _Writer:
         near = form.without(inner).within([*registers, *threads], with_linear=not turned)
         if not turned:
             self.scale *= np.exp(1j * form.constant)
-        if near.n_terms or turned:
-            text = self._factors(near, registers, threads)
-            self._write(f"FACTORS({text})" if not turned else "")
-            if turned:
-                number = self._twist(form.without(inner).without(near), far)
-                self.text[-1] = f"TWIST({number}, {text})"
+        if turned:
+            turns = self._twist(form.without(inner).without(near), far)
+            self._write(f"TWIST({turns}, {self._factors(near, registers, threads)})")
+        elif near.n_terms:
+            self._write(f"FACTORS({self._factors(near, registers, threads)})")
 
     def _factors(self, form: Phases, registers: Sequence[int], threads: Sequence[int]) -> str:
         """The first row, the registers that have a row, and whether all have one in common."""
@@ -379,7 +305,8 @@ class _Writer:
         all_threads = np.broadcast_to(form.factor(values | zero), 1 << len(threads))
         has_all = bool(np.any(np.abs(all_threads - 1) > EXACT))
         if has_all:
-            self.factors.append(all_threads)
+            self.factors.append(all_threads * self.scale)
+            self.scale = 1 + 0j
         mask = 0
         for k, bit in enumerate(registers):
             own = form.factor(values | zero | {bit: 1}) / all_threads
@@ -434,10 +361,6 @@ def _sums(rows: Array) -> Array:
     for row in rows:
         sums = np.concatenate([sums, sums + row])
     return sums
-
-
-def _code(bits: Sequence[int]) -> str:
-    return f"{sum(bit << (4 * k) for k, bit in enumerate(bits)):#x}ull"
 
 
 def _kind(value: complex) -> int:

@@ -7,7 +7,8 @@ Knows a communicator and the state of one rank, whose arrays it moves; no circui
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -24,13 +25,24 @@ Array = NDArray[Any]
 PIECE_BITS = 22
 """An exchange moves at most 2^22 amplitudes of a peer at a time, so that its buffers stay small."""
 
+BindSwap = Callable[[Sequence[int], Sequence[tuple[int, int]], int], Callable[[], None] | None]
+"""See `executor.device.cupy_swap.StateSwap.bind`."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An exchange, and the call that does it without messages."""
+
+    exchange: Exchange
+    call: Callable[[], None] | None
+
 
 class SpreadState:
     """The parts of all ranks of `ranks` together, that of this rank being `own`."""
 
-    def __init__(self, own: Any, ranks: Communicator) -> None:
-        """`own` is a `HostState` or a `CupyState`, whose arrays `ranks` sends."""
-        self.own, self.ranks = own, ranks
+    def __init__(self, own: Any, ranks: Communicator, swap: BindSwap | None = None) -> None:
+        """`own` is a `HostState` or a `CupyState`, whose arrays `ranks` sends where `swap` gives no call."""
+        self.own, self.ranks, self._swap = own, ranks, swap
         self.n_bits, self.tile = own.n_bits, own.tile
         self.sent_bytes = 0
 
@@ -39,21 +51,30 @@ class SpreadState:
         self.own.restart()
 
     def prepare(self, steps: Sequence[Pass | Exchange]) -> list[Any]:
-        """The tables of passes; exchanges as they are."""
-        return [step if isinstance(step, Exchange) else self.own.prepare([step])[0] for step in steps]
+        """The tables of passes; exchanges with the call that does them in peers' memory, if any."""
+        made = iter(self.own.prepare([step for step in steps if isinstance(step, Pass)]))
+        return [self._prepared(step) if isinstance(step, Exchange) else next(made) for step in steps]
+
+    def _prepared(self, exchange: Exchange) -> Prepared:
+        inside, own, peers = self._peers(exchange)
+        call = self._swap(inside, peers, own) if self._swap is not None else None
+        return Prepared(exchange, call)
 
     def apply(self, prepared: Any) -> None:
         """Do a step."""
-        if isinstance(prepared, Exchange):
-            self._exchange(prepared)
+        if isinstance(prepared, Prepared):
+            if prepared.call is not None:
+                prepared.call()
+            else:
+                self._exchange(prepared.exchange)
+            self.sent_bytes += self.own.amplitudes.nbytes - (
+                self.own.amplitudes.nbytes >> len(prepared.exchange.pairs)
+            )
         else:
             self.own.apply(prepared)
 
-    def _exchange(self, exchange: Exchange) -> None:
-        """Swap bits: what has value b in the bits inside goes to the rank with value b in the bits outside.
-
-        It takes the place of what that peer sends. The pieces of all peers are on their way at once.
-        """
+    def _peers(self, exchange: Exchange) -> tuple[list[int], int, list[tuple[int, int]]]:
+        """Bits inside, this rank's value of those outside, and every other value with its rank."""
         inside = [pair[0] for pair in exchange.pairs]
         outside = [pair[1] - self.n_bits for pair in exchange.pairs]
         own = sum((self.ranks.rank >> bit & 1) << k for k, bit in enumerate(outside))
@@ -63,6 +84,14 @@ class SpreadState:
             for value in range(1 << len(inside))
             if value != own
         ]
+        return inside, own, peers
+
+    def _exchange(self, exchange: Exchange) -> None:
+        """Swap bits: what has value b in the bits inside goes to the rank with value b in the bits outside.
+
+        It takes the place of what that peer sends. The pieces of all peers are on their way at once.
+        """
+        inside, _, peers = self._peers(exchange)
         places = {value: _slot(self.own.amplitudes, inside, value) for value, _ in peers}
         shape = places[peers[0][0]].shape
         axis = int(np.argmax(shape))
@@ -75,7 +104,6 @@ class SpreadState:
             for (value, _), (_, buffer) in zip(peers, receives, strict=True):
                 part = places[value][piece]
                 part[...] = buffer.reshape(part.shape)
-            self.sent_bytes += sum(buffer.nbytes for _, buffer in sends)
 
     def sums(self, chunk_bits: int) -> Array:
         """The probability of each chunk of all ranks, in order."""

@@ -75,6 +75,8 @@ def lossy(given: tuple[float, float | None] | None, ratio: float = DEFAULT_RATIO
 
 def parse_request(text: str) -> Request:
     """Read `exchange=1e-3,store=1e-3:4,setting=fast,checkpoints`; raises InputError."""
+    if not isinstance(text, str):
+        raise InputError(PLACE, f"is {type(text).__name__}", GRAMMAR)
     found: dict[str, str] = {}
     for item in text.split(","):
         name, equals, value = item.strip().partition("=")

@@ -35,6 +35,10 @@ def compress(schedule: Schedule, request: Request) -> Schedule:
     )  # fmt: skip
     if compression == held:
         return schedule
+    if schedule.compresses and compression.setting != held.setting:
+        raise InputError(
+            PLACE, f"the plan counts on setting={held.setting}", "leave the setting out, or plan again"
+        )
     model = CostModel(
         profile_from_document(schedule.profile, "schedule: profile"), schedule.dtype, schedule.precision,
         compression,

@@ -187,20 +187,17 @@ class Planner:
 
     def _fit(self, ranks: int, policy: str) -> Attempt:
         """The fastest attempt whose arena fits the memory: as it is, or with tensors stored compressed."""
-        compression = self.model.compression
-        plain_bytes = self._arena_limit(compression is not None and compression.exchange is not None)
+        asked = self.model.compression or Compression()
         found: list[Attempt] = []
         refusals: list[InputError] = []
-        tries = [(plain_bytes, False)]
-        if compression is not None and compression.store is not None:
-            tries.append((self._arena_limit(compressing=True), True))
-        for limit_bytes, storing in tries:
+        for storing in (False,) if asked.store is None else (False, True):
             try:
+                limit_bytes = self._arena_limit(storing or asked.exchange is not None)
                 found.append(self._fit_storing(ranks, policy, limit_bytes, storing))
             except InputError as refusal:
                 refusals.append(refusal)
         if not found:
-            raise refusals[0]
+            raise refusals[-1]
         return min(found, key=lambda attempt: attempt.total_s)
 
     def _arena_limit(self, compressing: bool) -> float:

@@ -7,7 +7,7 @@ instruction and the bytes of the arena are checked from the schedule alone.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from planner.errors import InputError
 from planner.hardware.cost import ITEM_BYTES
@@ -16,6 +16,7 @@ from planner.hardware.layout import Layout, grid_size, largest_part, largest_sha
 from planner.hardware.overlap import cut_modes, hazards
 from planner.hardware.profile import profile_from_document
 from planner.networks.network import Network
+from planner.passes.verify_compressed import exchange_problems, memory_problems, stored_problems
 from planner.schedule import (
     ENGINES,
     STATES,
@@ -87,6 +88,10 @@ class _Verifier:
         if not condition:
             raise InputError(self.place, problem, REMEDY)
 
+    def _refuse(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            self._require(False, problem)
+
     def _check_header(self) -> None:
         schedule = self.schedule
         ranks = grid_size(schedule.grid)
@@ -107,13 +112,7 @@ class _Verifier:
             limit_bytes is None or peak_bytes <= limit_bytes,
             f"its peak of {peak_bytes} bytes is over its limit of {limit_bytes}",
         )
-        if schedule.compression is not None and schedule.compresses:
-            beside_bytes = profile.codec(schedule.compression.setting).workspace_bytes
-            self._require(
-                limit_bytes is None or peak_bytes + beside_bytes <= limit_bytes,
-                f"its peak of {peak_bytes} bytes and {beside_bytes} for the codec are over its limit of "
-                f"{limit_bytes}",
-            )
+        self._refuse(memory_problems(schedule, profile))
         self._check_indices(Network(schedule.leaves, schedule.output, schedule.size_dict))
         for number, step in enumerate(schedule.steps):
             self.place = f"steps[{number}]"
@@ -247,19 +246,10 @@ class _Verifier:
         self.occupied.insert(place, own)
 
     def _check_codec(self, item: Encode | Decode) -> None:
-        compression = self.schedule.compression
-        known = compression is not None and compression.store is not None
-        self._require(known, "the schedule has no bound for tensors that are stored")
         self._check_step(item.step)
+        self._refuse(stored_problems(self.schedule, item, self.stored))
         if isinstance(item, Encode):
-            plain = not self.buffers[item.source].workspace and self.buffers[item.out].workspace
-            self._require(plain, "it does not compress a tensor into bytes")
             self.stored[item.out] = item.source
-            return
-        self._require(item.source in self.stored, f"buffer {item.source} holds no compressed tensor")
-        held, out = self.buffers[self.stored[item.source]], self.buffers[item.out]
-        same = (held.modes, held.layout, held.partial) == (out.modes, out.layout, out.partial)
-        self._require(same and not out.workspace, "out is not the tensor that was compressed")
 
     def _extent(self, buffer: int) -> tuple[int, int, int]:
         start = self.buffers[buffer].offset_bytes
@@ -371,13 +361,7 @@ class _Verifier:
             self._check_kept(source.layout, out.layout, source.partial)
         else:
             self._require(source.partial == out.partial, "partial digits change")
-        tiers = () if isinstance(item, ReduceScatter) else item.compressed
-        if tiers:
-            compression, n_tiers = self.schedule.compression, len(self.schedule.profile["tiers"])
-            known = compression is not None and compression.exchange is not None
-            self._require(known, "the schedule has no bound for tensors that are exchanged")
-            self._require(all(0 <= tier < n_tiers for tier in tiers), "a compressed tier does not exist")
-            self._require(item.workspace is not None, "it is compressed without a workspace")
+            self._refuse(exchange_problems(self.schedule, item))
         if isinstance(item, Gather):
             self._require(not any(mode is not None for mode in out.layout), "out is not whole on every rank")
 

@@ -71,6 +71,12 @@ static bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, v
 
 template <typename T> static T __shfl_sync(unsigned, T value, unsigned lane) { return (T)exchange(value)[lane % 32]; }
 
+template <typename T> static T __shfl_xor_sync(unsigned, T value, unsigned bits)
+{
+    const unsigned lane = threadIdx.x % 32;
+    return (T)exchange(value)[lane ^ bits];
+}
+
 template <typename T> static T __shfl_up_sync(unsigned, T value, unsigned step)
 {
     const unsigned lane = threadIdx.x % 32;
@@ -124,6 +130,7 @@ static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
 static double __dadd_rn(double a, double b) { return a + b; }
+static float __fdividef(float a, float b) { return a / b; }
 static float __fsub_rn(float a, float b) { return a - b; }
 static double __dmul_rn(double a, double b) { return a * b; }
 static double __dsub_rn(double a, double b) { return a - b; }

@@ -200,8 +200,11 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
 
 def _compression_line(found: dict[str, Any]) -> str:
     """The accumulated bound, the fidelity, and bytes before and after, in one line."""
+    if not found.keys() & {"exchange", "store"}:
+        return "compressed: nothing, since no exchange is predicted to be faster and no tensor is to wait so"
     bound, fidelity = (
-        "not known" if found[name] is None else f"{found[name]:.3g}" for name in ("bound", "fidelity")
+        "not known" if found[name] is None else format(found[name], form)
+        for name, form in (("bound", ".3g"), ("fidelity", ".9g"))
     )
     sizes = [
         f"{kind} {found[kind]['tensor_bytes'] / 2**20:.4g} to {found[kind]['stream_bytes'] / 2**20:.4g} MiB"

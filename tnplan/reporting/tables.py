@@ -65,6 +65,7 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
             f": {time_text(expected.once_s)} before the first slice, {time_text(expected.slice_s)} each",
             f", {size_text(expected.slice_moved_bytes)} a slice",
         )
+    compressed = [] if schedule.compression is None else [("compressed", _compressed_text(schedule))]
     ranks = f"{groups} group{'s' if groups > 1 else ''} of {schedule.ranks_per_group}, process grid {grid}"
     limit = "unlimited" if schedule.memory_bytes is None else size_text(schedule.memory_bytes)
     return [
@@ -81,8 +82,20 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
         ("predicted time", f"{time_text(schedule.projected_s(groups))}{slices[0]}"),
         ("bytes moved", f"{size_text(moved_bytes)} a rank{slices[1]}"),
         ("peak memory", f"{size_text(expected.peak_bytes)} a rank (limit {limit})"),
+        *compressed,
         ("identity", schedule.identity[:16]),
     ]
+
+
+def _compressed_text(schedule: Schedule) -> str:
+    """What of a schedule is compressed, and the memory that a codec takes beside the peak."""
+    exchanges, stored = schedule.compressed_counts
+    named = (("exchanges", exchanges), ("tensors that wait", stored))
+    counts = [f"{name}: {count}" for name, count in named if count]
+    if schedule.compression is None or not counts:
+        return "nothing: no exchange is predicted to be faster, and memory is not short"
+    beside_bytes = schedule.profile["codecs"][schedule.compression.setting]["workspace_bytes"]
+    return f"{', '.join(counts)}; {size_text(beside_bytes)} beside the peak"
 
 
 def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:

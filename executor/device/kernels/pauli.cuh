@@ -3,7 +3,8 @@
 // but the row stays and may come back. Injected: WORDS (uint64 a row), REAL (float, double).
 //
 // Every change belongs to an event, a place of the log: event e begins with the n + added - packed rows that
-// event e - 1 left. `dead` is about how many of them were no terms before event e - 1.
+// event e - 1 left. dead_after(e - 1) is about how many of these are no terms; `dead`, modulo 2^64, is its part
+// from earlier events.
 // Where rows find no room, the event is written to *stalled, and every launch after it does nothing until the host
 // has made room, cleared it, and begins again with that event.
 

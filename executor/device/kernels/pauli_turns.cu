@@ -18,9 +18,10 @@
 // Lanes that share the reading of a row, 16 bytes each at a time, and loads of a lane that are under way at once.
 #define ROW_LANES (HALF == 2 ? 2 : HALF == 4 ? 4 : 1)
 #define LOADS 4
+// The number of a warp, warps next to each other being of different blocks, and how many there are.
+#define WARP ((Index)(threadIdx.x / 32) * gridDim.x + blockIdx.x)
+#define WARPS ((Index)gridDim.x * (THREADS / 32))
 #define TILE (32 / ROW_LANES * LOADS)
-// Fewer rows are not worth closing gaps.
-#define FEW_ROWS 16384
 
 // `sweep`: 0 none; 1 of the rows that the rotation changes, all others being within the limits; 2 of all rows.
 struct Turn {
@@ -222,14 +223,14 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
 static __device__ __forceinline__ void scan(const Word *keys, Index base, Index n, const Word *swapped,
                                             unsigned (&takers)[LOADS]) {
     const unsigned lane = threadIdx.x % 32, part = lane % ROW_LANES;
+    const ulonglong2 *from = reinterpret_cast<const ulonglong2 *>(keys);
     ulonglong2 two[LOADS][HALF / ROW_LANES];
 #pragma unroll
     for (int k = 0; k < LOADS; ++k) {
         const Index i = base + (32 * k + lane) / ROW_LANES;
 #pragma unroll
         for (int u = 0; u < HALF / ROW_LANES; ++u)
-            two[k][u] = i < n ? __ldcg(reinterpret_cast<const ulonglong2 *>(keys + WORDS * i) + part + ROW_LANES * u)
-                              : make_ulonglong2(0, 0);
+            two[k][u] = i < n ? __ldcg(from + HALF * i + part + ROW_LANES * u) : make_ulonglong2(0, 0);
     }
 #pragma unroll
     for (int k = 0; k < LOADS; ++k) {
@@ -274,7 +275,7 @@ static __device__ __forceinline__ void list_rows(Word *count, unsigned *list, In
 static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequencies, Word *slots, Word mask,
                                    Index capacity, unsigned *spare, Index rows, bool follows, Event *own,
                                    Word *arrivals, Word &goal) {
-    const Index warp = (Index)(threadIdx.x / 32) * gridDim.x + blockIdx.x, warps = (Index)gridDim.x * (THREADS / 32);
+    const Index warp = WARP, warps = WARPS;
     const unsigned lane = threadIdx.x % 32;
     unsigned *holes = spare, *movers = spare + capacity / 2;
     Word count = 0;
@@ -328,16 +329,16 @@ static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequenc
 }
 
 // The rotations `list[first]` to `list[last - 1]`; that of `list[k]` is event `event` + k. `resumed` is 0, or the
-// rows that are there after a first attempt at list[first] that found no room.
+// rows that are there after a first attempt at list[first] that found no room. Gaps of `few` rows or fewer stay.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     turns(Word *keys, REAL *coefficients, int *frequencies, Word *slots, Word mask, Index capacity,
-          unsigned *spare, const Turn *__restrict__ list, Index first, Index last, Index event, Index resumed,
-          Limits limits, Event *log, Index *stalled, Word *arrivals) {
+          unsigned *spare, Index few, const Turn *__restrict__ list, Index first, Index last, Index event,
+          Index resumed, Limits limits, Event *log, Index *stalled, Word *arrivals) {
     __shared__ unsigned queues[THREADS / 32][TILE + 32];
     __shared__ Turn pair[2];
     if (*stalled)
         return;
-    const Index warp = (Index)(threadIdx.x / 32) * gridDim.x + blockIdx.x, warps = (Index)gridDim.x * (THREADS / 32);
+    const Index warp = WARP, warps = WARPS;
     const unsigned lane = threadIdx.x % 32;
     unsigned *queue = queues[threadIdx.x / 32];
     Word goal = 0;
@@ -384,18 +385,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
         const Index sweep = turn.sweep;
         arrive(arrivals);
-        if (threadIdx.x == 0 && t + 1 < last)
+        if (threadIdx.x == THREADS - 32 && t + 1 < last)
             pair[(t + 1) % 2] = list[t + 1];
         if (sweep != 2)
             enter(own, tally);
         wait(arrivals, goal += gridDim.x);
         n = rows_after(own);
+        const Word dead = dead_after(own - 1);
         if (n > capacity) {
             if (FIRST == 0)
                 *stalled = event + t;
             return;
         }
-        const Word dead = dead_after(own - 1);
         if (FIRST == 0)
             own->dead = dead;
         if (sweep == 2) {
@@ -420,7 +421,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             enter(own, tally);
             wait(arrivals, goal += gridDim.x);
         }
-        if (4 * dead > (Word)n && n > FEW_ROWS)
+        if (4 * dead > (Word)n && n > few)
             n = close_gaps(keys, coefficients, frequencies, slots, mask, capacity, spare, n,
                            limits.max_frequency >= 0, own, arrivals, goal);
     }

@@ -1,7 +1,8 @@
 // One pass over a state vector, compiled for it: the tile is held in registers, and changes hands between rounds.
 //
 // Defines: REAL (float or double), TILE_BITS, REGISTER_BITS, BLOCKS (on a multiprocessor), HELD (the bits of the state's
-// index in a tile, rising, with commas), NUMBER_BITS (of a tile's number), N_VALUES, N_TWISTS, HAS_FAR_PAIRS, and STEPS, the pass as macros of this file; executor/statevector/program.py writes them, and says what they mean.
+// index in a tile, rising, with commas), NUMBER_BITS (of a tile's number), N_VALUES, N_TWISTS, HAS_FAR_PAIRS, and STEPS,
+// the pass as macros of this file; executor/statevector/program.py writes them, and says what they mean.
 // A thread holds 2^REGISTER_BITS amplitudes. A layout says which bits of a tile number them (REGS) and which the threads
 // (THREAD_BITS), four binary digits each. The twin is executor/statevector/tile_kernel.py.
 
@@ -69,17 +70,30 @@ template <int KIND> __device__ __forceinline__ void add_product(Amplitude m, Amp
     }
 }
 
-// y = m x, from element AT on; BEGUN: its row has had one that is not 0.
-template <Code KINDS, int SIDE, int AT = 0, bool BEGUN = false>
+// The column that a row's sum begins with: a unit, which needs no instruction, else one that is not 0.
+template <Code KINDS, int SIDE> __device__ constexpr int first_column(int row)
+{
+    int found = 0;
+    for (int column = SIDE; column--;) {
+        const int kind = (int)(KINDS >> KIND_DIGITS * (row * SIDE + column) & 7);
+        const int old = (int)(KINDS >> KIND_DIGITS * (row * SIDE + found) & 7);
+        const bool is_unit = kind >= PLUS && kind <= MINUS_I, was_unit = old >= PLUS && old <= MINUS_I;
+        if (is_unit || (kind != NOTHING && !was_unit)) found = column;
+    }
+    return found;
+}
+
+// y = m x, from element AT on.
+template <Code KINDS, int SIDE, int AT = 0>
 __device__ __forceinline__ void multiply(const Amplitude *m, const Amplitude *x, Amplitude *y)
 {
     if constexpr (AT < SIDE * SIDE) {
-        constexpr int kind = (int)(KINDS >> KIND_DIGITS * AT & 7), row = AT / SIDE, column = AT % SIDE;
-        if constexpr (!BEGUN)
-            y[row] = product<kind>(m[AT], x[column]);
-        else
-            add_product<kind>(m[AT], x[column], y[row]);
-        multiply<KINDS, SIDE, AT + 1, column + 1 < SIDE && (BEGUN || kind != NOTHING)>(m, x, y);
+        constexpr int row = AT / SIDE, column = AT % SIDE, first = first_column<KINDS, SIDE>(row);
+        constexpr int kind = (int)(KINDS >> KIND_DIGITS * AT & 7);
+        constexpr int first_kind = (int)(KINDS >> KIND_DIGITS * (row * SIDE + first) & 7);
+        if constexpr (column == 0) y[row] = product<first_kind>(m[AT + first], x[first]);
+        if constexpr (column != first) add_product<kind>(m[AT], x[column], y[row]);
+        multiply<KINDS, SIDE, AT + 1>(m, x, y);
     }
 }
 
@@ -333,8 +347,11 @@ __device__ __forceinline__ void make_turns(const Amplitude *__restrict__ tables,
 {
     for (int place = threadIdx.x; place < N_TWISTS * ENTRIES; place += THREADS) {
         const int entry = place % ENTRIES;
-        const Amplitude *own = tables + place / ENTRIES * ((LOWS + HIGHS) * ENTRIES + (HAS_FAR_PAIRS ? 1 << NUMBER_BITS : 0));
-        Amplitude value = times(__ldg(own + number % LOWS * ENTRIES + entry), __ldg(own + (LOWS + number / LOWS) * ENTRIES + entry));
+        constexpr int a_twist = (LOWS + HIGHS) * ENTRIES + (HAS_FAR_PAIRS ? 1 << NUMBER_BITS : 0);
+        const Amplitude *own = tables + place / ENTRIES * a_twist;
+        const Amplitude lower = __ldg(own + number % LOWS * ENTRIES + entry);
+        const Amplitude upper = __ldg(own + (LOWS + number / LOWS) * ENTRIES + entry);
+        Amplitude value = times(lower, upper);
         if (HAS_FAR_PAIRS && entry >= LANES && entry < LANES + WARPS)
             value = times(value, __ldg(own + (LOWS + HIGHS) * ENTRIES + number));
         turns[place] = value;

@@ -1,0 +1,146 @@
+"""The state-vector engine over several GPUs, a rank each: passes, exchanges, and both together.
+
+Usage: mpirun -n 2 python -m mpi4py benchmarks/statevector_ranks.py [--qubits 31,32] [--rounds 3]
+       [--circuits H,QFT,random] [-o results.json]
+H on all qubits, QFT, and random unitaries with CZ of depth 20, complex64. Seconds of the slowest rank, least
+of all rounds: all steps in turn, the passes alone, and the exchanges alone. `rate` is what a rank sends over
+the time of its exchanges; NCCL's is that of sends and receives of equal shares between all ranks. Goals: the
+total at most 1.1 times passes and exchanges, exchanges at 0.8 of NCCL's rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import cupy
+import numpy as np
+from statevector_circuits import CIRCUITS
+
+from executor.contraction.record import commit
+from executor.device.communicator import Communicator
+from executor.device.cupy_state import CupyState, between_gpus
+from executor.device.cupy_swap import StateSwap
+from executor.device.host import host_facts
+from executor.device.launcher import world_communicator
+from executor.statevector.blocks import gate_block
+from executor.statevector.script import Segment
+from executor.statevector.simulator import Simulator
+from executor.statevector.spread_state import Prepared, SpreadState
+from planner.errors import InputError
+
+GOAL_TOTAL, GOAL_RATE = 1.1, 0.8
+PIECES = 8
+NORM = 1e-3
+
+
+def seconds(ranks: Communicator, work: Callable[[], Any], rounds: int) -> float:
+    """The least seconds in which all ranks did some work."""
+    times = []
+    for _ in range(rounds + 1):
+        cupy.cuda.Device().synchronize()
+        ranks.barrier()
+        begin = perf_counter()
+        work()
+        cupy.cuda.Device().synchronize()
+        times.append(max(ranks.gather_objects(perf_counter() - begin)))
+    return min(times[1:])
+
+
+def nccl_rate(ranks: Communicator, state: Any, rounds: int) -> float:
+    """Bytes a second that every rank sends when all send equal shares of their state to all others."""
+    count = len(state) // ranks.size // PIECES
+    room = cupy.empty((ranks.size, count), state.dtype)
+    others = [rank for rank in range(ranks.size) if rank != ranks.rank]
+
+    def work() -> None:
+        for piece in range(PIECES):
+            sends = [(k, state[(k * PIECES + piece) * count :][:count]) for k in others]
+            ranks.exchange(sends, [(k, room[k]) for k in others])
+
+    return (len(state) - PIECES * count) * state.itemsize / seconds(ranks, work, rounds)
+
+
+def measured(name: str, n: int, ranks: Communicator, rounds: int, nccl: float) -> dict[str, Any]:
+    """The row of one circuit."""
+    own = CupyState(n - ranks.size.bit_length() + 1, "complex64", ranks.rank)
+    state = SpreadState(own, ranks, StateSwap(own.amplitudes, ranks).bind)
+    simulator = Simulator(state, n)
+    segment = Segment(tuple(gate_block(item) for item in CIRCUITS[name](n)))
+    _, steps = simulator.prepare(segment)
+    simulator.apply(segment)
+    norm = simulator.norm()
+    if abs(norm - 1) > NORM:
+        raise RuntimeError(f"{name} at {n} qubits: the norm is {norm}")
+    passes = [step for step in steps if not isinstance(step, Prepared)]
+    exchanges = [step for step in steps if isinstance(step, Prepared)]
+
+    def run(chosen: list[Any]) -> None:
+        for step in chosen:
+            state.apply(step)
+
+    total_s = seconds(ranks, lambda: run(steps), rounds)
+    passes_s = seconds(ranks, lambda: run(passes), rounds)
+    state.sent_bytes = 0
+    run(exchanges)
+    sent = state.sent_bytes
+    exchanges_s = seconds(ranks, lambda: run(exchanges), rounds) if exchanges else 0.0
+    rate = sent / exchanges_s if exchanges else None
+    return {
+        "circuit": name, "qubits": n, "ranks": ranks.size, "n_passes": len(passes),
+        "n_exchanges": len(exchanges), "direct": all(step.call is not None for step in exchanges),
+        "total_s": total_s, "passes_s": passes_s, "exchanges_s": exchanges_s, "sent_bytes": sent,
+        "rate_bytes_per_s": rate, "nccl_share": rate / nccl if rate else None,
+        "over_sum": total_s / (passes_s + exchanges_s), "norm": norm,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Print a table; rank 0 writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--qubits", default="31,32")
+    parser.add_argument("--circuits", default="H,QFT,random")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    world = world_communicator()
+    if world is None:
+        raise InputError("statevector_ranks.py", "runs on several ranks", "start it with mpirun -n 2 or 4")
+    cupy.cuda.runtime.setDevice(world.rank % cupy.cuda.runtime.getDeviceCount())
+    ranks = between_gpus(world)
+    nccl = nccl_rate(ranks, cupy.zeros(1 << 30, np.complex64), options.rounds)
+    if world.rank == 0:
+        print(f"NCCL sends {nccl / 1e9:.1f} GB/s a rank", flush=True)
+    rows = []
+    for n in map(int, options.qubits.split(",")):
+        for name in options.circuits.split(","):
+            row = measured(name, n, ranks, options.rounds, nccl)
+            cupy.get_default_memory_pool().free_all_blocks()
+            rows.append(row)
+            if world.rank:
+                continue
+            share = row["nccl_share"]
+            missed = ["total"] if row["over_sum"] > GOAL_TOTAL else []
+            missed += ["rate"] if share is not None and share < GOAL_RATE else []
+            print(
+                f"{name:>7s}{n:>4d} {row['n_passes']:>3d} passes {row['passes_s'] * 1e3:9.2f} ms, "
+                f"{row['n_exchanges']:>2d} exchanges {row['exchanges_s'] * 1e3:8.2f} ms, "
+                f"{share or 0:.2f} of NCCL, direct {row['direct']}, total {row['total_s'] * 1e3:9.2f} ms, "
+                f"{row['over_sum']:.3f} of the sum{'  MISSED: ' + ', '.join(missed) if missed else ''}",
+                flush=True,
+            )
+            if options.output is not None:
+                document = {
+                    "rounds": options.rounds, "nccl_bytes_per_s": nccl, "rows": rows,
+                    "gpu": cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
+                    "environment": host_facts(), "commit": commit(),
+                }  # fmt: skip
+                options.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

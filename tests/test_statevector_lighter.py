@@ -1,0 +1,55 @@
+"""Phases that move on to later gates: the same product, with fewer multiply-adds for every gate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from statevector_case import dense_matrix, hadamards, many_kinds, qft, random_unitary
+from test_circuits import random_circuit
+
+from executor.statevector.blocks import Block, gate_block, is_identity
+from executor.statevector.lighter import cost, lighter
+from planner.networks.circuits.circuit import Circuit, Gate
+from planner.networks.circuits.gates import gate
+
+N = 5
+
+
+def unitaries(depth: int) -> Circuit:
+    """Random unitaries on all qubits, and phases of neighbours between."""
+    generator = np.random.default_rng(2)
+    gates = []
+    for layer in range(depth):
+        gates += [Gate("u", (q,), random_unitary(1, generator)) for q in range(N)]
+        gates += [gate("fs", (q, q + 1), (0.0, 0.7 + q)) for q in range(layer % 2, N - 1, 2)]
+    return Circuit(N, tuple(gates))
+
+
+@pytest.mark.parametrize(
+    "circuit",
+    [unitaries(4), qft(N), hadamards(N), random_circuit(N, 80, 1), many_kinds(N, 9, 4)],
+    ids=["unitaries", "qft", "h", "every", "kinds"],
+)
+def test_the_product_is_the_same(circuit: Circuit) -> None:
+    blocks = [gate_block(item) for item in circuit.gates]
+    made = lighter(blocks, N)
+    np.testing.assert_allclose(dense_matrix(made, N), dense_matrix(blocks, N), rtol=0, atol=1e-12)
+    assert not any(is_identity(block) for block in made)
+
+
+def test_gates_on_one_qubit_have_two_equal_elements() -> None:
+    blocks = [gate_block(item) for item in unitaries(4).gates]
+    singles = [block for block in lighter(blocks, N) if block.targets]
+    assert len(singles) == 4 * N - 3  # a qubit without a neighbour in a layer has two gates in a row
+    assert {cost(block.blocks[0]) for block in blocks if len(block.targets) == 1} == {12}
+    assert {cost(block.blocks[0]) for block in blocks if len(block.targets) == 1} == {12}
+    assert {cost(block.blocks[0]) for block in singles} == {8}
+
+
+def test_neighbours_on_a_qubit_are_one() -> None:
+    generator = np.random.default_rng(3)
+    first, second = (random_unitary(1, generator) for _ in range(2))
+    chosen = Block((1,), (0,), np.array([np.eye(2), first]))
+    singles = [Block((q,), (), matrix[None]) for q, matrix in ((0, first), (2, first), (0, second))]
+    made = lighter([*singles, chosen, singles[0]], N)
+    assert [block.targets for block in made if block.targets] == [(2,), (0,), (1,), (0,)]
