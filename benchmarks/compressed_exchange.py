@@ -6,7 +6,7 @@ Goal: at the ratio measured here, a tier of 25 GB/s is twice as fast compressed,
 rates of the profile's codec.
 Every digit of the grid moves. `direct` copies straight between GPUs where they reach each other, `messages`
 packs and sends, `fast` and `small` compress the messages. Values are normal random numbers, or with --qaoa an
-intermediate of MaxCut-QAOA of rank 22, repeated. `model x` is what compressing gains over 25 GB/s at the
+intermediate of MaxCut-QAOA of rank 23, repeated. `model x` is what compressing gains over 25 GB/s at the
 profile's rates of the codec, `own x` at those measured here for one message.
 """
 
@@ -28,10 +28,11 @@ from executor.contraction.bind_exchange import bind_exchange
 from executor.contraction.exchange import Shards
 from executor.contraction.record import environment
 from executor.contraction.side import Side, side_of
-from executor.device.codec import Codec, open_codec
+from executor.device.codec import Codec
 from executor.device.communicator import CountedCommunicator
 from executor.device.device import Device
 from executor.device.launcher import world_communicator
+from executor.device.open_codec import open_codec
 from executor.device.select import open_device
 from executor.device.threads import run_ranks
 from planner.errors import InputError
@@ -52,7 +53,7 @@ def values_of(qaoa: bool, count: int, rank: int) -> NDArray[np.complex64]:
     if qaoa:
         from tensor_codecs import Case, tensors
 
-        _, tensor = next(tensors(Case(20, 4, 3, "fixed", (22,))))
+        _, tensor = next(tensors(Case(20, 5, 1, "fixed", (23,))))
         return np.resize(tensor.reshape(-1), count)
     rng = np.random.default_rng(rank)
     some = rng.standard_normal(2 * min(count, 1 << 22)).astype(np.float32).view(np.complex64)

@@ -64,11 +64,14 @@ def main() -> None:
     options = parser.parse_args()
     is_first = options.only != ["ranks"] or everyone().rank == 0
     output = options.output if is_first else None
-    document: Row = json.loads(output.read_text()) if output and output.exists() else {"cases": {}}
-    document["environment"] = {**host_facts(), "commit": commit(), "device": options.device}
+    document: Row = {"cases": {}, "environments": {}}
+    if output and output.exists():
+        document = json.loads(output.read_text())
+    where = {**host_facts(), "commit": commit(), "device": options.device}
     for name in options.only or [name for name in CASES if name != "ranks"]:
         rows = CASES[name](options)
         document["cases"][f"{name}, {options.device}"] = rows
+        document["environments"][f"{name}, {options.device}"] = where
         for row in rows if is_first else ():
             print(name, " ".join(f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
                                  for key, value in row.items()), flush=True)  # fmt: skip

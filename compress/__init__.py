@@ -6,8 +6,9 @@
 The names below are the interface; docs/compression.md says what they promise.
 """
 
-from compress.codec import Compressed, compress, compress_into, decompress, decompress_into, worst_size_bytes
+from compress.codec import Compressed, compress_into, decompress_into, worst_size_bytes
 from compress.errors import CodecError, StreamError
+from compress.interface import compress, decompress
 
 __all__ = [
     "CodecError",

@@ -1,4 +1,4 @@
-"""Arrays to streams and back: `compress` and `decompress`, in memory, into buffers, or piece by piece.
+"""NumPy arrays to streams and back, into buffers, or piece by piece.
 
 One pass over the array finds ranges and symmetry, a sample the order of the axes and the coder, and then each
 frame is coded by itself; memory beside the array and the stream is that of one frame. The array is only read.
@@ -50,33 +50,11 @@ class Compressed:
         return self.header.size * np.dtype(self.header.dtype).itemsize / len(self.data)
 
 
-def compress(
-    array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
-    frame_log2: int = FRAME_LOG2, device: Any = None,
-) -> Compressed:  # fmt: skip
-    """Compress an array of float32, float64, complex64 or complex128: no element errs by more than the bound.
-
-    The bound holds for real and imaginary parts each. `mode`: 'range': |x - x'| <= bound * (greatest - least
-    finite value of that part), 'absolute': |x - x'| <= bound, 'pointwise': |x - x'| <= bound * |x|. A bound
-    of 0 is lossless. `setting`: 'fast', 'small' or 'auto', which chooses on a sample. NaN and infinities
-    survive bit for bit, or are refused with nonfinite='refuse'. Frames hold 2^frame_log2 elements.
-    An array of another library than NumPy is compressed where it is, on `device` (`device_codec.Device`) or
-    on the one that is known for its type (`device_arrays`). Raises CodecError for what cannot be done.
-    """
-    if device is not None or not isinstance(array, np.ndarray):
-        from compress import device_arrays
-
-        there = device or device_arrays.device_of(array, "array")
-        return device_arrays.compress_array(array, bound, there, mode, setting, nonfinite, frame_log2)
-    header, pieces = encode(
-        array, bound, mode=mode, setting=setting, nonfinite=nonfinite, frame_log2=frame_log2
-    )
-    return Compressed(b"".join(pieces), header)
-
-
 def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options: Any) -> int:
-    """As `compress`, into the bytes of `out`: how many were written. `worst_size_bytes` are always enough;
-    CodecError where fewer are not."""
+    """As `interface.compress`, into the bytes of `out`: how many were written.
+
+    `worst_size_bytes` are always enough; CodecError where fewer are not.
+    """
     at = 0
     for piece in encode(array, bound, **options)[1]:
         if at + len(piece) > out.size:
@@ -99,7 +77,7 @@ def encode(
     array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
     frame_log2: int = FRAME_LOG2,
 ) -> tuple[Header, Iterator[bytes]]:  # fmt: skip
-    """As `compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
+    """As `interface.compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
     bound = check_bound(bound, mode)
     check_options(setting, nonfinite, frame_log2)
     values = flat_values(array)
@@ -121,18 +99,6 @@ def encode(
     return header, _pieces(header, values, limits)
 
 
-def decompress(data: Buffer, *, device: Any = None) -> Array:
-    """The array of a stream. StreamError for bytes that are no whole, undamaged stream.
-
-    An array of bytes of another library than NumPy is decompressed where it is, on `device` as in `compress`.
-    """
-    if device is not None or not isinstance(data, bytes | bytearray | memoryview | np.ndarray):
-        from compress import device_arrays
-
-        return device_arrays.decompress_array(data, device or device_arrays.device_of(data, "data"))
-    return decode(_reader(data), allocate, len(data))[1]
-
-
 class _Bytes(io.RawIOBase):
     """Bytes to read from where they are; `io.BytesIO` would copy them all."""
 
@@ -149,7 +115,8 @@ class _Bytes(io.RawIOBase):
         return count
 
 
-def _reader(data: Buffer) -> BinaryIO:
+def reader(data: Buffer) -> BinaryIO:
+    """The bytes as a file, without a copy."""
     return cast("BinaryIO", _Bytes(data))
 
 
@@ -173,7 +140,7 @@ def decompress_into(data: Buffer, out: Array) -> None:
             )
         return out
 
-    decode(_reader(data), given, len(data))
+    decode(reader(data), given, len(data))
 
 
 def decode(source: BinaryIO, allocate: Callable[[Header], Array], size_bytes: int) -> tuple[Header, Array]:

@@ -1,4 +1,4 @@
-"""Arrays of other libraries through the interface of `compress.codec`; their device is given, or is known.
+"""Arrays of other libraries through the interface of `compress`; their device is given, or is known.
 
 Whoever can drive a library's arrays registers a device for it (`executor.device.cupy_codec` does for CuPy).
 An array belongs to the library that its type's module starts with. Streams stay where the arrays are.

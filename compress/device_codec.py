@@ -143,6 +143,15 @@ def extents(device: Device, values: DeviceArray, dtype: str, size: int) -> tuple
     return [_extent(host[4 * c : 4 * c + 4], real) for c in range(n)], mirror
 
 
+def norm_square(device: Device, reals: DeviceArray, dtype: str) -> float:
+    """The sum of squares of an array's flat real numbers, in double precision."""
+    sums = device.empty(survey_blocks(reals.size), "float64")
+    device.launch(
+        launches.survey("sum_squares", sums.size), dtype, reals, np.uint64(reals.size), sums
+    )
+    return float(device.download(sums).sum())
+
+
 def _extent(found: NDArray[Any], real: np.dtype[np.floating]) -> Extent:
     """From what survey.cu found: complements and ranks of bits."""
     least, greatest, normal = ~found[0], found[1], ~found[2]

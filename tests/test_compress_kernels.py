@@ -19,7 +19,7 @@ from test_compress_stream import mutated
 from compress import StreamError, decompress, device_codec, launches, worst_size_bytes
 from compress.bounds import error_limit, extent, quantizer
 from compress.codec import flat_values
-from compress.device_codec import encode, extents
+from compress.device_codec import encode, extents, norm_square
 from compress.device_decode import decode
 from compress.frame import encode_frame, quantize
 from compress.mirror import fill_mirrored, mirror_of
@@ -178,6 +178,14 @@ def test_surveys_find_what_the_twins_find(device: Any, dtype: str) -> None:
             )  # fmt: skip
             fill_mirrored(wanted, n, (size + 1) // 2, name)
             assert np.array_equal(bits(device.download(filled)), bits(wanted))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("size", [1, 255, 3000, 50001])
+def test_squares_are_summed_in_double_precision(device: Any, dtype: str, size: int) -> None:
+    values = flat_values(make_array("product", size, dtype, 5))
+    wanted = np.square(values.astype(np.float64)).sum()
+    assert norm_square(device, device.upload(values), dtype) == pytest.approx(wanted, rel=1e-12)
 
 
 def test_neighbours_are_counted_as_on_the_cpu(device: Any) -> None:

@@ -33,9 +33,10 @@ from executor.contraction import checkpoint as checkpoints
 from executor.contraction.bind_compressed import Compressing, Room, bind_compressed, slots
 from executor.contraction.lossy import Tally, summary
 from executor.contraction.side import Side, side_of
-from executor.device.codec import NoRoomError, Packed, open_codec, sample_count, sample_stride
+from executor.device.codec import NoRoomError, Packed, sample_count, sample_stride
 from executor.device.numpy_codec import NumpyCodec
 from executor.device.numpy_device import NumpyDevice
+from executor.device.open_codec import open_codec
 from executor.device.threads import run_ranks
 from planner.errors import InputError
 from planner.hardware.compression import Compression, Lossy

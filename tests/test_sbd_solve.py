@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from executor.sbd import checkpoint as checkpoint_module
 from executor.sbd import start as start_module
 from executor.sbd.carryover import carry_over
 from executor.sbd.checkpoint import SolveCheckpoint
-from executor.sbd.davidson import Criteria, Step, davidson
+from executor.sbd.davidson import Criteria, Step, _Subspace, davidson
 from executor.sbd.density import densities, occupations, string_weights
 from executor.sbd.determinants import ListHamiltonian, from_product
 from executor.sbd.fcidump import read_fcidump
@@ -212,6 +213,27 @@ def test_memory_limits_the_vectors() -> None:
     assert fit_memory(10**6, 1, Criteria(), np.inf) == Criteria()
     with pytest.raises(InputError, match="memory: holds 1e"):
         fit_memory(10**6, 1, Criteria(), 1e7)
+
+
+def test_a_restart_takes_the_memory_of_a_vector() -> None:
+    h = small(2, 10, (3, 2))
+    rng = np.random.default_rng(0)
+    space = _Subspace(h, np.zeros(h.shape), 16)
+    for _ in range(16):
+        assert space.add(rng.standard_normal(h.shape), h.parities[0])
+    space.multiply()
+    roots = space.roots()[:3]
+    before = [space.vector(root) for root in roots]
+    tracemalloc.start()
+    try:
+        roots = space.restart(3, roots)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(space) == 6
+    assert peak < 1.1 * before[0].nbytes + 20_000
+    for vector, root in zip(before, roots, strict=True):
+        np.testing.assert_allclose(space.vector(root), vector, atol=1e-12)
 
 
 @pytest.mark.parametrize(("counts", "sizes"), [((2, 2), (10, 10)), ((3, 2), (8, 7)), ((1, 0), (4, 1))])

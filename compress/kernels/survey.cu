@@ -143,6 +143,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
     }
 }
 
+// The sum of squares of each block's numbers in double precision: sums (gridDim.x).
+extern "C" __global__ void __launch_bounds__(THREADS) sum_squares(const REAL* numbers, Word n_numbers, double* sums)
+{
+    __shared__ double sums_of[THREADS];
+    double sum = 0;
+    const Word step = (Word)gridDim.x * THREADS;
+#pragma unroll 8
+    for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < n_numbers; i += step) {
+        const double x = numbers[i];
+        sum += x * x;
+    }
+    sums_of[threadIdx.x] = sum;
+    for (unsigned half = THREADS / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) sums_of[threadIdx.x] += sums_of[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) sums[blockIdx.x] = sums_of[0];
+}
+
 // Fill the second half of a mirrored array from the first `stored` elements.
 extern "C" __global__ void __launch_bounds__(THREADS) fill_mirrored(
     Element* values, Word n_elements, Word stored, unsigned negated)

@@ -20,9 +20,10 @@ from executor.contraction.bind_stored import Stored, bind_decode, bind_encode
 from executor.contraction.exchange import Shards
 from executor.contraction.program import Bound, Program, Shard, arena_bytes
 from executor.contraction.side import Side
-from executor.device.codec import Codec, open_codec
+from executor.device.codec import Codec
 from executor.device.communicator import Communicator, PeerMemory
 from executor.device.device import Call, ContractShape, Device, FusedShape, View
+from executor.device.open_codec import open_codec
 from executor.device.permutation import make_copy, row_major
 from planner.hardware.layout import box, box_shape, rank_digits
 from planner.hardware.overlap import cut_modes, part_order

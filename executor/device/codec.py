@@ -1,6 +1,6 @@
 """What replay needs of a codec: flat views of a device compressed into bytes of the device, and restored.
 
-Knows no schedule; `open_codec` gives the one of a device.
+Knows no schedule; `open_codec.open_codec` gives the one of a device.
 """
 
 from __future__ import annotations
@@ -59,18 +59,3 @@ def sample_stride(count: int) -> int:
 def sample_count(count: int) -> int:
     """How many values of a tensor of `count` are sampled."""
     return len(range(0, count, sample_stride(count)))
-
-
-def open_codec(device: Any) -> Codec:
-    """The codec of a device."""
-    if device.name == "gpu":
-        from executor.device.cupy_stream_codec import CupyStreamCodec
-
-        return CupyStreamCodec(device.stream)
-    if device.name == "null":
-        from executor.device.null_codec import NullCodec
-
-        return NullCodec()
-    from executor.device.numpy_codec import NumpyCodec
-
-    return NumpyCodec()

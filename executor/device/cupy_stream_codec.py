@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy
-import numpy as np
 from numpy.typing import NDArray
 
 from compress import device_codec, device_decode
@@ -20,7 +18,6 @@ from executor.device.cupy_codec import CupyCodec
 from planner.hardware.compression import Lossy
 
 WORD_BYTES = 8
-SUMMED = 1 << 22
 
 
 class CupyStreamCodec:
@@ -49,7 +46,7 @@ class CupyStreamCodec:
                     raise
                 raise NoRoomError(f"the stream is longer than {len(out)} bytes") from None
             square = len(values) * sum(limit * limit for limit in limits)
-            return Packed(size_bytes, square, _norm_square(reals))
+            return Packed(size_bytes, square, device_codec.norm_square(self._device, reals, dtype))
 
     def decode(self, data: Any, values: Any) -> None:
         """Fill the values."""
@@ -61,12 +58,3 @@ class CupyStreamCodec:
         with self._stream:
             taken: NDArray[Any] = values[:: sample_stride(len(values))].get()
             return taken
-
-
-def _norm_square(reals: Any) -> float:
-    """The sum of squares in double precision."""
-    total = cupy.zeros((), np.float64)
-    for first in range(0, len(reals), SUMMED):
-        part = reals[first : first + SUMMED].astype(np.float64)
-        total += cupy.dot(part, part)
-    return float(total)

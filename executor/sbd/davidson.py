@@ -306,10 +306,14 @@ class _Subspace:
         return [_Root(root.energy, root.parity, rows @ root.coefficients) for root in roots]
 
     def _rotate(self, rows: Small, held: Array, parities: Sequence[int]) -> None:
-        """held[:len(rows)] = rows times held, in place, a range of elements at a time."""
+        """held[:len(rows)] = rows times held, in place, a range of elements at a time.
+
+        A range of all vectors before and after takes no more memory than one vector: CuPy copies the former.
+        """
         factors = _like(rows, held)
-        for first in range(0, held.shape[1], ELEMENTS_AT_ONCE):
-            span = slice(first, first + ELEMENTS_AT_ONCE)
+        at_once = max(1, min(ELEMENTS_AT_ONCE, held.shape[1] // sum(rows.shape)))
+        for first in range(0, held.shape[1], at_once):
+            span = slice(first, first + at_once)
             held[: len(rows), span] = factors @ held[: rows.shape[1], span]
         for number, parity in enumerate(parities):
             held[number] = self._project(held[number], parity)

@@ -25,7 +25,7 @@ from executor.sbd.strings import StringSet
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
 POOL_VECTORS = 1
-"""Vectors that CuPy's pool holds beside those that a solve counts, as solves on an H200 showed."""
+"""Vectors that CuPy's pool holds beside those that a solve counts: a mask of booleans keeps one's room."""
 
 
 @dataclass(frozen=True)

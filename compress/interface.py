@@ -1,0 +1,43 @@
+"""`compress` and `decompress`: arrays of NumPy by `codec`, those of other libraries where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compress import device_arrays
+from compress.codec import Array, Buffer, Compressed, allocate, decode, encode, reader
+from compress.stream import FRAME_LOG2
+
+
+def compress(
+    array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
+    frame_log2: int = FRAME_LOG2, device: Any = None,
+) -> Compressed:  # fmt: skip
+    """Compress an array of float32, float64, complex64 or complex128: no element errs by more than the bound.
+
+    The bound holds for real and imaginary parts each. `mode`: 'range': |x - x'| <= bound * (greatest - least
+    finite value of that part), 'absolute': |x - x'| <= bound, 'pointwise': |x - x'| <= bound * |x|. A bound
+    of 0 is lossless. `setting`: 'fast', 'small' or 'auto', which chooses on a sample. NaN and infinities
+    survive bit for bit, or are refused with nonfinite='refuse'. Frames hold 2^frame_log2 elements.
+    An array of another library than NumPy is compressed where it is, on `device` (`device_codec.Device`) or
+    on the one that is known for its type (`device_arrays`). Raises CodecError for what cannot be done.
+    """
+    if device is not None or not isinstance(array, np.ndarray):
+        there = device or device_arrays.device_of(array, "array")
+        return device_arrays.compress_array(array, bound, there, mode, setting, nonfinite, frame_log2)
+    header, pieces = encode(
+        array, bound, mode=mode, setting=setting, nonfinite=nonfinite, frame_log2=frame_log2
+    )
+    return Compressed(b"".join(pieces), header)
+
+
+def decompress(data: Buffer, *, device: Any = None) -> Array:
+    """The array of a stream. StreamError for bytes that are no whole, undamaged stream.
+
+    An array of bytes of another library than NumPy is decompressed where it is, on `device` as in `compress`.
+    """
+    if device is not None or not isinstance(data, bytes | bytearray | memoryview | np.ndarray):
+        return device_arrays.decompress_array(data, device or device_arrays.device_of(data, "data"))
+    return decode(reader(data), allocate, len(data))[1]
