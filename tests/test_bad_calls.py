@@ -184,7 +184,11 @@ def test_a_write_that_fails_leaves_the_old_file_alone(
 def interrupted(folder: Path, line: str, after: str, made: str | None = None) -> str:
     """Start a command, send it Ctrl-C once it has said `after` and `made` exists; return what it said."""
     command = [sys.executable, "-m", "tnplan", *line.split()]
-    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+    # Tests that run in the background are started with Ctrl-C ignored, which children inherit.
+    with subprocess.Popen(
+        command, cwd=folder, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:  # fmt: skip
         assert process.stderr is not None
         said = ""
         while after not in said:
