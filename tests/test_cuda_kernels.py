@@ -171,7 +171,7 @@ def test_kernels_compile(file: str, arch: str) -> None:
     distinct = {tuple(sorted(defines.items())) for defines in CASES[file]()}
     assert len(distinct) >= 2
     for defines in sorted(distinct, key=str):
-        assert compile_cubin(file, dict(defines), arch).startswith(ELF)
+        assert compile_cubin(file, dict(defines), arch, strict=True).startswith(ELF)
 
 
 def test_kernels_include_only_files_of_their_folder_all_of_which_are_used() -> None:

@@ -28,6 +28,7 @@ CACHE_FOLDER = "TNPLAN_KERNEL_CACHE"
 """Environment variable: the folder of compiled kernels (default: tnplan/kernels in the user's cache)."""
 
 OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization")
+STRICT = ("-Werror=all-warnings", "--diag-suppress=177")
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -40,13 +41,19 @@ def source(file: str, folder: Path = KERNELS) -> str:
     return re.sub(r'^#include "(.+)"$', lambda line: source(line[1], folder), text, flags=re.MULTILINE)
 
 
-def compile_cubin(file: str, defines: Mapping[str, str | int], arch: str, folder: Path = KERNELS) -> bytes:
-    """Compile a kernel file for an architecture such as 'sm_90'; ValueError gives the compiler's log."""
+def compile_cubin(
+    file: str, defines: Mapping[str, str | int], arch: str, folder: Path = KERNELS, strict: bool = False
+) -> bytes:
+    """Compile a kernel file for an architecture such as 'sm_90'; ValueError gives the compiler's log.
+
+    `strict`: warnings are errors, but those of functions that the definitions leave unused.
+    """
     text = source(file, folder)
     program = nvrtc.createProgram(text, file, (), ())
     options = [
         *OPTIONS,
         f"--gpu-architecture={arch}",
+        *(STRICT if strict else ()),
         *(f"-D{name}={value}" for name, value in defines.items()),
     ]
     try:

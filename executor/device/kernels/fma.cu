@@ -16,6 +16,9 @@ typedef float Element;
 #define DOWN (THREADS / ACROSS)
 #define BM (ROWS * DOWN)
 #define BN (COLUMNS * ACROSS)
+#define LANES_ACROSS (ACROSS < 8 ? ACROSS : 8)  // threads of a warp along the columns,
+#define LANES_DOWN (32 / LANES_ACROSS)          // along the rows
+#define WARPS_ACROSS (ACROSS / LANES_ACROSS)
 #define CHUNK 16                      // floats of a row that are in shared memory at once
 #define DEPTH (CHUNK / PARTS)         // and elements
 #define PIECE (4 / PARTS)             // elements in 16 bytes: rows that a thread has in a run
@@ -25,6 +28,10 @@ typedef float Element;
 #define B_PASSES ((BN + ROWS_A_PASS - 1) / ROWS_A_PASS)
 #define A_ROW (BM + PIECE)            // elements of a column of the chunk, padded against bank conflicts
 #define B_ROW (BN + PIECE)
+
+static_assert(LANES_DOWN * LANES_ACROSS == 32 && WARPS_ACROSS * LANES_ACROSS == ACROSS && ROWS % PIECE == 0 &&
+                  COLUMNS % PIECE == 0,
+              "threads must cover the block");
 
 #include "product.cuh"
 
@@ -111,11 +118,11 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
     right.store(b_stage[0], BN);
     __syncthreads();
 
-    // A warp's threads lie 4 down and 8 across; a thread's rows are runs of PIECE, DOWN * PIECE apart, so that
-    // the threads of a warp read shared memory without gaps; its columns likewise.
+    // A thread's rows are runs of PIECE, DOWN * PIECE apart, so that the threads of a warp read shared memory
+    // without gaps; its columns likewise.
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const unsigned row = (lane / 8 + warp / (ACROSS / 8) * 4) * PIECE;
-    const unsigned column = (lane % 8 + warp % (ACROSS / 8) * 8) * PIECE;
+    const unsigned row = (lane / LANES_ACROSS + warp / WARPS_ACROSS * LANES_DOWN) * PIECE;
+    const unsigned column = (lane % LANES_ACROSS + warp % WARPS_ACROSS * LANES_ACROSS) * PIECE;
     float sum[ROWS][COLUMNS][PARTS] = {};
     for (int done = 0; done < length; done += CHUNK) {
         const int stage = done / CHUNK & 1;
