@@ -136,16 +136,17 @@ def ways(way: str) -> Iterator[None]:
 
 def leaving(percent: int) -> Callable[..., Any]:
     """Chains of which parts leave some blocks in a hundred free."""
-    whole, launch = bind.Binder._fused, cupy_fused.Launch
+    whole, kernel_of = bind.Binder._fused, cupy_fused._kernel
 
     def fused(self: Any, instruction: Fused, part: tuple[int, int] = (0, 1)) -> Any:
         if part[1] == 1:
             return whole(self, instruction, part)
 
-        def shorter(kernel: Any, blocks: int, *rest: Any) -> Any:
-            return launch(kernel, max(1, blocks * (100 - percent) // 100), *rest)
+        def shorter(*arguments: Any) -> tuple[Any, int]:
+            kernel, blocks = kernel_of(*arguments)
+            return kernel, max(1, blocks * (100 - percent) // 100)
 
-        with patch.object(cupy_fused, "Launch", shorter):
+        with patch.object(cupy_fused, "_kernel", shorter):
             return whole(self, instruction, part)
 
     return fused

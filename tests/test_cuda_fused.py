@@ -55,10 +55,10 @@ def run_twin(shape: FusedShape, operand, branches, out, capacity: int, precision
     """What fused.cu does with its tables, thread by thread made axes of arrays."""
     itemsize, terms = out.itemsize, TERMS.get(precision, 0)
     tables = best_tables(shape, capacity, itemsize, terms > 0)
-    parameters, own = tables.parameters, tables.own_place.astype(int)
+    own = tables.own_place.astype(int)
     values, first = [], 0
-    for number, branch in enumerate(branches):
-        assert parameters["branch_elements"][number] == branch.size
+    for stage, branch in zip(tables.stages, branches, strict=True):
+        assert branch.size == stage.k * stage.n
         turned = np.full_like(branch, np.nan)
         turned[tables.branch_place[first : first + branch.size]] = branch
         values.append(turned)
@@ -67,43 +67,45 @@ def run_twin(shape: FusedShape, operand, branches, out, capacity: int, precision
     for number in range(tables.n_tiles):
         start = tables.near[number % len(tables.near)] + tables.far[number // len(tables.near)]
         tile = np.full(tables.tile_bytes // itemsize, np.nan, out.dtype)
-        for place, offset in list(zip(parameters["load_place"], parameters["load_offset"], strict=True))[
-            : tables.n_loads
-        ]:
+        for place, offset in zip(*tables.load, strict=True):
             source = start[0] + tables.own_offset[loads, 0] + offset
-            tile[(own[0][loads] ^ place) // itemsize] = operand[source // itemsize]
+            tile[moved(own[0][loads], place) // itemsize] = operand[source // itemsize]
         written: dict[int, set[int]] = {}
-        for stage_number, branch in enumerate(values):
-            stage = parameters["stage"][stage_number]
-            unit, rows, columns, k = tables.kinds[stage["shape"]]
+        for stage_number, (stage, branch) in enumerate(zip(tables.stages, values, strict=True)):
+            unit, one, other = stage.kind
             own_pair = own[2 + 2 * stage_number :][:2]
             if unit == "FMA":
-                assert k in (0, stage["k"])
                 base = own_pair[0]
-                extents = base, base, rows, stage["k"], stage["n"]
-                run_stage(tile, branch, stage, rows, columns, *own_pair)
+                extents = base, base
+                run_stage(tile, branch, stage, one, other, *own_pair)
             else:
-                assert (4 * columns, 4 * k) == (stage["n"], stage["k"])
-                extents = *own_pair, 2 * rows * stage["rounds"], k, columns
-                run_tensor_stage(tile, branch, stage, rows, *own_pair, terms)
+                assert (4 * len(stage.n_place), 4 * len(stage.k_place)) == (stage.n, stage.k)
+                assert 2 * one * other == len(stage.row_place)
+                extents = own_pair
+                run_tensor_stage(tile, branch, stage, *own_pair, terms)
             if tables.own_part:
                 written = check_own_parts(written, stage, *extents)
-        for place, offset in list(zip(parameters["store_place"], parameters["store_offset"], strict=True))[
-            : tables.n_stores
-        ]:
+        for place, offset in zip(*tables.store, strict=True):
             target = start[1] + tables.own_offset[stores, 1] + offset
-            out[target // itemsize] = tile[(own[1][stores] ^ place) // itemsize]
+            out[target // itemsize] = tile[moved(own[1][stores], place) // itemsize]
 
 
-def check_own_parts(written, stage, first_read, first_written, rows, n_read, n_written):
+def moved(places, by):
+    """As in fused.cu; that this is an XOR is what the tables promise."""
+    result = (places ^ by % 128) + by // 128 * 128
+    assert np.array_equal(result, places ^ by)
+    return result
+
+
+def check_own_parts(written, stage, first_read, first_written):
     """Each warp reads only what it wrote in the stage before; the places that it writes now."""
     writes = {}
     for warp in range(len(first_read) // 32):
         lanes = slice(32 * warp, 32 * (warp + 1))
         read, wrote = (
-            set((places[..., None] ^ stage[side].astype(int)[:count]).ravel().tolist())
-            for side, count, first in (("k_place", n_read, first_read), ("n_place", n_written, first_written))
-            for places in (first[lanes, None] ^ stage["row"].astype(int)[:rows],)
+            set((rows[..., None] ^ np.array(places)).ravel().tolist())
+            for places, first in ((stage.k_place, first_read), (stage.n_place, first_written))
+            for rows in (first[lanes, None] ^ np.array(stage.row_place),)
         )
         assert not written or read <= written[warp]
         writes[warp] = wrote
@@ -143,52 +145,52 @@ def multiply_add(total, a, b):
         total[..., number] = towards_zero(total[..., number] + product[..., g + row, 2 * t + column])
 
 
-def run_tensor_stage(tile, branch, stage, groups, read, write, terms) -> None:
+def run_tensor_stage(tile, branch, stage, read, write, terms) -> None:
     """As run_tensor_stage of fused.cu, warp by warp; what is not written is lost."""
     result = np.full_like(tile, np.nan)
     lane = np.arange(32)
     imaginary = lane // 4 % 2 == 1
-    k_steps, n_steps = stage["k"] // 4, stage["n"] // 4
     for warp in range(len(read) // 32):
         first, into = (side[32 * warp : 32 * (warp + 1)] for side in (read, write))
         if first[0] == IDLE:
             continue
-        for number in range(stage["rounds"] * groups):
-            rows = stage["row"].astype(int)[2 * number : 2 * number + 2]
-            total = np.zeros((n_steps, 32, 4), np.float64)
-            for step in range(k_steps):
-                places = first[:, None] ^ rows ^ int(stage["k_place"][step])
+        for number in range(0, len(stage.row_place), 2):
+            rows = np.array(stage.row_place[number : number + 2])
+            total = np.zeros((len(stage.n_place), 32, 4), np.float64)
+            for step, k_place in enumerate(stage.k_place):
+                places = moved(moved(first, k_place)[:, None], rows)
                 a = tile[places // tile.itemsize]
                 a = np.concatenate([a.real, a.imag], axis=1)
-                for j in range(n_steps):
-                    b = branch[(step * n_steps + j) * 16 + lane % 4 * 4 + lane // 8]
+                for j in range(len(stage.n_place)):
+                    b = branch[(step * len(stage.n_place) + j) * 16 + lane % 4 * 4 + lane // 8]
                     b = np.stack(
                         [np.where(imaginary, b.imag, b.real), np.where(imaginary, b.real, -b.imag)], axis=1
                     )
                     (a_high, a_low), (b_high, b_low) = split(a, terms), split(b, terms)
                     for one, other in ((a_high, b_low), (a_low, b_high), (a_high, b_high))[3 - terms :]:
                         multiply_add(total[j], one, other)
-            for j in range(n_steps):
-                places = into[:, None] ^ rows ^ int(stage["n_place"][j])
+            for j, n_place in enumerate(stage.n_place):
+                places = moved(moved(into, n_place)[:, None], rows)
                 values = total[j].astype(np.float32)
                 result[places // tile.itemsize] = values[:, 0::2] + 1j * values[:, 1::2]
     tile[:] = result
 
 
-def run_stage(tile, branch, stage, rows, n_columns, base, column) -> None:
+def run_stage(tile, branch, stage, n_rows, n_columns, base, column) -> None:
     """All reads of a stage, then all its writes; what it does not write is lost."""
     active = base != IDLE
     base, column = base[active], column[active]
-    columns = np.arange(n_columns)
-    row = stage["row"].astype(int)[:rows]
-    sums = np.zeros((len(base), rows, len(columns)), tile.dtype)
-    for q in range(stage["k"]):
-        a = tile[((base ^ int(stage["k_place"][q]))[:, None] ^ row) // tile.itemsize]
-        b = branch[q * int(stage["n"]) + column[:, None] + columns]
+    assert np.all(column.reshape(-1, 32) == column[::32, None])
+    assert len(stage.row_place) == n_rows
+    rows, columns = np.array(stage.row_place), np.arange(n_columns)
+    sums = np.zeros((len(base), n_rows, n_columns), tile.dtype)
+    for q, k_place in enumerate(stage.k_place):
+        a = tile[moved(moved(base, k_place)[:, None], rows) // tile.itemsize]
+        b = branch[q * stage.n + column[:, None] + columns]
         sums += a[:, :, None] * b[:, None, :]
     tile[:] = np.nan
-    n_place = stage["n_place"].astype(int)[column[:, None] + columns]
-    tile[(base[:, None, None] ^ row[:, None] ^ n_place[:, None, :]) // tile.itemsize] = sums
+    n_place = np.array(stage.n_place)[column[:, None] + columns]
+    tile[moved(moved(base[:, None, None], rows[:, None]), n_place[:, None, :]) // tile.itemsize] = sums
 
 
 def run_gpu(shape: FusedShape, operand, branches, out, capacity: int, precision: str) -> None:

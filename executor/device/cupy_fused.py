@@ -1,4 +1,4 @@
-"""A fused chain on the GPU: its tables on the device and in the kernel's parameters, one launch a call.
+"""A fused chain on the GPU: a kernel made for its tables, launched behind one that holds the branches.
 
 Knows CuPy and the kernel fused.cu; never which steps make a chain.
 """
@@ -14,16 +14,20 @@ import numpy as np
 
 from executor.device.device import Call, FusedShape, nothing
 from executor.device.fused_layout import TENSOR_SIDE
-from executor.device.fused_tables import LARGE_TENSOR_SIDE, FusedTables, best_tables
-from executor.device.kernel_cache import compile_ahead, load_kernel
+from executor.device.fused_tables import LARGE_TENSOR_SIDE, FusedTables, StageTables, best_tables
+from executor.device.kernel_cache import compile_ahead, load_kernel, load_symbol
 from executor.device.launch import Launch
 from planner.errors import InputError
+from planner.hardware.fusion import MOST_STAGES
 
 TILE_BYTES = (16384, 32768)
 """The capacities of a tile that the kernel has been made for: blocks of 32 to 256 threads."""
-THREADS_A_MULTIPROCESSOR = 384
-TENSOR_THREADS_A_MULTIPROCESSOR = 512
+THREADS_A_MULTIPROCESSOR = 1024
+TENSOR_THREADS_A_MULTIPROCESSOR, LARGE_TENSOR_THREADS = 768, 512
 """At least so many share it; bounds the registers of one."""
+HOLD_THREADS = 256
+SOURCES_DTYPE = np.dtype([("branch", "u8", MOST_STAGES)])
+"""The struct Sources of fused.cu."""
 TERMS = {"tf32": 1, "fp16x3": 3}
 """Products on tensor cores that make one of a chain, by precision; those of others are multiply-adds."""
 
@@ -44,19 +48,27 @@ def bind_fused(
     tables, terms = chosen(shape, dtype, capacity_bytes, precision)
     if tables.n_tiles == 0 or out.size == 0:
         return nothing
+    device = cupy.cuda.Device().id
     defines = kernel_defines(dtype, tables, terms)
-    kernel, n_blocks = _kernel(defines, tables.threads, tables.shared_bytes, cupy.cuda.Device().id)
-    parameters = tables.parameters.copy()
-    parameters["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
-    on_device = _on_device(tables)
+    kernel, n_blocks = _kernel(defines, tables.threads, tables.shared_bytes, device)
+    hold, held = _hold(defines, device)
+    *on_device, branch_place = _on_device(tables)
+    sources = np.zeros((), SOURCES_DTYPE)
+    sources["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
+    parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
+    holding = Launch(hold, len(branches), HOLD_THREADS, parameters, 0, stream, branch_place)
     arguments: list[Any] = [
-        np.uint64(operand.data.ptr), np.uint64(out.data.ptr), parameters,
-        *(np.uint64(table.data.ptr) for table in on_device),
-        np.int32(tables.n_stages), np.int32(len(tables.near)), np.int32(tables.n_tiles),
-        np.int32(tables.tile_bytes), np.int32(tables.branch_bytes),
+        *(np.uint64(array.data.ptr) for array in (operand, out, *on_device)),
+        np.int32(len(tables.near)), np.int32(tables.n_tiles),
     ]  # fmt: skip
     blocks = min(n_blocks, tables.n_tiles)
-    return Launch(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, on_device)
+    working = Launch(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, on_device)
+
+    def run() -> None:
+        holding()
+        working()
+
+    return run
 
 
 def prepare_fused(chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int) -> None:
@@ -73,7 +85,7 @@ def chosen(shape: FusedShape, dtype: str, capacity_bytes: int, precision: str) -
     itemsize = np.dtype(dtype).itemsize
     terms = TERMS.get(precision, 0) if dtype == "complex64" else 0
     tables = best_tables(shape, capacity_bytes // itemsize, itemsize, terms > 0)
-    return tables, terms if any(unit == "TENSOR" for unit, *_ in tables.kinds) else 0
+    return tables, terms if tables.branch_bytes else 0
 
 
 def _on_device(tables: FusedTables) -> tuple[Any, ...]:
@@ -81,6 +93,13 @@ def _on_device(tables: FusedTables) -> tuple[Any, ...]:
     on_device = tuple(cupy.asarray(part) for part in parts)
     cupy.cuda.get_current_stream().synchronize()
     return on_device
+
+
+@lru_cache(maxsize=1024)
+def _hold(defines: Defines, device: int) -> tuple[Any, int]:
+    """The kernel that holds the branches, and the address that it writes those of multiply-adds to."""
+    given = dict(defines)
+    return load_kernel("fused.cu", "hold", given), load_symbol("fused.cu", "branches", given)
 
 
 @lru_cache(maxsize=1024)
@@ -106,15 +125,39 @@ def kernel_defines(dtype: str, tables: FusedTables, terms: int) -> Defines:
     """The definitions of fused.cu for a chain."""
     is_complex = dtype.startswith("complex")
     real_bytes = np.dtype(dtype).itemsize // (2 if is_complex else 1)
-    columns = [TENSOR_SIDE * n_steps for unit, _, n_steps, _ in tables.kinds if unit == "TENSOR"]
-    few_registers = columns and max(columns) < LARGE_TENSOR_SIDE
-    most = TENSOR_THREADS_A_MULTIPROCESSOR if few_registers else THREADS_A_MULTIPROCESSOR
-    shapes = (
-        f"{unit}({number},{','.join(map(str, rest))})" for number, (unit, *rest) in enumerate(tables.kinds)
-    )
+    columns = [stage.n for stage in tables.stages if stage.kind[0] == "TENSOR"]
+    most = THREADS_A_MULTIPROCESSOR
+    if columns:
+        most = TENSOR_THREADS_A_MULTIPROCESSOR if max(columns) < LARGE_TENSOR_SIDE else LARGE_TENSOR_THREADS
+    places = {
+        "ROW": [stage.row_place for stage in tables.stages],
+        "K": [stage.k_place for stage in tables.stages],
+        "N": [stage.n_place for stage in tables.stages],
+    }
     return (
         ("REAL", "float" if real_bytes == 4 else "double"), ("COMPLEX", int(is_complex)),
         ("THREADS", tables.threads), ("BLOCKS", max(1, most // tables.threads)),
-        ("LOADS", tables.n_loads), ("STORES", tables.n_stores), ("SHAPES", " ".join(shapes)),
+        ("STAGES", " ".join(_stage(number, stage) for number, stage in enumerate(tables.stages))),
+        ("N_STAGES", len(tables.stages)), ("TILE_BYTES", tables.tile_bytes),
+        ("BRANCH_ELEMENTS", max(1, tables.branch_elements)), ("BRANCH_BYTES", max(16, tables.branch_bytes)),
+        ("LOAD_PLACES", _listed(tables.load[0])), ("LOAD_OFFSETS", _listed(tables.load[1])),
+        ("STORE_PLACES", _listed(tables.store[0])), ("STORE_OFFSETS", _listed(tables.store[1])),
+        *((f"{name}_PLACES", _listed(map(_listed, parts))) for name, parts in places.items()),
+        *((f"MOST_{name}", max(map(len, parts))) for name, parts in places.items()),
         ("OWN_PART", int(tables.own_part)), ("TERMS", terms),
     )  # fmt: skip
+
+
+def _stage(number: int, stage: StageTables) -> str:
+    """A stage as the kernel's STAGES name it."""
+    unit, first, second = stage.kind
+    if unit == "FMA":
+        parts = (number, first, second, stage.k, stage.n, stage.first)
+    else:
+        parts = (number, first, stage.n // TENSOR_SIDE, stage.k // TENSOR_SIDE, second, stage.first)
+    return f"{unit}({','.join(map(str, parts))})"
+
+
+def _listed(values: Iterable[object]) -> str:
+    """An initializer of C."""
+    return f"{{{','.join(map(str, values))}}}"

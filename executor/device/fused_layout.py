@@ -19,13 +19,11 @@ from planner.hardware.fusion import FusedStage, FusedTile
 Bit = tuple[int, int]
 """A mode and the number of one of its bits, 0 the least significant."""
 
-Kind = tuple[str, int, int, int]
-"""How a stage is worked on. ("FMA", rows, columns, k): what a thread holds, k or 0 where it is large.
-("TENSOR", groups, n / 4, k / 4): on tensor cores, by so many groups of 16 rows of a warp at a time."""
+Kind = tuple[str, int, int]
+"""How a stage is worked on. ("FMA", rows, columns): what a thread holds of its result. ("TENSOR", groups,
+rounds): on tensor cores, by so many groups of 16 rows of a warp at a time, so often."""
 
 LANE_BITS = 5
-USUAL_COLUMNS = 3
-KNOWN_K = 8
 TENSOR_SIDE = 4
 TENSOR_ROWS = 16
 TENSOR_ROW_LANES = 3
@@ -40,18 +38,16 @@ def on_tensor_cores(stage: FusedStage) -> bool:
     return min(stage.k, stage.n) >= TENSOR_SIDE
 
 
-def stage_kind(stage: FusedStage, threads: int, tensor: bool) -> Kind:
-    """How a block works on a stage; with `tensor` on tensor cores where they can."""
+def stage_kind(stage: FusedStage, threads: int, held: int, tensor: bool) -> Kind:
+    """How a block works on a stage, a thread with up to `held` results; `tensor`: on tensor cores if able."""
     rows = stage.elements_in // stage.k
     if tensor and on_tensor_cores(stage):
-        groups = max(1, rows // TENSOR_ROWS // (threads >> LANE_BITS))
-        groups = min(groups, MOST_GROUPS, max(1, MOST_GROUP_COLUMNS // stage.n))
-        return "TENSOR", groups, stage.n // TENSOR_SIDE, stage.k // TENSOR_SIDE
-    # As many outputs of a thread as keep every warp busy.
-    outputs = max(0, (stage.elements_out // threads).bit_length() - 1)
-    row_bits = rows.bit_length() - 1 - LANE_BITS
-    columns = min(stage.n.bit_length() - 1, max(USUAL_COLUMNS, outputs - row_bits), outputs)
-    return "FMA", 1 << min(row_bits, outputs - columns), 1 << columns, stage.k if stage.k <= KNOWN_K else 0
+        of_warp = max(1, rows // TENSOR_ROWS // (threads >> LANE_BITS))
+        groups = min(of_warp, MOST_GROUPS, max(1, MOST_GROUP_COLUMNS // stage.n))
+        return "TENSOR", groups, of_warp // groups
+    # As many results of a thread as keep every warp busy.
+    columns = min(stage.n, held, max(1, stage.elements_out // threads))
+    return "FMA", max(1, rows * (stage.n // columns) // threads), columns
 
 
 @dataclass(frozen=True)

@@ -26,60 +26,60 @@ from executor.device.fused_layout import (
     stage_kind,
 )
 from executor.device.permutation import row_major
-from planner.hardware.fusion import MOST_EXTENT, MOST_STAGES, FusedTile, fused_tile
+from planner.hardware.fusion import FusedTile, fused_tile
 
 IDLE = 0xFFFF
 BANK_BYTES = 128
 MOST_NEAR = 2048
-MOST_WALK = 32
 FRAGMENTS = 256
 """As in fused.cu: branches of up to so many elements are held in fragments for tensor cores."""
 FRAGMENT_BYTES = 16
-OUTPUTS_A_THREAD = {4: 32, 8: 32, 16: 16}
+OUTPUTS_A_THREAD = {4: 32, 8: 16, 16: 8}
 """By bytes an element: the sums that a thread holds in registers."""
 TENSOR_OUTPUTS_A_THREAD = 16
-"""On tensor cores, which need fewer registers: elements of the tile that come to a thread."""
-LARGE_PRODUCT = 256
-"""k n of a stage of multiply-adds from which a larger tile is faster."""
+"""On tensor cores: elements of the tile that come to a thread."""
 LARGE_TENSOR_SIDE = 64
-"""n of a stage on tensor cores from which its sums need as many registers as multiply-adds."""
+"""n of a stage on tensor cores from which its sums need twice the registers."""
 
-STAGE_DTYPE = np.dtype([
-    ("k", "u2"), ("n", "u2"), ("shape", "u2"), ("rounds", "u2"),
-    ("row", "u2", MOST_WALK), ("k_place", "u2", MOST_EXTENT), ("n_place", "u2", MOST_EXTENT),
-])  # fmt: skip
-TABLES_DTYPE = np.dtype([
-    ("load_offset", "i8", MOST_WALK), ("store_offset", "i8", MOST_WALK),
-    ("branch", "u8", MOST_STAGES),
-    ("branch_elements", "i4", MOST_STAGES), ("branch_start", "i4", MOST_STAGES),
-    ("load_place", "u2", MOST_WALK), ("store_place", "u2", MOST_WALK), ("stage", STAGE_DTYPE, MOST_STAGES),
-])  # fmt: skip
-"""The structs Stage and Tables of fused.cu."""
+
+@dataclass(frozen=True)
+class StageTables:
+    """One stage: its kind, k and n, where its branch begins among those of its unit (an element, or on tensor
+    cores a byte), and the places of rows, of k and of n that the kernel takes as constants."""
+
+    kind: Kind
+    k: int
+    n: int
+    first: int
+    row_place: tuple[int, ...]
+    k_place: tuple[int, ...]
+    n_place: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class FusedTables:
-    """What the kernel reads, as fused.cu says; places, offsets and starts in bytes.
+    """What the kernel is made with and what it reads, as fused.cu says; places, offsets and starts in bytes.
 
-    `parameters` is one TABLES_DTYPE without the branches' addresses. `own_offset` is (threads, 2),
-    `near` and `far` are (count, 2): source and target. `own_place` is (2 + 2 stages, threads). `kinds` are
-    its kinds of stages; `own_part` as in fused.cu; `threads` those of a block.
+    `load` and `store` are the places and the offsets of the elements of a tile that a thread moves.
+    `own_offset` is (threads, 2), `near` and `far` are (count, 2): source and target. `own_place` is
+    (2 + 2 stages, threads); `branch_place` the place of every element of every branch, in elements.
+    `branch_elements` counts those of stages of multiply-adds, `branch_bytes` what branches take for tensor
+    cores. `own_part` as in fused.cu; `threads` those of a block.
     """
 
-    parameters: NDArray[np.void]
+    stages: tuple[StageTables, ...]
+    load: tuple[tuple[int, ...], tuple[int, ...]]
+    store: tuple[tuple[int, ...], tuple[int, ...]]
     own_offset: NDArray[np.int64]
     near: NDArray[np.int64]
     far: NDArray[np.int64]
     own_place: NDArray[np.uint16]
     branch_place: NDArray[np.uint16]
-    n_loads: int
-    n_stores: int
-    kinds: tuple[Kind, ...]
+    branch_elements: int
+    branch_bytes: int
     own_part: bool
-    n_stages: int
     threads: int
     tile_bytes: int
-    branch_bytes: int
 
     @property
     def n_tiles(self) -> int:
@@ -88,8 +88,11 @@ class FusedTables:
 
     @property
     def shared_bytes(self) -> int:
-        """The shared memory of a block: two tiles, the branches, and the places of its threads."""
-        return 2 * self.tile_bytes + self.branch_bytes + self.own_place.nbytes
+        """The shared memory of a block: a tile, branches for tensor cores, the places of its threads."""
+        return self.tile_bytes + self.branch_bytes + self.own_place.nbytes
+
+
+_Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -105,17 +108,15 @@ class _Walk:
 def best_tables(shape: FusedShape, capacity: int, itemsize: int, tensor: bool = False) -> FusedTables:
     """The tables of a chain in the tiles, of at most `capacity` elements, and blocks that suit it best.
 
-    Measured on an H200: tiles of half the capacity leave more blocks to hide loads, larger ones reuse the
-    branches, which matters where a stage is a large product, though little on tensor cores. Raises ValueError
-    where the chain has no tile.
+    Measured on an H200: on tensor cores tiles of half the capacity leave more blocks to hide loads. Raises
+    ValueError where the chain has no tile.
     """
     halved = fused_tile(shape.operand, shape.branches, shape.out, capacity // 2)
     tile = halved or fused_tile(shape.operand, shape.branches, shape.out, capacity)
     if tile is None:
         raise ValueError(f"a chain does not fit a tile of {capacity} elements")
     tensor = tensor and any(map(on_tensor_cores, tile.stages))
-    large = any(stage.k * stage.n >= LARGE_PRODUCT for stage in tile.stages)
-    if halved is not None and (tensor or not large):
+    if halved is not None and tensor:
         capacity //= 2
     wide = any(stage.n >= LARGE_TENSOR_SIDE for stage in tile.stages)
     outputs = TENSOR_OUTPUTS_A_THREAD if tensor and not wide else OUTPUTS_A_THREAD[itemsize]
@@ -152,48 +153,41 @@ class _Builder:
         self.store_bits = sorted(
             (bit for bit in self.target if bit[0] in inside), key=self.target.__getitem__
         )
-        self.kinds = [stage_kind(stage, threads, tensor) for stage in tile.stages]
+        held = OUTPUTS_A_THREAD[itemsize]
+        self.kinds = [stage_kind(stage, threads, held, tensor) for stage in tile.stages]
         self.warp_bits = self._warp_bits()
         self.layout = LayoutSearch(
             tile, self.extents, self.bank_bits, self.kinds, self.load_bits, self.store_bits, self.warp_bits
         ).best()
 
     def tables(self) -> FusedTables:
-        stages = self.tile.stages
         load = self._walk(self.load_bits, self.layout.held[0], self.source)
         store = self._walk(self.store_bits, self.layout.held[-1], self.target)
-        branches = [self._branch(number) for number in range(len(stages))]
-        parameters = np.zeros((), TABLES_DTYPE)
         own_place = [load.own_place, store.own_place]
-        for side, walk in (("load", load), ("store", store)):
-            parameters[f"{side}_offset"][: len(walk.offset)] = walk.offset
-            parameters[f"{side}_place"][: len(walk.place)] = walk.place
-        parameters["branch_elements"][: len(stages)] = [len(branch) for branch in branches]
-        sizes = [self._held_bytes(number) for number in range(len(stages))]
-        parameters["branch_start"][: len(stages)] = [sum(sizes[:number]) for number in range(len(stages))]
-        kinds = tuple(sorted(set(self.kinds)))
-        for number, kind in enumerate(self.kinds):
-            entry = parameters["stage"][number]
-            entry["shape"] = kinds.index(kind)
-            entry["k"], entry["n"] = stages[number].k, stages[number].n
-            fill = self._tensor_stage if kind[0] == "TENSOR" else self._fma_stage
-            own_place += fill(number, kind, entry)
+        stages, branches = [], []
+        taken = {"FMA": 0, "TENSOR": 0}
+        for number, (stage, kind) in enumerate(zip(self.tile.stages, self.kinds, strict=True)):
+            places, own = (self._tensor_stage if kind[0] == "TENSOR" else self._fma_stage)(number, kind)
+            own_place += own
+            branches.append(self._branch(number))
+            first = taken[kind[0]]
+            stages.append(StageTables(kind, stage.k, stage.n, first, *(tuple(map(int, p)) for p in places)))
+            taken[kind[0]] += self._held_bytes(number) if kind[0] == "TENSOR" else stage.k * stage.n
         near, far = self._starts()
         return FusedTables(
-            parameters=parameters,
+            stages=tuple(stages),
+            load=(tuple(map(int, load.place)), tuple(map(int, load.offset))),
+            store=(tuple(map(int, store.place)), tuple(map(int, store.offset))),
             own_offset=np.stack([load.own_offset, store.own_offset], axis=1),
             near=near,
             far=far,
             own_place=np.stack(own_place).astype(np.uint16),
             branch_place=np.concatenate(branches).astype(np.uint16),
-            n_loads=len(load.offset),
-            n_stores=len(store.offset),
-            kinds=kinds,
+            branch_elements=taken["FMA"],
+            branch_bytes=taken["TENSOR"],
             own_part=self._own_part(),
-            n_stages=len(stages),
             threads=self.threads,
             tile_bytes=self.tile.elements * self.itemsize,
-            branch_bytes=sum(sizes),
         )
 
     def place(self, position: int) -> int:
@@ -231,10 +225,10 @@ class _Builder:
             far = _outer_sum(modes.pop(), strides, far)
         return near, far
 
-    def _fma_stage(self, number: int, kind: Kind, out: NDArray[np.void]) -> list[NDArray[np.int64]]:
-        """Fill the struct of a stage; the place of the first row and the first column of each thread."""
+    def _fma_stage(self, number: int, kind: Kind) -> tuple[_Places, list[NDArray[np.int64]]]:
+        """The places of a stage's rows, k and n; the first row's, and the first column, of each thread."""
         stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
-        _, n_rows, n_columns, _ = kind
+        _, n_rows, n_columns = kind
         rows = self._places(lanes.rows, held)
         n_own = LANE_BITS + n_rows.bit_length() - 1
         lane_places, group_places = _combine(rows[:LANE_BITS]), _combine(rows[n_own:])
@@ -246,21 +240,18 @@ class _Builder:
             threads = slice(warp << LANE_BITS, (warp + 1) << LANE_BITS)
             base[threads] = lane_places ^ group_places[group]
             column[threads] = part * n_columns
-        out["row"][:n_rows] = _combine(rows[LANE_BITS:n_own])
-        out["k_place"][: stage.k] = _combine(self._places(lanes.k, held))
-        out["n_place"][: stage.n] = _combine(self._places(lanes.n, self.layout.brought[number]))
-        return [base, column]
+        k, n = self._places(lanes.k, held), self._places(lanes.n, self.layout.brought[number])
+        return (_combine(rows[LANE_BITS:n_own]), _combine(k), _combine(n)), [base, column]
 
-    def _tensor_stage(self, number: int, kind: Kind, out: NDArray[np.void]) -> list[NDArray[np.int64]]:
-        """Fill the struct of a stage on tensor cores; where each thread first reads and first writes."""
-        stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
-        n_groups = stage.elements_in // stage.k // TENSOR_ROWS
-        of_warp = max(1, n_groups // (self.threads >> LANE_BITS))
+    def _tensor_stage(self, number: int, kind: Kind) -> tuple[_Places, list[NDArray[np.int64]]]:
+        """The places of a stage's rows, k and n by fours; where each thread first reads and first writes."""
+        lanes, held = self.layout.lanes[number], self.layout.held[number]
+        _, groups, rounds = kind
         rows = self._places(lanes.rows, held)
         k = self._places(lanes.k, held)
         n = self._places(lanes.n, self.layout.brought[number])
         lane_rows = rows[:TENSOR_ROW_LANES]
-        n_own = TENSOR_ROW_LANES + (2 * of_warp).bit_length() - 1
+        n_own = TENSOR_ROW_LANES + (2 * groups * rounds).bit_length() - 1
         warp_places = _combine(rows[n_own:])
         sides = []
         for places in (k, n):
@@ -269,18 +260,14 @@ class _Builder:
             for warp, place in enumerate(warp_places):
                 side[warp << LANE_BITS : (warp + 1) << LANE_BITS] = lane_places ^ place
             sides.append(side)
-        out["rounds"] = of_warp // kind[1]
-        out["row"][: 2 * of_warp] = _combine(rows[TENSOR_ROW_LANES:n_own])
-        out["k_place"][: stage.k // 4] = _combine(k[2:])
-        out["n_place"][: stage.n // 4] = _combine(n[2:])
-        return sides
+        return (_combine(rows[TENSOR_ROW_LANES:n_own]), _combine(k[2:]), _combine(n[2:])), sides
 
     def _own_part(self) -> bool:
         """Whether each warp keeps to the same rows of the tile at every stage."""
         n_warps = self.threads >> LANE_BITS
         if len(self.warp_bits) != n_warps.bit_length() - 1:
             return False
-        for stage, (unit, rows, columns, _) in zip(self.tile.stages, self.kinds, strict=True):
+        for stage, (unit, rows, columns) in zip(self.tile.stages, self.kinds, strict=True):
             if unit == "TENSOR":
                 if stage.elements_in // stage.k < n_warps * TENSOR_ROWS:
                     return False
@@ -308,9 +295,9 @@ class _Builder:
         return _combine([place[bit] for bit in stored])
 
     def _held_bytes(self, number: int) -> int:
-        """The bytes that a branch takes in shared memory."""
+        """The bytes that a branch for tensor cores takes in shared memory."""
         elements = self.tile.stages[number].k * self.tile.stages[number].n
-        if self.kinds[number][0] == "TENSOR" and elements <= FRAGMENTS:
+        if elements <= FRAGMENTS:
             return 2 * elements * FRAGMENT_BYTES
         return -(-elements * self.itemsize // FRAGMENT_BYTES) * FRAGMENT_BYTES
 

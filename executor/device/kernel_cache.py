@@ -71,6 +71,11 @@ def load_kernel(file: str, entry: str, defines: Mapping[str, str | int], folder:
     return _module(cupy.cuda.Device().id, file, _sorted(defines), folder).get_function(entry)
 
 
+def load_symbol(file: str, name: str, defines: Mapping[str, str | int], folder: Path = KERNELS) -> int:
+    """The address of variable `name` of `file` with these definitions, on the current device."""
+    return int(_module(cupy.cuda.Device().id, file, _sorted(defines), folder).get_global(name).ptr)
+
+
 def compile_ahead(file: str, several: Iterable[Mapping[str, str | int]]) -> None:
     """Have the kernels of `file` with each of these definitions in the cache, for the current device.
 

@@ -1,16 +1,19 @@
 // A chain of contractions on tiles of one large operand. A block holds a tile in shared memory, multiplies it
 // with each branch in turn and writes it in the order of the output.
 //
-// Defined outside: REAL, COMPLEX (0 or 1), THREADS, BLOCKS (that share a multiprocessor at least), LOADS and
-// STORES (elements of a tile that a thread moves), SHAPES (the kinds of stages: FMA(number, rows and columns
-// that a thread holds, k or 0 where it is not known before), TENSOR(number, groups of 16 rows that a warp holds,
-// n / 4, k / 4)), OWN_PART (1: every stage leaves each warp the part of the tile that it had), TERMS (of a
-// product on tensor cores: 3, or 1 for their own precision; 0: no stage runs on them).
+// Defined outside: REAL, COMPLEX (0 or 1), THREADS, BLOCKS (that share a multiprocessor at least), STAGES (in their
+// order: FMA(number, rows and columns that a thread holds, k, n, first element of its branch) or TENSOR(number,
+// groups of 16 rows that a warp holds at once, n / 4, k / 4, rounds, first byte of its branch)), N_STAGES,
+// TILE_BYTES, BRANCH_ELEMENTS and BRANCH_BYTES (of the branches of each kind), the tables LOAD_PLACES, LOAD_OFFSETS,
+// STORE_PLACES, STORE_OFFSETS and, a row for each stage, ROW_PLACES, K_PLACES, N_PLACES with MOST_ROW, MOST_K, MOST_N
+// entries, OWN_PART (1: every stage leaves each warp the part of the tile that it had), TERMS (of a product on tensor
+// cores: 3, or 1 for their own precision; 0: no stage runs on them).
 //
 // Invariants. Every place in the tile is an XOR of table entries, one for each part of an index, so that no
 // index is ever taken apart here. A thread's outputs take the places of rows that no other thread reads, unless
 // a row's columns are dealt to several warps; then all read before any writes. So a stage works in place.
-// The tables are made in executor/device/fused_tables.py.
+// The tables are made in executor/device/fused_tables.py; they are constants here, so that places end up in the
+// instructions that read and write the tile.
 
 #if COMPLEX
 struct __align__(2 * sizeof(REAL)) Element { REAL re, im; };
@@ -37,76 +40,77 @@ __device__ __forceinline__ void multiply_add(Element& sum, Element a, Element b)
 // The place of an element in a tile, in bytes.
 typedef unsigned short Place;
 const Place IDLE = 0xffff;
-const int MOST_WALK = 32, MOST_STAGES = 8, MOST_EXTENT = 64;
+const int MOST_STAGES = 8;
 
-// shape: the number of its kind. rounds: how often a warp takes its groups of rows on tensor cores; 0 elsewhere.
-struct Stage {
-    Place k, n, shape, rounds;
-    Place row[MOST_WALK], k_place[MOST_EXTENT], n_place[MOST_EXTENT];
-};
+// Row r of a stage: the places of rows, of k, or of n. Offsets are in global memory, in bytes.
+static __device__ constexpr unsigned row_place[][MOST_ROW] = ROW_PLACES;
+static __device__ constexpr unsigned k_place[][MOST_K] = K_PLACES, n_place[][MOST_N] = N_PLACES;
+static __device__ constexpr unsigned load_place[] = LOAD_PLACES, store_place[] = STORE_PLACES;
+static __device__ constexpr long long load_offset[] = LOAD_OFFSETS, store_offset[] = STORE_OFFSETS;
+const int LOADS = sizeof(load_place) / sizeof(*load_place), STORES = sizeof(store_place) / sizeof(*store_place);
 
-// Kernel parameters, read through the constant cache. Offsets are in global memory, in bytes; branch_start is in
-// shared memory, in bytes: a multiple of 16, as is the size of the COLUMNS elements that a thread reads at once.
-struct Tables {
-    long long load_offset[MOST_WALK], store_offset[MOST_WALK];
-    const void* branch[MOST_STAGES];
-    int branch_elements[MOST_STAGES], branch_start[MOST_STAGES];
-    Place load_place[MOST_WALK], store_place[MOST_WALK];
-    Stage stage[MOST_STAGES];
-};
+// Branches of FMA stages, k slow and n fast; and those of TENSOR stages. `hold` writes them before each launch.
+__constant__ Element branches[BRANCH_ELEMENTS];
+__device__ __align__(16) unsigned char tensor_branches[BRANCH_BYTES];
+
+// XOR of a place that a thread computes and one that is known: only what lies within a run of all banks can meet,
+// the rest is added, by the instruction that reads or writes.
+__device__ __forceinline__ unsigned moved(unsigned place, unsigned by) {
+    return (place ^ by % 128) + by / 128 * 128;
+}
 
 __device__ __forceinline__ Element& at(unsigned char* tile, unsigned place) {
     return *reinterpret_cast<Element*>(tile + place);
 }
 
-template <int COLUMNS>
-__device__ __forceinline__ void load_columns(Element (&b)[COLUMNS], const Element* from) {
-    constexpr int UNIT = COLUMNS * sizeof(Element) < 16 ? COLUMNS : (sizeof(Element) < 16 ? 16 / sizeof(Element) : 1);
-    struct __align__(UNIT * sizeof(Element)) Unit { Element element[UNIT]; };
-    #pragma unroll
-    for (int j = 0; j < COLUMNS; j += UNIT) {
-        const Unit unit = *reinterpret_cast<const Unit*>(from + j);
-        #pragma unroll
-        for (int u = 0; u < UNIT; ++u) b[j + u] = unit.element[u];
-    }
-}
-
-// base and column: the place of the thread's first row, and its first column.
-template <int ROWS, int COLUMNS, int K>
-__device__ __forceinline__ void run_stage(unsigned char* tile, const Element* branch, const Stage& stage,
-                                          const unsigned base, const unsigned column) {
+// base and column: the place of the thread's first row, and its first column, which is the warp's.
+template <int S, int ROWS, int COLUMNS, int K, int N, int FIRST>
+__device__ __forceinline__ void run_stage(unsigned char* tile, const unsigned base, const unsigned column) {
+    constexpr int STEP = K < 8 ? K : 8; // of k that are unrolled
+    const unsigned mine = N > COLUMNS ? __shfl_sync(~0u, column, 0) : 0;
+    const Element* branch = branches + FIRST + mine;
     Element sum[ROWS][COLUMNS];
-    const int k = K ? K : stage.k, n = stage.n;
-    if (!K) {
+    if (K > STEP) {
         #pragma unroll
         for (int i = 0; i < ROWS; ++i)
             #pragma unroll
             for (int j = 0; j < COLUMNS; ++j) sum[i][j] = zero();
     }
     if (base != IDLE) {
-        #pragma unroll (K ? K : 4)
-        for (int q = 0; q < k; ++q) {
-            Element b[COLUMNS];
-            load_columns<COLUMNS>(b, branch + q * n + column);
-            const unsigned first = base ^ stage.k_place[q];
+        #pragma unroll 1
+        for (int done = 0; done < K; done += STEP) {
+            unsigned start = base;
             #pragma unroll
-            for (int i = 0; i < ROWS; ++i) {
-                const Element a = at(tile, first ^ stage.row[i]);
+            for (int bit = STEP; bit < K; bit *= 2)
+                if (done & bit) start = moved(start, k_place[S][bit]);
+            #pragma unroll
+            for (int q = 0; q < STEP; ++q) {
+                Element a[ROWS];
+                #pragma unroll
+                for (int i = 0; i < ROWS; ++i)
+                    a[i] = at(tile, moved(moved(start, k_place[S][q]), row_place[S][i]));
                 #pragma unroll
                 for (int j = 0; j < COLUMNS; ++j) {
-                    if (K && q == 0) sum[i][j] = multiply(a, b[j]);
-                    else multiply_add(sum[i][j], a, b[j]);
+                    const Element b = branch[(done + q) * N + j];
+                    #pragma unroll
+                    for (int i = 0; i < ROWS; ++i) {
+                        if (K == STEP && q == 0) sum[i][j] = multiply(a[i], b);
+                        else multiply_add(sum[i][j], a[i], b);
+                    }
                 }
             }
         }
     }
-    if (n > COLUMNS) __syncthreads();
+    if (N > COLUMNS) __syncthreads();
     if (base != IDLE) {
         #pragma unroll
-        for (int j = 0; j < COLUMNS; ++j) {
-            const unsigned first = base ^ stage.n_place[column + j];
+        for (int part = 0; part < N; part += COLUMNS) {
+            if (part != mine) continue;
             #pragma unroll
-            for (int i = 0; i < ROWS; ++i) at(tile, first ^ stage.row[i]) = sum[i][j];
+            for (int j = 0; j < COLUMNS; ++j)
+                #pragma unroll
+                for (int i = 0; i < ROWS; ++i)
+                    at(tile, moved(moved(base, n_place[S][part + j]), row_place[S][i])) = sum[i][j];
         }
     }
     if (OWN_PART) __syncwarp();
@@ -150,26 +154,27 @@ __device__ __forceinline__ void multiply_add(float (&sum)[4], const unsigned (&a
 // [k / 4][n / 4][4 of k][4 of n]. read and write: the places of the lane's first element, and of its first result.
 const int FRAGMENTS = 256;
 
-template <int GROUPS, int N_STEPS, int K_STEPS>
-__device__ __forceinline__ void run_tensor_stage(unsigned char* tile, const unsigned char* branch, const Stage& stage,
+template <int S, int GROUPS, int N_STEPS, int K_STEPS, int ROUNDS>
+__device__ __forceinline__ void run_tensor_stage(unsigned char* tile, const unsigned char* branch,
                                                  const unsigned read, const unsigned write) {
     const int lane = threadIdx.x % 32;
     const bool imaginary = lane / 4 % 2;
     const Element* elements = reinterpret_cast<const Element*>(branch) + lane % 4 * 4 + lane / 8;
     const Fragment* fragments = reinterpret_cast<const Fragment*>(branch) + lane;
-    const int rounds = read == IDLE ? 0 : stage.rounds;
-    for (int round = 0; round < rounds; ++round) {
-        const Place* row = stage.row + round * 2 * GROUPS;
+    #pragma unroll
+    for (int round = 0; round < ROUNDS; ++round) {
+        if (read == IDLE) break;
+        const int row = round * 2 * GROUPS;
         float sum[GROUPS][N_STEPS][4] = {};
         #pragma unroll (K_STEPS < 4 ? K_STEPS : 2)
         for (int s = 0; s < K_STEPS; ++s) {
             unsigned high[GROUPS][4], low[GROUPS][4];
-            const unsigned first = read ^ stage.k_place[s];
+            const unsigned first = moved(read, k_place[S][s]);
             #pragma unroll
             for (int g = 0; g < GROUPS; ++g)
                 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    const Element a = at(tile, first ^ row[2 * g + half]);
+                    const Element a = at(tile, moved(first, row_place[S][row + 2 * g + half]));
                     split(a.re, high[g][half], low[g][half]);
                     split(a.im, high[g][2 + half], low[g][2 + half]);
                 }
@@ -191,48 +196,57 @@ __device__ __forceinline__ void run_tensor_stage(unsigned char* tile, const unsi
         __syncwarp();
         #pragma unroll
         for (int j = 0; j < N_STEPS; ++j) {
-            const unsigned first = write ^ stage.n_place[j];
+            const unsigned first = moved(write, n_place[S][j]);
             #pragma unroll
             for (int g = 0; g < GROUPS; ++g)
                 #pragma unroll
                 for (int half = 0; half < 2; ++half)
-                    at(tile, first ^ row[2 * g + half]) = {sum[g][j][2 * half], sum[g][j][2 * half + 1]};
+                    at(tile, moved(first, row_place[S][row + 2 * g + half])) = {sum[g][j][2 * half], sum[g][j][2 * half + 1]};
         }
     }
     if (OWN_PART) __syncwarp();
     else __syncthreads();
 }
-#endif
 
-// first and second: of the thread, see own_place.
-__device__ __forceinline__ void run_any(unsigned char* tile, const unsigned char* branch, const Stage& stage,
-                                        const unsigned first, const unsigned second) {
-    switch (stage.shape) {
-        #define FMA(number, rows, columns, k) \
-            case number: \
-                run_stage<rows, columns, k>(tile, reinterpret_cast<const Element*>(branch), stage, first, second); break;
-        #define TENSOR(number, groups, n_steps, k_steps) \
-            case number: run_tensor_stage<groups, n_steps, k_steps>(tile, branch, stage, first, second); break;
-        SHAPES
+// Puts an element of a branch where the stage reads it; `to` counts as branch_place says.
+__device__ __forceinline__ void hold_fragment(unsigned char* branch, bool in_fragments, int to, Element value) {
+    if (!in_fragments) {
+        reinterpret_cast<Element*>(branch)[to] = value;
+        return;
     }
+    Fragment* into = reinterpret_cast<Fragment*>(branch) + to / 16 * 32 + to % 4 * 8 + to / 4 % 4;
+    into[0] = fragment(value, false);
+    into[4] = fragment(value, true);
 }
+#endif
 
 __device__ __forceinline__ void copy_async(Element& target, const unsigned char* source) {
     const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(&target));
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(source), "n"(sizeof(Element)));
 }
 
-// Puts an element of a branch where the stage reads it; `to` counts as branch_place says.
-__device__ __forceinline__ void hold(unsigned char* branch, const Stage& stage, int to, Element value) {
-    #if TERMS
-    if (stage.rounds && stage.k * stage.n <= FRAGMENTS) {
-        Fragment* into = reinterpret_cast<Fragment*>(branch) + to / 16 * 32 + to % 4 * 8 + to / 4 % 4;
-        into[0] = fragment(value, false);
-        into[4] = fragment(value, true);
-        return;
-    }
-    #endif
-    reinterpret_cast<Element*>(branch)[to] = value;
+struct Sources {
+    const void* branch[MOST_STAGES];
+};
+
+// One block a branch: puts its elements where the stage reads them. branch_place: for every branch the place of each of
+// its elements, in elements. into: the address of `branches`, which a kernel may write only before the launch that
+// reads it.
+extern "C" __global__ void hold(const __grid_constant__ Sources sources, const Place* __restrict__ branch_place,
+                                Element* into) {
+    const Element* from = static_cast<const Element*>(sources.branch[blockIdx.x]);
+    #define FMA(s, rows, columns, k, n, first) \
+        if (blockIdx.x == s) \
+            for (int i = threadIdx.x; i < k * n; i += blockDim.x) into[first + branch_place[i]] = from[i]; \
+        branch_place += blockIdx.x > s ? k * n : 0;
+    #define TENSOR(s, groups, n_steps, k_steps, rounds, first) \
+        if (blockIdx.x == s) \
+            for (int i = threadIdx.x; i < 16 * n_steps * k_steps; i += blockDim.x) \
+                hold_fragment(tensor_branches + first, 16 * n_steps * k_steps <= FRAGMENTS, branch_place[i], from[i]); \
+        branch_place += blockIdx.x > s ? 16 * n_steps * k_steps : 0;
+    STAGES
+    #undef FMA
+    #undef TENSOR
 }
 
 // Where a tile starts in global memory, in bytes: the sum of a far and a near entry.
@@ -241,28 +255,19 @@ struct Start {
 };
 
 // own_offset: source and target of each thread. own_place: of each thread in loads, in stores, then for every stage
-// base and column, or on tensor cores read and write. branch_place: for every branch the place of each of its elements,
-// in elements.
+// base and column, or on tensor cores read and write.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out,
-      const __grid_constant__ Tables tables,
       const Start* __restrict__ own_offset, const Start* __restrict__ near, const Start* __restrict__ far,
-      const Place* __restrict__ own_place, const Place* __restrict__ branch_place, int n_stages, int n_near,
-      int n_tiles, int tile_bytes, int branch_bytes) {
-    extern __shared__ __align__(16) unsigned char memory[];
+      const Place* __restrict__ own_place, int n_near, int n_tiles) {
+    extern __shared__ __align__(128) unsigned char memory[];
     unsigned char* tile = memory;
-    unsigned char* next_tile = tile + tile_bytes;
-    unsigned char* branches = next_tile + tile_bytes;
-    Place* own = reinterpret_cast<Place*>(branches + branch_bytes);
+    unsigned char* held = tile + TILE_BYTES;
+    Place* own = reinterpret_cast<Place*>(held + (TERMS ? BRANCH_BYTES : 0));
 
-    for (int i = threadIdx.x; i < (2 + 2 * n_stages) * THREADS; i += THREADS) own[i] = own_place[i];
-    for (int s = 0; s < n_stages; ++s) {
-        const Element* from = static_cast<const Element*>(tables.branch[s]);
-        const int count = tables.branch_elements[s];
-        for (int i = threadIdx.x; i < count; i += THREADS)
-            hold(branches + tables.branch_start[s], tables.stage[s], branch_place[i], from[i]);
-        branch_place += count;
-    }
+    for (int i = threadIdx.x; i < (2 + 2 * N_STAGES) * THREADS; i += THREADS) own[i] = own_place[i];
+    for (int i = threadIdx.x * 16; TERMS && i < BRANCH_BYTES; i += THREADS * 16)
+        *reinterpret_cast<uint4*>(held + i) = *reinterpret_cast<const uint4*>(tensor_branches + i);
     __syncthreads();
     own += threadIdx.x;
     const Start offset = own_offset[threadIdx.x];
@@ -273,46 +278,33 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
         const Start low = near[number % n_near], high = far[number / n_near];
         return {low.source + high.source + offset.source, low.target + high.target + offset.target};
     };
-    auto load = [&](unsigned char* into, const Start& start) {
+
+    // The blocks of a multiprocessor hide each other's loads: while one waits for its tile, others work on theirs.
+    Start start = start_of(blockIdx.x);
+    for (int number = blockIdx.x; number < n_tiles; number += gridDim.x) {
         if (load_base != IDLE) {
             const unsigned char* from = operand + start.source;
             #pragma unroll
             for (int i = 0; i < LOADS; ++i)
-                copy_async(at(into, load_base ^ tables.load_place[i]), from + tables.load_offset[i]);
+                copy_async(at(tile, moved(load_base, load_place[i])), from + load_offset[i]);
         }
-        asm volatile("cp.async.commit_group;");
-    };
-
-    // While a tile is worked on, the block's next one arrives in the other buffer; the start of the one
-    // after that is looked up before the tile is written.
-    const int step = gridDim.x;
-    Start start = start_of(blockIdx.x), next = start_of(blockIdx.x + step);
-    load(tile, start);
-    for (int number = blockIdx.x; number < n_tiles; number += step) {
-        if (number + step < n_tiles) {
-            load(next_tile, next);
-            asm volatile("cp.async.wait_group 1;");
-        } else {
-            asm volatile("cp.async.wait_group 0;");
-        }
+        asm volatile("cp.async.wait_all;" ::: "memory");
         __syncthreads();
-        for (int s = 0; s < n_stages; ++s) {
-            const Place* place = own + (2 + 2 * s) * THREADS;
-            run_any(tile, branches + tables.branch_start[s], tables.stage[s], place[0], place[THREADS]);
-        }
+        #define FMA(s, rows, columns, k, n, first) \
+            run_stage<s, rows, columns, k, n, first>(tile, own[(2 + 2 * s) * THREADS], own[(3 + 2 * s) * THREADS]);
+        #define TENSOR(s, groups, n_steps, k_steps, rounds, first) \
+            run_tensor_stage<s, groups, n_steps, k_steps, rounds>(tile, held + first, own[(2 + 2 * s) * THREADS], \
+                                                                  own[(3 + 2 * s) * THREADS]);
+        STAGES
         if (OWN_PART) __syncthreads();
-        const Start after_next = start_of(number + 2 * step);
+        const Start next = start_of(number + gridDim.x);
         if (store_base != IDLE) {
             unsigned char* into = out + start.target;
             #pragma unroll
             for (int i = 0; i < STORES; ++i)
-                *reinterpret_cast<Element*>(into + tables.store_offset[i]) = at(tile, store_base ^ tables.store_place[i]);
+                *reinterpret_cast<Element*>(into + store_offset[i]) = at(tile, moved(store_base, store_place[i]));
         }
         __syncthreads();
-        unsigned char* done = tile;
-        tile = next_tile;
-        next_tile = done;
         start = next;
-        next = after_next;
     }
 }
