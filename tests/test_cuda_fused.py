@@ -64,30 +64,60 @@ def run_twin(shape: FusedShape, operand, branches, out, capacity: int, precision
         values.append(turned)
         first += branch.size
     loads, stores = own[0] != IDLE, own[1] != IDLE
+    parts = Parts(tables.threads // 32)
     for number in range(tables.n_tiles):
         start = tables.near[number % len(tables.near)] + tables.far[number // len(tables.near)]
         tile = np.full(tables.tile_bytes // itemsize, np.nan, out.dtype)
         for place, offset in zip(*tables.load, strict=True):
             source = start[0] + tables.own_offset[loads, 0] + offset
             tile[moved(own[0][loads], place) // itemsize] = operand[source // itemsize]
-        written: dict[int, set[int]] = {}
+        parts.touch(own[0], tables.load[0])
+        parts.end(tables.meets[0])
         for stage_number, (stage, branch) in enumerate(zip(tables.stages, values, strict=True)):
             unit, one, other = stage.kind
             own_pair = own[2 + 2 * stage_number :][:2]
             if unit == "FMA":
-                base = own_pair[0]
-                extents = base, base
+                read = written = own_pair[0]
                 run_stage(tile, branch, stage, one, other, *own_pair)
             else:
                 assert (4 * len(stage.n_place), 4 * len(stage.k_place)) == (stage.n, stage.k)
                 assert 2 * one * other == len(stage.row_place)
-                extents = own_pair
+                read, written = own_pair
                 run_tensor_stage(tile, branch, stage, *own_pair, terms)
-            if tables.own_part:
-                written = check_own_parts(written, stage, *extents)
+            if unit == "TENSOR" or stage.n == other:
+                parts.touch(read, stage.k_place, stage.row_place)
+                parts.touch(written, stage.n_place, stage.row_place)
+            else:
+                assert all(tables.meets[stage_number : stage_number + 2])
+            parts.end(tables.meets[stage_number + 1])
         for place, offset in zip(*tables.store, strict=True):
             target = start[1] + tables.own_offset[stores, 1] + offset
             out[target // itemsize] = tile[moved(own[1][stores], place) // itemsize]
+        parts.touch(own[1], tables.store[0])
+        parts.end(tables.meets[-1])
+    parts.touch(own[0], tables.load[0])
+
+
+class Parts:
+    """The places that each warp touches until all meet, which are no other's."""
+
+    def __init__(self, n_warps: int) -> None:
+        self.touched: list[set[int]] = [set() for _ in range(n_warps)]
+
+    def touch(self, first, *steps) -> None:
+        """Every warp touches the places of its threads, moved by one of each of `steps`."""
+        for warp, mine in enumerate(self.touched):
+            places = first[32 * warp : 32 * (warp + 1)]
+            places = places[places != IDLE]
+            for step in steps:
+                places = (places[:, None] ^ np.array(step)).ravel()
+            mine.update(places.tolist())
+        assert len(set().union(*self.touched)) == sum(map(len, self.touched))
+
+    def end(self, meets: bool) -> None:
+        """The end of a phase."""
+        if meets:
+            self.touched = [set() for _ in self.touched]
 
 
 def moved(places, by):
@@ -95,21 +125,6 @@ def moved(places, by):
     result = (places ^ by % 128) + by // 128 * 128
     assert np.array_equal(result, places ^ by)
     return result
-
-
-def check_own_parts(written, stage, first_read, first_written):
-    """Each warp reads only what it wrote in the stage before; the places that it writes now."""
-    writes = {}
-    for warp in range(len(first_read) // 32):
-        lanes = slice(32 * warp, 32 * (warp + 1))
-        read, wrote = (
-            set((rows[..., None] ^ np.array(places)).ravel().tolist())
-            for places, first in ((stage.k_place, first_read), (stage.n_place, first_written))
-            for rows in (first[lanes, None] ^ np.array(stage.row_place),)
-        )
-        assert not written or read <= written[warp]
-        writes[warp] = wrote
-    return writes
 
 
 def tf32(values):

@@ -144,7 +144,7 @@ def kernel_defines(dtype: str, tables: FusedTables, terms: int) -> Defines:
         ("STORE_PLACES", _listed(tables.store[0])), ("STORE_OFFSETS", _listed(tables.store[1])),
         *((f"{name}_PLACES", _listed(map(_listed, parts))) for name, parts in places.items()),
         *((f"MOST_{name}", max(map(len, parts))) for name, parts in places.items()),
-        ("OWN_PART", int(tables.own_part)), ("TERMS", terms),
+        ("MEETS", _listed(map(int, tables.meets))), ("TERMS", terms),
     )  # fmt: skip
 
 

@@ -75,11 +75,11 @@ class Layout:
 
 class LayoutSearch:
     """Layouts of one tile. `load_bits` and `store_bits` in the order that lanes take them, `warp_bits` those
-    that tell the warps apart at every stage, `kinds` of the stages."""
+    that tell the warps apart at each stage, `kinds` of the stages."""
 
     def __init__(
         self, tile: FusedTile, extents: Mapping[int, int], bank_bits: int, kinds: Sequence[Kind],
-        load_bits: Sequence[Bit], store_bits: Sequence[Bit], warp_bits: Sequence[Bit],
+        load_bits: Sequence[Bit], store_bits: Sequence[Bit], warp_bits: Sequence[Sequence[Bit]],
     ) -> None:  # fmt: skip
         self.tile, self.extents, self.bank_bits, self.kinds = tile, extents, bank_bits, kinds
         self.load_bits, self.store_bits, self.warp_bits = load_bits, store_bits, warp_bits
@@ -105,7 +105,7 @@ class LayoutSearch:
         random.shuffle(free)
         held = [{bit: free.pop() for bit in self.load_bits}]
         brought, chosen = [], []
-        for stage, kind in zip(self.tile.stages, self.kinds, strict=True):
+        for stage, kind, warps in zip(self.tile.stages, self.kinds, self.warp_bits, strict=True):
             before = held[-1]
             summed, new = bits_of(stage.k_modes, self.extents), bits_of(stage.n_modes, self.extents)
             kept = {bit: position for bit, position in before.items() if bit[0] not in stage.k_modes}
@@ -113,7 +113,7 @@ class LayoutSearch:
             best: tuple[Lanes, list[int]] | None = None
             for _ in range(TRIES_A_STAGE):
                 random.shuffle(free)
-                lanes = self._lanes(kind, stage, before, dict(zip(new, free, strict=False)))
+                lanes = self._lanes(kind, stage, warps, before, dict(zip(new, free, strict=False)))
                 if best is None or lanes.lost < best[0].lost:
                     best = lanes, list(free)
                 if lanes.lost == 0:
@@ -126,14 +126,15 @@ class LayoutSearch:
         return Layout(tuple(held), tuple(brought), tuple(chosen))
 
     def _lanes(
-        self, kind: Kind, stage: FusedStage, held: Mapping[Bit, int], brought: Mapping[Bit, int]
-    ) -> Lanes:
+        self, kind: Kind, stage: FusedStage, warps: Sequence[Bit], held: Mapping[Bit, int],
+        brought: Mapping[Bit, int],
+    ) -> Lanes:  # fmt: skip
         summed, new = bits_of(stage.k_modes, self.extents), bits_of(stage.n_modes, self.extents)
-        rows = [bit for bit in held if bit[0] not in stage.k_modes and bit not in self.warp_bits]
+        rows = [bit for bit in held if bit[0] not in stage.k_modes and bit not in warps]
         rows.sort(key=held.__getitem__)
         first = self._in_different_banks(rows, held)
         if kind[0] == "FMA":
-            ordered = _led(rows, first) + list(self.warp_bits)
+            ordered = _led(rows, first) + list(warps)
             lost = 2 * stage.k.bit_length() * self._lost(ordered, held)
             return Lanes(tuple(summed), tuple(new), tuple(ordered), lost)
         best: tuple[int, tuple[Bit, Bit], tuple[Bit, Bit], tuple[Bit, Bit]] | None = None
@@ -146,7 +147,7 @@ class LayoutSearch:
                         best = lost, k_pair, n_pair, row_pair
         assert best is not None
         lost, k_pair, n_pair, row_pair = best
-        ordered = _led(rows, row_pair) + list(self.warp_bits)
+        ordered = _led(rows, row_pair) + list(warps)
         return Lanes(tuple(_led(summed, k_pair)), tuple(_led(new, n_pair)), tuple(ordered), lost)
 
     def _in_different_banks(self, bits: Iterable[Bit], positions: Mapping[Bit, int]) -> list[Bit]:

@@ -17,7 +17,6 @@ from executor.device.device import FusedShape
 from executor.device.fused_layout import (
     LANE_BITS,
     TENSOR_ROW_LANES,
-    TENSOR_ROWS,
     Bit,
     Kind,
     LayoutSearch,
@@ -25,6 +24,7 @@ from executor.device.fused_layout import (
     on_tensor_cores,
     stage_kind,
 )
+from executor.device.fused_warps import deal_warps
 from executor.device.permutation import row_major
 from planner.hardware.fusion import FusedTile, fused_tile
 
@@ -64,7 +64,7 @@ class FusedTables:
     `own_offset` is (threads, 2), `near` and `far` are (count, 2): source and target. `own_place` is
     (2 + 2 stages, threads); `branch_place` the place of every element of every branch, in elements.
     `branch_elements` counts those of stages of multiply-adds, `branch_bytes` what branches take for tensor
-    cores. `own_part` as in fused.cu; `threads` those of a block.
+    cores. `meets`: whether all warps meet after the load, each stage, the store; `threads`: of a block.
     """
 
     stages: tuple[StageTables, ...]
@@ -77,7 +77,7 @@ class FusedTables:
     branch_place: NDArray[np.uint16]
     branch_elements: int
     branch_bytes: int
-    own_part: bool
+    meets: tuple[bool, ...]
     threads: int
     tile_bytes: int
 
@@ -155,14 +155,18 @@ class _Builder:
         )
         held = OUTPUTS_A_THREAD[itemsize]
         self.kinds = [stage_kind(stage, threads, held, tensor) for stage in tile.stages]
-        self.warp_bits = self._warp_bits()
+        n_warps = threads >> LANE_BITS
+        self.warps = deal_warps(
+            tile, self.kinds, self.extents, self.load_bits, self.store_bits, n_warps.bit_length() - 1
+        )
         self.layout = LayoutSearch(
-            tile, self.extents, self.bank_bits, self.kinds, self.load_bits, self.store_bits, self.warp_bits
-        ).best()
+            tile, self.extents, self.bank_bits, self.kinds, self.load_bits, self.store_bits,
+            self.warps.stages,
+        ).best()  # fmt: skip
 
     def tables(self) -> FusedTables:
-        load = self._walk(self.load_bits, self.layout.held[0], self.source)
-        store = self._walk(self.store_bits, self.layout.held[-1], self.target)
+        load = self._walk(self.load_bits, self.warps.load, self.layout.held[0], self.source)
+        store = self._walk(self.store_bits, self.warps.store, self.layout.held[-1], self.target)
         own_place = [load.own_place, store.own_place]
         stages, branches = [], []
         taken = {"FMA": 0, "TENSOR": 0}
@@ -185,7 +189,7 @@ class _Builder:
             branch_place=np.concatenate(branches).astype(np.uint16),
             branch_elements=taken["FMA"],
             branch_bytes=taken["TENSOR"],
-            own_part=self._own_part(),
+            meets=self.warps.meets,
             threads=self.threads,
             tile_bytes=self.tile.elements * self.itemsize,
         )
@@ -198,8 +202,15 @@ class _Builder:
     def _places(self, bits: Sequence[Bit], positions: Mapping[Bit, int]) -> list[int]:
         return [self.place(positions[bit]) for bit in bits]
 
-    def _walk(self, bits: Sequence[Bit], positions: Mapping[Bit, int], strides: Mapping[Bit, int]) -> _Walk:
-        """A walk along `bits`, fastest first: the lowest are dealt to the threads, the others to rounds."""
+    def _walk(
+        self, bits: Sequence[Bit], warps: Sequence[Bit], positions: Mapping[Bit, int],
+        strides: Mapping[Bit, int],
+    ) -> _Walk:  # fmt: skip
+        """A walk along `bits`, fastest first: the lowest are dealt to threads, the others to rounds. Where
+        `warps` are given, lanes take the lowest and warps those.
+        """
+        lanes = bits[:LANE_BITS] if warps else ()
+        bits = [*lanes, *warps, *(bit for bit in bits if bit not in lanes and bit not in warps)]
         n_own = min(len(bits), self.threads.bit_length() - 1)
         places = self._places(bits, positions)
         offsets = [strides[bit] for bit in bits]
@@ -261,27 +272,6 @@ class _Builder:
                 side[warp << LANE_BITS : (warp + 1) << LANE_BITS] = lane_places ^ place
             sides.append(side)
         return (_combine(rows[TENSOR_ROW_LANES:n_own]), _combine(k[2:]), _combine(n[2:])), sides
-
-    def _own_part(self) -> bool:
-        """Whether each warp keeps to the same rows of the tile at every stage."""
-        n_warps = self.threads >> LANE_BITS
-        if len(self.warp_bits) != n_warps.bit_length() - 1:
-            return False
-        for stage, (unit, rows, columns) in zip(self.tile.stages, self.kinds, strict=True):
-            if unit == "TENSOR":
-                if stage.elements_in // stage.k < n_warps * TENSOR_ROWS:
-                    return False
-            elif stage.n != columns or stage.elements_out != self.threads * rows * columns:
-                return False
-        return True
-
-    def _warp_bits(self) -> list[Bit]:
-        """Bits that no stage sums, one for each bit of a warp's number: the slowest of the operand's."""
-        summed = {mode for stage in self.tile.stages for mode in stage.k_modes}
-        kept = [bit for bit in self.load_bits if bit[0] not in summed]
-        n_bits = (self.threads >> LANE_BITS).bit_length() - 1
-        others = LANE_BITS if any(unit == "FMA" for unit, *_ in self.kinds) else 0
-        return kept[len(kept) - n_bits :] if len(kept) >= n_bits + others else []
 
     def _branch(self, number: int) -> NDArray[np.int64]:
         """Where each element of a branch goes, in elements: k slow, n fast; on tensor cores see fused.cu."""

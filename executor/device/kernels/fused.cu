@@ -6,8 +6,9 @@
 // groups of 16 rows that a warp holds at once, n / 4, k / 4, rounds, first byte of its branch)), N_STAGES,
 // TILE_BYTES, BRANCH_ELEMENTS and BRANCH_BYTES (of the branches of each kind), the tables LOAD_PLACES, LOAD_OFFSETS,
 // STORE_PLACES, STORE_OFFSETS and, a row for each stage, ROW_PLACES, K_PLACES, N_PLACES with MOST_ROW, MOST_K, MOST_N
-// entries, OWN_PART (1: every stage leaves each warp the part of the tile that it had), TERMS (of a product on tensor
-// cores: 3, or 1 for their own precision; 0: no stage runs on them).
+// entries, MEETS (whether all warps meet after the load, after each stage and after the store; elsewhere each warp goes
+// on with its part of the tile), TERMS (of a product on tensor cores: 3, or 1 for their own precision; 0: no stage runs
+// on them).
 //
 // Invariants. Every place in the tile is an XOR of table entries, one for each part of an index, so that no
 // index is ever taken apart here. A thread's outputs take the places of rows that no other thread reads, unless
@@ -46,6 +47,7 @@ const int MOST_STAGES = 8;
 static __device__ constexpr unsigned row_place[][MOST_ROW] = ROW_PLACES;
 static __device__ constexpr unsigned k_place[][MOST_K] = K_PLACES, n_place[][MOST_N] = N_PLACES;
 static __device__ constexpr unsigned load_place[] = LOAD_PLACES, store_place[] = STORE_PLACES;
+static __device__ constexpr bool meets[] = MEETS;
 static __device__ constexpr long long load_offset[] = LOAD_OFFSETS, store_offset[] = STORE_OFFSETS;
 const int LOADS = sizeof(load_place) / sizeof(*load_place), STORES = sizeof(store_place) / sizeof(*store_place);
 
@@ -61,6 +63,12 @@ __device__ __forceinline__ unsigned moved(unsigned place, unsigned by) {
 
 __device__ __forceinline__ Element& at(unsigned char* tile, unsigned place) {
     return *reinterpret_cast<Element*>(tile + place);
+}
+
+template <int AFTER>
+__device__ __forceinline__ void meet() {
+    if (meets[AFTER]) __syncthreads();
+    else __syncwarp();
 }
 
 // base and column: the place of the thread's first row, and its first column, which is the warp's.
@@ -113,8 +121,7 @@ __device__ __forceinline__ void run_stage(unsigned char* tile, const unsigned ba
                     at(tile, moved(moved(base, n_place[S][part + j]), row_place[S][i])) = sum[i][j];
         }
     }
-    if (OWN_PART) __syncwarp();
-    else __syncthreads();
+    meet<S + 1>();
 }
 
 #if TERMS
@@ -204,8 +211,7 @@ __device__ __forceinline__ void run_tensor_stage(unsigned char* tile, const unsi
                     at(tile, moved(first, row_place[S][row + 2 * g + half])) = {sum[g][j][2 * half], sum[g][j][2 * half + 1]};
         }
     }
-    if (OWN_PART) __syncwarp();
-    else __syncthreads();
+    meet<S + 1>();
 }
 
 // Puts an element of a branch where the stage reads it; `to` counts as branch_place says.
@@ -289,14 +295,13 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
                 copy_async(at(tile, moved(load_base, load_place[i])), from + load_offset[i]);
         }
         asm volatile("cp.async.wait_all;" ::: "memory");
-        __syncthreads();
+        meet<0>();
         #define FMA(s, rows, columns, k, n, first) \
             run_stage<s, rows, columns, k, n, first>(tile, own[(2 + 2 * s) * THREADS], own[(3 + 2 * s) * THREADS]);
         #define TENSOR(s, groups, n_steps, k_steps, rounds, first) \
             run_tensor_stage<s, groups, n_steps, k_steps, rounds>(tile, held + first, own[(2 + 2 * s) * THREADS], \
                                                                   own[(3 + 2 * s) * THREADS]);
         STAGES
-        if (OWN_PART) __syncthreads();
         const Start next = start_of(number + gridDim.x);
         if (store_base != IDLE) {
             unsigned char* into = out + start.target;
@@ -304,7 +309,7 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
             for (int i = 0; i < STORES; ++i)
                 *reinterpret_cast<Element*>(into + store_offset[i]) = at(tile, moved(store_base, store_place[i]));
         }
-        __syncthreads();
+        meet<N_STAGES + 1>();
         start = next;
     }
 }
