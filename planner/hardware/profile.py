@@ -172,7 +172,7 @@ class Profile:
 
 
 def profile_text(profile: Profile) -> str:
-    """The profile as TOML, which `load_profile` reads again; figures to six digits."""
+    """The profile as TOML, which `load_profile` reads again; figures to six digits, whole numbers in full."""
     import tomli_w
 
     def rounded(value: Any) -> Any:
@@ -180,7 +180,9 @@ def profile_text(profile: Profile) -> str:
             return {key: rounded(item) for key, item in value.items() if item not in ({}, [], ())}
         if isinstance(value, list | tuple):
             return [rounded(item) for item in value]
-        return float(f"{value:.6g}") if isinstance(value, float) else value
+        if isinstance(value, float) and not value.is_integer():
+            return float(f"{value:.6g}")
+        return value
 
     return tomli_w.dumps(rounded(profile.document()))
 
