@@ -51,6 +51,9 @@ static __device__ constexpr bool meets[] = MEETS;
 static __device__ constexpr long long load_offset[] = LOAD_OFFSETS, store_offset[] = STORE_OFFSETS;
 const int LOADS = sizeof(load_place) / sizeof(*load_place), STORES = sizeof(store_place) / sizeof(*store_place);
 
+// Products of one thread that are unrolled: more do not fit the caches of instructions.
+const int BODY = COMPLEX ? 128 : 512;
+
 // Branches of FMA stages, k slow and n fast; and those of TENSOR stages. `hold` writes them before each launch.
 __constant__ Element branches[BRANCH_ELEMENTS];
 __device__ __align__(16) unsigned char tensor_branches[BRANCH_BYTES];
@@ -74,7 +77,7 @@ __device__ __forceinline__ void meet() {
 // base and column: the place of the thread's first row, and its first column, which is the warp's.
 template <int S, int ROWS, int COLUMNS, int K, int N, int FIRST>
 __device__ __forceinline__ void run_stage(unsigned char* tile, const unsigned base, const unsigned column) {
-    constexpr int STEP = K < 8 ? K : 8; // of k that are unrolled
+    constexpr int MOST = BODY / (ROWS * COLUMNS), STEP = K < MOST ? K : MOST; // of k that are unrolled
     const unsigned mine = N > COLUMNS ? __shfl_sync(~0u, column, 0) : 0;
     const Element* branch = branches + FIRST + mine;
     Element sum[ROWS][COLUMNS];
@@ -168,6 +171,12 @@ __device__ __forceinline__ void run_tensor_stage(unsigned char* tile, const unsi
     const bool imaginary = lane / 4 % 2;
     const Element* elements = reinterpret_cast<const Element*>(branch) + lane % 4 * 4 + lane / 8;
     const Fragment* fragments = reinterpret_cast<const Fragment*>(branch) + lane;
+    constexpr bool IN_FRAGMENTS = 16 * N_STEPS * K_STEPS <= FRAGMENTS, KEPT = N_STEPS * K_STEPS <= 4 && ROUNDS > 1;
+    Fragment kept[KEPT ? N_STEPS * K_STEPS : 1];
+    if (KEPT) {
+        #pragma unroll
+        for (int step = 0; step < N_STEPS * K_STEPS; ++step) kept[step] = fragments[step * 32];
+    }
     #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
         if (read == IDLE) break;
@@ -188,8 +197,9 @@ __device__ __forceinline__ void run_tensor_stage(unsigned char* tile, const unsi
             #pragma unroll
             for (int j = 0; j < N_STEPS; ++j) {
                 const int step = s * N_STEPS + j;
-                const Fragment b = 16 * N_STEPS * K_STEPS <= FRAGMENTS ? fragments[step * 32]
-                                                                       : fragment(elements[step * 16], imaginary);
+                const Fragment b = KEPT           ? kept[step]
+                                   : IN_FRAGMENTS ? fragments[step * 32]
+                                                  : fragment(elements[step * 16], imaginary);
                 #if TERMS == 3
                 #pragma unroll
                 for (int g = 0; g < GROUPS; ++g) multiply_add(sum[g][j], high[g], b.low);
