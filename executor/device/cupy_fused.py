@@ -85,7 +85,7 @@ def chosen(shape: FusedShape, dtype: str, capacity_bytes: int, precision: str) -
     itemsize = np.dtype(dtype).itemsize
     terms = TERMS.get(precision, 0) if dtype == "complex64" else 0
     tables = best_tables(shape, capacity_bytes // itemsize, itemsize, terms > 0)
-    return tables, terms if tables.branch_bytes else 0
+    return tables, terms if any(stage.kind[0] == "TENSOR" for stage in tables.stages) else 0
 
 
 def _on_device(tables: FusedTables) -> tuple[Any, ...]:
@@ -97,9 +97,9 @@ def _on_device(tables: FusedTables) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _hold(defines: Defines, device: int) -> tuple[Any, int]:
-    """The kernel that holds the branches, and the address that it writes those of multiply-adds to."""
+    """The kernel that holds the branches, and the address of constant memory that it writes."""
     given = dict(defines)
-    return load_kernel("fused.cu", "hold", given), load_symbol("fused.cu", "branches", given)
+    return load_kernel("fused.cu", "hold", given), load_symbol("fused.cu", "constant_branches", given)
 
 
 @lru_cache(maxsize=1024)
@@ -139,7 +139,7 @@ def kernel_defines(dtype: str, tables: FusedTables, terms: int) -> Defines:
         ("THREADS", tables.threads), ("BLOCKS", max(1, most // tables.threads)),
         ("STAGES", " ".join(_stage(number, stage) for number, stage in enumerate(tables.stages))),
         ("N_STAGES", len(tables.stages)), ("TILE_BYTES", tables.tile_bytes),
-        ("BRANCH_ELEMENTS", max(1, tables.branch_elements)), ("BRANCH_BYTES", max(16, tables.branch_bytes)),
+        ("CONSTANT_BYTES", tables.constant_bytes), ("SHARED_BYTES", tables.held_bytes),
         ("LOAD_PLACES", _listed(tables.load[0])), ("LOAD_OFFSETS", _listed(tables.load[1])),
         ("STORE_PLACES", _listed(tables.store[0])), ("STORE_OFFSETS", _listed(tables.store[1])),
         *((f"{name}_PLACES", _listed(map(_listed, parts))) for name, parts in places.items()),

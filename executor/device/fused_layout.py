@@ -24,6 +24,8 @@ Kind = tuple[str, int, int]
 rounds): on tensor cores, by so many groups of 16 rows of a warp at a time, so often."""
 
 LANE_BITS = 5
+MOST_WHOLE, MOST_DEALT = 16, 8
+"""Columns of a thread of multiply-adds where it has whole rows, and where rows are dealt to several warps."""
 TENSOR_SIDE = 4
 TENSOR_ROWS = 16
 TENSOR_ROW_LANES = 3
@@ -45,8 +47,9 @@ def stage_kind(stage: FusedStage, threads: int, held: int, tensor: bool) -> Kind
         of_warp = max(1, rows // TENSOR_ROWS // (threads >> LANE_BITS))
         groups = min(of_warp, MOST_GROUPS, max(1, MOST_GROUP_COLUMNS // stage.n))
         return "TENSOR", groups, of_warp // groups
-    # As many results of a thread as keep every warp busy.
-    columns = min(stage.n, held, max(1, stage.elements_out // threads))
+    # As many results of a thread as keep every warp busy; whole rows where that leaves enough rows.
+    most = min(held, MOST_WHOLE) if stage.n <= min(held, MOST_WHOLE) else min(held // 2, MOST_DEALT)
+    columns = min(stage.n, most, max(1, stage.elements_out // threads))
     return "FMA", max(1, rows * (stage.n // columns) // threads), columns
 
 

@@ -44,8 +44,8 @@ LARGE_TENSOR_SIDE = 64
 
 @dataclass(frozen=True)
 class StageTables:
-    """One stage: its kind, k and n, where its branch begins among those of its unit (an element, or on tensor
-    cores a byte), and the places of rows, of k and of n that the kernel takes as constants."""
+    """One stage: its kind, k and n, the byte where its branch begins in the memory that has it, and places
+    of rows, of k and of n that the kernel takes as constants."""
 
     kind: Kind
     k: int
@@ -63,8 +63,9 @@ class FusedTables:
     `load` and `store` are the places and the offsets of the elements of a tile that a thread moves.
     `own_offset` is (threads, 2), `near` and `far` are (count, 2): source and target. `own_place` is
     (2 + 2 stages, threads); `branch_place` the place of every element of every branch, in elements.
-    `branch_elements` counts those of stages of multiply-adds, `branch_bytes` what branches take for tensor
-    cores. `meets`: whether all warps meet after the load, each stage, the store; `threads`: of a block.
+    `constant_bytes` and `held_bytes` is what branches take in constant memory, for threads of multiply-adds
+    that hold whole rows, and in shared memory. `meets`: whether all warps meet after the load, each stage,
+    the store; `threads`: of a block.
     """
 
     stages: tuple[StageTables, ...]
@@ -75,8 +76,8 @@ class FusedTables:
     far: NDArray[np.int64]
     own_place: NDArray[np.uint16]
     branch_place: NDArray[np.uint16]
-    branch_elements: int
-    branch_bytes: int
+    constant_bytes: int
+    held_bytes: int
     meets: tuple[bool, ...]
     threads: int
     tile_bytes: int
@@ -88,8 +89,8 @@ class FusedTables:
 
     @property
     def shared_bytes(self) -> int:
-        """The shared memory of a block: a tile, branches for tensor cores, the places of its threads."""
-        return self.tile_bytes + self.branch_bytes + self.own_place.nbytes
+        """The shared memory of a block: a tile, branches, the places of its threads."""
+        return self.tile_bytes + self.held_bytes + self.own_place.nbytes
 
 
 _Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -169,14 +170,15 @@ class _Builder:
         store = self._walk(self.store_bits, self.warps.store, self.layout.held[-1], self.target)
         own_place = [load.own_place, store.own_place]
         stages, branches = [], []
-        taken = {"FMA": 0, "TENSOR": 0}
+        taken = {True: 0, False: 0}
         for number, (stage, kind) in enumerate(zip(self.tile.stages, self.kinds, strict=True)):
             places, own = (self._tensor_stage if kind[0] == "TENSOR" else self._fma_stage)(number, kind)
             own_place += own
             branches.append(self._branch(number))
-            first = taken[kind[0]]
+            constant = kind[0] == "FMA" and kind[2] == stage.n
+            first = taken[constant]
             stages.append(StageTables(kind, stage.k, stage.n, first, *(tuple(map(int, p)) for p in places)))
-            taken[kind[0]] += self._held_bytes(number) if kind[0] == "TENSOR" else stage.k * stage.n
+            taken[constant] += self._held_bytes(number)
         near, far = self._starts()
         return FusedTables(
             stages=tuple(stages),
@@ -187,8 +189,8 @@ class _Builder:
             far=far,
             own_place=np.stack(own_place).astype(np.uint16),
             branch_place=np.concatenate(branches).astype(np.uint16),
-            branch_elements=taken["FMA"],
-            branch_bytes=taken["TENSOR"],
+            constant_bytes=taken[True],
+            held_bytes=taken[False],
             meets=self.warps.meets,
             threads=self.threads,
             tile_bytes=self.tile.elements * self.itemsize,
@@ -285,9 +287,9 @@ class _Builder:
         return _combine([place[bit] for bit in stored])
 
     def _held_bytes(self, number: int) -> int:
-        """The bytes that a branch for tensor cores takes in shared memory."""
+        """The bytes that a branch takes where it is held."""
         elements = self.tile.stages[number].k * self.tile.stages[number].n
-        if elements <= FRAGMENTS:
+        if self.kinds[number][0] == "TENSOR" and elements <= FRAGMENTS:
             return 2 * elements * FRAGMENT_BYTES
         return -(-elements * self.itemsize // FRAGMENT_BYTES) * FRAGMENT_BYTES
 

@@ -2,9 +2,9 @@
 // with each branch in turn and writes it in the order of the output.
 //
 // Defined outside: REAL, COMPLEX (0 or 1), THREADS, BLOCKS (that share a multiprocessor at least), STAGES (in their
-// order: FMA(number, rows and columns that a thread holds, k, n, first element of its branch) or TENSOR(number,
-// groups of 16 rows that a warp holds at once, n / 4, k / 4, rounds, first byte of its branch)), N_STAGES,
-// TILE_BYTES, BRANCH_ELEMENTS and BRANCH_BYTES (of the branches of each kind), the tables LOAD_PLACES, LOAD_OFFSETS,
+// order: FMA(number, rows and columns that a thread holds, k, n, first byte of its branch) or TENSOR(number, groups of
+// 16 rows that a warp holds at once, n / 4, k / 4, rounds, first byte of its branch)), N_STAGES, TILE_BYTES,
+// CONSTANT_BYTES and SHARED_BYTES (of the branches in either memory), the tables LOAD_PLACES, LOAD_OFFSETS,
 // STORE_PLACES, STORE_OFFSETS and, a row for each stage, ROW_PLACES, K_PLACES, N_PLACES with MOST_ROW, MOST_K, MOST_N
 // entries, MEETS (whether all warps meet after the load, after each stage and after the store; elsewhere each warp goes
 // on with its part of the tile), TERMS (of a product on tensor cores: 3, or 1 for their own precision; 0: no stage runs
@@ -54,9 +54,10 @@ const int LOADS = sizeof(load_place) / sizeof(*load_place), STORES = sizeof(stor
 // Products of one thread that are unrolled: more do not fit the caches of instructions.
 const int BODY = COMPLEX ? 128 : 512;
 
-// Branches of FMA stages, k slow and n fast; and those of TENSOR stages. `hold` writes them before each launch.
-__constant__ Element branches[BRANCH_ELEMENTS];
-__device__ __align__(16) unsigned char tensor_branches[BRANCH_BYTES];
+// Branches of stages whose threads hold whole rows are in constant memory; all others go to shared memory from a copy
+// here. `hold` writes both before each launch. FMA stages have k slow and n fast.
+__constant__ __align__(16) unsigned char constant_branches[CONSTANT_BYTES ? CONSTANT_BYTES : 16];
+__device__ __align__(16) unsigned char shared_branches[SHARED_BYTES ? SHARED_BYTES : 16];
 
 // XOR of a place that a thread computes and one that is known: only what lies within a run of all banks can meet,
 // the rest is added, by the instruction that reads or writes.
@@ -74,12 +75,25 @@ __device__ __forceinline__ void meet() {
     else __syncwarp();
 }
 
-// base and column: the place of the thread's first row, and its first column, which is the warp's.
+template <int COLUMNS>
+__device__ __forceinline__ void load_columns(Element (&b)[COLUMNS], const Element* from) {
+    constexpr int UNIT = COLUMNS * sizeof(Element) < 16 ? COLUMNS : (sizeof(Element) < 16 ? 16 / sizeof(Element) : 1);
+    struct __align__(UNIT * sizeof(Element)) Unit { Element element[UNIT]; };
+    #pragma unroll
+    for (int j = 0; j < COLUMNS; j += UNIT) {
+        const Unit unit = *reinterpret_cast<const Unit*>(from + j);
+        #pragma unroll
+        for (int u = 0; u < UNIT; ++u) b[j + u] = unit.element[u];
+    }
+}
+
+// base and column: the place of the thread's first row, and its first column. branches: where the stage's are.
 template <int S, int ROWS, int COLUMNS, int K, int N, int FIRST>
-__device__ __forceinline__ void run_stage(unsigned char* tile, const unsigned base, const unsigned column) {
+__device__ __forceinline__ void run_stage(unsigned char* tile, const unsigned char* branches, const unsigned base,
+                                          const unsigned column) {
     constexpr int MOST = BODY / (ROWS * COLUMNS), STEP = K < MOST ? K : MOST; // of k that are unrolled
-    const unsigned mine = N > COLUMNS ? __shfl_sync(~0u, column, 0) : 0;
-    const Element* branch = branches + FIRST + mine;
+    const unsigned mine = N > COLUMNS ? column : 0;
+    const Element* branch = reinterpret_cast<const Element*>(branches + FIRST) + mine;
     Element sum[ROWS][COLUMNS];
     if (K > STEP) {
         #pragma unroll
@@ -100,15 +114,15 @@ __device__ __forceinline__ void run_stage(unsigned char* tile, const unsigned ba
                 #pragma unroll
                 for (int i = 0; i < ROWS; ++i)
                     a[i] = at(tile, moved(moved(start, k_place[S][q]), row_place[S][i]));
+                Element b[COLUMNS];
+                load_columns(b, branch + (done + q) * N);
                 #pragma unroll
-                for (int j = 0; j < COLUMNS; ++j) {
-                    const Element b = branch[(done + q) * N + j];
+                for (int j = 0; j < COLUMNS; ++j)
                     #pragma unroll
                     for (int i = 0; i < ROWS; ++i) {
-                        if (K == STEP && q == 0) sum[i][j] = multiply(a[i], b);
-                        else multiply_add(sum[i][j], a[i], b);
+                        if (K == STEP && q == 0) sum[i][j] = multiply(a[i], b[j]);
+                        else multiply_add(sum[i][j], a[i], b[j]);
                     }
-                }
             }
         }
     }
@@ -245,20 +259,21 @@ struct Sources {
     const void* branch[MOST_STAGES];
 };
 
-// One block a branch: puts its elements where the stage reads them. branch_place: for every branch the place of each of
-// its elements, in elements. into: the address of `branches`, which a kernel may write only before the launch that
-// reads it.
+// One block a branch: puts its elements where the stage reads them. branch_place: for every branch the place of each
+// of its elements, in elements. constant: the address of `constant_branches`, which a kernel may write only before
+// the launch that reads it.
 extern "C" __global__ void hold(const __grid_constant__ Sources sources, const Place* __restrict__ branch_place,
-                                Element* into) {
+                                unsigned char* constant) {
     const Element* from = static_cast<const Element*>(sources.branch[blockIdx.x]);
     #define FMA(s, rows, columns, k, n, first) \
         if (blockIdx.x == s) \
-            for (int i = threadIdx.x; i < k * n; i += blockDim.x) into[first + branch_place[i]] = from[i]; \
+            for (int i = threadIdx.x; i < k * n; i += blockDim.x) \
+                reinterpret_cast<Element*>((n > columns ? shared_branches : constant) + first)[branch_place[i]] = from[i]; \
         branch_place += blockIdx.x > s ? k * n : 0;
     #define TENSOR(s, groups, n_steps, k_steps, rounds, first) \
         if (blockIdx.x == s) \
             for (int i = threadIdx.x; i < 16 * n_steps * k_steps; i += blockDim.x) \
-                hold_fragment(tensor_branches + first, 16 * n_steps * k_steps <= FRAGMENTS, branch_place[i], from[i]); \
+                hold_fragment(shared_branches + first, 16 * n_steps * k_steps <= FRAGMENTS, branch_place[i], from[i]); \
         branch_place += blockIdx.x > s ? 16 * n_steps * k_steps : 0;
     STAGES
     #undef FMA
@@ -279,11 +294,11 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
     extern __shared__ __align__(128) unsigned char memory[];
     unsigned char* tile = memory;
     unsigned char* held = tile + TILE_BYTES;
-    Place* own = reinterpret_cast<Place*>(held + (TERMS ? BRANCH_BYTES : 0));
+    Place* own = reinterpret_cast<Place*>(held + SHARED_BYTES);
 
     for (int i = threadIdx.x; i < (2 + 2 * N_STAGES) * THREADS; i += THREADS) own[i] = own_place[i];
-    for (int i = threadIdx.x * 16; TERMS && i < BRANCH_BYTES; i += THREADS * 16)
-        *reinterpret_cast<uint4*>(held + i) = *reinterpret_cast<const uint4*>(tensor_branches + i);
+    for (int i = threadIdx.x * 16; i < SHARED_BYTES; i += THREADS * 16)
+        *reinterpret_cast<uint4*>(held + i) = *reinterpret_cast<const uint4*>(shared_branches + i);
     __syncthreads();
     own += threadIdx.x;
     const Start offset = own_offset[threadIdx.x];
@@ -307,7 +322,8 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
         asm volatile("cp.async.wait_all;" ::: "memory");
         meet<0>();
         #define FMA(s, rows, columns, k, n, first) \
-            run_stage<s, rows, columns, k, n, first>(tile, own[(2 + 2 * s) * THREADS], own[(3 + 2 * s) * THREADS]);
+            run_stage<s, rows, columns, k, n, first>(tile, n > columns ? held : constant_branches, \
+                                                     own[(2 + 2 * s) * THREADS], own[(3 + 2 * s) * THREADS]);
         #define TENSOR(s, groups, n_steps, k_steps, rounds, first) \
             run_tensor_stage<s, groups, n_steps, k_steps, rounds>(tile, held + first, own[(2 + 2 * s) * THREADS], \
                                                                   own[(3 + 2 * s) * THREADS]);
