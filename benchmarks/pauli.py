@@ -2,13 +2,16 @@
 
 Goals. eagle: two threads 5 times faster than pauli-prop, same terms and value; an H200 3e10 visits a second
 from 5 million terms on. ising: not slower than monoprop at an error not larger. sample: 10 times faster than
-cuPauliProp. seed: every row 10 times faster than the seed's GPU, on an H200. linear: the same time and bytes
-a term from 1e4 terms on.
+cuPauliProp. seed: every row 10 times faster than the seed's GPU, on an H200. linear: time and bytes linear
+from 1e4 terms to 1e9.
 
 Usage: python benchmarks/pauli.py [--only eagle] [--rivals PYTHON] [--device gpu] [-o results.json]
 PYTHON is an interpreter of another environment, which has pauli-prop and monoprop; what it lacks is left out.
 cuPauliProp runs in a process of this interpreter, with --device gpu. Several GPUs:
 mpirun -n 4 python -m mpi4py benchmarks/pauli.py --device gpu --only ranks --terms 1e8
+
+Medians are of 3 runs. In eagle, ising and sample a second of runs goes before, of ours and of every rival
+alike; in the others one run.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -30,16 +33,19 @@ import pauli_circuits as circuits
 
 from executor.contraction.record import commit
 from executor.device.communicator import Communicator
+from executor.device.gpus import driver_version, gpu_name
 from executor.device.host import host_facts
 from executor.device.select import open_device
 from executor.pauli.propagate import Propagation, open_terms, propagate
 from executor.pauli.resources import Resources
+from executor.pauli.steps import Clifford
 from executor.pauli.truncation import Truncation
-from executor.pauli.words import pack, parse, pauli_sum
+from executor.pauli.words import PauliSum, pack, parse, pauli_sum
 from planner.errors import InputError
 
 Row = dict[str, Any]
 REPEATS = 3
+WARM_S = 1.0
 SEED_TABLE = (
     (30000, 500, 80.89, 0.129), (8000, 50, 3.34, 0.009), (5000, 120, 5.47, 0.021), (5000, 150, 6.77, 0.026),
     (4000, 100, 3.55, 0.017), (3000, 200, 5.53, 0.034), (2000, 250, 4.67, 0.043), (1000, 300, 2.78, 0.052),
@@ -56,18 +62,24 @@ def main() -> None:
     parser.add_argument("--only", choices=CASES, action="append")
     parser.add_argument("--rivals", type=Path, help="an interpreter that has pauli-prop and monoprop")
     parser.add_argument("--terms", type=float, default=5e6, help="eagle, GPU: smaller cuts, to so many terms")
-    parser.add_argument("--precision", choices=("fp64", "fp32"), default="fp64",
-                        help="of linear, ranks, and eagle at smaller cuts")
+    parser.add_argument("--precision", choices=("fp64", "fp32"), action="append",
+                        help="of linear, ranks, and eagle at smaller cuts; one after another (default: fp64)")
     parser.add_argument("--seconds", type=float, default=20.0, help="GPU: no larger case after so long a one")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    options.precision = options.precision or ["fp64"]
     is_first = options.only != ["ranks"] or everyone().rank == 0
     output = options.output if is_first else None
     document: Row = {"cases": {}, "environments": {}}
     if output and output.exists():
         document = json.loads(output.read_text())
     where = {**host_facts(), "commit": commit(), "device": options.device}
+    if options.device == "gpu":
+        from cupy.cuda import runtime
+
+        where["gpu"] = gpu_name(runtime.getDeviceProperties(runtime.getDevice()))
+        where["driver"] = driver_version()
     for name in options.only or [name for name in CASES if name != "ranks"]:
         rows = CASES[name](options)
         document["cases"][f"{name}, {options.device}"] = rows
@@ -79,10 +91,16 @@ def main() -> None:
             output.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def timed(run: Callable[[], Propagation]) -> tuple[Propagation, Row]:
-    """The median of several runs: its seconds, and the processor's seconds over all threads."""
+def timed(run: Callable[[], Propagation], warm_s: float = 0.0) -> tuple[Propagation, Row]:
+    """The median of several runs: its seconds, and the processor's seconds over all threads.
+
+    `warm_s`: seconds of runs before those that are counted; one run at least.
+    """
     times: list[tuple[float, float]] = []
-    run()
+    begin = time.perf_counter()
+    done = run()
+    while time.perf_counter() - begin < warm_s:
+        done = run()
     for _ in range(REPEATS):
         begin, begin_cpu = time.perf_counter(), time.process_time()
         done = run()
@@ -113,7 +131,8 @@ def rival(options: argparse.Namespace, name: str, problem: Row) -> list[Row]:
         return []
     done = subprocess.run(
         [str(python), str(Path(__file__).parent / script), name],
-        input=json.dumps({**problem, "repeats": REPEATS}), capture_output=True, text=True, check=False,
+        input=json.dumps({**problem, "repeats": REPEATS, "warm_s": WARM_S}), capture_output=True, text=True,
+        check=False,
     )  # fmt: skip
     if done.returncode:
         print(f"{name} is left out: {(done.stderr.strip().splitlines() or ['it failed'])[-1]}")
@@ -127,7 +146,7 @@ def eagle(options: argparse.Namespace) -> list[Row]:
     steps, rows = circuits.steps_of(turns), []
     for name, use in uses(options.device):
         limits = Truncation(2.0**-12, 2.0**-12)
-        done, row = timed(partial(propagate, steps, start, limits, use, keep="none"))
+        done, row = timed(partial(propagate, steps, start, limits, use, keep="none"), WARM_S)
         rows.append({"by": name, "cut": 2.0**-12, **row, "visits_per_s": done.visits / row["time_s"]})
     problem = {"n_qubits": 127, "rotations": turns, "observable": 62, "cut": 2.0**-12, "max_terms": 400_000}
     if options.device == "gpu":
@@ -155,8 +174,12 @@ def ranks(options: argparse.Namespace) -> list[Row]:
 
 def larger(options: argparse.Namespace, use: Resources) -> list[Row]:
     """The circuit of `eagle` at cuts 2 times smaller each, until there are as many terms as asked for."""
+    return [row for name in options.precision for row in to_size(options, replace(use, precision=name))]
+
+
+def to_size(options: argparse.Namespace, use: Resources) -> list[Row]:
+    """The rows of one precision."""
     steps, start = circuits.steps_of(circuits.eagle(0.7, 20)), parse("Z62", 127)
-    use = replace(use, precision=options.precision)
     rows: list[Row] = []
     for power in range(13, 30):
         cut = 2.0**-power
@@ -168,7 +191,7 @@ def larger(options: argparse.Namespace, use: Resources) -> list[Row]:
             break
         seconds, record = time.perf_counter() - begin, done.record
         rows.append({
-            "by": f"tnplan, {options.device}", "cut": cut, "precision": options.precision, "time_s": seconds,
+            "by": f"tnplan, {options.device}", "cut": cut, "precision": use.precision, "time_s": seconds,
             "terms": done.n_terms, "value": done.value,
             "visits_per_s": done.visits / seconds, "branched": sum(record.branched) / done.visits,
             "largest": max(record.before), "GB": done.size_bytes / 1e9,
@@ -185,7 +208,7 @@ def sample(options: argparse.Namespace) -> list[Row]:
     steps, limits = circuits.steps_of(turns), Truncation(merged_cut=1e-4, max_weight=8, every=10)
     rows = []
     for name, use in uses(options.device):
-        done, row = timed(partial(propagate, steps, start, limits, use, keep="none"))
+        done, row = timed(partial(propagate, steps, start, limits, use, keep="none"), WARM_S)
         rows.append({"by": name, **row, "largest": done.largest})
     problem = {
         "n_qubits": 127, "rotations": turns, "observable": 62, "cut": 1e-4, "max_weight": 8, "every": 10,
@@ -204,7 +227,8 @@ def ising(options: argparse.Namespace) -> list[Row]:
         found = []
         for name, use in uses(options.device):
             limits = Truncation(branch_cut=cut)
-            found.append({"by": name, **timed(partial(propagate, steps, start, limits, use, keep="none"))[1]})
+            run = partial(propagate, steps, start, limits, use, keep="none")
+            found.append({"by": name, **timed(run, WARM_S)[1]})
         problem = {"n_qubits": n, "rotations": turns, "observable": middle, "cut": cut}
         found += rival(options, "monoprop", problem)
         rows += [
@@ -215,34 +239,47 @@ def ising(options: argparse.Namespace) -> list[Row]:
 
 
 def seed(options: argparse.Namespace) -> list[Row]:
-    """Words on 7 qubits through Clifford layers: one pass a layer, and all layers as one map."""
+    """Words on 7 qubits through Clifford layers: one pass a layer, and all layers as one map.
+
+    Medians of several runs: of the layers, and with the terms taken to the device before and back after.
+    """
     rows = []
     for n_words, n_layers, cpu_s, gpu_s in SEED_TABLE:
         start, layer = circuits.random_words(7, n_words), circuits.clifford_layer(7, "h")
         use = uses(options.device)[0][1]
-        seconds = []
-        for passes, gates in ((n_layers, layer[::-1]), (1, (layer * n_layers)[::-1])):
-            terms = open_terms(start, use)
-            terms.clifford(gates)
-            assert terms.n == start.n_terms
-            begin = time.perf_counter()
-            for _ in range(passes):
-                terms.clifford(gates)
-            assert terms.n == start.n_terms
-            seconds.append(time.perf_counter() - begin)
-            terms.close()
-        rows.append({
-            "words": n_words, "distinct": start.n_terms, "layers": n_layers, "time_s": seconds[0],
-            "fused_s": seconds[1], "seed_cpu_s": cpu_s, "seed_gpu_s": gpu_s,
-        })  # fmt: skip
+        row: Row = {"words": n_words, "distinct": start.n_terms, "layers": n_layers}
+        for name, passes, gates in (("", n_layers, layer), ("fused_", 1, layer * n_layers)):
+            seconds = [through_layers(start, gates[::-1], passes, use) for _ in range(REPEATS + 1)][1:]
+            row[f"{name}time_s"], row[f"{name}whole_s"] = (
+                sorted(times)[REPEATS // 2] for times in zip(*seconds, strict=True)
+            )
+        rows.append({**row, "seed_cpu_s": cpu_s, "seed_gpu_s": gpu_s})
     return rows
+
+
+def through_layers(
+    start: PauliSum, gates: Sequence[Clifford], passes: int, use: Resources
+) -> tuple[float, float]:
+    """The seconds of so many passes of gates, alone and with opening the terms and taking them back."""
+    begin = time.perf_counter()
+    terms = open_terms(start, use)
+    assert terms.n == start.n_terms
+    opened = time.perf_counter()
+    for _ in range(passes):
+        terms.clifford(gates)
+    assert terms.n == start.n_terms
+    done = time.perf_counter()
+    assert terms.own().n_terms == start.n_terms
+    end = time.perf_counter()
+    terms.close()
+    return done - opened, end - begin
 
 
 def sweeps(options: argparse.Namespace) -> list[Row]:
     """The seed's mixed example (10 qubits, 100 gates, 1000 words) and what it varies, one at a time."""
     base = {"qubits": 10, "gates": 100, "words": 1000, "rotations": 0.25, "max_weight": 6}
     varied = {
-        "qubits": (4, 6, 8, 10, 16, 32), "gates": (25, 50, 100, 200), "words": (50, 500, 5000),
+        "qubits": (4, 6, 8, 10, 16, 32), "gates": (25, 50, 100, 200), "words": (50, 500, 5000, 50000),
         "rotations": (0.0, 0.25, 0.5, 0.8), "max_weight": (4, 5, 6, 7, 8),
     }  # fmt: skip
     use = uses(options.device)[0][1]
@@ -254,7 +291,10 @@ def sweeps(options: argparse.Namespace) -> list[Row]:
             start = circuits.light_words(case["qubits"], case["words"], case["max_weight"])
             limits = Truncation(max_weight=case["max_weight"], merged_cut=1e-3)
             done, row = timed(partial(propagate, steps, start, limits, use, keep="none"))
-            rows.append({"varied": name, **case, **row, "largest": done.largest, "visits": done.visits})
+            rows.append({
+                "varied": name, **case, **row, "largest": done.largest, "visits": done.visits,
+                "size_bytes": done.size_bytes,
+            })  # fmt: skip
     return rows
 
 
@@ -263,15 +303,19 @@ def linear(options: argparse.Namespace) -> list[Row]:
 
     All words of X on some qubits times four words of Z, one of which has Z_0; rotations double them.
     """
-    name = options.device
-    use = replace(uses(name)[-1][1], precision=options.precision)
+    use = uses(options.device)[-1][1]
+    return [row for name in options.precision for row in doubled(options, replace(use, precision=name))]
+
+
+def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
+    """The rows of one precision."""
     rows: list[Row] = []
     zs = [2**64 - 1, *(2**64 - 2 - (1 << k) for k in (63, 62, 61))]
     terms = open_terms(use.converted(pauli_sum([(0, z, 1.0) for z in zs], 64)), use)
     turn, again = pack(1, 0, 64), 10
     terms.rotate(turn, 0.8, 0.6, 0.0)
     terms.end_step()
-    for qubit in range(1, 29 if name == "gpu" else 20):
+    for qubit in range(1, 29 if options.device == "gpu" else 20):
         try:
             terms.rotate(pack(1 << qubit, 0, 64), 0.8, 0.6, 0.0)
             terms.end_step()
@@ -288,7 +332,7 @@ def linear(options: argparse.Namespace) -> list[Row]:
         if n > 10_000:
             rows.append({
                 "terms": n, "s_per_visit": wall_s / again / n, "cpu_s_per_visit": cpu_s / again / n,
-                "bytes_per_term": terms.size_bytes / n, "precision": options.precision,
+                "bytes_per_term": terms.size_bytes / n, "precision": use.precision,
             })  # fmt: skip
         if wall_s > options.seconds:
             break

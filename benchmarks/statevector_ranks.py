@@ -3,9 +3,10 @@
 Usage: mpirun -n 2 python -m mpi4py benchmarks/statevector_ranks.py [--qubits 31,32] [--rounds 3]
        [--circuits H,QFT,random] [-o results.json]
 H on all qubits, QFT, and random unitaries with CZ of depth 20, complex64. Seconds of the slowest rank, least
-of all rounds: all steps in turn, the passes alone, and the exchanges alone. `rate` is what a rank sends over
-the time of its exchanges; NCCL's is that of sends and receives of equal shares between all ranks. Goals: the
-total at most 1.1 times passes and exchanges, exchanges at 0.8 of NCCL's rate.
+of all rounds: all steps in turn, the passes alone, the exchanges alone, and each exchange with its bits.
+`rate` is what a rank sends over the time of its exchanges; NCCL's is that of sends and receives of equal
+shares between all ranks. Goals: the total at most 1.1 times passes and exchanges, exchanges at 0.8 of NCCL's
+rate.
 """
 
 from __future__ import annotations
@@ -90,11 +91,16 @@ def measured(name: str, n: int, ranks: Communicator, rounds: int, nccl: float) -
     sent = state.sent_bytes
     exchanges_s = seconds(ranks, lambda: run(exchanges), rounds) if exchanges else 0.0
     rate = sent / exchanges_s if exchanges else None
+    each = [
+        {"inside": [pair[0] for pair in step.exchange.pairs],
+         "time_s": seconds(ranks, lambda step=step: state.apply(step), rounds)}
+        for step in exchanges
+    ]  # fmt: skip
     return {
         "circuit": name, "qubits": n, "ranks": ranks.size, "n_passes": len(passes),
         "n_exchanges": len(exchanges), "direct": all(step.call is not None for step in exchanges),
-        "total_s": total_s, "passes_s": passes_s, "exchanges_s": exchanges_s, "sent_bytes": sent,
-        "rate_bytes_per_s": rate, "nccl_share": rate / nccl if rate else None,
+        "total_s": total_s, "passes_s": passes_s, "exchanges_s": exchanges_s, "exchanges": each,
+        "sent_bytes": sent, "rate_bytes_per_s": rate, "nccl_share": rate / nccl if rate else None,
         "over_sum": total_s / (passes_s + exchanges_s), "norm": norm,
     }  # fmt: skip
 
@@ -124,11 +130,13 @@ def main() -> None:
             if world.rank:
                 continue
             share = row["nccl_share"]
+            each = [f"{one['inside']} {one['time_s'] * 1e3:.1f}" for one in row["exchanges"]]
             missed = ["total"] if row["over_sum"] > GOAL_TOTAL else []
             missed += ["rate"] if share is not None and share < GOAL_RATE else []
             print(
                 f"{name:>7s}{n:>4d} {row['n_passes']:>3d} passes {row['passes_s'] * 1e3:9.2f} ms, "
                 f"{row['n_exchanges']:>2d} exchanges {row['exchanges_s'] * 1e3:8.2f} ms, "
+                f"({', '.join(each)}) "
                 f"{share or 0:.2f} of NCCL, direct {row['direct']}, total {row['total_s'] * 1e3:9.2f} ms, "
                 f"{row['over_sum']:.3f} of the sum{'  MISSED: ' + ', '.join(missed) if missed else ''}",
                 flush=True,

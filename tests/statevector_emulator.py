@@ -18,6 +18,13 @@ KERNEL = Path(__file__).resolve().parents[1] / "executor" / "device" / "kernels"
 OPTIONS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-w")
 TYPES = """
 #define __grid_constant__
+#define __popcll __builtin_popcountll
+inline int __double2hiint(double x) { return (int)(same_bits<unsigned long long>(x) >> 32); }
+inline int __double2loint(double x) { return (int)same_bits<unsigned long long>(x); }
+inline double __hiloint2double(int high, int low)
+{
+    return same_bits<double>((unsigned long long)(unsigned)high << 32 | (unsigned)low);
+}
 #define MEET(NUMBER, COUNT) __syncthreads()
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };

@@ -51,7 +51,13 @@ def of_copy() -> Iterator[Defines]:
 def of_excite() -> Iterator[Defines]:
     from executor.device.cupy_batch import excite_defines
 
-    yield from (excite_defines(dtype, lanes) for dtype in ("float32", "float64") for lanes in (1, 16))
+    yield from map(excite_defines, ("float32", "float64"))
+
+
+def of_excite_tiles() -> Iterator[Defines]:
+    from executor.device.cupy_batch import tile_defines
+
+    yield from (tile_defines(dtype, held) for dtype in ("float32", "float64") for held in (False, True))
 
 
 def of_pauli() -> Iterator[Defines]:
@@ -123,11 +129,11 @@ def of_state_program() -> Iterator[Defines]:
     from statevector_case import plan_of, qft
     from test_circuits import random_circuit
 
-    from executor.device.cupy_state import TILES, program_defines
+    from executor.device.cupy_state import PROGRAM_TILES, program_defines
     from executor.statevector.program import make_program
 
     for dtype, circuit in product(DTYPES[2:], (qft(16), random_circuit(16, 60, 1))):
-        tile = TILES[dtype]
+        tile = PROGRAM_TILES[dtype]
         item = plan_of(circuit, tile).passes[0]
         made = make_program(item, 16, tile.register_bits, np.dtype(dtype).itemsize)
         assert made is not None
@@ -144,6 +150,7 @@ CASES = {
     "add.cu": of_add,
     "copy.cu": of_copy,
     "excite.cu": of_excite,
+    "excite_tiles.cu": of_excite_tiles,
     "fma.cu": lambda: of_contract("fp32"),
     "fused.cu": of_fused,
     "halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),

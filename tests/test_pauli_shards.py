@@ -9,16 +9,18 @@ from mpi_case import SCRIPTS, mpirun, needs_mpi
 from pauli_case import chain_edges, eagle_edges, ising_trotter, kicked_ising
 
 from executor.device.threads import ThreadCommunicator, run_ranks
-from executor.pauli import sharded_terms
+from executor.pauli import resharding, sharded_terms
 from executor.pauli.channels import amplitude_damping, depolarizing
 from executor.pauli.expectation import in_bits
 from executor.pauli.gpu_terms import GpuTerms
-from executor.pauli.propagate import Propagation, propagate
+from executor.pauli.propagate import Propagation, prepared, propagate
+from executor.pauli.resharding import Costs, Sample, Stretch
 from executor.pauli.resources import Resources, term_bytes
+from executor.pauli.sharded_terms import ShardedTerms
 from executor.pauli.sharding import Sharding
 from executor.pauli.steps import Clifford, Step, circuit_steps, rotation
 from executor.pauli.truncation import Truncation
-from executor.pauli.words import PauliSum, pack, parse
+from executor.pauli.words import PauliSum, commuting_groups, pack, parse
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit
 from planner.networks.circuits.gates import gate
@@ -78,6 +80,32 @@ def test_ranks_give_the_terms_of_one(name: str, n_ranks: int, threads: int) -> N
         check_same(found, expected)
 
 
+@pytest.mark.parametrize("name", ["rotations", "letters"])
+@pytest.mark.parametrize(("n_ranks", "threads"), [(2, 1), (4, 1), (2, 2)])
+def test_words_move_to_other_ranks_between_stretches(
+    n_ranks: int, threads: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = {"_move": 0, "_exchange": 0}
+
+    def count(method: str) -> None:
+        counted = getattr(ShardedTerms, method)
+
+        def called(*arguments: object) -> object:
+            calls[method] += 1
+            return counted(*arguments)
+
+        monkeypatch.setattr(ShardedTerms, method, called)
+
+    monkeypatch.setattr(resharding, "FEW_TERMS", 20)
+    count("_move")
+    count("_exchange")
+    expected = run(name)
+    for found in run_ranks(n_ranks, lambda world: run(name, ranks=world, threads=threads)):
+        check_same(found, expected)
+    assert calls["_move"] >= 2 * n_ranks
+    assert calls["_exchange"] < n_ranks * len(expected.record.terms) / 4
+
+
 def test_ranks_share_the_terms_evenly_and_keep_their_own() -> None:
     steps, both = kicked_ising(127, eagle_edges(), 0.5, 20), Truncation(branch_cut=1e-3, merged_cut=1e-3)
 
@@ -98,6 +126,16 @@ def test_a_gpu_gives_the_terms_of_a_thread(name: str, precision: str) -> None:
     check_same(run(name, device="gpu", precision=precision), run(name, precision=precision))
 
 
+def test_blocks_have_no_more_threads_than_their_kernels_are_compiled_for() -> None:
+    pytest.importorskip("cupy")
+    from executor.device.cupy_pauli import FEW_THREADS, TOGETHER_THREADS
+    from executor.device.kernel_cache import source
+
+    assert f"#define THREADS {TOGETHER_THREADS}\n" in source("pauli_turns.cu")
+    assert FEW_THREADS < TOGETHER_THREADS
+    assert FEW_THREADS % 32 == TOGETHER_THREADS % 32 == 0
+
+
 @needs_gpus(1)
 def test_a_gpu_makes_room_and_does_again_what_found_none(monkeypatch: pytest.MonkeyPatch) -> None:
     from executor.device import cupy_pauli
@@ -113,6 +151,11 @@ def test_a_gpu_closes_gaps_between_rotations(monkeypatch: pytest.MonkeyPatch) ->
     from executor.device import cupy_pauli
 
     packed, read_all = [], cupy_pauli.GpuTable.read_all
+    at_ends, close_gaps = [], cupy_pauli.GpuTable.close_gaps
+
+    def closed(table: cupy_pauli.GpuTable, n: int) -> int:
+        at_ends.append(n - close_gaps(table, n))
+        return n - at_ends[-1]
 
     def spied(table: cupy_pauli.GpuTable, first: int, last: int) -> object:
         log = read_all(table, first, last)
@@ -122,12 +165,15 @@ def test_a_gpu_closes_gaps_between_rotations(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cupy_pauli, "FEW_ROWS", 0)
     monkeypatch.setattr(cupy_pauli, "SMALLEST", 8)
     monkeypatch.setattr(cupy_pauli.GpuTable, "read_all", spied)
+    monkeypatch.setattr(cupy_pauli.GpuTable, "close_gaps", closed)
     steps, start = kicked_ising(70, chain_edges(70), 0.7, 6), parse("Z34 + 0.5*X3 - Y40 Z41", 70)
-    for limits in (Truncation(3e-3, 3e-3), Truncation(merged_cut=4e-3, max_frequency=14)):
+    for limits in (Truncation(1e-2, 1e-2), Truncation(merged_cut=4e-3, max_frequency=14)):
         packed.clear()
+        at_ends.clear()
         found = propagate(steps, start, limits, Resources(device="gpu"))
         check_same(found, propagate(steps, start, limits))
         assert sum(packed) > 100
+        assert sum(at_ends) > 100
 
 
 @needs_gpus(1)
@@ -158,6 +204,16 @@ def test_ranks_of_mpi(device: str) -> None:
     assert "2 ranks agree with one" in done.stdout
 
 
+def test_groups_are_of_words_in_a_row_that_commute() -> None:
+    rows = np.array([pack(1, 0, 71), pack(2, 0, 71), pack(0, 2, 71), pack(0, 3, 71), pack(0, 1 << 70, 71)])
+    members, left = commuting_groups(rows, 8)
+    assert members.tolist() == [0, 1, 0, 1, 2]
+    assert left.tolist() == [2, 1, 3, 2, 1]
+    members, left = commuting_groups(rows, 2)
+    assert members.tolist() == [0, 1, 0, 1, 0]
+    assert left.tolist() == [2, 1, 2, 1, 1]
+
+
 def test_the_shard_of_a_product_is_a_constant_distance_away() -> None:
     sharding, rng = Sharding(100, 3), np.random.default_rng(1)
     keys, generator = (
@@ -167,6 +223,26 @@ def test_the_shard_of_a_product_is_a_constant_distance_away() -> None:
     distance = sharding.distance(generator)
     assert np.array_equal(sharding.of(keys ^ generator), sharding.of(keys) ^ distance)
     assert set(sharding.of(keys).tolist()) == set(range(8))
+
+
+def test_masks_of_a_stretch_are_even_and_crossed_by_none_of_its_rotations() -> None:
+    sharding, costs = Sharding(70, 2), Costs(1.0, 1.0, 0.0)
+    steps = kicked_ising(70, chain_edges(70), 0.7, 4)
+    rotations = prepared(steps, parse("Z34", 70), False)[0][::-1]
+    generators = np.array([pack(turn.x, turn.z, 70) for turn in rotations])  # type: ignore[union-attr]
+    end = propagate(steps, parse("Z34", 70), Truncation(branch_cut=1e-3)).result.keys
+    sample = Sample(end, 10**6)
+    masks, length = Stretch(generators, sharding.masks).masks([sample] * 2, costs)
+    assert masks is not None
+    assert masks.shape == (2, 4)
+    assert 70 <= length < len(generators)
+    sharding.masks = masks
+    assert not np.any(sharding.of(generators[:length]))
+    assert np.any(sharding.of(generators[length:]))
+    assert np.bincount(sharding.of(end)).max() <= resharding.EVEN * len(end) / 4
+    again = Stretch(generators[:length], masks)
+    assert again.masks([sample] * 4, costs)[0] is None
+    assert again.masks([sample] * 3 + [Sample(end[:0], 0)], costs)[0] is not None
 
 
 def test_cliffords_move_no_word_to_another_shard() -> None:

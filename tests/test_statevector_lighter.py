@@ -8,7 +8,7 @@ from statevector_case import dense_matrix, hadamards, many_kinds, qft, random_un
 from test_circuits import random_circuit
 
 from executor.statevector.blocks import Block, gate_block, is_identity
-from executor.statevector.lighter import cost, lighter
+from executor.statevector.lighter import cost, is_rotation, lighter
 from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.gates import gate
 
@@ -25,14 +25,15 @@ def unitaries(depth: int) -> Circuit:
     return Circuit(N, tuple(gates))
 
 
+@pytest.mark.parametrize("rotations", [False, True])
 @pytest.mark.parametrize(
     "circuit",
     [unitaries(4), qft(N), hadamards(N), random_circuit(N, 80, 1), many_kinds(N, 9, 4)],
     ids=["unitaries", "qft", "h", "every", "kinds"],
 )
-def test_the_product_is_the_same(circuit: Circuit) -> None:
+def test_the_product_is_the_same(circuit: Circuit, rotations: bool) -> None:
     blocks = [gate_block(item) for item in circuit.gates]
-    made = lighter(blocks, N)
+    made = lighter(blocks, N, rotations)
     np.testing.assert_allclose(dense_matrix(made, N), dense_matrix(blocks, N), rtol=0, atol=1e-12)
     assert not any(is_identity(block) for block in made)
 
@@ -44,6 +45,16 @@ def test_gates_on_one_qubit_have_two_equal_elements() -> None:
     assert {cost(block.blocks[0]) for block in blocks if len(block.targets) == 1} == {12}
     assert {cost(block.blocks[0]) for block in blocks if len(block.targets) == 1} == {12}
     assert {cost(block.blocks[0]) for block in singles} == {8}
+
+
+def test_gates_on_one_qubit_are_rotations_between_phases() -> None:
+    blocks = [gate_block(item) for item in unitaries(4).gates]
+    singles = [block for block in lighter(blocks, N, rotations=True) if block.targets]
+    assert len(singles) == 4 * N - 3
+    assert all(is_rotation(block.blocks[0]) for block in singles)
+    flat = Block((0,), (), np.array([[[1, -1], [1, 1]]]) + 0j)
+    made = lighter([flat], N, rotations=True)
+    assert made[0].targets == (0,)  # a matrix of units alone is not taken apart
 
 
 def test_neighbours_on_a_qubit_are_one() -> None:

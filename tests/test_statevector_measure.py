@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
@@ -16,8 +17,11 @@ from executor.pauli.steps import circuit_steps
 from executor.pauli.words import parse, pauli_sum
 from executor.statevector.answers import Question, answer
 from executor.statevector.host import HostState
+from executor.statevector.passes import Pass
 from executor.statevector.script import Mixture, make_script
 from executor.statevector.simulator import Simulator
+from executor.statevector.staging import Exchange
+from executor.statevector.tables import Tables
 from planner.networks.circuits.circuit import Circuit
 from planner.networks.circuits.gates import I2, X, Y, Z, gate
 from planner.networks.circuits.network import circuit_network
@@ -174,9 +178,18 @@ def test_noise_of_unitaries_is_drawn_ahead() -> None:
     program = depolarized(circuit_program(hadamards(3)), 0.2)
     script = make_script(program.operations)
     assert sum(isinstance(item, Mixture) for item in script) == 3
-    simulator = Simulator(HostState(3, "complex128"), 3, seed=1)
+    asked = []
+
+    class Recording(HostState):
+        def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Tables]:
+            asked.append(again)
+            return super().prepare(steps, again)
+
+    simulator = Simulator(Recording(3, "complex128"), 3, seed=1)
     simulator.run(script, NO_BITS)
     assert simulator.passes == 1
+    simulator.run(make_script(circuit_program(hadamards(3)).operations), NO_BITS)
+    assert asked == [False, True]  # what is drawn is not done again
     assert not any(isinstance(item, Mixture) for item in make_script((Channel((0,), DAMPING),)))
 
 

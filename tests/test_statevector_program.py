@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_case import needs_gpus
-from statevector_case import TOLERANCE, hadamards, many_kinds, plan_of, qft
+from statevector_case import TOLERANCE, hadamards, many_kinds, plan_of, qft, random_unitary
 from statevector_emulator import emulate, emulate_swap
 from test_circuits import random_circuit
 
-from executor.statevector.blocks import Block
+from executor.statevector.blocks import Block, gate_block
 from executor.statevector.passes import Pass, Tile
 from executor.statevector.phases import as_phases
 from executor.statevector.plain import apply_pass
 from executor.statevector.program import Program, make_program
 from executor.statevector.twists import Twist
-from planner.networks.circuits.circuit import Circuit
+from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.gates import gate
 
 N_BITS = 12
@@ -65,15 +65,28 @@ WALK = Circuit(N_BITS, tuple(
           for q in range(layer % 2, N_BITS - 1, 2)),
     )
 ))  # fmt: skip
+GENERATOR = np.random.default_rng(5)
+LAYERS = Circuit(N_BITS, tuple(
+    item for layer in range(5) for item in (
+        *(Gate("u", (q,), random_unitary(1, GENERATOR)) for q in range(N_BITS)),
+        *(gate("cz", tuple(map(int, pair))) for pair in GENERATOR.permutation(N_BITS).reshape(-1, 2)),
+        gate("cnot", tuple(map(int, GENERATOR.permutation(N_BITS)[:2]))),
+        gate("fs", tuple(map(int, GENERATOR.permutation(N_BITS)[:2])), (0.3, 0.2)),
+    )
+))  # fmt: skip
 CIRCUITS = {
-    "h": hadamards(N_BITS), "qft": qft(N_BITS), "walk": WALK, "every": random_circuit(N_BITS, 40, 1),
-    "unitaries": many_kinds(N_BITS, 12, 3),
+    "h": hadamards(N_BITS), "qft": qft(N_BITS), "walk": WALK, "layers": LAYERS,
+    "every": random_circuit(N_BITS, 40, 1), "unitaries": many_kinds(N_BITS, 12, 3),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize(
-    ("dtype", "tile"), [("complex64", Tile(10, 3, 1, 4)), ("complex128", Tile(9, 2, 1, 3))]
+    ("dtype", "tile"),
+    [
+        ("complex64", Tile(10, 3, 1, 4)), ("complex64", Tile(10, 3, 1, 5, True)),
+        ("complex128", Tile(9, 2, 1, 3, True)),
+    ],
 )
 @pytest.mark.parametrize("name", CIRCUITS)
 def test_programs_equal_the_twin(run: Run, dtype: str, tile: Tile, name: str, tmp_path: Path) -> None:
@@ -119,6 +132,47 @@ def test_diagonals_of_every_form(run: Run, tmp_path: Path) -> None:
     assert made.has_far_pairs
     assert all(word in made.steps for word in ("FACTORS", "TABLE", "FAR", "THREAD"))
     run(state, item, made, tile, tmp_path)
+    np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_cz_signs_the_gates_after_it(run: Run, tmp_path: Path) -> None:
+    """No CZ is done but by signs: of gates on its bits after it, and of all amplitudes at the end."""
+    generator = np.random.default_rng(9)
+    held = (0, 1, 2, 3, 5, 6, 7, 9, 11)
+    steps = []
+    for turn in range(40):
+        bit, first, second = (int(k) for k in generator.permutation(N_BITS)[:3])
+        steps.append(gate_block(gate("cz", (first, second))))
+        kind = ("h", (), "ry", (0.3 + turn,), "y_1_2", ())[2 * (turn % 3) :]
+        steps.append(gate_block(gate(kind[0], (bit if bit in held else held[turn % 9],), kind[1])))
+    steps += [gate_block(gate("cz", (j, j + 1))) for j in range(N_BITS - 1)]
+    item = Pass(held, tuple(steps))
+    state = np.exp(1j * generator.uniform(-3, 3, 2**N_BITS))
+    expected = state.copy()
+    apply_pass(expected, item)
+    made = make_program(item, N_BITS, 3, 16)
+    assert made is not None
+    assert {"SIGNED", "PARITY", "SIGNS"} <= set(re.findall(r"\w+(?=\()", made.steps))
+    run(state, item, made, Tile(9, 2, 1, 3, True), tmp_path)
+    np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("pairs", [((0, 9),), ((1, 8), (11, 2)), ((0, 4), (1, 9))])
+def test_exchanges_at_the_end_are_a_way_to_store(
+    run: Run, pairs: tuple[tuple[int, int], ...], tmp_path: Path
+) -> None:
+    held = (0, 1, 2, 3, 4, 6, 8, 9, 11)
+    steps = [gate_block(gate("ry", (bit,), (0.3 + bit,))) for bit in held]
+    item = Pass(held, (*steps, *(gate_block(gate("sw", pair)) for pair in pairs)))
+    state = np.exp(1j * np.random.default_rng(2).uniform(-3, 3, 2**N_BITS))
+    expected = state.copy()
+    apply_pass(expected, item)
+    made = make_program(item, N_BITS, 3, 16)
+    assert made is not None
+    assert "TWO(" not in made.steps
+    run(state, item, made, Tile(9, 2, 1, 3, True), tmp_path)
     np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
 
 

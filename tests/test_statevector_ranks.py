@@ -18,25 +18,30 @@ from executor.device.threads import run_ranks
 from executor.pauli.words import parse
 from executor.statevector.blocks import gate_block
 from executor.statevector.host import HostState
-from executor.statevector.passes import MODES, Tile, compile_blocks
+from executor.statevector.passes import MODES, SHORT_BITS, Tile, compile_blocks
 from executor.statevector.script import make_script
 from executor.statevector.simulator import Simulator
 from executor.statevector.spread_state import SpreadState
 from executor.statevector.staging import Exchange, first_places
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit
+from planner.networks.circuits.gates import gate
 from planner.networks.circuits.program import Measurement, Program, Reset
 from planner.networks.circuits.qsim import save_qsim
 
 N = 9
 
 
-def on_ranks(circuit: Circuit, n_ranks: int, mode: str = "compiled") -> list[Simulator]:
+TILE = Tile(6, 1, 5)
+PROGRAM_TILE = Tile(6, 1, 1, 3, True)
+
+
+def on_ranks(circuit: Circuit, n_ranks: int, mode: str, tile: Tile) -> list[Simulator]:
     """The simulators of all ranks after a circuit."""
 
     def work(ranks: Communicator) -> Simulator:
         own = HostState(circuit.n_qubits - n_ranks.bit_length() + 1, "complex128", 1, ranks.rank)
-        own.tile = Tile(6, 1, 5)
+        own.tile = tile
         simulator = Simulator(SpreadState(own, ranks), circuit.n_qubits, mode, 3)
         simulator.run(make_script(circuit.gates), np.zeros(0, np.uint8))
         return simulator
@@ -45,10 +50,10 @@ def on_ranks(circuit: Circuit, n_ranks: int, mode: str = "compiled") -> list[Sim
 
 
 @pytest.mark.parametrize("n_ranks", [2, 4, 8])
-@pytest.mark.parametrize("mode", MODES)
-def test_states_equal_dense_ones(n_ranks: int, mode: str) -> None:
+@pytest.mark.parametrize(("mode", "tile"), [*((mode, TILE) for mode in MODES), ("compiled", PROGRAM_TILE)])
+def test_states_equal_dense_ones(n_ranks: int, mode: str, tile: Tile) -> None:
     for circuit in (random_circuit(N, 120, 1), many_kinds(N, 20, 2) if n_ranks < 8 else hadamards(N), qft(N)):
-        simulators = on_ranks(circuit, n_ranks, mode)
+        simulators = on_ranks(circuit, n_ranks, mode, tile)
         parts = np.concatenate([simulator.state.part() for simulator in simulators])
         axes = [N - 1 - simulators[0].where[q] for q in range(N)]
         found = parts.reshape((2,) * N).transpose(axes)
@@ -102,6 +107,24 @@ def test_one_exchange_is_enough_for_transforms(rank_bits: int) -> None:
         assert len(only.pairs) == rank_bits
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_exchanges_move_long_runs(seed: int) -> None:
+    """Bits that leave a rank are none that every tile holds, where programs exchange these with high ones."""
+    generator = np.random.default_rng(seed)
+    gates = []
+    for _ in range(12):
+        gates += [gate("h", (q,)) for q in range(14)]
+        gates += [gate("cz", tuple(map(int, pair))) for pair in generator.permutation(14).reshape(-1, 2)]
+    blocks = [gate_block(item) for item in gates]
+    moved = []
+    for programs in (False, True):
+        tile = Tile(9, SHORT_BITS, 1, 4, programs)
+        plan = compile_blocks(blocks, range(13, -1, -1), tile, "compiled", 11)
+        moved.append([a for step in plan.steps if isinstance(step, Exchange) for a, _ in step.pairs])
+    assert len(moved[0]) == len(moved[1])
+    assert min(moved[0]) < SHORT_BITS <= min(moved[1])
+
+
 def test_diagonals_and_names_need_no_exchange() -> None:
     circuit = random_circuit(12, 40, 3)
     kept = [item for item in circuit.gates if item.is_diagonal or item.name in ("sw", "is")]
@@ -153,6 +176,7 @@ def test_ranks_that_cannot_be(ranks: int, message: str) -> None:
 
 @needs_mpi
 @pytest.mark.mpi
+@pytest.mark.timeout(120)  # three starts of ranks, which compile kernels on GPUs
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(2))])
 def test_mpirun_gives_what_threads_give(tmp_path: Path, device: str) -> None:
     save_qsim(random_circuit(8, 60, 2), tmp_path / "c.qsim")

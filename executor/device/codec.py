@@ -6,9 +6,7 @@ Knows no schedule; `open_codec.open_codec` gives the one of a device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import Protocol
 
 from executor.device.device import View
 from planner.hardware.compression import Lossy
@@ -35,6 +33,16 @@ class Packed:
     norm_square: float
 
 
+class Overlaps(Protocol):
+    """Sums over sampled values x and what they became, x'. They stay on the device until they are read."""
+
+    def add(self, sample: View, values: View) -> None:
+        """Add those of a tensor: a sample of it as it was, and its values as they are now."""
+
+    def read(self) -> tuple[complex, float, float]:
+        """The sums of conj(x) x', |x|^2 and |x'|^2."""
+
+
 class Codec(Protocol):
     """Compresses and restores views; what it needs beside them it allocates itself."""
 
@@ -47,8 +55,11 @@ class Codec(Protocol):
     def decode(self, data: View, values: View) -> None:
         """Fill `values` from the bytes of a stream, no more and no less; raises StreamError."""
 
-    def sample(self, values: View) -> NDArray[Any]:
-        """Every `sample_stride`-th of the values, on the host."""
+    def sample(self, values: View, out: View | None = None) -> View:
+        """Every `sample_stride`-th of the values, in `out` or in memory of its own."""
+
+    def overlaps(self) -> Overlaps:
+        """Sums over nothing yet."""
 
 
 def sample_stride(count: int) -> int:
@@ -59,3 +70,8 @@ def sample_stride(count: int) -> int:
 def sample_count(count: int) -> int:
     """How many values of a tensor of `count` are sampled."""
     return len(range(0, count, sample_stride(count)))
+
+
+def most_sampled(count: int) -> int:
+    """No tensor of `count` values or fewer has more samples."""
+    return min(count, 2 * LEAST_SAMPLE + count // SAMPLED, MOST_SAMPLE)

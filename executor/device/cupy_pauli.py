@@ -7,6 +7,7 @@ wait.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import cupy
@@ -29,13 +30,16 @@ FILL = 2
 LOG_EVENTS = 8192
 THREADS = 256
 BLOCKS_A_MULTIPROCESSOR = 8
-TURNS_THREADS = 1024
-"""Of a launch of rotations, a block on each multiprocessor."""
+TOGETHER_THREADS, FEW_THREADS = 512, 256
+"""Of a block where all blocks run at once, one on each multiprocessor; the second where there is room for
+`SMALLEST` rows or fewer: the fewer warps there are, the sooner blocks have waited for each other."""
+MEMBERS = 8
+"""Commuting rotations for which the keys are read once, at most: bits of a row's byte."""
 FEW_ROWS = 1 << 16
 """Gaps among so many rows or fewer are not closed between rotations."""
+TURN_LAST = (("sweep", np.int32), ("member", np.int16), ("left", np.int16))
 MOST_ROWS = (1 << 32) - 2
 POOLED_BYTES = 1 << 26
-KERNELS = ("split", "meet", "branches", "scale", "clifford", "sweep", "rebuild", "expect")
 OF_ROWS = ("keys", "coefficients", "frequencies")
 EVENT = np.dtype(
     [(name, np.uint64) for name in ("n", "added", "listed", "hits", "merged", "revived", "gone")]
@@ -53,10 +57,10 @@ LIMITS = np.dtype(
 """The kernels' struct Limits."""
 
 
-def turn_type(words: int) -> np.dtype[Any]:
-    """The kernels' struct Turn, for rows of `words` words; `last` is the event, or the sweep after it."""
+def turn_type(words: int, last: Sequence[tuple[str, type]]) -> np.dtype[Any]:
+    """A kernel's struct Turn, for rows of `words` words, with these fields at its end."""
     numbers = [(name, np.float64) for name in ("cosine", "sine", "cut")]
-    return np.dtype([("generator", np.uint64, (words,)), *numbers, ("last", np.int64)])
+    return np.dtype([("generator", np.uint64, (words,)), *numbers, *last])
 
 
 def pauli_defines(words: int, dtype: str) -> dict[str, str | int]:
@@ -75,17 +79,18 @@ class GpuTable:
     """Distinct rows 0 .. n-1 and their table on the current GPU; n is in the log.
 
     keys: uint64 [capacity, words]; coefficients: float32 or float64; frequencies: int32. Where a coefficient
-    is 0 there is no term. `lists` is what the last `split` listed; `spare`, uint32 [capacity], is for
-    numbers of rows while a kernel runs.
+    is 0 there is no term. `lists` is what the last `split` listed; `spare`, uint32 [capacity], is for numbers
+    of rows while a kernel runs, and `patterns`, uint8 [capacity], for a byte of each.
     """
 
     def __init__(self, keys: Array, coefficients: Array) -> None:
         self.words, self.dtype = keys.shape[1], coefficients.dtype
         defines = pauli_defines(self.words, self.dtype.name)
-        self.kernels = {name: load_kernel("pauli.cu", name, defines) for name in KERNELS}
-        self.kernels["turns"] = load_kernel("pauli_turns.cu", "turns", defines)
+        self.load = cache(lambda name, file="pauli.cu": load_kernel(file, name, defines))
         self.stream = cupy.cuda.get_current_stream()
-        self.processors = runtime.getDeviceProperties(runtime.getDevice())["multiProcessorCount"]
+        self.processors = runtime.deviceGetAttribute(
+            runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice()
+        )
         self.log, self.stalled = cupy.zeros(LOG_EVENTS * EVENT.itemsize, np.uint8), cupy.zeros(1, np.int64)
         self.arrivals = cupy.zeros(1, np.uint64)
         n = len(keys)
@@ -95,7 +100,7 @@ class GpuTable:
         self.frequencies = cupy.zeros(capacity, np.int32)
         self.keys[:n], self.coefficients[:n] = cupy.asarray(keys), cupy.asarray(coefficients)
         self.lists: Lists = self.room(0)
-        self.spare = cupy.empty(capacity, np.uint32)
+        self.spare, self.patterns = cupy.empty(capacity, np.uint32), cupy.empty(capacity, np.uint8)
         self.slots: Any = None
         self.restart(n)
         self.enter_all(0)
@@ -106,16 +111,26 @@ class GpuTable:
         return len(self.coefficients)
 
     @property
+    def together_threads(self) -> int:
+        """The threads of a block where all blocks run at once."""
+        return FEW_THREADS if self.capacity <= SMALLEST else TOGETHER_THREADS
+
+    @property
     def size_bytes(self) -> int:
         """What the arrays take."""
-        arrays = (*(getattr(self, name) for name in OF_ROWS), *self.lists, self.spare, self.slots, self.log)
+        names = (*OF_ROWS, "spare", "patterns", "slots", "log")
+        arrays = (*(getattr(self, name) for name in names), *self.lists)
         return sum(int(array.nbytes) for array in arrays)
 
-    def turns_of(self, generators: Array, cosines: Any, sines: Any, cut: float, last: Any) -> Any:
-        """The structs Turn of rotations, on the GPU."""
-        turns = np.empty(len(generators), turn_type(self.words))
+    def turns_of(
+        self, generators: Array, cosines: Any, sines: Any, cut: float, sweeps: Any,
+        groups: tuple[Array, Array],
+    ) -> Any:  # fmt: skip
+        """The structs Turn of rotations, on the GPU; `groups`: their `member` and `left`, see the kernel."""
+        turns = np.empty(len(generators), turn_type(self.words, TURN_LAST))
         turns["generator"], turns["cosine"], turns["sine"] = generators, cosines, sines
-        turns["cut"], turns["last"] = cut, last
+        turns["cut"], turns["sweep"] = cut, sweeps
+        turns["member"], turns["left"] = groups
         return cupy.asarray(turns.view(np.uint8))
 
     def turn_all(self, turns: Any, first: int, event: int, resumed: int, limits: Any) -> None:
@@ -123,22 +138,24 @@ class GpuTable:
 
         `resumed`: see the kernel. Frequencies are followed where `limits`, a LIMITS, has one.
         """
-        count = len(turns) // turn_type(self.words).itemsize
+        count = len(turns) // turn_type(self.words, TURN_LAST).itemsize
         self.arrivals.fill(0)
-        arrays = (self.keys, self.coefficients, self.frequencies, self.slots)
+        arrays = (self.keys, self.coefficients, self.frequencies, self.patterns, self.slots)
         arguments = [
             *arrays, np.uint64(self.slots.size - 1), np.int64(self.capacity), self.spare,
             np.int64(FEW_ROWS), turns, np.int64(first), np.int64(count), np.int64(event), np.int64(resumed),
             limits, self.log, self.stalled, self.arrivals,
         ]  # fmt: skip
-        blocks, addresses = self.processors, addressed(arguments)
-        Together(self.kernels["turns"], blocks, TURNS_THREADS, addresses, 0, self.stream)()
+        kernel, addresses = self.load("turns", "pauli_turns.cu"), addressed(arguments)
+        Together(kernel, self.processors, self.together_threads, addresses, 0, self.stream)()
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
         """The first half of a rotation: its branches, their words, values and frequencies; waits."""
         if len(self.lists[0]) < self.capacity:
             self.lists = self.room(self.capacity)
-        turn = np.array([(generator, cosine, sine, cut, event)], turn_type(self.words))[0]
+        turn = np.array(
+            [(generator, cosine, sine, cut, event)], turn_type(self.words, [("event", np.int64)])
+        )[0]
         self._launch(
             "split", self.keys, self.coefficients, self.frequencies, *self.lists, self.log, self.stalled, turn
         )
@@ -239,15 +256,18 @@ class GpuTable:
             raise InputError(
                 "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs"
             )
-        self.slots, self.lists, self.spare = None, self.room(0), None
+        self.slots = self.spare = None
+        self.lists = self.room(0)
         try:
-            for name in OF_ROWS:
+            for name in (*OF_ROWS, "patterns"):
                 old = getattr(self, name)
                 new = cupy.empty((capacity, *old.shape[1:]), old.dtype)
                 new[:n] = old[:n]
                 setattr(self, name, new)
+                is_large = new.nbytes > POOLED_BYTES
                 del old
-                cupy.get_default_memory_pool().free_all_blocks()
+                if is_large:
+                    cupy.get_default_memory_pool().free_all_blocks()
             self.spare = cupy.empty(capacity, np.uint32)
             self.stalled.fill(0)
             self.enter_all(event)
@@ -271,6 +291,58 @@ class GpuTable:
             array[:n] = array[chosen]
         self.restart(n)
         self.rebuild(0)
+
+    def sample(self, n: int, step: int) -> Array:
+        """The words of every `step`-th of n rows that is a term, on the host."""
+        keys, coefficients = self.keys[:n:step], self.coefficients[:n:step]
+        return np.asarray(cupy.asnumpy(keys))[np.asarray(cupy.asnumpy(coefficients)) != 0]
+
+    def leave(self, n: int, masks: Array, own: int, most: int) -> tuple[list[Lists], Array]:
+        """Take terms of n rows that other shards own out, at most so many for each shard; waits.
+
+        Bit b of a word's shard is the parity of what it shares with masks[b]. Returns lists that begin with
+        rows for every other shard in rising order, and how many terms each shard owns, this one 0.
+        """
+        shards = 1 << len(masks)
+        rows, values, counts = self.empty(most * (shards - 1))
+        bits, wanted = np.int32(len(masks)), cupy.zeros(shards, np.uint64)
+        self._launch(
+            "leave", self.keys, self.coefficients, self.frequencies, cupy.asarray(masks), bits, np.int32(own),
+            np.int64(n), np.int64(most), rows, values, counts, wanted,
+        )  # fmt: skip
+        found = np.asarray(cupy.asnumpy(wanted)).astype(np.int64)
+        sizes = np.minimum(np.delete(found, own), most).tolist()
+        parts = [slice(most * k, most * k + size) for k, size in enumerate(sizes)]
+        return [(rows[part], values[part], counts[part]) for part in parts], found
+
+    def join(self, n: int, lists: Lists) -> int:
+        """Put terms whose words are not here in the place of rows that are none, or past n rows.
+
+        There is room. Returns how many rows there are then. `close_gaps` is due.
+        """
+        gaps = cupy.flatnonzero(self.coefficients[:n] == 0)[: len(lists[1])]
+        filled = len(gaps)
+        end = n + len(lists[1]) - filled
+        for name, new in zip(OF_ROWS, lists, strict=True):
+            array = getattr(self, name)
+            array[gaps] = new[:filled]
+            array[n:end] = new[filled:]
+        return end
+
+    def close_gaps(self, n: int) -> int:
+        """Move the terms among n rows to the first ones, begin the log anew, and return how many they are."""
+        self.restart(n)
+        self.arrivals.fill(0)
+        arguments = [
+            self.keys, self.coefficients, self.frequencies, self.patterns, self.slots,
+            np.uint64(self.slots.size - 1), np.int64(self.capacity), self.spare, np.int64(n), self.log,
+            self.arrivals,
+        ]  # fmt: skip
+        blocks, addresses = self.processors, addressed(arguments)
+        Together(self.load("pack_rows"), blocks, self.together_threads, addresses, 0, self.stream)()
+        n -= int(self.read(0)["packed"])
+        self.restart(n)
+        return n
 
     def alive(self, n: int) -> Any:
         """The numbers of the rows that are terms, on the GPU."""
@@ -303,7 +375,7 @@ class GpuTable:
     def close(self) -> None:
         """Give the memory back; a little stays in CuPy's pool."""
         is_large = self.size_bytes > POOLED_BYTES
-        for name in (*OF_ROWS, "lists", "spare", "slots", "log"):
+        for name in (*OF_ROWS, "lists", "spare", "patterns", "slots", "log"):
             setattr(self, name, None)
         if is_large:
             cupy.get_default_memory_pool().free_all_blocks()
@@ -311,7 +383,7 @@ class GpuTable:
     def _launch(self, kernel: str, *arguments: Any) -> None:
         """Launch once."""
         blocks = self.processors * BLOCKS_A_MULTIPROCESSOR
-        Launch(self.kernels[kernel], blocks, THREADS, addressed(arguments), 0, self.stream)()
+        Launch(self.load(kernel), blocks, THREADS, addressed(arguments), 0, self.stream)()
 
 
 def addressed(arguments: Sequence[Any]) -> list[Any]:

@@ -31,9 +31,11 @@ PASS_FILE, PROGRAM_FILE, MEASURE_FILE = "state_pass.cu", "state_program.cu", "st
 REALS = {"complex64": "float", "complex128": "double"}
 TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
 """64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
+PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True), "complex128": Tile(12, 2, 1, 3, True)}
+"""Those of compiled passes."""
 PROGRAM_BLOCKS = 2
-"""Blocks on a multiprocessor, whose threads then have 64 registers or more."""
-PROGRAMS_FROM = 24
+"""Blocks on a multiprocessor; threads of complex64 then have 128 registers."""
+PROGRAMS_FROM = 18
 """States of so many bits have a kernel compiled for each structure of a pass, which takes about a second."""
 LEAST_STEPS = 3
 """A pass of fewer steps, such as a measurement makes, is read from tables."""
@@ -117,7 +119,7 @@ class CupyState:
         programs_from: int = PROGRAMS_FROM,
     ) -> None:  # fmt: skip
         self.n_bits, self.rank, self.dtype, self.programs_from = n_bits, rank, dtype, programs_from
-        self.tile = tile or TILES[dtype]
+        self.tile = tile or (PROGRAM_TILES if n_bits >= programs_from else TILES)[dtype]
         self.tile_bits = min(n_bits, self.tile.bits)
         if self.tile_bits < 2:
             raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
@@ -143,10 +145,13 @@ class CupyState:
         if self.rank == 0:
             self.amplitudes[0] = 1
 
-    def prepare(self, steps: Sequence[Pass | Exchange]) -> list[Any]:
-        """What launches each pass, its tables on the GPU: a compiled kernel's launch, or arguments."""
+    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
+        """What launches each pass, its tables on the GPU: a compiled kernel's launch, or arguments.
+
+        No kernel is compiled for passes that are not done again.
+        """
         passes = [step for step in steps if isinstance(step, Pass)]
-        programs = [self._program(item) for item in passes]
+        programs = [self._program(item) if again else None for item in passes]
         compile_ahead(PROGRAM_FILE, [defines for _, defines in filter(None, programs)])
         return [
             self._arguments(pass_tables(item, self.n_bits, 0))

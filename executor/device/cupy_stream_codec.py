@@ -1,13 +1,14 @@
 """The codec of a GPU: compress's kernels on views of its arena, on the device's stream.
 
-Its workspace is CuPy's memory pool. The host waits for every stream that is written or read.
+Its workspace is CuPy's memory pool. The host waits for every stream that is written or read, but not for
+samples.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import NDArray
+import cupy
 
 from compress import device_codec, device_decode
 from compress.codec import worst_size_bytes
@@ -36,6 +37,7 @@ class CupyStreamCodec:
         dtype = values.dtype.name
         with self._stream:
             reals = values.view(real_dtype(dtype))
+            norms = device_codec.squares(self._device, reals, dtype)
             header, limits = device_codec.survey(
                 self._device, reals, dtype, (len(values),), lossy.bound, "range", setting, FRAME_LOG2
             )
@@ -46,15 +48,45 @@ class CupyStreamCodec:
                     raise
                 raise NoRoomError(f"the stream is longer than {len(out)} bytes") from None
             square = len(values) * sum(limit * limit for limit in limits)
-            return Packed(size_bytes, square, device_codec.norm_square(self._device, reals, dtype))
+            return Packed(size_bytes, square, float(self._device.download(norms).sum()))
 
     def decode(self, data: Any, values: Any) -> None:
         """Fill the values."""
         with self._stream:
             device_decode.decode(self._device, data, values.view(real_dtype(values.dtype.name)))
 
-    def sample(self, values: Any) -> NDArray[Any]:
-        """A copy of some values on the host."""
+    def sample(self, values: Any, out: Any = None) -> Any:
+        """A copy of some values on the GPU."""
         with self._stream:
-            taken: NDArray[Any] = values[:: sample_stride(len(values))].get()
-            return taken
+            taken = values[:: sample_stride(len(values))]
+            if out is None:
+                return taken.copy()
+            cupy.copyto(out, taken)
+            return out
+
+    def overlaps(self) -> CupyOverlaps:
+        """Sums over nothing yet."""
+        with self._stream:
+            return CupyOverlaps(self._stream, self._device)
+
+
+class CupyOverlaps:
+    """See `Overlaps`; the sums are on the GPU."""
+
+    def __init__(self, stream: Any, device: CupyCodec) -> None:
+        self._stream = stream
+        self._device = device
+        self._sums = device.zeros(device_codec.OVERLAP_SUMS, "float64")
+
+    def add(self, sample: Any, values: Any) -> None:
+        """Add the sums over a sample."""
+        with self._stream:
+            device_codec.add_overlaps(
+                self._device, values.dtype.name, sample, values, sample_stride(len(values)), self._sums
+            )
+
+    def read(self) -> tuple[complex, float, float]:
+        """The sums so far; waits for the stream."""
+        with self._stream:
+            real, imaginary, before, after = device_codec.overlap_sums(self._device, self._sums)
+        return complex(real, imaginary), before, after

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from math import ceil
 
-import numpy as np
-from numpy.typing import NDArray
-
 from compress.codec import worst_size_bytes
 from executor.device.codec import Packed, sample_count
 from executor.device.null_device import NullView
@@ -28,6 +25,21 @@ class NullCodec:
     def decode(self, data: NullView, values: NullView) -> None:
         """Nothing to restore."""
 
-    def sample(self, values: NullView) -> NDArray[np.generic]:
-        """Zeros."""
-        return np.zeros(sample_count(len(values)), values.dtype)
+    def sample(self, values: NullView, out: NullView | None = None) -> NullView:
+        """As many values."""
+        return NullView(sample_count(len(values)), values.dtype)
+
+    def overlaps(self) -> NullOverlaps:
+        """Sums over nothing."""
+        return NullOverlaps()
+
+
+class NullOverlaps:
+    """Sums that stay 0; see `Overlaps`."""
+
+    def add(self, sample: NullView, values: NullView) -> None:
+        """Nothing to add."""
+
+    def read(self) -> tuple[complex, float, float]:
+        """No sums."""
+        return 0.0, 0.0, 0.0

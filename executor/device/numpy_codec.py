@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,9 +47,37 @@ class NumpyCodec:
         """Fill the values."""
         decompress_into(data, values)
 
-    def sample(self, values: Array) -> Array:
+    def sample(self, values: Array, out: Array | None = None) -> Array:
         """A copy of some values."""
-        return values[:: sample_stride(len(values))].copy()
+        taken = values[:: sample_stride(len(values))]
+        if out is None:
+            return taken.copy()
+        np.copyto(out, taken)
+        return out
+
+    def overlaps(self) -> NumpyOverlaps:
+        """Sums over nothing yet."""
+        return NumpyOverlaps()
+
+
+@dataclass
+class NumpyOverlaps:
+    """See `Overlaps`."""
+
+    overlap: complex = 0.0
+    before: float = 0.0
+    after: float = 0.0
+
+    def add(self, sample: Array, values: Array) -> None:
+        """Add the sums over a sample."""
+        x, y = (part.astype(complex) for part in (sample, values[:: sample_stride(len(values))]))
+        self.overlap += complex(np.vdot(x, y))
+        self.before += float(np.vdot(x, x).real)
+        self.after += float(np.vdot(y, y).real)
+
+    def read(self) -> tuple[complex, float, float]:
+        """The sums so far."""
+        return self.overlap, self.before, self.after
 
 
 def _norm_square(reals: NDArray[np.floating]) -> float:

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 Number = TypeVar("Number", int, complex)
 
 
 class Loss(NamedTuple):
     """What one event dropped: the sums of |c| and of |c|^2, and the number of terms.
 
-    `may_merge`: several of them may have been of one word, as a transfer's contributions are.
+    `may_merge`: several of them may have been of one word, as a transfer's contributions are; then `l1`
+    bounds the normalized Frobenius norm of what was dropped, else that is the root of `squares`.
     """
 
     l1: float
@@ -20,19 +23,14 @@ class Loss(NamedTuple):
     terms: int
     may_merge: bool = False
 
-    @property
-    def norm(self) -> float:
-        """A bound of the normalized Frobenius norm of what was dropped."""
-        return self.l1 if self.may_merge else float(self.squares**0.5)
-
 
 @dataclass(frozen=True)
 class Dropped:
     """The sums of norms of what was dropped, event by event.
 
     `l1` is the sum of |coefficient|; without channels and with them it bounds the error of every expectation
-    value. `l2` is the sum over events of `Loss.norm`; without channels that are not unital it bounds the
-    normalized Frobenius norm of the error, sqrt(tr(E^dagger E) / 2^n).
+    value. `l2` is the sum over events of the bounds of their norms; without channels that are not unital it
+    bounds the normalized Frobenius norm of the error, sqrt(tr(E^dagger E) / 2^n).
     """
 
     l1: float
@@ -70,11 +68,9 @@ class Account:
 
     def dropped(self) -> Dropped:
         """The sums of all losses."""
-        return Dropped(
-            sum((loss.l1 for loss in self.losses), 0.0),
-            sum((loss.norm for loss in self.losses), 0.0),
-            sum(loss.terms for loss in self.losses),
-        )
+        l1, squares, terms, may_merge = zip(*self.losses, strict=True) if self.losses else [()] * 4
+        norms = np.where(np.array(may_merge, bool), l1, np.sqrt(squares))
+        return Dropped(sum(l1, 0.0), float(norms.sum()), sum(terms))
 
 
 def total_loss(losses: Sequence[Loss]) -> Loss:

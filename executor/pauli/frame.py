@@ -7,7 +7,7 @@ B^dagger X_q B and B^dagger Z_q B of every qubit, as masks (Python integers) and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,68 +21,73 @@ from executor.pauli.words import PauliSum, n_words, pack, pauli_sum
 
 Array = NDArray[Any]
 Word = tuple[int, int, int]
-"""x mask, z mask, and e: i^e times the Hermitian word."""
+"""x mask, z mask, e: i^e times all X of the word and then all Z; the Hermitian word has e = |x & z|."""
 Masks = tuple[int, int, int]
-"""x mask, z mask, and a sign."""
+"""x mask, z mask, and a sign: of the Hermitian word."""
+Change = tuple[int, int, int, tuple[tuple[int, int], ...]]
+"""The image of X_q (0, q) or Z_q (1, q): i to a power, times factors in order, which are named alike."""
 
 
 def product(a: Word, b: Word) -> Word:
     """The product of two words."""
-    x, z = a[0] ^ b[0], a[1] ^ b[1]
-    e = (a[0] & a[1]).bit_count() + (b[0] & b[1]).bit_count() + 2 * (a[1] & b[0]).bit_count()
-    return x, z, (e - (x & z).bit_count() + a[2] + b[2]) % 4
+    return a[0] ^ b[0], a[1] ^ b[1], a[2] + b[2] + 2 * (a[1] & b[0]).bit_count()
+
+
+def signed(word: Word) -> Masks:
+    """A word whose power of i is that of the Hermitian one, or two more."""
+    x, z, e = word
+    return x, z, 1 - (e - (x & z).bit_count()) % 4
 
 
 class Frame:
-    """The tableau of the Cliffords so far."""
+    """The tableau of the Cliffords so far; `images[0]` are those of X_q, `images[1]` those of Z_q."""
 
     def __init__(self, n_qubits: int) -> None:
-        self.x_images: list[Word] = [(1 << q, 0, 0) for q in range(n_qubits)]
-        self.z_images: list[Word] = [(0, 1 << q, 0) for q in range(n_qubits)]
+        self.images: tuple[list[Word], list[Word]] = (
+            [(1 << q, 0, 0) for q in range(n_qubits)], [(0, 1 << q, 0) for q in range(n_qubits)]
+        )  # fmt: skip
 
-    def image(self, x: int, z: int) -> tuple[int, int, int]:
-        """B^dagger P B: its masks, and its sign 1 or -1."""
-        rest = x | z
-        if not rest & rest - 1 and not x & z and rest:
-            single = (self.x_images if x else self.z_images)[rest.bit_length() - 1]
-            return single[0], single[1], 1 - single[2]
-        result: Word = (0, 0, (x & z).bit_count())
-        while rest:
-            q = (rest & -rest).bit_length() - 1
-            rest &= rest - 1
-            if x >> q & 1:
-                result = product(result, self.x_images[q])
-            if z >> q & 1:
-                result = product(result, self.z_images[q])
-        return result[0], result[1], 1 - result[2]
+    def image(self, x: int, z: int) -> Masks:
+        """B^dagger P B."""
+        return signed(self._product((x & z).bit_count(), _factors(x, z)))
 
     def append(self, step: Clifford | Rotation) -> None:
         """Let another Clifford act after those so far; a rotation must be by a multiple of pi/2."""
-        changes = [(images, q, self._image(*word)) for images, q, word in self._changed(step)]
-        for images, q, image in changes:
-            images[q] = image
+        changes = _changes(step)
+        words = [self._product(power, factors) for _, _, power, factors in changes]
+        for (part, q, _, _), word in zip(changes, words, strict=True):
+            self.images[part][q] = word
 
-    def _changed(self, step: Clifford | Rotation) -> Iterator[tuple[list[Word], int, Masks]]:
-        """The factors that a Clifford changes, by their images and qubit, and what it makes of them."""
-        for q, x_word, z_word in _factors(step):
-            if x_word != (1 << q, 0, 1):
-                yield self.x_images, q, x_word
-            if z_word != (0, 1 << q, 1):
-                yield self.z_images, q, z_word
-
-    def _image(self, x: int, z: int, sign: int) -> Word:
-        image = self.image(x, z)
-        return image[0], image[1], (1 - sign * image[2]) % 4
+    def _product(self, e: int, factors: Sequence[tuple[int, int]]) -> Word:
+        """i^e times the images of factors."""
+        x = z = 0
+        for part, q in factors:
+            a, b, power = self.images[part][q]
+            e += power + 2 * (z & a).bit_count()
+            x ^= a
+            z ^= b
+        return x, z, e & 3
 
 
 @lru_cache(maxsize=4096)
-def _factors(step: Clifford | Rotation) -> tuple[tuple[int, Masks, Masks], ...]:
-    """What a Clifford makes of X and Z on each of its qubits."""
-    if isinstance(step, Clifford):
-        return tuple((q, mapped(step, 1 << q, 0), mapped(step, 0, 1 << q)) for q in step.qubits)
-    both = step.x | step.z
-    qubits = [q for q in range(both.bit_length()) if both >> q & 1]
-    return tuple((q, turned(step, 1 << q, 0), turned(step, 0, 1 << q)) for q in qubits)
+def _factors(x: int, z: int) -> tuple[tuple[int, int], ...]:
+    """The factors of a word, all X before all Z."""
+    return tuple(
+        (part, q) for part, mask in enumerate((x, z)) for q in range(mask.bit_length()) if mask >> q & 1
+    )
+
+
+@lru_cache(maxsize=4096)
+def _changes(step: Clifford | Rotation) -> tuple[Change, ...]:
+    """What a Clifford makes of X and Z on its qubits, where it changes them."""
+    both = step.x | step.z if isinstance(step, Rotation) else sum(1 << q for q in step.qubits)
+    changes: list[Change] = []
+    for q in (q for q in range(both.bit_length()) if both >> q & 1):
+        for part, word in enumerate(((1 << q, 0), (0, 1 << q))):
+            x, z, sign = turned(step, *word) if isinstance(step, Rotation) else mapped(step, *word)
+            if (x, z, sign) != (*word, 1):
+                changes.append((part, q, (x & z).bit_count() + 1 - sign, _factors(x, z)))
+    return tuple(changes)
 
 
 def mapped(step: Clifford, x: int, z: int) -> tuple[int, int, int]:
@@ -101,9 +106,8 @@ def turned(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
         return x, z, 1
     if turns == 2:
         return x, z, -1
-    other = product((step.x, step.z, 0), (x, z, 0))
-    sine = 1 if turns == 1 else -1
-    return other[0], other[1], -sine * (2 - other[2])
+    other = product((step.x, step.z, (step.x & step.z).bit_count() + 1), (x, z, (x & z).bit_count()))
+    return *signed(other)[:2], signed(other)[2] * (1 if turns == 1 else -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +132,10 @@ def layer(gates: tuple[Clifford, ...], n_qubits: int) -> Layer:
     images, powers = np.zeros((128 * words, 2 * words), np.uint64), np.zeros(128 * words, np.int32)
     qubits = {qubit for gate in gates for qubit in gate.qubits}
     for qubit in qubits:
-        for row, word in ((qubit, frame.x_images[qubit]), (64 * words + qubit, frame.z_images[qubit])):
-            images[row], powers[row] = pack(word[0], word[1], n_qubits), word[2]
+        for part in (0, 1):
+            x, z, sign = signed(frame.images[part][qubit])
+            row = 64 * words * part + qubit
+            images[row], powers[row] = pack(x, z, n_qubits), 1 - sign
     return Layer(images, powers, pack(sum(1 << qubit for qubit in qubits), 0, n_qubits)[:words])
 
 

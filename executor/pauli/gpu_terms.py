@@ -16,18 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.device.communicator import Communicator
-from executor.pauli.account import Account, Loss, Number, total_loss
+from executor.pauli.account import Loss, Number
 from executor.pauli.frame import Layer, layer
+from executor.pauli.gpu_entries import Entries
+from executor.pauli.resharding import FEWEST, SAMPLE, Costs, Sample, Stretch
 from executor.pauli.sharding import Sharding
 from executor.pauli.steps import Clifford, Transfer, word_masks
 from executor.pauli.truncation import NO_LIMIT, Limits
-from executor.pauli.words import PauliSum, pack
+from executor.pauli.words import PauliSum, commuting_groups, pack
 from planner.errors import InputError
 
 Array = NDArray[Any]
 Again = Callable[[int, int], None]
 """A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""
 
+COSTS = Costs(exchange_s=5e-4, move_s=4e-3, term_s=2e-10)
+MOVED = 1 << 23
+"""Terms that a rank gives to others at once, at most."""
+FAST_BELOW = 1 << 21
+"""Rows below which arrays grow fourfold, else twofold."""
 MOST_MAPS = 1024
 FOLLOW = Limits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
 """No limit, where frequencies must be followed since it is not known whether they are one."""
@@ -52,21 +59,17 @@ class GpuTerms:
         own = self.sharding.of(start.keys) == self.rank
         self.adapter = cupy_pauli
         self.table = cupy_pauli.GpuTable(start.keys[own], start.coefficients[own])
-        self.books = Account()
-        self.live, self.most = int(np.count_nonzero(own)), cupy_pauli.MOST_ROWS
+        self.entries = Entries(int(np.count_nonzero(own)))
+        self.books, self.most = self.entries.books, cupy_pauli.MOST_ROWS
         self.event = 0
         self.queue: list[tuple[int, Again]] = []
         """Launches since the log began, and their last events."""
-        self.notes: list[tuple[str, int]] = []
-        """What the events since the log began were, and where steps end."""
         self.maps: list[Layer] = []
         """Cliffords of the newest event that are not launched yet."""
         self.is_stale = False
         """Whether rows have changed since they were entered into the table."""
         self.within: Limits | None = None
         """All terms are within these limits."""
-        self._step = [self.live, self.live, 0, 0]
-        self._lost: list[Loss] = []
 
     def close(self) -> None:
         """Give the memory back."""
@@ -77,7 +80,7 @@ class GpuTerms:
     def n(self) -> int:
         """How many terms this rank has; waits."""
         self.settle()
-        return self.live
+        return self.entries.live
 
     @property
     def size_bytes(self) -> int:
@@ -95,6 +98,22 @@ class GpuTerms:
     def count(self, generator: Array) -> int:
         """At most how many terms of this rank a rotation would split: all."""
         return self.n
+
+    def reshard(self, generators: Array) -> int:
+        """Spread the terms so that these rotations, which come next, need few exchanges; collective.
+
+        Returns how many of them, at least 1, are to be done before the next call.
+        """
+        assert self.ranks is not None
+        if len(generators) < FEWEST:
+            return len(generators)
+        stretch = Stretch(generators, self.sharding.masks)
+        rows, live = self._settled(), self.entries.live
+        keys = self.table.sample(rows, max(1, live * self.ranks.size // SAMPLE))
+        masks, length = stretch.masks(self.ranks.gather_objects(Sample(keys, live)), COSTS)
+        if masks is not None:
+            self._move(masks)
+        return length
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
@@ -161,7 +180,7 @@ class GpuTerms:
 
     def end_step(self) -> None:
         """Enter the step in the books, when its numbers are known."""
-        self.notes.append(("end", self.event))
+        self.entries.note("end", self.event)
 
     def own(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
@@ -174,23 +193,21 @@ class GpuTerms:
 
     def settle(self) -> None:
         """Wait for all events, and enter them in the books."""
-        if not self.event and not self.notes:
+        if not self.event and not self.entries.notes:
             return
         self._launch_maps()
         self._catch_up()
         log = self.table.read_all(0, self.event + 1)
         columns = {name: log[name].tolist() for name in self.adapter.EVENT.names or ()}
-        for kind, event in self.notes:
-            self._enter(kind, event, columns)
-        n = columns["n"][-1] + columns["added"][-1] - columns["packed"][-1]
+        self.entries.enter(columns)
+        n, live = columns["n"][-1] + columns["added"][-1] - columns["packed"][-1], self.entries.live
         self.queue.clear()
-        self.notes.clear()
         self.event = 0
-        wasted = 3 * n > 4 * self.live and n > self.adapter.SMALLEST
-        if wasted or (n > self.live and n + self.live > self.most):
-            self._keep(self.table.alive(n))
+        wasted = 3 * n > 4 * live and n > self.adapter.SMALLEST
+        if wasted or (n > live and n + live > self.most):
+            self._close_gaps(n)
         else:
-            self.table.restart(n, max(0, n - self.live))
+            self.table.restart(n, max(0, n - live))
 
     def _begin(self, kind: str) -> int:
         """The number of a new event."""
@@ -198,7 +215,7 @@ class GpuTerms:
         if self.event == self.adapter.LOG_EVENTS - 1:
             self.settle()
         self.event += 1
-        self.notes.append((kind, self.event))
+        self.entries.note(kind, self.event)
         return self.event
 
     def _do(self, launch: Again) -> None:
@@ -272,17 +289,20 @@ class GpuTerms:
     ) -> None:  # fmt: skip
         """Launch rotations at once; the log has room for them."""
         table, first, sweeps = self.table, self.event + 1, []
-        for number, cosine in enumerate(cosines):
-            self.event += 1
-            self.notes.append(("quarter" if cosine == 0 else "turn", self.event))
-            sweeps.append(0 if not due[number] else 1 if self.within == limits else 2)
-            self.within = limits if due[number] else None
-            if due[number]:
-                self.notes.append(("touched" if sweeps[-1] == 1 else "swept", self.event))
-            if limits is not None:
-                self.end_step()
+        is_within = self.within == limits
+        for is_due in due:
+            sweeps.append(0 if not is_due else 1 if is_within else 2)
+            is_within = is_due
+        self.within = limits if is_within else None
+        quarters = [cosine == 0 for cosine in cosines]
+        self.event += len(sweeps)
+        if limits is None:
+            self.entries.note("quarter" if quarters[0] else "turn", first)
+        else:
+            self.entries.note_steps(first, quarters, sweeps)
         past = self._limits(limits or FOLLOW, 0)
-        turns = table.turns_of(generators, cosines, sines, cut, sweeps)
+        groups = commuting_groups(generators, self.adapter.MEMBERS)
+        turns = table.turns_of(generators, cosines, sines, cut, sweeps, groups)
         self._do(lambda event, rows: table.turn_all(turns, max(event - first, 0), first, rows, past))
 
     def _meet(self, lists: Any, across: int) -> None:
@@ -311,6 +331,35 @@ class GpuTerms:
         self.ranks.exchange(sends, receives)
         return arrived
 
+    def _move(self, masks: Array) -> None:
+        """Take every word to the rank that owns it by other masks; collective. The log is new."""
+        assert self.ranks is not None
+        self.sharding.masks = masks
+        table, rank, n = self.table, self.rank, self._rows_after(0)
+        peers = [peer for peer in range(self.ranks.size) if peer != rank]
+        goes = np.array(self.ranks.gather_objects(table.leave(n, masks, rank, 0)[1]))
+        most = max(1, MOVED // len(peers))
+        rounds = np.arange(0, goes.max(), most)
+        parts = np.clip(goes - rounds[:, None, None], 0, most)
+        rows = self.entries.live + np.cumsum(parts[:, :, rank].sum(axis=1) - parts[:, rank].sum(axis=1))
+        if rows.max(initial=0) > table.capacity:
+            self._grow(n, int(rows.max()), 0)
+        for part in parts:
+            arrived = [table.empty(int(part[peer, rank])) for peer in peers]
+            sends, receives = (
+                [
+                    (peer, array.reshape(-1))
+                    for peer, arrays in zip(peers, lists, strict=True)
+                    for array in arrays
+                    if len(array)
+                ]
+                for lists in (table.leave(n, masks, rank, most)[0], arrived)
+            )
+            self.ranks.exchange(sends, receives)
+            for lists in arrived:
+                n = table.join(n, lists)
+        self._close_gaps(n)
+
     def _catch_up(self) -> None:
         """Wait for all events; where one found no room, make room and launch it and what follows again."""
         while stalled := self.table.stalled_at():
@@ -324,7 +373,9 @@ class GpuTerms:
                 launch(0, 0)
 
     def _grow(self, n: int, least: int, event: int) -> None:
-        self.table.grow(n, max(least, min(2 * self.table.capacity, self.most)), event)
+        capacity = self.table.capacity
+        times = 2 if capacity >= FAST_BELOW else 4
+        self.table.grow(n, max(least, min(times * capacity, self.most)), event)
 
     def _rows_after(self, event: int) -> int:
         entry = self.table.read(event)
@@ -335,35 +386,11 @@ class GpuTerms:
         self.settle()
         return self._rows_after(0)
 
-    def _keep(self, chosen: Any) -> None:
-        self.table.keep(chosen)
-        self.live = len(chosen)
+    def _close_gaps(self, n: int) -> None:
+        self.entries.live = self.table.close_gaps(n)
         self.is_stale = False
 
-    def _enter(self, kind: str, event: int, log: dict[str, list[Any]]) -> None:
-        """Follow an event, or the end of a step, in the books."""
-        if kind == "end":
-            before, grown, branched, merged = self._step
-            self.books.steps.append((before, grown, self.live, branched, merged))
-            self._step = [self.live, self.live, 0, 0]
-            return
-        if kind in ("sweep", "swept", "touched"):
-            self.books.losses.append(
-                Loss(log["swept_l1"][event], log["swept_squares"][event], log["swept"][event])
-            )
-            gone = log["swept"][event] + log["zeros"][event]
-            self.live = self.live - gone if kind == "touched" else log["left"][event]
-            return
-        loss = Loss(log["l1"][event], log["squares"][event], log["gone"][event])
-        if kind == "part":
-            self._lost.append(loss)
-        elif kind == "scale":
-            self.books.losses.append(total_loss(self._lost)._replace(may_merge=True))
-            self._lost.clear()
-        elif kind in ("turn", "quarter"):
-            self.books.losses.append(loss)
-        self.live += log["added"][event] + log["revived"][event] + log["passed"][event]
-        self.live -= log["hits"][event] if kind == "quarter" else 0
-        self._step[1] = self.live
-        self._step[2] += log["hits"][event]
-        self._step[3] += log["merged"][event]
+    def _keep(self, chosen: Any) -> None:
+        self.table.keep(chosen)
+        self.entries.live = len(chosen)
+        self.is_stale = False

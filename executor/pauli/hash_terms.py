@@ -160,6 +160,20 @@ class HashTerms:
             array[: len(chosen)] = array[chosen]
         self.n, self.is_stale, self.is_swept = len(chosen), True, False
 
+    def leave(self, chosen: Array) -> tuple[Array, Array, Array]:
+        """Take out the terms of these numbers, which rise: their words, coefficients and frequencies."""
+        taken = tuple(np.ascontiguousarray(getattr(self, name)[chosen]) for name in OF_TERMS)
+        self.keep(np.delete(np.arange(self.n), chosen))
+        return taken  # type: ignore[return-value]
+
+    def join(self, keys: Array, coefficients: Array, frequencies: Array) -> None:
+        """Append terms whose words are not here."""
+        n = self.n + len(keys)
+        self._reserve(n)
+        for name, array in zip(OF_TERMS, (keys, coefficients, frequencies), strict=True):
+            getattr(self, name)[self.n : n] = array
+        self.n, self.is_stale, self.is_swept = n, True, False
+
     def _reserve(self, n_terms: int) -> None:
         if n_terms <= len(self.values):
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 from time import perf_counter
 from typing import Any
@@ -20,13 +21,15 @@ from executor.pauli.sharded_terms import ShardedTerms
 from executor.pauli.sorted_terms import SortedTerms
 from executor.pauli.steps import Clifford, Rotation, Step, Transfer, quarter_turns, simple_steps
 from executor.pauli.truncation import Truncation
-from executor.pauli.words import PauliSum, pack
+from executor.pauli.words import PauliSum, pack, pack_all
 from planner.errors import InputError
 
 KEEP = ("all", "own", "none")
 SAY_EVERY_S = 1.0
 TOGETHER = 128
 """Rotations that are given to a GPU at once, at most."""
+AHEAD = 512
+"""Rotations ahead for which terms are spread over ranks, at most."""
 EXACT_TURNS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 
 
@@ -152,6 +155,7 @@ def joined(parts: Sequence[PauliSum]) -> PauliSum:
     return PauliSum(parts[0].n_qubits, keys, coefficients).sorted()
 
 
+@lru_cache(maxsize=4096)
 def turned(angle: float) -> tuple[float, float]:
     """Cosine and sine, exact at multiples of pi/2."""
     turns = quarter_turns(angle)
@@ -171,8 +175,22 @@ def fused(steps: Sequence[Step]) -> list[Rotation | Transfer | list[Clifford]]:
     return batches
 
 
+def first_rotations(batches: Sequence[Rotation | Transfer | list[Clifford]]) -> list[Rotation]:
+    """The rotations that come first."""
+    return list(takewhile(lambda batch: isinstance(batch, Rotation), batches))  # type: ignore[arg-type]
+
+
 def check_steps(steps: Sequence[Step], n_qubits: int) -> None:
     """Refuse steps on qubits that the observable's circuit does not have, and angles that are not finite."""
+    is_right, both = True, 0
+    for step in steps:
+        if isinstance(step, Rotation):
+            both |= step.x | step.z
+            is_right &= math.isfinite(step.angle)
+        else:
+            both |= 1 << max(step.qubits)
+    if is_right and both.bit_length() <= n_qubits:
+        return
     for number, step in enumerate(steps):
         if isinstance(step, Rotation):
             last = (step.x | step.z).bit_length() - 1
@@ -210,6 +228,8 @@ class Work:
         self.size_bytes = terms.size_bytes
         self.since = 0
         self.has_zeros = False
+        ranks = getattr(terms, "ranks", None)
+        self.has_ranks = ranks is not None and ranks.size > 1
         self.takes_many = isinstance(terms, GpuTerms) and (room, stop_above, limits.max_terms) == (None,) * 3
         self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
         if room is not None:
@@ -218,9 +238,11 @@ class Work:
     def run(self, steps: Sequence[Step], progress: Callable[[Progress], None] | None = None) -> None:
         """All steps, from the last to the first."""
         batches, terms, said_s = fused(steps), self.terms, perf_counter()
-        number = 0
+        number, spread = 0, 0 if self.has_ranks else len(batches)
         while number < len(batches):
-            many = self._rotations(batches[number : number + TOGETHER])
+            if number == spread:
+                spread += self._reshard(batches[number : number + AHEAD])
+            many = self._rotations(batches[number : min(number + TOGETHER, spread)])
             number += max(1, len(many))
             if many:
                 self._turn(many, last=number == len(batches))
@@ -248,11 +270,16 @@ class Work:
                     "allow more terms or truncate",
                 )  # fmt: skip
 
+    def _reshard(self, batches: Sequence[Rotation | Transfer | list[Clifford]]) -> int:
+        """Spread the terms for the rotations that come first; how many steps then need no other spread."""
+        masks = [(rotation.x, rotation.z) for rotation in first_rotations(batches)]
+        return self.terms.reshard(pack_all(masks, self.terms.n_qubits)) if masks else 1
+
     def _rotations(self, batches: Sequence[Rotation | Transfer | list[Clifford]]) -> list[Rotation]:
         """The rotations that come first, where they can be given to the terms at once."""
         if not self.takes_many:
             return []
-        return list(takewhile(lambda batch: isinstance(batch, Rotation), batches))  # type: ignore[arg-type]
+        return first_rotations(batches)
 
     def _turn(self, rotations: Sequence[Rotation], *, last: bool) -> None:
         """Rotations, and the truncations that are due after them."""
@@ -266,8 +293,8 @@ class Work:
             due.append(is_last or (is_due and (self.sweeps or self.has_zeros)))
             if is_due:
                 self.since, self.has_zeros = 0, False
-        n_qubits = self.terms.n_qubits
-        generators = np.stack([pack(rotation.x, rotation.z, n_qubits) for rotation in rotations])
+        masks = [(rotation.x, rotation.z) for rotation in rotations]
+        generators = pack_all(masks, self.terms.n_qubits)
         cosines, sines = zip(*turns, strict=True)
         self.terms.turns(generators, cosines, sines, self.limits.branch_cut, due, self.limits.limits)
         self.number += len(rotations)

@@ -18,6 +18,7 @@ from executor.device.communicator import Communicator
 from executor.pauli.account import Account, Loss, Number, total_loss
 from executor.pauli.expectation import in_bits
 from executor.pauli.hash_terms import Branches, HashTerms, unpacked
+from executor.pauli.resharding import FEWEST, SAMPLE, Costs, Sample, Stretch
 from executor.pauli.sharding import Sharding
 from executor.pauli.steps import Clifford, Transfer
 from executor.pauli.truncation import Limits
@@ -27,6 +28,7 @@ from planner.errors import InputError
 Array = NDArray[Any]
 Result = TypeVar("Result")
 
+COSTS = Costs(exchange_s=2e-4, move_s=1e-3, term_s=1e-7)
 SERIAL_BELOW = 1 << 14
 """Terms of a rank below which its threads cost more than they save."""
 
@@ -81,6 +83,21 @@ class ShardedTerms:
     def count(self, generator: Array) -> int:
         """How many terms of this rank a rotation about `generator` would split."""
         return sum(self._each(lambda shard: shard.count(generator)))
+
+    def reshard(self, generators: Array) -> int:
+        """Spread the terms so that these rotations, which come next, need few exchanges; collective.
+
+        Returns how many of them, at least 1, are to be done before the next call.
+        """
+        assert self.ranks is not None
+        first = self.n_local.bit_length() - 1
+        stretch = Stretch(generators, self.sharding.masks[first:])
+        if len(generators) < FEWEST:
+            return len(generators)
+        masks, length = stretch.masks(self.ranks.gather_objects(self._sample()), COSTS)
+        if masks is not None:
+            self._move(np.concatenate([self.sharding.masks[:first], masks]))
+        return length
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
@@ -160,16 +177,49 @@ class ShardedTerms:
         """The lists of the peer for ours."""
         assert self.ranks is not None
         counts = self.ranks.gather_objects([branches.n for branches in lists])[peer]
-        width, kind = self.shards[0].keys.shape[1], self.shards[0].values.dtype
-        arrived = [
-            (np.empty((n, width), np.uint64), np.empty(n, kind), np.empty(n, np.int32)) for n in counts
-        ]
+        arrived = [self._room(n) for n in counts]
         sends = [array for branches in lists if branches.n for array in branches.packed()]
         receives = [array for arrays in arrived if len(arrays[0]) for array in arrays]
         self.ranks.exchange(
             [(peer, array.reshape(-1)) for array in sends], [(peer, array.reshape(-1)) for array in receives]
         )
         return [unpacked(*arrays) for arrays in arrived]
+
+    def _room(self, n: int) -> tuple[Array, Array, Array]:
+        """Room for words, coefficients and frequencies of other ranks."""
+        width, kind = self.shards[0].keys.shape[1], self.shards[0].values.dtype
+        return np.empty((n, width), np.uint64), np.empty(n, kind), np.empty(n, np.int32)
+
+    def _sample(self) -> Sample:
+        """Some of the words."""
+        step = max(1, self.n * self.ranks.size // SAMPLE) if self.ranks is not None else 1
+        return Sample(np.concatenate([shard.keys[: shard.n : step] for shard in self.shards]), self.n)
+
+    def _move(self, masks: Array) -> None:
+        """Take every word to the rank that owns it by other masks of ranks; collective."""
+        assert self.ranks is not None
+        ranks = self.ranks
+        self.sharding.masks = masks
+        counts = np.zeros((ranks.size, self.n_local), np.int64)
+        sends: list[tuple[int, Array]] = []
+        for number, shard in enumerate(self.shards):
+            owners = self.sharding.of(shard.keys[: shard.n]) // self.n_local
+            chosen = np.flatnonzero(owners != self.rank)
+            arrays = shard.leave(chosen)
+            for peer in range(ranks.size):
+                part = owners[chosen] == peer
+                counts[peer, number] = np.count_nonzero(part)
+                if counts[peer, number]:
+                    sends += [(peer, array[part].reshape(-1)) for array in arrays]
+        arriving = [
+            (peer, number, self._room(int(n)))
+            for number in range(self.n_local)
+            for peer, n in enumerate(given[self.rank, number] for given in ranks.gather_objects(counts))
+            if n
+        ]
+        ranks.exchange(sends, [(peer, a.reshape(-1)) for peer, _, arrays in arriving for a in arrays])
+        for _, number, arrays in arriving:
+            self.shards[number].join(*arrays)
 
     def _nth_largest(self, sizes: Sequence[Array], n: int) -> float:
         """The n-th largest of the numbers of all ranks, by halving: doubles >= 0 rise with their bits."""

@@ -132,6 +132,7 @@ def local_words(n_qubits: int) -> Array:
     )
 
 
+@lru_cache(maxsize=4096)
 def quarter_turns(angle: float) -> int | None:
     """How many times pi/2 an angle is, modulo 4, and None where it is no multiple."""
     turns = round(angle / (math.pi / 2))
@@ -189,4 +190,14 @@ def _simple(step: Rotation) -> Step:
 
 def simple_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The same steps, with rotations that are Clifford gates on one or two qubits made Cliffords."""
-    return tuple(_simple(step) if isinstance(step, Rotation) else step for step in steps)
+    simple: list[Step] = []
+    known: dict[tuple[int, int, float], Step] = {}
+    for step in steps:
+        if isinstance(step, Rotation):
+            key = step.x, step.z, step.angle
+            if key not in known:
+                known[key] = _simple(step)
+            simple.append(known[key])
+        else:
+            simple.append(step)
+    return tuple(simple)

@@ -86,6 +86,32 @@ def pack(x: int, z: int, n_qubits: int) -> Array:
     return np.frombuffer(x.to_bytes(size_bytes, "little") + z.to_bytes(size_bytes, "little"), dtype="<u8")
 
 
+def pack_all(masks: Sequence[tuple[int, int]], n_qubits: int) -> Array:
+    """The packed rows, uint64 [n, 2 W], of pairs of masks."""
+    size_bytes = 8 * n_words(n_qubits)
+    data = b"".join(mask.to_bytes(size_bytes, "little") for pair in masks for mask in pair)
+    return np.frombuffer(data, dtype="<u8").reshape(len(masks), 2 * n_words(n_qubits))
+
+
+def commuting_groups(keys: Array, most: int) -> tuple[Array, Array]:
+    """Words in a row that commute, uint64 [n, 2 W], as groups of at most `most`, each as long as it can be.
+
+    Returns for each word its number in its group, and how many of the group are left, it among them.
+    """
+    n = len(keys)
+    swapped, clashes = np.roll(keys, keys.shape[1] // 2, axis=1), np.zeros(n, np.int64)
+    for back in range(1, min(most, n)):
+        shared = np.bitwise_count(keys[back:] & swapped[:-back]).sum(axis=1, dtype=np.int64)
+        clashes[back:] |= (shared & 1) << back
+    members, first = np.zeros(n, np.int64), 0
+    for number, clash in enumerate(clashes.tolist()):
+        if number - first == most or clash & (2 << number - first) - 1:
+            first = number
+        members[number] = number - first
+    ends = np.append(np.flatnonzero(members == 0)[1:], n)
+    return members, np.repeat(ends, np.diff(ends, prepend=0)) - np.arange(n)
+
+
 def unpack(row: Array) -> tuple[int, int]:
     """The two masks of a packed row."""
     data = np.ascontiguousarray(row, dtype="<u8").tobytes()
@@ -105,10 +131,10 @@ def merge(keys: Array, coefficients: Array) -> tuple[Array, Array]:
 
 def pauli_sum(terms: Sequence[tuple[int, int, complex]], n_qubits: int) -> PauliSum:
     """The sum of terms (x mask, z mask, coefficient), equal words merged; complex only if a term is."""
-    keys = np.array([pack(x, z, n_qubits) for x, z, _ in terms], dtype=np.uint64)
+    keys = pack_all([(x, z) for x, z, _ in terms], n_qubits)
     values = np.array([value for _, _, value in terms])
     kind = np.complex128 if np.iscomplexobj(values) else np.float64
-    keys, merged = merge(keys.reshape(len(terms), 2 * n_words(n_qubits)), values.astype(kind))
+    keys, merged = merge(keys, values.astype(kind))
     return PauliSum(n_qubits, keys, merged)
 
 

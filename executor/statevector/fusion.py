@@ -38,12 +38,12 @@ def fuse(blocks: Sequence[Block], held_mask: int, n_bits: int, width: int) -> tu
 
 
 def fuse_in_rounds(
-    blocks: Sequence[Block], held_mask: int, n_bits: int, width: int, register_bits: int
+    blocks: Sequence[Block], held_mask: int, n_bits: int, width: int, register_bits: int, early: bool = False
 ) -> tuple[Step, ...]:
     """Like `fuse` for a device that does a pass in rounds, each with the targets of few bits in registers.
 
     No block has more targets than a round. Diagonals on targets of a round are done together before it, those
-    between its own targets inside.
+    between its own targets inside; with `early` all that can be done come before it.
     """
     steps: list[Step] = []
     left = list(blocks)
@@ -57,8 +57,9 @@ def fuse_in_rounds(
         targets = 0
         for cluster in clusters:
             targets |= cluster.target_mask
-        steps += _diagonals([block for block in pending if block.mask & targets], held_mask, n_bits)
-        pending = [block for block in pending if not block.mask & targets]
+        due = [block for block in pending if early or block.mask & targets]
+        steps += _diagonals(due, held_mask, n_bits)
+        pending = [] if early else [block for block in pending if not block.mask & targets]
         inside = list(waiting[0])
         for cluster, later in zip(clusters, waiting[1:], strict=True):
             steps += _diagonals(
@@ -78,14 +79,15 @@ def _place(
 ) -> None:  # fmt: skip
     """Merge a block into the latest cluster that takes it, or append it.
 
-    Clusters `widen` by far selectors, and by blocks that have more bits than `width` themselves.
+    Clusters `widen` by far selectors, and by blocks that have more bits than `width` themselves; others take
+    no diagonals, with which their matrices would cost more.
     """
     at = len(clusters)
     while at:
         if block.targets and any(other.mask & block.target_mask for other in waiting[at]):
             break
         cluster = clusters[at - 1]
-        narrow = (cluster.mask | block.mask).bit_count() <= width
+        narrow = (cluster.mask | block.mask).bit_count() <= width and (widen or bool(block.targets))
         if narrow or (widen and _fits(cluster, block, held_mask, width)):
             clusters[at - 1] = merged(cluster, block, held_mask)
             return

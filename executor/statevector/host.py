@@ -44,7 +44,7 @@ class HostState:
         if self.rank == 0:
             self.amplitudes[0] = 1
 
-    def prepare(self, steps: Sequence[Pass | Exchange]) -> list[Tables]:
+    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Tables]:
         """The tables of passes; a host alone has no exchanges."""
         return [pass_tables(step, self.n_bits, LOW) for step in steps if isinstance(step, Pass)]
 

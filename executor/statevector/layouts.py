@@ -25,7 +25,13 @@ class Layout:
 
     @property
     def text(self) -> str:
+        """As the kernel's macros take it."""
         return f"{_code(self.registers)}, {_code(self.threads)}"
+
+    def on(self, where: Sequence[int]) -> Layout:
+        """The same layout with tile bit k renamed to where[k]."""
+        return Layout(tuple(where[bit] for bit in self.registers), tuple(where[bit] for bit in self.threads))
+
 
 class Layouts:
     """Makes the layouts of a tile of `tile_bits` bits, of amplitudes of `item_bytes`."""

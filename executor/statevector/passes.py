@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from executor.statevector.blocks import Block, as_swap, is_identity, mask_of
 from executor.statevector.fusion import Step, fuse, fuse_in_rounds
 from executor.statevector.grouping import bits_of, choose, sweep
@@ -17,6 +19,11 @@ from executor.statevector.staging import Exchange, make_stages
 from planner.errors import InputError
 
 MODES = ("compiled", "stages", "gates")
+SHORT_BITS = 5
+"""An exchange of a bit below this one moves runs that are too short for the links between GPUs."""
+MOST_LATER = 3
+"""Diagonals a bit that the next pass may do; more of them, all at once, cost as much in any pass."""
+SWAP = np.eye(4, dtype=np.complex128)[[0, 2, 1, 3]]
 
 
 @dataclass(frozen=True)
@@ -24,13 +31,16 @@ class Tile:
     """How many `bits` of the index a tile holds, always the lowest `run_bits`, and a cluster (`width`).
 
     A device that does a pass in rounds has `register_bits`, the most bits of the targets of a round. There
-    runs are made as long as they can be without more passes.
+    runs are made as long as they can be without more passes. Where passes become `programs`, phases of many
+    bits at once cost little, so that gates are taken apart into them and rotations, and an exchange of two
+    bits at the end of a pass costs nothing, so that exchanges between ranks move long runs.
     """
 
     bits: int
     run_bits: int
     width: int
     register_bits: int = 0
+    programs: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= self.bits - self.run_bits or self.run_bits < 0:
@@ -78,19 +88,41 @@ def compile_blocks(
     n_inside = n_bits if n_inside is None else n_inside
     placed, after = rename(blocks, before) if mode == "compiled" else ([b.on(before) for b in blocks], before)
     if mode == "compiled" and tile.register_bits:
-        placed = lighter(placed, n_bits)
+        placed = lighter(placed, n_bits, tile.programs)
     stages, moved = make_stages(placed, n_bits, n_inside)
     steps: list[Pass | Exchange] = []
-    for stage in stages:
+    now = list(range(n_bits))
+    """Where each bit of the stages is, since passes exchanged some."""
+    for stage, following in zip(stages, (*stages[1:], None), strict=True):
         if stage.exchange is not None:
-            steps.append(stage.exchange)
+            steps.append(stage.exchange.on(now))
+        blocks = [block.on(now) for block in stage.blocks]
         if mode == "compiled":
-            groups = _with_long_runs(stage.blocks, n_inside, tile)
+            groups = _with_long_runs(blocks, n_inside, tile)
         else:
-            groups = [(_held(part, n_inside, tile), part) for part in _in_order(stage.blocks, mode)]
-        for held, part in groups:
-            steps.append(Pass(held, tuple(part) if mode == "gates" else _fused(part, held, n_bits, tile)))
-    return Plan(tuple(steps), tuple(before), tuple(moved[bit] for bit in after))
+            groups = [(_held(part, n_inside, tile), part) for part in _in_order(blocks, mode)]
+        made = [
+            Pass(held, tuple(part) if mode == "gates" else _fused(part, held, n_bits, tile))
+            for held, part in groups
+        ]
+        if made and tile.programs and mode == "compiled" and following and following.exchange:
+            leaving = [now[inside] for inside, _ in following.exchange.pairs]
+            made[-1] = _low_bits_kept(made[-1], leaving, now)
+        steps += made
+    return Plan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
+
+
+def _low_bits_kept(item: Pass, leaving: Sequence[int], now: list[int]) -> Pass:
+    """The pass with exchanges of low bits that leave the rank next with high ones; `now` is changed."""
+    high = [bit for bit in item.held if bit >= SHORT_BITS and bit not in leaving]
+    swaps = []
+    for bit in leaving:
+        if bit < SHORT_BITS and bit in item.held and high:
+            other = high.pop()
+            swaps.append(Block((other, bit), (), SWAP[None]))
+            first, second = now.index(bit), now.index(other)
+            now[first], now[second] = other, bit
+    return replace(item, steps=(*item.steps, *swaps))
 
 
 def rename(blocks: Sequence[Block], before: Sequence[int]) -> tuple[list[Block], tuple[int, ...]]:
@@ -117,8 +149,23 @@ def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[tuple[tuple[
     while left:
         held = choose(left, low, size)
         part, left = sweep(left, held)
+        if tile.programs and left:
+            needed, later = _needed(part)
+            if len(later) <= MOST_LATER * n_bits:
+                part, left = needed, later + left
         groups.append((_fill(held, n_bits, size), part))
     return groups
+
+
+def _needed(blocks: Sequence[Block]) -> tuple[list[Block], list[Block]]:
+    """Blocks without the diagonals that none of them waits for, and these."""
+    needed: list[Block] = []
+    later: list[Block] = []
+    targets = 0
+    for block in reversed(blocks):
+        (needed if block.targets or block.mask & targets else later).append(block)
+        targets |= block.target_mask
+    return needed[::-1], later[::-1]
 
 
 def _with_long_runs(
@@ -139,7 +186,9 @@ def _with_long_runs(
 
 def _fused(part: Sequence[Block], held: Sequence[int], n_bits: int, tile: Tile) -> tuple[Step, ...]:
     if tile.register_bits and all(len(block.targets) <= tile.register_bits for block in part):
-        return fuse_in_rounds(part, mask_of(held), n_bits, tile.width, tile.register_bits)
+        return fuse_in_rounds(
+            part, mask_of(held), n_bits, tile.width, tile.register_bits, tile.programs
+        )
     return fuse(part, mask_of(held), n_bits, tile.width)
 
 

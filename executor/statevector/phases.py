@@ -26,6 +26,11 @@ class Phases:
     linear: Array
     pairs: Array
 
+    @staticmethod
+    def none(n_bits: int) -> Phases:
+        """No phase on so many bits."""
+        return Phases(0.0, np.zeros(n_bits), np.zeros((n_bits, n_bits)))
+
     @property
     def n_terms(self) -> int:
         """How many bits and pairs have a phase."""

@@ -40,8 +40,8 @@ class State(Protocol):
     def restart(self) -> None:
         """Back to |0...0>."""
 
-    def prepare(self, steps: Sequence[Pass | Exchange]) -> list[Any]:
-        """What `apply` needs of each step of a plan, made ahead."""
+    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
+        """What `apply` needs of each step of a plan, made ahead; `again`: it may be done more than once."""
 
     def apply(self, prepared: Any) -> None:
         """Do a step."""
@@ -127,7 +127,8 @@ class Simulator:
         if len(segments) == 1:
             self.apply(segments[0])
         elif segments:
-            self._do(*self._compiled([block for segment in segments for block in segment.blocks]))
+            blocks = [block for segment in segments for block in segment.blocks]
+            self._do(*self._compiled(blocks, again=False))
 
     def prepare(self, segment: Segment) -> tuple[Plan, list[Any]]:
         """The passes that apply a segment now and their tables, which are kept."""
@@ -155,15 +156,15 @@ class Simulator:
 
     def _once(self, block: Block) -> None:
         """Apply one block that is not worth keeping."""
-        self._do(*self._compiled((block,)))
+        self._do(*self._compiled((block,), again=False))
 
-    def _compiled(self, blocks: Sequence[Block]) -> tuple[Plan, list[Any]]:
+    def _compiled(self, blocks: Sequence[Block], again: bool = True) -> tuple[Plan, list[Any]]:
         n_inside = self.state.n_bits
         if self._fresh:  # |0...0> is the same wherever the qubits are
             wires, _ = rename(blocks, range(self.n_qubits))
             self.where = first_places(wires, self.n_qubits, n_inside)
         plan = compile_blocks(blocks, self.where, self.state.tile, self.mode, n_inside)
-        return plan, self.state.prepare(plan.steps)
+        return plan, self.state.prepare(plan.steps, again)
 
     def _do(self, plan: Plan, prepared: Sequence[Any]) -> None:
         for item in prepared:

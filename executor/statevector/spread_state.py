@@ -50,9 +50,9 @@ class SpreadState:
         """Back to |0...0>."""
         self.own.restart()
 
-    def prepare(self, steps: Sequence[Pass | Exchange]) -> list[Any]:
+    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
         """The tables of passes; exchanges with the call that does them in peers' memory, if any."""
-        made = iter(self.own.prepare([step for step in steps if isinstance(step, Pass)]))
+        made = iter(self.own.prepare([step for step in steps if isinstance(step, Pass)], again))
         return [self._prepared(step) if isinstance(step, Exchange) else next(made) for step in steps]
 
     def _prepared(self, exchange: Exchange) -> Prepared:

@@ -21,6 +21,10 @@ class Exchange:
 
     pairs: tuple[tuple[int, int], ...]
 
+    def on(self, where: Sequence[int]) -> Exchange:
+        """The same exchange with bit j renamed to where[j]."""
+        return Exchange(tuple((where[inside], where[outside]) for inside, outside in self.pairs))
+
 
 @dataclass(frozen=True, eq=False)
 class Stage:

@@ -10,6 +10,7 @@ import numpy as np
 
 from executor.device.mpi import world
 from executor.device.select import open_device
+from executor.pauli import gpu_terms, resharding
 from executor.pauli.channels import amplitude_damping
 from executor.pauli.propagate import propagate
 from executor.pauli.resources import Resources
@@ -18,6 +19,7 @@ from executor.pauli.truncation import Truncation
 from executor.pauli.words import parse
 
 device = sys.argv[1]
+gpu_terms.MOVED, resharding.FEW_TERMS = 50, 100  # so that words move, in several rounds
 ranks = world()
 steps: list[Step] = [rotation("X", (q,), 0.7) for q in range(40)]
 steps += [rotation("ZZ", (q, q + 1), -math.pi / 2) for q in range(39)]

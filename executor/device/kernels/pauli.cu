@@ -2,6 +2,7 @@
 // another rank. See pauli.cuh. Twin: executor/pauli/hash_kernel.py.
 
 #include "pauli.cuh"
+#include "pauli_blocks.cuh"
 
 struct Turn {
     Word generator[WORDS];
@@ -219,6 +220,43 @@ extern "C" __global__ void clifford(Word *__restrict__ keys, REAL *__restrict__ 
     }
 }
 
+// Take the terms that other shards own out of the n rows, as far as there is room for `most` for each shard: those of
+// shard s lie from most * s on, or most * (s - 1) where s > own, and their coefficients here become 0. Bit b of a
+// row's shard is the parity of what it shares with mask b. wanted[s] counts all terms of shard s.
+extern "C" __global__ void leave(const Word *__restrict__ keys, REAL *__restrict__ coefficients,
+                                 const int *__restrict__ frequencies, const Word *__restrict__ masks, int bits,
+                                 int own, Index n, Index most, Word *__restrict__ rows, REAL *__restrict__ values,
+                                 int *__restrict__ counts, Word *wanted) {
+    FOR_WARPS(i, n) {
+        Row row;
+        int shard = own;
+        if (i < n && coefficients[i] != 0) {
+            row = load(keys, i);
+            shard = 0;
+            for (int b = 0; b < bits; ++b) {
+                Word both = 0;
+#pragma unroll
+                for (int w = 0; w < WORDS; ++w)
+                    both ^= row.word[w] & masks[WORDS * b + w];
+                shard |= (__popcll(both) & 1) << b;
+            }
+        }
+        for (unsigned rest = __ballot_sync(ALL, shard != own); rest;) {
+            const int to = __shfl_sync(ALL, shard, __ffs(rest) - 1);
+            const bool goes = shard == to;
+            const Index place = next_place(wanted + to, goes);
+            if (goes && place < most) {
+                const Index at = most * (to - (to > own)) + place;
+                store(rows, at, row);
+                values[at] = coefficients[i];
+                counts[at] = frequencies[i];
+                coefficients[i] = 0;
+            }
+            rest &= ~__ballot_sync(ALL, goes);
+        }
+    }
+}
+
 // Set the coefficients of rows past a limit to 0; `left` counts the others.
 extern "C" __global__ void sweep(const Word *__restrict__ keys, REAL *__restrict__ coefficients,
                                  const int *__restrict__ frequencies, Event *log, const Index *stalled,
@@ -260,6 +298,14 @@ extern "C" __global__ void rebuild(const Word *__restrict__ keys, Word *slots, W
         const Word hash = hash_row(load(keys, i));
         enter_row(slots, mask, hash, hash & mask, i);
     }
+}
+
+// Close the gaps among the n rows of the event *log, where `packed` is then how many are gone. *arrivals is 0.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    pack_rows(Word *keys, REAL *coefficients, int *frequencies, Byte *patterns, Word *slots, Word mask,
+              Index capacity, unsigned *spare, Index n, Event *log, Word *arrivals) {
+    Word goal = 0;
+    close_gaps(keys, coefficients, frequencies, patterns, slots, mask, capacity, spare, n, true, log, arrivals, goal);
 }
 
 // sums += the sum over rows without X and Y of coefficient times (-1)^(number of z bits shared with `ones`).

@@ -10,6 +10,7 @@
 
 typedef unsigned long long Word;
 typedef long long Index;
+typedef unsigned char Byte;
 
 struct Event {
     Word n, added, listed, hits, merged, revived, gone;

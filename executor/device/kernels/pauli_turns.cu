@@ -7,27 +7,31 @@
 // the same two numbers in every run. Rows appended by a rotation are not looked at in it: their words are
 // distinct, and no other row looks for them.
 //
-// Each warp reads its share of the keys, 8 WORDS bytes a row, and lists the rows that anticommute; when 32 wait, it
-// rotates them, a lane each. Such a row reads an entry of the table and its partner's key; a pair's two coefficients
-// are read and written. Frequencies are followed only where they are a limit. When a quarter of the rows are no
-// terms, the gaps are closed between two rotations.
+// Up to MEMBERS rotations in a row whose generators commute are a group: each of them leaves a row P and its
+// partner alike before all others, since G' commutes with G P as it does with P. So the first of a group reads the
+// keys, 8 WORDS bytes a row, and writes to a byte of the row which members of the group it anticommutes with; the
+// others read the bytes, and a row that is appended gets the byte of its partner. Each warp lists its rows that
+// anticommute; when 32 wait, it rotates them, a lane each. Such a row reads an entry of the table and its partner's
+// key; a pair's two coefficients are read and written. Frequencies are followed only where they are a limit. When
+// many rows are no terms, the gaps are closed between two rotations.
 
 #include "pauli.cuh"
+#include "pauli_blocks.cuh"
 
-#define THREADS 1024
-// Lanes that share the reading of a row, 16 bytes each at a time, and loads of a lane that are under way at once.
+// Lanes that share the reading of a row, 16 bytes each at a time.
 #define ROW_LANES (HALF == 2 ? 2 : HALF == 4 ? 4 : 1)
-#define LOADS 4
-// The number of a warp, warps next to each other being of different blocks, and how many there are.
-#define WARP ((Index)(threadIdx.x / 32) * gridDim.x + blockIdx.x)
-#define WARPS ((Index)gridDim.x * (THREADS / 32))
+// Rows whose keys a warp reads at once, and rows whose bytes it reads with one load.
 #define TILE (32 / ROW_LANES * LOADS)
+#define CHUNK 128
+#define MEMBERS 8
 
 // `sweep`: 0 none; 1 of the rows that the rotation changes, all others being within the limits; 2 of all rows.
+// `member`: its number in its group; `left`: how many members of the group are left, it among them.
 struct Turn {
     Word generator[WORDS];
     double cosine, sine, cut;
-    Index sweep;
+    int sweep;
+    short member, left;
 };
 
 // What a thread saw in a rotation; the fields of Event.
@@ -39,26 +43,7 @@ struct Tally {
 #define COUNTS 8
 #define SUMS 4
 
-// The blocks meet: each arrives, and waits until `goal` arrivals. What a block wrote before it arrived, all see
-// after they waited. *arrivals is 0 when the kernel begins.
-static __device__ __forceinline__ void arrive(Word *arrivals) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        atomicAdd(arrivals, 1ull);
-    }
-}
-
-static __device__ __forceinline__ void wait(const Word *arrivals, Word goal) {
-    if (threadIdx.x == 0) {
-        while (*(const volatile Word *)arrivals < goal) {
-        }
-        __threadfence();
-    }
-    __syncthreads();
-}
-
-// Add the tallies of a block to the log.
+// Add the tallies of a block to the log; without hits and without a sweep there is nothing.
 static __device__ __forceinline__ void enter(Event *own, const Tally &tally) {
     __shared__ unsigned counts[COUNTS];
     __shared__ double sums[SUMS];
@@ -69,11 +54,13 @@ static __device__ __forceinline__ void enter(Event *own, const Tally &tally) {
     __syncthreads();
     const unsigned count[COUNTS] = {tally.hits, tally.merged, tally.revived, tally.gone,
                                     tally.passed, tally.swept, tally.zeros, tally.left};
+    if (__any_sync(ALL, tally.hits | tally.swept | tally.left)) {
 #pragma unroll
-    for (int k = 0; k < COUNTS; ++k) {
-        const unsigned all = __reduce_add_sync(ALL, count[k]);
-        if (threadIdx.x % 32 == 0 && all)
-            atomicAdd(counts + k, all);
+        for (int k = 0; k < COUNTS; ++k) {
+            const unsigned all = __reduce_add_sync(ALL, count[k]);
+            if (threadIdx.x % 32 == 0 && all)
+                atomicAdd(counts + k, all);
+        }
     }
     if (__any_sync(ALL, tally.gone + tally.swept)) {
         add_of_warp(sums, tally.l1);
@@ -129,14 +116,14 @@ static __device__ __forceinline__ double branch_of(double coefficient, double si
 // Rotate row i, which anticommutes with the generator. Rows below `there` are in the table. Where `is_resumed`,
 // only rows act that found no room before: those whose branch needs a row and whose partner is not there. A row
 // that acted never looks like one: its coefficient has not grown, nor its frequency fallen.
-static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, int *frequencies, Word *slots,
-                                              Word mask, Index capacity, Index n, Index there, bool is_resumed,
-                                              bool is_row, Index i, const Turn &turn, const Limits &limits,
-                                              Event *own, Tally &tally) {
+static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, int *frequencies, Byte *patterns,
+                                              Word *slots, Word mask, Index capacity, Index n, Index there,
+                                              bool is_resumed, bool is_row, Index i, const Turn &turn,
+                                              const Limits &limits, Event *own, Tally &tally) {
     Row row, other;
     Word hash = 0, at = 0;
     Index j = -1;
-    REAL value = 0;
+    REAL value = 0, second = 0;
     double branch = 0;
     int frequency = 0;
     bool is_new = false;
@@ -153,7 +140,11 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
             if (slot == 0)
                 break;
             const Index k = (Index)(slot & 0xffffffffull) - 1;
-            if (slot >> 32 == hash && k < there && same(load(keys, k), other)) {
+            if (slot >> 32 != hash || k >= there)
+                continue;
+            if (k > i)
+                second = __ldcg(coefficients + k);
+            if (same(load(keys, k), other)) {
                 j = k;
                 break;
             }
@@ -176,6 +167,8 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
         coefficients[place] = (REAL)branch;
         if (follows)
             frequencies[place] = frequency;
+        if (turn.left > 1)
+            patterns[place] = __ldcg(patterns + i);
         enter_row(slots, mask, hash, at, place);
     } else if (is_resumed)
         return;
@@ -193,7 +186,6 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
         coefficients[i] = kept(scaled, frequency, row, turn.cosine != 0, turn, limits, tally);
         return;
     }
-    const REAL second = __ldcg(coefficients + j);
     if (value == 0 && second == 0)
         return;
     const double sign = branch_sign(row, turn.generator);
@@ -218,13 +210,15 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
                            limits, tally);
 }
 
-// Which rows of a tile anticommute with the generator: for load k those of `takers[k]`, bit ROW_LANES r for row
-// base + 32 / ROW_LANES k + r. `swapped`: the generator's z, then its x.
-static __device__ __forceinline__ void scan(const Word *keys, Index base, Index n, const Word *swapped,
-                                            unsigned (&takers)[LOADS]) {
+// Which rows of a tile anticommute with which of the members `turns[t % (2 MEMBERS)]`, t from `first` on, that are
+// left of their group: byte k of the result is of row base + (32 k + lane) / ROW_LANES, bit m of it of member m.
+static __device__ __forceinline__ unsigned scan(const Word *keys, Index base, Index n, const Turn *turns,
+                                                Index first) {
     const unsigned lane = threadIdx.x % 32, part = lane % ROW_LANES;
     const ulonglong2 *from = reinterpret_cast<const ulonglong2 *>(keys);
+    const int member = turns[first % (2 * MEMBERS)].member, left = turns[first % (2 * MEMBERS)].left;
     ulonglong2 two[LOADS][HALF / ROW_LANES];
+    unsigned found = 0;
 #pragma unroll
     for (int k = 0; k < LOADS; ++k) {
         const Index i = base + (32 * k + lane) / ROW_LANES;
@@ -232,110 +226,53 @@ static __device__ __forceinline__ void scan(const Word *keys, Index base, Index 
         for (int u = 0; u < HALF / ROW_LANES; ++u)
             two[k][u] = i < n ? __ldcg(from + HALF * i + part + ROW_LANES * u) : make_ulonglong2(0, 0);
     }
-#pragma unroll
-    for (int k = 0; k < LOADS; ++k) {
-        Word both = 0;
+#pragma unroll 1
+    for (int m = 0; m < left; ++m) {
+        const Word *generator = turns[(first + m) % (2 * MEMBERS)].generator;
+        Word both[LOADS] = {};
 #pragma unroll
         for (int u = 0; u < HALF / ROW_LANES; ++u) {
-            const unsigned w = 2 * (part + ROW_LANES * u);
-            both ^= (two[k][u].x & swapped[w]) ^ (two[k][u].y & swapped[w + 1]);
-        }
-        unsigned odd = __ballot_sync(ALL, __popcll(both) & 1);
+            const unsigned w = (2 * (part + ROW_LANES * u) + HALF) % WORDS;
+            const Word a = generator[w], b = generator[(w + 1) % WORDS];
 #pragma unroll
-        for (int step = 1; step < ROW_LANES; step *= 2)
-            odd ^= odd >> step;
-        takers[k] = odd & (ROW_LANES == 4 ? 0x11111111u : ROW_LANES == 2 ? 0x55555555u : ALL);
+            for (int k = 0; k < LOADS; ++k)
+                both[k] ^= (two[k][u].x & a) ^ (two[k][u].y & b);
+        }
+#pragma unroll
+        for (int k = 0; k < LOADS; ++k)
+            found |= (__popc((unsigned)(both[k] ^ both[k] >> 32)) & 1u) << (8 * k + member + m);
     }
+#pragma unroll
+    for (int step = 1; step < ROW_LANES; step *= 2)
+        found ^= __shfl_xor_sync(ALL, found, step);
+    return found;
 }
 
-// Write to the end of a list, which *count counts, the rows base + 32 k + lane that are `chosen`.
-static __device__ __forceinline__ void list_rows(Word *count, unsigned *list, Index base,
-                                                 const bool (&chosen)[LOADS]) {
-    const unsigned lane = threadIdx.x % 32;
-    unsigned takers[LOADS], all = 0;
-#pragma unroll
-    for (int k = 0; k < LOADS; ++k)
-        all += __popc(takers[k] = __ballot_sync(ALL, chosen[k]));
-    if (all == 0)
-        return;
-    Word next = 0;
-    if (lane == 0)
-        next = atomicAdd(count, (Word)all);
-    next = __shfl_sync(ALL, next, 0);
-#pragma unroll
-    for (int k = 0; k < LOADS; ++k) {
-        if (chosen[k])
-            list[next + __popc(takers[k] & ((1u << lane) - 1))] = (unsigned)(base + 32 * k + lane);
-        next += __popc(takers[k]);
-    }
+// Append `row` to a queue in which so many wait, for the lanes that `take` it; returns how many wait then.
+static __device__ __forceinline__ unsigned queued(unsigned *queue, unsigned waiting, bool take, Index row) {
+    const unsigned takers = __ballot_sync(ALL, take);
+    if (take)
+        queue[waiting + __popc(takers & ((1u << threadIdx.x % 32) - 1))] = (unsigned)row;
+    return waiting + __popc(takers);
 }
 
-// Close the gaps among `rows` rows: terms past the number of terms move to the places below it that are free, and
-// the table is made anew. `spare` has room for `capacity` numbers. Returns how many rows are left.
-static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequencies, Word *slots, Word mask,
-                                   Index capacity, unsigned *spare, Index rows, bool follows, Event *own,
-                                   Word *arrivals, Word &goal) {
-    const Index warp = WARP, warps = WARPS;
-    const unsigned lane = threadIdx.x % 32;
-    unsigned *holes = spare, *movers = spare + capacity / 2;
-    Word count = 0;
-    for (Index i = FIRST; i < rows; i += STRIDE)
-        count += __ldcg(coefficients + i) != 0;
-    for (Word at = FIRST; at <= mask; at += STRIDE)
-        slots[at] = 0;
-    add_of_warp(&own->alive, count);
-    arrive(arrivals);
-    wait(arrivals, goal += gridDim.x);
-    const Index alive = (Index) * (volatile Word *)&own->alive;
-    for (Index base = 32 * LOADS * warp; base < rows; base += 32 * LOADS * warps) {
-        bool is_term[LOADS], is_hole[LOADS], is_mover[LOADS];
-#pragma unroll
-        for (int k = 0; k < LOADS; ++k) {
-            const Index i = base + 32 * k + lane;
-            is_term[k] = i < rows && __ldcg(coefficients + i) != 0;
-            is_hole[k] = i < alive && !is_term[k];
-            is_mover[k] = i >= alive && is_term[k];
-        }
-        list_rows(&own->holes, holes, base, is_hole);
-        list_rows(&own->movers, movers, base, is_mover);
-        for (int k = 0; k < LOADS; ++k) {
-            const Index i = base + 32 * k + lane;
-            if (!is_term[k] || is_mover[k])
-                continue;
-            const Word hash = hash_row(load(keys, i));
-            enter_row(slots, mask, hash, hash & mask, i);
-        }
-    }
-    arrive(arrivals);
-    wait(arrivals, goal += gridDim.x);
-    const Index moved = (Index) * (volatile Word *)&own->movers;
-    for (Index m = FIRST; m < moved; m += STRIDE) {
-        const Index from = __ldcg(movers + m), to = __ldcg(holes + m);
-        const Row row = load(keys, from);
-        const Word hash = hash_row(row);
-        store(keys, to, row);
-        coefficients[to] = __ldcg(coefficients + from);
-        if (follows)
-            frequencies[to] = __ldcg(frequencies + from);
-        enter_row(slots, mask, hash, hash & mask, to);
-    }
-    if (FIRST == 0) {
-        own->packed = (Word)(rows - alive);
-        own->dead = own->passed + own->revived - own->swept - own->zeros;
-    }
-    arrive(arrivals);
-    wait(arrivals, goal += gridDim.x);
-    return alive;
+// Load k of the bytes of rows from `base` on, four rows a lane; bytes of rows past n are 0.
+static __device__ __forceinline__ unsigned four_bytes(const Byte *patterns, Index base, Index n) {
+    const Index i = base + 4 * (threadIdx.x % 32);
+    if (i >= n)
+        return 0;
+    const unsigned four = __ldcg(reinterpret_cast<const unsigned *>(patterns + i));
+    return n - i < 4 ? four & ((1u << 8 * (n - i)) - 1) : four;
 }
 
 // The rotations `list[first]` to `list[last - 1]`; that of `list[k]` is event `event` + k. `resumed` is 0, or the
 // rows that are there after a first attempt at list[first] that found no room. Gaps of `few` rows or fewer stay.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    turns(Word *keys, REAL *coefficients, int *frequencies, Word *slots, Word mask, Index capacity,
-          unsigned *spare, Index few, const Turn *__restrict__ list, Index first, Index last, Index event,
-          Index resumed, Limits limits, Event *log, Index *stalled, Word *arrivals) {
-    __shared__ unsigned queues[THREADS / 32][TILE + 32];
-    __shared__ Turn pair[2];
+    turns(Word *keys, REAL *coefficients, int *frequencies, Byte *patterns, Word *slots, Word mask,
+          Index capacity, unsigned *spare, Index few, const Turn *__restrict__ list, Index first, Index last,
+          Index event, Index resumed, Limits limits, Event *log, Index *stalled, Word *arrivals) {
+    __shared__ unsigned queues[THREADS / 32][CHUNK + 32];
+    __shared__ Turn near[2 * MEMBERS];
     if (*stalled)
         return;
     const Index warp = WARP, warps = WARPS;
@@ -343,50 +280,62 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     unsigned *queue = queues[threadIdx.x / 32];
     Word goal = 0;
     Index n = rows_after(log + event + first - 1);
-    if (threadIdx.x == 0)
-        pair[first % 2] = list[first];
+    if (threadIdx.x < MEMBERS && first + threadIdx.x < last)
+        near[(first + threadIdx.x) % (2 * MEMBERS)] = list[first + threadIdx.x];
     __syncthreads();
     for (Index t = first; t < last; ++t) {
         Event *own = log + event + t;
-        const Turn &turn = pair[t % 2];
+        const Turn &turn = near[t % (2 * MEMBERS)];
         const bool is_resumed = t == first && resumed;
         const Index there = is_resumed ? resumed : n;
         if (FIRST == 0)
             own->n = (Word)n;
-        Word swapped[WORDS];
-#pragma unroll
-        for (int w = 0; w < WORDS; ++w)
-            swapped[w] = turn.generator[(w + HALF) % WORDS];
         Tally tally = {};
         unsigned waiting = 0;
-        for (Index base = TILE * warp;; base += TILE * warps) {
+        const bool reads_keys = t == first || turn.member == 0;
+        const Index step = reads_keys ? 0 : CHUNK * warps;
+        for (Index base = (reads_keys ? TILE : CHUNK) * warp;; base += reads_keys ? TILE * warps : LOADS * step) {
             const bool is_end = base >= n;
-            if (!is_end) {
-                unsigned takers[LOADS];
-                scan(keys, base, n, swapped, takers);
+            unsigned found[LOADS] = {};
+            if (!is_end && reads_keys)
+                found[0] = scan(keys, base, n, near, t);
+            else if (!is_end) {
 #pragma unroll
-                for (int k = 0; k < LOADS; ++k) {
-                    if (takers[k] >> lane & 1)
-                        queue[waiting + __popc(takers[k] & ((1u << lane) - 1))] =
-                            (unsigned)(base + (32 * k + lane) / ROW_LANES);
-                    waiting += __popc(takers[k]);
+                for (int k = 0; k < LOADS; ++k)
+                    found[k] = four_bytes(patterns, base + step * k, n);
+            }
+#pragma unroll 1
+            for (int k = 0; k < LOADS && (k == 0 || base + step * k < n); ++k) {
+                if (reads_keys) {
+                    const Index i = base + (32 * k + lane) / ROW_LANES;
+                    const unsigned byte = found[0] >> 8 * k & 255u;
+                    const bool is_row = lane % ROW_LANES == 0 && i < n && !is_end;
+                    if (is_row && turn.left > 1)
+                        patterns[i] = (Byte)byte;
+                    waiting = queued(queue, waiting, is_row && byte >> turn.member & 1, i);
+                } else {
+                    const unsigned four = k == 0 ? found[0] : k == 1 ? found[1] : k == 2 ? found[2] : found[3];
+                    const Index i = base + step * k + 4 * lane;
+#pragma unroll
+                    for (int b = 0; b < 4; ++b)
+                        waiting = queued(queue, waiting, four >> (8 * b + turn.member) & 1, i + b);
+                }
+                __syncwarp();
+                while (waiting >= (is_end ? 1 : 32)) {
+                    const unsigned some = waiting < 32 ? waiting : 32;
+                    waiting -= some;
+                    rotate(keys, coefficients, frequencies, patterns, slots, mask, capacity, n, there, is_resumed,
+                           lane < some, lane < some ? queue[waiting + lane] : 0, turn, limits, own, tally);
                 }
                 __syncwarp();
             }
-            while (waiting >= 32 || (is_end && waiting)) {
-                const unsigned some = waiting < 32 ? waiting : 32;
-                waiting -= some;
-                rotate(keys, coefficients, frequencies, slots, mask, capacity, n, there, is_resumed, lane < some,
-                       lane < some ? queue[waiting + lane] : 0, turn, limits, own, tally);
-            }
             if (is_end)
                 break;
-            __syncwarp();
         }
-        const Index sweep = turn.sweep;
+        const int sweep = turn.sweep;
         arrive(arrivals);
-        if (threadIdx.x == THREADS - 32 && t + 1 < last)
-            pair[(t + 1) % 2] = list[t + 1];
+        if (threadIdx.x == blockDim.x - 32 && t + MEMBERS < last)
+            near[(t + MEMBERS) % (2 * MEMBERS)] = list[t + MEMBERS];
         if (sweep != 2)
             enter(own, tally);
         wait(arrivals, goal += gridDim.x);
@@ -421,8 +370,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             enter(own, tally);
             wait(arrivals, goal += gridDim.x);
         }
-        if (4 * dead > (Word)n && n > few)
-            n = close_gaps(keys, coefficients, frequencies, slots, mask, capacity, spare, n,
+        if (n > few && has_gaps((Index)dead, n, capacity))
+            n = close_gaps(keys, coefficients, frequencies, patterns, slots, mask, capacity, spare, n,
                            limits.max_frequency >= 0, own, arrivals, goal);
     }
 }

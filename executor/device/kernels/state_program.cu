@@ -174,10 +174,10 @@ template <Code REGS, Code THREAD_BITS> struct Layout {
 
     static __device__ __forceinline__ void load(const Amplitude *state, Amplitude *a)
     {
-        state += in_state(first());
+        const Place start = (Place)state + sizeof(Amplitude) * in_state(first());
 #pragma unroll
         for (int j = 0; j < IN_THREAD; j += wide ? 2 : 1) {
-            const Amplitude *from = state + in_state(offset(j));
+            const Amplitude *from = (const Amplitude *)(start + sizeof(Amplitude) * in_state(offset(j)));
             if constexpr (wide)
                 load_two<float4>(from, a + j);
             else
@@ -187,10 +187,10 @@ template <Code REGS, Code THREAD_BITS> struct Layout {
 
     static __device__ __forceinline__ void store(Amplitude *state, const Amplitude *a)
     {
-        state += in_state(first());
+        const Place start = (Place)state + sizeof(Amplitude) * in_state(first());
 #pragma unroll
         for (int j = 0; j < IN_THREAD; j += wide ? 2 : 1) {
-            Amplitude *to = state + in_state(offset(j));
+            Amplitude *to = (Amplitude *)(start + sizeof(Amplitude) * in_state(offset(j)));
             if constexpr (wide)
                 store_two<float4>(to, a + j);
             else
@@ -281,11 +281,159 @@ __device__ __forceinline__ void two(const Amplitude *m, Amplitude *a)
     }
 }
 
+// The kinds of a matrix whose elements off the diagonal are taken times a real number.
+__device__ constexpr Code signed_kinds(Code kinds)
+{
+    for (int at = 1; at < 3; ++at) {
+        const Code kind = kinds >> KIND_DIGITS * at & 7;
+        const Code now = kind == PLUS || kind == MINUS ? REAL_PART : kind == PLUS_I || kind == MINUS_I ? IMAGINARY_PART : kind;
+        kinds += (now - kind) << KIND_DIGITS * at;
+    }
+    return kinds;
+}
+
+// A number, with another sign where the top bit of a word is set.
+__device__ __forceinline__ float flipped(float number, unsigned word)
+{
+    return __uint_as_float(__float_as_uint(number) ^ (word & 1u << 31));
+}
+
+__device__ __forceinline__ double flipped(double number, unsigned word)
+{
+    return __hiloint2double(__double2hiint(number) ^ (int)(word & 1u << 31), __double2loint(number));
+}
+
+// The parity of the bits of MASK in a word, as the top bit of what comes back.
+template <Code MASK> __device__ __forceinline__ unsigned top_parity(Code word)
+{
+    if constexpr (MASK == 0) {
+        return 0;
+    } else if constexpr ((MASK & (MASK - 1)) == 0) {
+        constexpr int above = MASK >> 32 ? 32 : 0;
+        constexpr unsigned half = (unsigned)(MASK >> above);
+        return (unsigned)(word >> above) * ((1u << 31) / half);
+    } else {
+        return (unsigned)(MASK >> 32 ? __popcll(word & MASK) : __popc((unsigned)word & (unsigned)MASK)) << 31;
+    }
+}
+
+template <int KIND> __device__ __forceinline__ Amplitude times_real(Amplitude m, REAL sign)
+{
+    const Amplitude value = product<KIND>(m, Amplitude{1, 0});
+    return {value.x * sign, value.y * sign};
+}
+
+// Bit k of a code is bit k of a parity.
+__device__ __forceinline__ constexpr int is_odd(Code word)
+{
+    int bits = 0;
+    for (; word; word &= word - 1) bits ^= 1;
+    return bits;
+}
+
+// Like `one`; elements off the diagonal have the sign of a parity, and another one where register bits of NEAR are odd.
+template <int P, Code KINDS, int NEAR>
+__device__ __forceinline__ void signed_one(const Amplitude *m, unsigned parity, Amplitude *a)
+{
+    const REAL sign = flipped((REAL)1, parity);
+    const Amplitude above = times_real<(int)(KINDS >> KIND_DIGITS & 7)>(m[1], sign);
+    const Amplitude below = times_real<(int)(KINDS >> 2 * KIND_DIGITS & 7)>(m[2], sign);
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; ++j) {
+        if (j >> P & 1) continue;
+        const REAL near = is_odd(j & NEAR) ? -1 : 1;
+        const Amplitude own[4] = {m[0], {above.x * near, above.y * near}, {below.x * near, below.y * near}, m[3]};
+        const Amplitude x[2] = {a[j], a[j | 1 << P]};
+        Amplitude y[2];
+        multiply<signed_kinds(KINDS), 2>(own, x, y);
+        a[j] = y[0];
+        a[j | 1 << P] = y[1];
+    }
+}
+
+// The same for a real rotation divided by its cosine: its matrix has 1 on the diagonal, -slope above, slope below.
+template <int P, int NEAR> __device__ __forceinline__ void rotate(REAL slope, unsigned parity, Amplitude *a)
+{
+    const REAL own = flipped(slope, parity);
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; ++j) {
+        if (j >> P & 1) continue;
+        const REAL s = is_odd(j & NEAR) ? -own : own;
+        const Amplitude x = a[j], y = a[j | 1 << P];
+        a[j] = {x.x - s * y.x, x.y - s * y.y};
+        a[j | 1 << P] = {y.x + s * x.x, y.y + s * x.y};
+    }
+}
+
+// The bits of MASK alone, pushed together.
+__device__ __forceinline__ constexpr int gathered(int number, int mask)
+{
+    int found = 0, count = 0;
+    for (int k = 0; k < REGISTER_BITS; ++k)
+        if (mask >> k & 1) found |= (number >> k & 1) << count++;
+    return found;
+}
+
+// A factor for each value of the register bits in MASK but 0.
+template <int MASK> __device__ __forceinline__ void by_registers(const Amplitude *m, Amplitude *a)
+{
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; ++j)
+        if (j & MASK) a[j] = times(m[gathered(j, MASK) - 1], a[j]);
+}
+
+// x -= tan(f / 2) y, y += sin(f) x, x -= tan(f / 2) y is a turn by f.
+__device__ __forceinline__ void shear(Amplitude slopes, Amplitude &x)
+{
+    x.x -= slopes.x * x.y;
+    x.y += slopes.y * x.x;
+    x.x -= slopes.x * x.y;
+}
+
+// Turns for the values of the register bits in MASK, from FIRST on, which is 0 or 1.
+template <int MASK, int FIRST> __device__ __forceinline__ void by_shears(const Amplitude *m, Amplitude *a)
+{
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; ++j)
+        if (gathered(j, MASK) >= FIRST) shear(m[gathered(j, MASK) - FIRST], a[j]);
+}
+
+// The lower register bits whose pairs with bit k are in PAIRS.
+__device__ __forceinline__ constexpr int paired(Code pairs, int k)
+{
+    int mask = 0;
+    for (int l = 0; l < k; ++l) mask |= (int)(pairs >> (l * REGISTER_BITS + k) & 1) << l;
+    return mask;
+}
+
+// Signs times a scale: `alone` for all, parities[k] where register bit k is set, and PAIRS (bit k * REGISTER_BITS + l) for two.
+template <Code PAIRS, int K = 0>
+__device__ __forceinline__ void by_signs(const unsigned *parities, REAL *signs, Amplitude *a)
+{
+    if constexpr (K < REGISTER_BITS) {
+        constexpr int mask = paired(PAIRS, K);
+#pragma unroll
+        for (int j = 0; j < 1 << K; ++j)
+            signs[j | 1 << K] = flipped(signs[j], is_odd(j & mask) ? ~parities[K] : parities[K]);
+        by_signs<PAIRS, K + 1>(parities, signs, a);
+    } else {
+#pragma unroll
+        for (int j = 0; j < IN_THREAD; ++j) a[j] = {a[j].x * signs[j], a[j].y * signs[j]};
+    }
+}
+
 template <int KIND, int MASK, int VALUE> __device__ __forceinline__ void scale(Amplitude m, Amplitude *a)
 {
 #pragma unroll
     for (int j = 0; j < IN_THREAD; ++j)
         if ((j & MASK) == VALUE) a[j] = product<KIND>(m, a[j]);
+}
+
+template <int MASK, int VALUE> __device__ __forceinline__ void shear_some(Amplitude slopes, Amplitude *a)
+{
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; ++j)
+        if ((j & MASK) == VALUE) shear(slopes, a[j]);
 }
 
 // a[j] times w, and times f[k] for each bit k of MASK set in j; IS_ONE: w is 1.
@@ -368,6 +516,18 @@ __device__ __forceinline__ void make_turns(const Amplitude *__restrict__ tables,
 #define MOVE(REGS, BITS, NEW_REGS, NEW_BITS, BARRIER) move<REGS, BITS, NEW_REGS, NEW_BITS, BARRIER>(tile, a);
 #define ONE(P, KINDS, AT, MASK, VALUE) one<P, KINDS, MASK, VALUE>(values.at + (AT), a);
 #define TWO(P, Q, KINDS, AT, MASK, VALUE) two<P, Q, KINDS, MASK, VALUE>(values.at + (AT), a);
+#define PARITY(THREAD_MASK, FAR_MASK) (top_parity<THREAD_MASK>(threadIdx.x) ^ top_parity<FAR_MASK>(index))
+#define ROTATE(P, AT, PART, NEAR, PARITIES) rotate<P, NEAR>(values.at[AT].PART, PARITIES, a);
+#define SIGNED(P, KINDS, AT, NEAR, PARITIES) signed_one<P, KINDS, NEAR>(values.at + (AT), PARITIES, a);
+#define PHASES(MASK, AT) by_registers<MASK>(values.at + (AT), a);
+#define SHEARS(MASK, FIRST, AT) by_shears<MASK, FIRST>(values.at + (AT), a);
+#define SHEAR(AT, MASK, VALUE) shear_some<MASK, VALUE>(values.at[AT], a);
+#define SIGNS(PAIRS, AT, ALONE, ...)                                                                                   \
+    {                                                                                                                  \
+        const unsigned parities[] = {__VA_ARGS__};                                                                     \
+        REAL signs[IN_THREAD] = {flipped(values.at[AT].x, ALONE)};                                                     \
+        by_signs<PAIRS>(parities, signs, a);                                                                           \
+    }
 #define TIMES(KIND, AT, MASK, VALUE) scale<KIND, MASK, VALUE>(values.at[AT], a);
 #define FACTORS(ROW, MASK, HAS_ALL) by_factors<MASK, HAS_ALL, false, 0>(factors + (ROW) * THREADS, turns, a);
 #define TABLE(ROW) by_table(factors + (ROW) * THREADS, a);
