@@ -43,6 +43,7 @@ from executor.device.threads import run_ranks
 from executor.sbd import cost
 from executor.sbd.davidson import Criteria
 from executor.sbd.integrals import Integrals, dense_two, pair_count
+from executor.sbd.pair_tiles import LANES, ROWS, WARPS
 from executor.sbd.product import EVEN, NEITHER, ProductHamiltonian, row_costs
 from executor.sbd.shares import share_rows
 from executor.sbd.solve import solve
@@ -162,23 +163,24 @@ class Part:
 
 
 def parts(h: ProductHamiltonian) -> Iterator[Part]:
-    """The parts of a multiplication of an even state in fp64 as batches make it, the matrix dense.
+    """The parts of a multiplication of an even state in fp64 as a GPU makes it, the matrix dense.
 
-    What is made by one part and read by the next counts in both, tables that stay in a cache once. Lanes
-    without an excitation are left out.
+    Tables that stay in a cache count once. A tile takes the excitations of a row whose pair is one of its own
+    or stands before them; columns without a string, in the last tile of some pairs, count too.
     """
     rows, n_beta = h.shape
     elements, item = rows * n_beta, 8
-    singles, active = len(h.alpha.singles.other), len(h.beta.matching.pairs)
-    excitations = len(h.beta.singles.other)
-    values, weights = item * float(singles) * n_beta, item * float(singles) * active
-    products = float(singles) * excitations / 2
+    values = item * float(len(h.alpha.singles.other)) * n_beta
+    additions = float(rows) * len(h.beta.singles.other)
+    tiles = h.pair_tiles()
+    rank = np.sort(h.alpha.matching.active[h.alpha.singles.pairs])
+    depths = np.searchsorted(rank, ROWS * np.arange(1, len(tiles.start)))
+    columns = float(LANES * WARPS * depths @ np.diff(tiles.start))
     tables = item * pair_count(h.integrals.n_orbitals)
     yield Part("add_product", 2.0 * rows * elements, 3.0 * item * elements + item * rows * rows)
     yield Part("numbers", 0.0, 3.0 * item * elements + tables * n_beta, 2 * values)
-    yield Part("take", 0.0, 2 * values)
-    yield Part("weigh", 0.0, weights + tables * active)
-    yield Part("pairs", 0.0, values + weights + 2.0 * item * elements, 2 * item * products)
+    loaded = item * (columns + 2 * additions)
+    yield Part("mixed", 2.0 * ROWS * columns, 3.0 * item * elements + tiles.size_bytes, loaded)
     yield Part("transpose", 0.0, 5.0 * item * elements)
 
 
@@ -312,7 +314,7 @@ def describe_large(
     options: argparse.Namespace, integrals: Integrals, strings: Any, environment: dict[str, Any]
 ) -> None:
     """Counts, floors, times over floors and the projection of fe4s4."""
-    h = ProductHamiltonian(integrals, strings, dense=False, threads=1)
+    h = ProductHamiltonian(integrals, strings, dense=False)
     n, singles = len(strings), len(h.alpha.singles.other)
     found = list(parts(h))
     floor_s = sum(part.floor_s for part in found)

@@ -29,7 +29,7 @@ def measured_large(world: Communicator, integrals: Integrals, strings: Any, ring
     try:
         with chosen.on_stream():
             criteria = Criteria(vectors=6)
-            site = open_site(integrals, (strings, None), chosen, world, 1, criteria, np.inf, 2)
+            site = open_site(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
             assert isinstance(site.hamiltonian, ProductHamiltonian)
             place = site.place
             if ring:

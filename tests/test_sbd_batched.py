@@ -13,11 +13,14 @@ from executor.device.threads import run_ranks
 from executor.sbd import batched as batched_module
 from executor.sbd.batched import BatchedHamiltonian
 from executor.sbd.davidson import Criteria, davidson
+from executor.sbd.mixed_spin import beta_entries
 from executor.sbd.numpy_batch import NumpyBatch
+from executor.sbd.pair_tiles import LANES, PADDING, PART, PARTS, SIGN, WARP_TARGETS, pair_tiles
 from executor.sbd.place import Here
 from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian
 from executor.sbd.shares import Shares
 from executor.sbd.spread import SpreadHamiltonian
+from planner.errors import InputError
 
 
 def gpu_steps(dtype: str = "float64") -> Any:
@@ -32,14 +35,14 @@ STEPS = [
 ]
 
 
-def on_one_rank(h: ProductHamiltonian, steps: Any, scratch_bytes: int = 1 << 20) -> SpreadHamiltonian:
-    """The whole of H by batches."""
-    rows = BatchedHamiltonian(h, steps, scratch_bytes)
+def on_one_rank(h: ProductHamiltonian, steps: Any) -> SpreadHamiltonian:
+    """The whole of H, all rows at once."""
+    rows = BatchedHamiltonian(h, steps)
     return run_ranks(1, lambda ranks: SpreadHamiltonian(rows, Shares((0, h.shape[0])), ranks))[0]
 
 
 @pytest.mark.parametrize("make", STEPS)
-@pytest.mark.parametrize(("dense", "scratch_bytes"), [(True, 1), (False, 20_000), (True, 1 << 20)])
+@pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize(
     ("n", "electrons", "counts"),
     [
@@ -52,8 +55,8 @@ def on_one_rank(h: ProductHamiltonian, steps: Any, scratch_bytes: int = 1 << 20)
     ],
 )
 def test_batches_give_the_product(
-    make: Any, dense: bool, scratch_bytes: int, n: int, electrons: tuple[int, int],
-    counts: tuple[int, int], monkeypatch: pytest.MonkeyPatch,
+    make: Any, dense: bool, n: int, electrons: tuple[int, int], counts: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(batched_module, "ROWS_TURNED", 4)
     integrals = random_integrals(n, *electrons, seed=4)
@@ -63,7 +66,7 @@ def test_batches_give_the_product(
     ]
     h = ProductHamiltonian(integrals, *sets, dense=dense, threads=1)
     steps = make()
-    operator = on_one_rank(h, steps, scratch_bytes)
+    operator = on_one_rank(h, steps)
     x = np.random.default_rng(0).standard_normal(h.shape)
     y = h.apply(x)
     made = steps.get(operator.apply(steps.put(x), NEITHER))
@@ -75,7 +78,7 @@ def test_batches_give_the_product(
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("parity", [EVEN, ODD, NEITHER])
-@pytest.mark.parametrize(("n", "electrons", "count"), [(7, 3, 30), (9, 4, 101)])
+@pytest.mark.parametrize(("n", "electrons", "count"), [(7, 3, 30), (9, 4, 101), (12, 6, 260)])
 def test_batches_give_the_product_of_equal_sets(
     make: Any, dtype: str, dense: bool, parity: int, n: int, electrons: int, count: int
 ) -> None:
@@ -83,7 +86,7 @@ def test_batches_give_the_product_of_equal_sets(
     strings = string_set(some_strings(n, electrons, count, 9), integrals)
     h = ProductHamiltonian(integrals, strings, dense=dense)
     steps = make(dtype)
-    operator = on_one_rank(h, steps, 30_000)
+    operator = on_one_rank(h, steps)
     x = h.project(np.random.default_rng(0).standard_normal(h.shape), parity)
     expected = h.apply(x, parity)
     made = steps.get(operator.apply(steps.put(x.astype(dtype)), parity))
@@ -106,3 +109,42 @@ def test_a_solve_by_batches(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = davidson(h, 3, start, criteria)
     assert found.converged
     np.testing.assert_allclose(found.energies, expected.energies, atol=1e-10)
+
+
+@pytest.mark.parametrize("warps", [1, 2, 6])
+def test_tiles_have_every_excitation_once_and_no_target_twice(warps: int) -> None:
+    integrals = random_integrals(12, 6, 6, seed=4)
+    strings = string_set(some_strings(12, 6, 300, 9), integrals)
+    beta = ProductHamiltonian(integrals, strings, threads=1).beta
+    bounds, entries = beta_entries(beta.singles, beta.matching)
+    tiles = pair_tiles(bounds, entries, len(beta.matching.pairs), warps)
+    columns = tiles.columns.transpose(0, 1, 3, 2).reshape(-1, LANES * warps)
+    parts = np.repeat(np.arange(len(tiles.groups) - 1), np.diff(tiles.groups))
+    group, lane, second = np.nonzero(tiles.places % SIGN)
+    place = tiles.places[group, lane, second]
+    target = tiles.places[group, lane, 0] // (2 * SIGN)
+    first = second == 0
+    assert len(set(zip(group[first], target[first], strict=True))) == np.count_nonzero(first)
+    part, warp = np.divmod(parts[group], warps)
+    np.testing.assert_array_equal(target // WARP_TARGETS % warps, warp)
+    row, column = np.divmod(place % SIGN - 1, LANES * warps + PADDING)
+    m = np.searchsorted(tiles.start, part // PARTS, side="right") - 1
+    pair = (m * PARTS + part % PARTS) * PART + row
+    found = np.stack([target, pair, columns[part // PARTS, column], (place & SIGN) > 0], 1)
+    own = np.repeat(np.arange(len(strings)), np.diff(bounds[::2]))
+    minus = np.arange(len(entries)) >= bounds[1::2][own]
+    expected = np.column_stack([own, entries, minus])
+    np.testing.assert_array_equal(np.unique(found, axis=0), np.unique(expected, axis=0))
+    assert len(found) == len(expected)
+
+
+@needs_gpus(1)
+def test_what_a_gpu_cannot_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from executor.device import cupy_batch
+
+    cupy_batch.check_gpu(262_144)
+    with pytest.raises(InputError, match="beta strings: are 262145, more than the 262144"):
+        cupy_batch.check_gpu(262_145)
+    monkeypatch.setattr(cupy_batch, "LEAST_CAPABILITY", 1000)
+    with pytest.raises(InputError, match="device: has compute capability"):
+        cupy_batch.check_gpu(1)

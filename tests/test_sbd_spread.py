@@ -51,7 +51,7 @@ def place_of(
     h = ProductHamiltonian(integrals, *strings, rank=ranks.rank, size=ranks.size, dense=dense, threads=1)
     make: Callable[[str], Any] = h.as_type
     if batched:
-        make = lambda dtype: BatchedHamiltonian(h, NumpyBatch(dtype), 20_000)  # noqa: E731
+        make = lambda dtype: BatchedHamiltonian(h, NumpyBatch(dtype))  # noqa: E731
     return h, Spread(h, ranks, make, gathers)
 
 
@@ -224,10 +224,10 @@ def test_memory_of_batches_is_predicted(equal: bool, dense: bool) -> None:
     def work(ranks: Communicator) -> tuple[int, int]:
         h = ProductHamiltonian(integrals, *strings, dense=dense, rank=ranks.rank, size=ranks.size)
         steps = Counting()
-        rows = BatchedHamiltonian(h, steps, 30_000)
+        rows = BatchedHamiltonian(h, steps)
         SpreadHamiltonian(rows, h.shares, ranks)
         exchanged = exchange_bytes(h, h.shares.count(ranks.rank), True)
-        return steps.held_bytes, batched_bytes(h, 30_000) + exchanged
+        return steps.held_bytes, batched_bytes(h) + exchanged
 
     for held, predicted in run_ranks(2, work):
         assert abs(held - predicted) <= 0.01 * held
@@ -308,8 +308,7 @@ def test_processes_agree_with_one(device: str, size: int) -> None:
 @needs_gpus(1)
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("roots", [1, 3])
-def test_memory_on_a_gpu_is_predicted(roots: int, mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_module, "SCRATCH_BYTES", 1 << 20)
+def test_memory_on_a_gpu_is_predicted(roots: int, mixed: bool) -> None:
     integrals = random_integrals(12, 4, 4, 4)
     strings = string_set(every_string(12, 4), integrals)
     criteria = Criteria(residual=1e-12, energy=0.0, steps=12)

@@ -1,4 +1,4 @@
-"""The steps of a batch of excitations on a GPU; kernels/excite.cu says what each does.
+"""The steps of a selected-basis product on a GPU; kernels/excite.cu and excite_tiles.cu say what each does.
 
 Knows CuPy, cuBLAS and launches; nothing of strings and integrals. Everything runs on one stream.
 """
@@ -12,6 +12,8 @@ import numpy as np
 
 from executor.device.cublas_strided import add_product
 from executor.device.kernel_cache import load_kernel
+from executor.sbd import pair_tiles
+from planner.errors import InputError
 
 Array = Any
 """A cupy.ndarray."""
@@ -19,16 +21,47 @@ Array = Any
 FILE = "excite.cu"
 REALS = {"float32": "float", "float64": "double"}
 THREADS = 256
-TILE = 32
-TAKE_ROWS = 8
-TURNS = 4
-"""Elements that a group of threads makes one after the other."""
 MOST_TILES = 65535
+TILES_FILE = "excite_tiles.cu"
+BLOCKS = 2
+"""That a multiprocessor is to hold of `mixed`."""
+LEAST_CAPABILITY = 80
+"""Of a GPU with tensor cores for fp64."""
 
 
-def excite_defines(dtype: str, lanes: int) -> dict[str, str | int]:
-    """The definitions of the kernels for numbers of a type, and so many excitations at once."""
-    return {"REAL": REALS[dtype], "LANES": lanes, "THREADS": THREADS}
+def excite_defines(dtype: str) -> dict[str, str | int]:
+    """The definitions of the kernels of excite.cu for numbers of a type."""
+    return {"REAL": REALS[dtype], "THREADS": THREADS}
+
+
+def tile_defines(dtype: str, held: bool) -> dict[str, str | int]:
+    """The definitions of `mixed` for numbers of a type; `held` for sums in shared memory."""
+    return {
+        "REAL": REALS[dtype], "WARPS": pair_tiles.WARPS, "BLOCKS": BLOCKS, "HELD": int(held),
+        "PART": pair_tiles.PART, "PARTS": pair_tiles.PARTS, "PADDING": pair_tiles.PADDING,
+        "SIGN": f"{pair_tiles.SIGN}u", "MOST": pair_tiles.MOST,
+    }  # fmt: skip
+
+
+def tile_bytes(n_beta: int) -> int:
+    """The shared memory of a block of `mixed`, with sums of so many beta strings."""
+    products = pair_tiles.PART * (pair_tiles.LANES * pair_tiles.WARPS + pair_tiles.PADDING)
+    return 8 * ((n_beta + 1) // 2 * 2 + pair_tiles.MOST * pair_tiles.ROWS + products) + 20 * pair_tiles.MOST
+
+
+def check_gpu(n_beta: int) -> None:
+    """InputError where the current GPU cannot take products of so many beta strings."""
+    capability = cupy.cuda.Device().compute_capability
+    if int(capability) < LEAST_CAPABILITY:
+        raise InputError(
+            "device", f"has compute capability {capability[:-1]}.{capability[-1]}, no tensor cores for fp64",
+            "take a GPU of 8.0 or newer, or --device cpu",
+        )  # fmt: skip
+    if n_beta > pair_tiles.MOST_STRINGS:
+        raise InputError(
+            "beta strings", f"are {n_beta}, more than the {pair_tiles.MOST_STRINGS} that a GPU takes",
+            "exchange alpha and beta where alpha has fewer, or take --device cpu",
+        )  # fmt: skip
 
 
 class CupyBatch:
@@ -40,7 +73,8 @@ class CupyBatch:
         self.dtype = dtype
         self._stream = cupy.cuda.get_current_stream()
         self._real = np.dtype(dtype).type
-        self._kernels: dict[tuple[str, int], Any] = {}
+        self._kernels: dict[str, Any] = {}
+        self._tiled: tuple[Any, int] | None = None
 
     def put(self, array: np.ndarray) -> Array:
         """A copy on the GPU."""
@@ -54,40 +88,20 @@ class CupyBatch:
         """An array there, not set."""
         return cupy.empty(shape, self.dtype)
 
-    def take(
-        self, rows: Array, first: int, start: Array, other: Array, shift: int, x: Array, values: Array
-    ) -> None:
-        """values[b, j, lane] = x[string at the place, j]."""
-        count, n_beta, lanes = values.shape
-        sizes = n_beta, first, shift
-        grid = (count * -(-n_beta // TILE),)
-        self._launch("take", lanes, grid, (TILE, TAKE_ROWS), (rows,), sizes, start, other, x, values)
-
-    def weigh(
-        self, rows: Array, first: int, start: Array, pairs: Array, sign: Array, active: Array, own: Array,
-        weights: Array,
+    def mixed(
+        self, rows: Array, shift: int, half: bool, start: Array, other: Array, pairs: Array, sign: Array,
+        rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
     ) -> None:  # fmt: skip
-        """weights[b, a, lane] of the places from `first` on."""
-        count, n_active, lanes = weights.shape
-        tiles = -(-n_active * lanes // (TURNS * THREADS))
-        sizes = tiles, n_active, first
-        self._launch(
-            "weigh", lanes, (count * tiles,), (THREADS,), (rows,), sizes, start, pairs, sign, active, own,
-            weights,
-        )  # fmt: skip
-
-    def pairs(
-        self, rows: Array, first: int, above: int, half: bool, start: Array, bounds: Array, entries: Array,
-        weights: Array, values: Array, y: Array,
-    ) -> None:  # fmt: skip
-        """y[row, j] += the sum of +-weights[b, pair, lane] values[b, source, lane] over lanes and entries."""
-        count, n_beta, lanes = values.shape
-        elements = n_beta // 2 + 1 if half else n_beta
-        tiles = -(-elements // (TURNS * THREADS // lanes))
-        sizes = tiles, n_beta, weights.shape[1], first, above, int(half)
-        self._launch(
-            "pairs", lanes, (count * tiles,), (THREADS,), (rows,), sizes, start, bounds, entries, weights,
-            values, y,
+        """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
+        if not len(rows):
+            return
+        n_beta = y.shape[1]
+        kernel, shared_bytes = self._tiled or self._load_tiled(n_beta)
+        sizes = n_beta, active.shape[1], len(tiles[0]) - 1, shift, int(half)
+        kernel(
+            (len(rows),), (pair_tiles.LANES * pair_tiles.WARPS,),
+            (rows, *map(np.int64, sizes), start, other, pairs, sign, rank, active, own, *tiles, x, y),
+            shared_mem=shared_bytes,
         )  # fmt: skip
 
     def numbers(
@@ -98,8 +112,8 @@ class CupyBatch:
         n_rows, n_beta = y.shape
         sizes = n_rows, n_beta, filled.shape[1], shift
         self._launch(
-            "numbers", 1, (n_rows * -(-n_beta // THREADS),), (THREADS,), (), sizes, start, other, pairs, sign,
-            filled, numbers, self._real(factor), x, y,
+            "numbers", (n_rows * -(-n_beta // THREADS),), sizes, start, other, pairs, sign, filled, numbers,
+            self._real(factor), x, y,
         )  # fmt: skip
 
     def add_product(self, a: Array, b: Array, y: Array) -> None:
@@ -110,23 +124,30 @@ class CupyBatch:
         """y[i] += the sum over e in start[i] .. start[i+1]-1 of value[e] x[column[e]]."""
         n_rows, n_columns = y.shape
         grid = n_rows, min(MOST_TILES, -(-n_columns // THREADS))
-        self._launch("sparse", 1, grid, (THREADS,), (), (n_columns,), start, column, value, x, y)
+        self._launch("sparse", grid, (n_columns,), start, column, value, x, y)
 
     def copy(self, source: Array, target: Array) -> None:
         """target = source, for views of any strides."""
         cupy.copyto(target, source)
 
-    def _launch(
-        self, entry: str, lanes: int, grid: tuple[int, ...], block: tuple[int, ...], head: tuple[Array, ...],
-        sizes: tuple[int, ...], *arguments: Any,
-    ) -> None:  # fmt: skip
+    def _load_tiled(self, n_beta: int) -> tuple[Any, int]:
+        """`mixed` and its shared memory, for states of so many beta strings."""
+        most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        held = tile_bytes(n_beta) <= most
+        kernel = load_kernel(TILES_FILE, "mixed", tile_defines(self.dtype, held))
+        shared_bytes = tile_bytes(n_beta * held)
+        kernel.preferred_shared_memory_carveout = 100
+        kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
+        self._tiled = kernel, shared_bytes
+        return self._tiled
+
+    def _launch(self, entry: str, grid: tuple[int, ...], sizes: tuple[int, ...], *arguments: Any) -> None:
         if 0 in grid:
             return
-        kernel = self._kernels.get((entry, lanes))
+        kernel = self._kernels.get(entry)
         if kernel is None:
-            kernel = load_kernel(FILE, entry, excite_defines(self.dtype, lanes))
-            self._kernels[entry, lanes] = kernel
-        kernel(grid, block, (*head, *map(np.int64, sizes), *arguments))
+            kernel = self._kernels[entry] = load_kernel(FILE, entry, excite_defines(self.dtype))
+        kernel(grid, (THREADS,), (*map(np.int64, sizes), *arguments))
 
 
 def peak_bytes() -> int:

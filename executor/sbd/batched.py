@@ -1,22 +1,19 @@
-"""Rows of H over products of half-strings by batches of alpha strings: the form that a GPU takes.
+"""Rows of H over products of half-strings, all at once: the form that a GPU takes.
 
-Every pair of an alpha and a beta excitation is visited once, as on a CPU; `mixed_spin` makes the tables of
-both. Of every alpha string of a batch, LANES excitations at a time are brought side by side: their rows of
-the state and their coefficients with the active pairs of beta. A group of LANES threads then makes each
-element, reading both for every excitation of a beta string. Number operators of beta, of which many meet in
-one element, are summed before. Knows tables of a `ProductHamiltonian`; where arrays lie and what works on
-them is up to `BatchSteps`.
+The part between spins goes by tiles of active pairs and strings of beta, `pair_tiles`: of every alpha string,
+products of matrices bring its excitations together, and each excitation of a beta string wants one element.
+Number operators of beta, of which many meet in one element, are summed before. Knows tables of a
+`ProductHamiltonian`; where arrays lie and what works on them is up to `BatchSteps`.
 
 Work of a multiplication in fp64, for Na x Nb strings of s excitations each and c active pairs:
 
     within a spin   2 Na Nb (Na + Nb) operations dense, half of it with a parity
     numbers         16 Na s Nb bytes read, most of them from the level-2 cache
-    take            16 Na s Nb bytes
-    weigh           8 Na s c bytes written
-    pairs           Na Nb s^2 products of two numbers, 16 bytes read for each; half of it with a parity
+    mixed           2 Na s operations for each pair and string of a tile, and 8 Na s bytes for each string of
+                    a tile, read from the level-2 cache, half of both with a parity; then Na Nb s additions
 
-fe4s4 (6,000 x 6,000, s 52, c 628) with a parity: 4.3e11 operations within a spin, 3.0e10 bytes to take, and
-4.8e10 products, which read 7.7e11 bytes: 0.026 s where all come from level-1 caches, 128 bytes a cycle each.
+fe4s4 (6,000 x 6,000, s 52, c 628) with a parity: 4.3e11 operations within a spin; in tiles 5.6e11 operations,
+7.0e10 bytes and 1.9e9 additions.
 """
 
 from __future__ import annotations
@@ -27,8 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.sbd.mixed_spin import LANES
-from executor.sbd.product import ProductHamiltonian, SourceBlock
+from executor.sbd.product import ProductHamiltonian
 from executor.sbd.same_spin import DenseMatrix, SpinMatrix
 
 Array = Any
@@ -37,18 +33,12 @@ Host = NDArray[Any]
 Matrix = Any
 """A dense matrix alone, or start, column and value of a sparse one, in a tuple."""
 
-SCRATCH_BYTES = 1 << 28
-"""Of the batches of a GPU: 256 MiB take few enough launches that none waits for the next."""
 ROWS_TURNED = 256
 """Rows of a state that are transposed at once where the beta matrix is sparse."""
 
 
 class BatchSteps(Protocol):
-    """The steps of a batch on one device, for real numbers of type `dtype`. Calls run one after the other.
-
-    Place 0 of an alpha string is the string itself, place 1 + e its excitation e; lane 0 has place `first`.
-    Lanes past the last place have zeros; strings without any place of the lanes may keep what they have.
-    """
+    """The steps of a product on one device, for real numbers of type `dtype`, one after the other."""
 
     dtype: str
 
@@ -61,25 +51,15 @@ class BatchSteps(Protocol):
     def empty(self, *shape: int) -> Array:
         """An array there, not set."""
 
-    def take(
-        self, rows: Array, first: int, start: Array, other: Array, shift: int, x: Array, values: Array
-    ) -> None:
-        """values[b, j, lane] = x[row + shift, j] at place 0 (0 for shift < 0), then x[other, j]."""
-
-    def weigh(
-        self, rows: Array, first: int, start: Array, pairs: Array, sign: Array, active: Array, own: Array,
-        weights: Array,
+    def mixed(
+        self, rows: Array, shift: int, half: bool, start: Array, other: Array, pairs: Array, sign: Array,
+        rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
     ) -> None:  # fmt: skip
-        """weights[b, a, lane] = own[row, a] at place 0, then +-active[pair, a]."""
+        """y[row, j] += the sum over excitations of the row and of beta string j of +-(pair | a) x[other, j'].
 
-    def pairs(
-        self, rows: Array, first: int, above: int, half: bool, start: Array, bounds: Array, entries: Array,
-        weights: Array, values: Array, y: Array,
-    ) -> None:  # fmt: skip
-        """y[row, j] += the sum of +-weights[b, pair, lane] values[b, source, lane] over lanes and entries.
-
-        The entries of j are bounds[2 j] .. bounds[2 j + 2] - 1, those from bounds[2 j + 1] on negative. With
-        `half` only for the half of the strings from j = row + above on and round, and 1/2 of that for this j.
+        `tiles` are start, columns, groups and places of a `PairTiles`. For shift >= 0 with own[row] and
+        x[row + shift] too, unless `half`: then only with excitations whose pair, by its place rank[pair]
+        among the active ones, stands before a, and one half of those by a itself.
         """
 
     def numbers(
@@ -103,16 +83,12 @@ class BatchSteps(Protocol):
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Alpha strings, by their numbers among the rows held, and the most places that one of them has."""
-
-    rows: Array
-    places: int
-
-
-@dataclass(frozen=True)
 class BatchedBlock:
-    """A `SourceBlock` where the steps work: tables of the rows held, `shift` as `take` wants it."""
+    """A `SourceBlock` where the steps work: tables of the rows held, numbered from 0.
+
+    Row i is string i + shift of the block; shift is -1 where the block is of other rows. `rows` are all rows
+    held, those with the most excitations first.
+    """
 
     first: int
     last: int
@@ -122,26 +98,25 @@ class BatchedBlock:
     pairs: Array
     sign: Array
     matrix: Matrix
-    batches: tuple[Batch, ...]
+    rows: Array
 
 
 class BatchedHamiltonian:
     """The rows of H that a `ProductHamiltonian` holds, without the core energy, made where `steps` work."""
 
-    def __init__(
-        self, hamiltonian: ProductHamiltonian, steps: BatchSteps, scratch_bytes: int = SCRATCH_BYTES
-    ) -> None:
-        """`scratch_bytes` limits what a batch holds at once, one string at least."""
+    def __init__(self, hamiltonian: ProductHamiltonian, steps: BatchSteps) -> None:
+        """Puts the tables where the steps work."""
         self._tables = h = hamiltonian.as_type(steps.dtype)
         self._steps = steps
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
         mixed, n_beta = h.mixed_tables(), h.shape[1]
-        self._active, self._own, self._filled, self._numbers, self._bounds, self._entries = map(
-            steps.put, (mixed.active, mixed.own, mixed.filled, mixed.numbers, mixed.bounds, mixed.entries)
+        self._active, self._own, self._filled, self._numbers = map(
+            steps.put, (mixed.active, mixed.own, mixed.filled, mixed.numbers)
         )
+        tiles = h.pair_tiles()
+        self._tiles = tuple(map(steps.put, (tiles.start, tiles.columns, tiles.groups, tiles.places)))
+        self._rank = steps.put(h.beta.matching.active)
         self._beta: Matrix = () if h.symmetric else self._put_matrix(h.beta.matrix)
-        item_bytes = np.dtype(steps.dtype).itemsize
-        self._scratch = steps.empty(scratch_elements(h, scratch_bytes // item_bytes))
         self._turned = [steps.empty(n_beta * ROWS_TURNED) for _ in range(2 * (len(self._beta) == 3))]
 
     def _put_matrix(self, matrix: SpinMatrix) -> Matrix:
@@ -157,20 +132,12 @@ class BatchedHamiltonian:
         begin, end = int(singles.start[held[0]]), int(singles.start[held[1]])
         entries = slice(begin, end)
         place = block.place(held[0])
+        longest_first = np.argsort(-np.diff(singles.start[held[0] : held[1] + 1]), kind="stable")
         return BatchedBlock(
             first, last, -1 if place is None else place, put(singles.start[held[0] : held[1] + 1] - begin),
             put(singles.other[entries]), put(singles.pairs[entries]), put(singles.sign[entries]),
-            self._put_matrix(block.matrix), self._batches(block),
+            self._put_matrix(block.matrix), put(longest_first),
         )  # fmt: skip
-
-    def _batches(self, block: SourceBlock) -> tuple[Batch, ...]:
-        """Strings in batches of rising numbers of excitations."""
-        held = self.rows
-        counts = np.diff(block.singles.start[held[0] : held[1] + 1])
-        order = np.argsort(counts, kind="stable")
-        at_once = len(self._scratch) // string_elements(self._tables)
-        parts = (order[first : first + at_once] for first in range(0, len(order), at_once))
-        return tuple(Batch(self._steps.put(rows), int(counts[rows[-1]]) + 1) for rows in parts)
 
     def empty(self, *shape: int) -> Array:
         """An array where the steps work, not set."""
@@ -198,8 +165,10 @@ class BatchedHamiltonian:
             block.start, block.other, block.pairs, block.sign, self._filled, self._numbers, factor,
             block.shift, x, y,
         )  # fmt: skip
-        for batch in block.batches:
-            self._add_mixed(block, batch, x, y, half)
+        self._steps.mixed(
+            block.rows, block.shift, half, block.start, block.other, block.pairs, block.sign, self._rank,
+            self._active, self._own, self._tiles, x, y,
+        )  # fmt: skip
 
     def _add_product(self, matrix: Matrix, x: Array, y: Array) -> None:
         """y += the rows held of the alpha matrix times x."""
@@ -225,31 +194,3 @@ class BatchedHamiltonian:
             self._steps.copy(y[rows].T, y_turned)
             self._steps.sparse(start, column, value, x_turned, y_turned)
             self._steps.copy(y_turned.T, y[rows])
-
-    def _add_mixed(self, block: BatchedBlock, batch: Batch, x: Array, y: Array, half: bool) -> None:
-        """Add what excitations of beta give in the rows of a batch."""
-        steps, count, n_beta = self._steps, len(batch.rows), self.shape[1]
-        n_active = self._active.shape[1]
-        values = self._scratch[: count * n_beta * LANES].reshape(count, n_beta, LANES)
-        weights = self._scratch[values.size :][: count * n_active * LANES].reshape(count, n_active, LANES)
-        # Alpha's number operators with excitations of beta are the transpose of beta's with those of alpha.
-        for first in range(1 if half or block.shift < 0 else 0, batch.places, LANES):
-            steps.take(batch.rows, first, block.start, block.other, block.shift, x, values)
-            steps.weigh(
-                batch.rows, first, block.start, block.pairs, block.sign, self._active, self._own, weights
-            )
-            steps.pairs(
-                batch.rows, first, self.rows[0], half, block.start, self._bounds, self._entries, weights,
-                values, y,
-            )  # fmt: skip
-
-
-def string_elements(hamiltonian: ProductHamiltonian) -> int:
-    """The scratch that one string of a batch needs: values and weights."""
-    return LANES * (hamiltonian.shape[1] + len(hamiltonian.beta.matching.pairs))
-
-
-def scratch_elements(hamiltonian: ProductHamiltonian, most: int) -> int:
-    """The scratch of all batches: `most` elements, or what all rows or one of them need."""
-    one, (first, last) = string_elements(hamiltonian), hamiltonian.rows
-    return max(one, min(most, (last - first) * one))

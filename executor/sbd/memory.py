@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from executor.sbd.batched import ROWS_TURNED, scratch_elements
+from executor.sbd.batched import ROWS_TURNED
 from executor.sbd.davidson import Criteria
 from executor.sbd.integrals import pair_count
-from executor.sbd.mixed_spin import mixed_bytes, scratch_bytes
+from executor.sbd.mixed_spin import entries_bytes, mixed_bytes, scratch_bytes
 from executor.sbd.product import ProductHamiltonian
 from executor.sbd.same_spin import SparseMatrix
 from planner.errors import InputError
@@ -47,28 +47,29 @@ def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
     total = sum(spin.matrix.size_bytes + 20 * len(spin.singles.other) for spin in spins)
     pairs, n = len(h.beta.matching.pairs), h.integrals.n_orbitals
     total += h.threads * scratch_bytes(h.shape[1], pairs)
+    total += entries_bytes(h.shape[1], len(h.beta.singles.other))
     return total + product_mixed_bytes(h) + 8 * pair_count(n) ** 2
 
 
 def product_mixed_bytes(hamiltonian: ProductHamiltonian) -> int:
-    """The tables of the mixed-spin part for the rows held, in fp64."""
+    """The tables of real numbers of the mixed-spin part for the rows held, in fp64."""
     h = hamiltonian
     n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.matching.pairs)
-    return mixed_bytes(pair_count(n), last - first, h.shape[1], n, pairs, len(h.beta.singles.other))
+    return mixed_bytes(pair_count(n), last - first, h.shape[1], n, pairs)
 
 
-def batched_bytes(hamiltonian: ProductHamiltonian, scratch: int) -> int:
-    """The arrays of a `BatchedHamiltonian` in fp64, with one block and `scratch` bytes for batches."""
+def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
+    """The arrays of a `BatchedHamiltonian` in fp64, with one block."""
     h = hamiltonian
     n_rows, n_beta = h.rows[1] - h.rows[0], h.shape[1]
     spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
     total = sum(spin.matrix.size_bytes for spin in spins)
     entries = int(h.alpha.singles.start[h.rows[1]] - h.alpha.singles.start[h.rows[0]])
     total += 9 * entries + 8 * (n_rows + 1) + 8 * n_rows
-    total += product_mixed_bytes(h)
+    total += product_mixed_bytes(h) + h.pair_tiles().size_bytes + h.beta.matching.active.nbytes
     if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
         total += 2 * 8 * n_beta * ROWS_TURNED
-    return total + 8 * scratch_elements(h, scratch // 8)
+    return total
 
 
 def exchange_bytes(hamiltonian: ProductHamiltonian, n_rows: int, gathers: bool) -> int:

@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from executor.device.bits_kernel import jit
-from executor.sbd.mixed_spin import LANES, LINE_BYTES
+from executor.sbd.lanes import LANES, LINE_BYTES
 
 TURNED = 4
 """Rows whose values are brought to lanes at once."""

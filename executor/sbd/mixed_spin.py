@@ -18,13 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.sbd.excitations import Matching, Singles
+from executor.sbd.lanes import LANES, LINE_BYTES
 
 Array = NDArray[Any]
-
-LANES = 16
-"""Alpha excitations that are summed at once."""
-LINE_BYTES = 64
-"""Weights and values begin on a cache line: loads across two take twice as long."""
 
 
 @dataclass(frozen=True)
@@ -70,25 +66,33 @@ def mixed_spin(
     two: Array, filled: Array, filled_beta: Array, singles: Singles, matching: Matching
 ) -> MixedSpin:
     """Tables from integrals two[pair, pair], the rows' and beta's filled orbitals, and beta's excitations."""
-    n, n_beta = filled.shape[1], len(filled_beta)
+    n = filled.shape[1]
     active = np.ascontiguousarray(two[:, matching.pairs])
+    bounds, entries = beta_entries(singles, matching)
+    return MixedSpin(
+        np.ascontiguousarray(two[:, :n] @ filled_beta.T), active, filled @ active[:n], filled, bounds, entries
+    )
+
+
+def beta_entries(singles: Singles, matching: Matching) -> tuple[Array, Array]:
+    """`bounds` and `entries` of a `MixedSpin`: beta's excitations, each string's positive ones first."""
+    n_beta = len(singles.start) - 1
     own = np.repeat(np.arange(n_beta), np.diff(singles.start))
     negative = singles.sign < 0
     order = np.lexsort((negative, own))
     entries = np.stack([matching.active[singles.pairs], singles.other], 1)[order]
     bounds = np.searchsorted((2 * own + negative)[order], np.arange(2 * n_beta + 1))
-    return MixedSpin(
-        np.ascontiguousarray(two[:, :n] @ filled_beta.T), active, filled @ active[:n], filled,
-        bounds.astype(np.int64), np.ascontiguousarray(entries, np.int32),
-    )  # fmt: skip
+    return bounds.astype(np.int64), np.ascontiguousarray(entries, np.int32)
 
 
-def mixed_bytes(
-    n_pairs: int, n_rows: int, n_beta: int, n_orbitals: int, active: int, excitations: int
-) -> int:
-    """The memory of the tables in fp64."""
-    reals = n_pairs * (n_beta + active) + n_rows * (active + n_orbitals)
-    return 8 * (reals + 2 * n_beta + 1 + excitations)
+def mixed_bytes(n_pairs: int, n_rows: int, n_beta: int, n_orbitals: int, active: int) -> int:
+    """The memory of the tables of real numbers in fp64."""
+    return 8 * (n_pairs * (n_beta + active) + n_rows * (active + n_orbitals))
+
+
+def entries_bytes(n_beta: int, excitations: int) -> int:
+    """The memory of beta's excitations."""
+    return 8 * (2 * n_beta + 1 + excitations)
 
 
 def scratch_bytes(n_beta: int, active: int) -> int:

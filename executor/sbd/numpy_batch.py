@@ -1,14 +1,18 @@
-"""The steps of a batch of alpha strings in NumPy: the twin of the GPU's, for tests and small spaces.
+"""The steps of a product in NumPy: the twin of the GPU's, for tests and small spaces.
 
-Knows arrays; nothing of strings and integrals. executor/device/kernels/excite.cu says what each step does.
+Knows arrays; nothing of strings and integrals. executor/device/kernels/excite.cu and excite_tiles.cu say what
+each step does.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from executor.sbd.pair_tiles import LANES, PADDING, PART, PARTS, SIGN
 
 Array = NDArray[Any]
 
@@ -31,48 +35,22 @@ class NumpyBatch:
         """An array, not set."""
         return np.empty(shape, self.dtype)
 
-    def take(
-        self, rows: Array, first: int, start: Array, other: Array, shift: int, x: Array, values: Array
-    ) -> None:
-        """values[b, j, lane] = x[string at the place, j]."""
-        values[:] = 0.0
-        for b, row in enumerate(rows):
-            for lane, place in _places(first, values.shape[2], start, row):
-                if place > 0:
-                    values[b, :, lane] = x[other[start[row] + place - 1]]
-                elif shift >= 0:
-                    values[b, :, lane] = x[row + shift]
-
-    def weigh(
-        self, rows: Array, first: int, start: Array, pairs: Array, sign: Array, active: Array, own: Array,
-        weights: Array,
+    def mixed(
+        self, rows: Array, shift: int, half: bool, start: Array, other: Array, pairs: Array, sign: Array,
+        rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
     ) -> None:  # fmt: skip
-        """weights[b, a, lane] of the places from `first` on."""
-        weights[:] = 0.0
-        for b, row in enumerate(rows):
-            for lane, place in _places(first, weights.shape[2], start, row):
-                e = start[row] + place - 1
-                weights[b, :, lane] = sign[e] * active[pairs[e]] if place > 0 else own[row]
-
-    def pairs(
-        self, rows: Array, first: int, above: int, half: bool, start: Array, bounds: Array, entries: Array,
-        weights: Array, values: Array, y: Array,
-    ) -> None:  # fmt: skip
-        """y[row, j] += the sum of +-weights[b, pair, lane] values[b, source, lane] over lanes and entries."""
-        n = y.shape[1]
-        positive, negative = np.diff(bounds).reshape(n, 2).T
-        own = np.repeat(np.arange(n), positive + negative)
-        minus = np.arange(len(entries)) >= bounds[1::2][own]
-        pair, source = entries.T
-        for b, row in enumerate(rows):
-            terms = np.einsum("el,el->e", weights[b, pair], values[b, source])
-            sums = np.bincount(own, np.where(minus, -terms, terms), n).astype(self.dtype)
+        """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
+        first, columns, groups, places = tiles
+        for row in rows:
+            span = slice(start[row], start[row + 1])
+            weights, sources = sign[span, None] * active[pairs[span]], other[span]
             if half:
-                begin = row + above
-                count = (n + 1) // 2 + (n % 2 == 0 and begin < n // 2)
-                sums[(begin + np.arange(count, n)) % n] = 0.0
-                sums[begin] *= 0.5
-            y[row] += sums
+                apart = np.arange(active.shape[1]) - rank[pairs[span], None]
+                weights = weights * np.where(apart > 0, 1.0, np.where(apart == 0, 0.5, 0.0))
+            elif shift >= 0:
+                weights = np.concatenate([own[row][None], weights])
+                sources = np.append(row + shift, sources)
+            _add_tiles(weights, x[sources], first, columns, groups, places, y[row])
 
     def numbers(
         self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
@@ -100,6 +78,20 @@ class NumpyBatch:
         np.copyto(target, source)
 
 
-def _places(first: int, lanes: int, start: Array, row: int) -> enumerate[int]:
-    """The lanes that have a place of a string, and the place of each."""
-    return enumerate(range(first, min(first + lanes, int(start[row + 1] - start[row]) + 1)))
+def _add_tiles(
+    weights: Array, values: Array, first: Array, columns: Array, groups: Array, places: Array, y: Array
+) -> None:
+    """y[j] += the elements of weights^T values that its places in tiles want; see `pair_tiles.PairTiles`."""
+    warps = columns.shape[1]
+    for m, (begin, last) in enumerate(itertools.pairwise(first)):
+        for part in range(PARTS * begin, PARTS * last):
+            a = (m * PARTS + part % PARTS) * PART
+            strings = columns[part // PARTS].transpose(0, 2, 1).ravel()
+            products = np.zeros((PART, LANES * warps + PADDING))
+            kept = weights[:, a : a + PART]
+            products[: kept.shape[1], : len(strings)] = kept.T.astype(float) @ values[:, strings]
+            wanted = places[groups[part * warps] : groups[(part + 1) * warps]]
+            at = wanted % SIGN
+            elements = np.where(wanted & SIGN, -1, 1) * np.append(0.0, products)[at]
+            present = at[..., 0] > 0
+            np.add.at(y, wanted[present, 0] // (2 * SIGN), elements[present].sum(-1).astype(y.dtype))

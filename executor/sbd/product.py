@@ -24,7 +24,8 @@ from executor.device.host import cores
 from executor.sbd import cost
 from executor.sbd.excitations import Matching, Singles, find_singles, match_pairs
 from executor.sbd.integrals import Integrals
-from executor.sbd.mixed_spin import MixedSpin, mixed_spin
+from executor.sbd.mixed_spin import MixedSpin, beta_entries, mixed_spin
+from executor.sbd.pair_tiles import PairTiles, pair_tiles
 from executor.sbd.same_spin import SpinMatrix, own_energies, same_spin
 from executor.sbd.shares import share_rows
 from executor.sbd.strings import StringSet
@@ -117,6 +118,7 @@ class ProductHamiltonian:
         self.shape: tuple[int, int] = (len(self.alpha.strings), len(self.beta.strings))
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
         self._mixed: MixedSpin | None = None
+        self._tiles: PairTiles | None = None
         self._whole = self.block(0, self.shape[0])
 
     def as_type(self, dtype: str) -> ProductHamiltonian:
@@ -148,6 +150,14 @@ class ProductHamiltonian:
             made = mixed_spin(self.integrals.two, filled, beta.filled, beta.singles, beta.matching)
             self._mixed = made.as_type(self.dtype)
         return self._mixed
+
+    def pair_tiles(self) -> PairTiles:
+        """Excitations of beta in tiles, made where rows are first made by them."""
+        if self._tiles is None:
+            beta = self.beta
+            bounds, entries = beta_entries(beta.singles, beta.matching)
+            self._tiles = pair_tiles(bounds, entries, len(beta.matching.pairs))
+        return self._tiles
 
     @property
     def pairs_contributing(self) -> int:

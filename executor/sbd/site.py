@@ -13,7 +13,7 @@ from typing import Any
 from executor.device.communicator import Communicator, agree
 from executor.device.select import open_device
 from executor.sbd import cost
-from executor.sbd.batched import SCRATCH_BYTES, BatchedHamiltonian
+from executor.sbd.batched import BatchedHamiltonian
 from executor.sbd.davidson import Criteria
 from executor.sbd.determinants import DeterminantList, ListHamiltonian
 from executor.sbd.integrals import Integrals
@@ -81,29 +81,38 @@ def open_site(
         integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank=world.rank, size=world.size,
         rates=cost.GPU if gpu else cost.CPU,
     )  # fmt: skip
-    scratch_bytes = int(min(SCRATCH_BYTES, memory_bytes / 16))
-    table_bytes = batched_bytes(product, scratch_bytes) if gpu else tables_bytes(product)
     if gpu:
+        agree(world, lambda: _check_gpu(product.shape[1]))
+        table_bytes = batched_bytes(product)
         table_bytes += POOL_VECTORS * 8 * (product.rows[1] - product.rows[0]) * product.shape[1]
+    else:
+        table_bytes = tables_bytes(product)
     most = max(world.gather_objects(table_bytes))
     fit = agree(world, lambda: fit_product(product, most, n_roots, criteria, memory_bytes))
     device = "gpu" if gpu else "cpu"
     if not gpu and world.size == 1:
         return Site(product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak)
-    make, peak_bytes = _on_gpu(product, scratch_bytes) if gpu else (product.as_type, _no_peak)
+    make, peak_bytes = _on_gpu(product) if gpu else (product.as_type, _no_peak)
     place = Spread(product, chosen.ranks, make, fit.gathers)
     return Site(
         product, place, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes
     )
 
 
+def _check_gpu(n_beta: int) -> None:
+    """See `cupy_batch.check_gpu`."""
+    from executor.device.cupy_batch import check_gpu
+
+    check_gpu(n_beta)
+
+
 def _on_gpu(
-    product: ProductHamiltonian, scratch_bytes: int
+    product: ProductHamiltonian,
 ) -> tuple[Callable[[str], DeviceRows], Callable[[], int | None]]:
     """What puts the rows of H on the GPU in a precision, and what tells the memory that arrays have taken."""
     from executor.device.cupy_batch import CupyBatch, peak_bytes
 
-    return lambda dtype: BatchedHamiltonian(product, CupyBatch(dtype), scratch_bytes), peak_bytes
+    return lambda dtype: BatchedHamiltonian(product, CupyBatch(dtype)), peak_bytes
 
 
 def _no_peak() -> int | None:

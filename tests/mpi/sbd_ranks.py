@@ -39,7 +39,7 @@ with chosen.on_stream():
                     return h.as_type(dtype)  # noqa: B023
                 from executor.device.cupy_batch import CupyBatch
 
-                return BatchedHamiltonian(h, CupyBatch(dtype), 1 << 20)  # noqa: B023
+                return BatchedHamiltonian(h, CupyBatch(dtype))  # noqa: B023
 
             for gathers in (True, False):
                 place = Spread(h, chosen.ranks, make, gathers)

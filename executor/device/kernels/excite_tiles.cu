@@ -1,0 +1,205 @@
+// The mixed-spin part of y[row], a block for each row of alpha strings, by tiles of ROWS active pairs a and COLUMNS
+// beta strings j'. Warps make, for 32 columns each,
+//     product[a, j'] = sum over excitations e of the row of +-(pair of e | a) x[other of e, j']
+// on tensor cores, put PART rows of that in shared memory, and add them where excitations of beta want them:
+// y[row, j] +-= product[a, j']. No target j is of two warps or twice in a group of 32: no addition is atomic, and
+// sums, in fp64, run in one order. Excitations of a row stand in rising order of the rank of their pair.
+// Injected: REAL of x, y and tables, WARPS, BLOCKS that a multiprocessor is to hold, HELD (1: sums of a row lie in
+// shared memory, 0: in y), and of the tables PART, PARTS, PADDING and SIGN; see executor/sbd/pair_tiles.py. NumPy
+// twin: executor/sbd/numpy_batch.py. Products in fp64 need compute capability 8.0.
+
+typedef long long Index;
+
+#define THREADS (32 * WARPS)
+#define COLUMNS (32 * WARPS)
+#define ROWS (PART * PARTS)
+#define LD (COLUMNS + PADDING)
+#define DEEP 8
+// Products whose elements of x are under way.
+#define SLOTS 2
+// Groups of a tile whose places are read before its products.
+#define QUICK 3
+
+extern __shared__ double memory[];
+
+// c[16, 8] += a[16, 8] b[8, 8]: lane l has rows l / 4 and l / 4 + 8 of a at depth l % 4, then at l % 4 + 4.
+__device__ inline void multiply(double (&c)[4], double2 a, double2 beyond, double b0, double b1) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+                 : "d"(a.x), "d"(a.y), "d"(beyond.x), "d"(beyond.y), "d"(b0), "d"(b1));
+#else
+    const double lower[2] = {a.x, a.y}, upper[2] = {beyond.x, beyond.y};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                     : "+d"(c[2 * h]), "+d"(c[2 * h + 1])
+                     : "d"(lower[h]), "d"(b0));
+        asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                     : "+d"(c[2 * h]), "+d"(c[2 * h + 1])
+                     : "d"(upper[h]), "d"(b1));
+    }
+#endif
+}
+
+// sums[target] += two elements of products.
+template <class Sum>
+__device__ inline void add(Sum *sums, const double *products, uint2 place) {
+    const unsigned at = place.x % SIGN, other = place.y % SIGN, target = place.x / (2 * SIGN);
+    if (at) {
+        const double first = products[at - 1], second = other ? products[other - 1] : 0;
+        sums[target] += (place.x & SIGN ? -first : first) + (place.y & SIGN ? -second : second);
+    }
+}
+
+// Excitations of a row as excite.cu has them; active[pair, a] and own[row, a] are coefficients. rank[pair] is the active pair, or -1. With `half`
+// only excitations whose pair stands before a, and one half of those by a itself. A turn has MOST excitations.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    mixed(const Index *__restrict__ rows, Index n_beta, Index n_active, Index n_tiles, Index shift, Index half,
+          const Index *__restrict__ start, const int *__restrict__ other, const int *__restrict__ pairs,
+          const signed char *__restrict__ sign, const int *__restrict__ rank, const REAL *__restrict__ active,
+          const REAL *__restrict__ own, const int *__restrict__ tiles, const int *__restrict__ columns,
+          const int *__restrict__ groups, const uint2 *__restrict__ places, const REAL *__restrict__ x,
+          REAL *__restrict__ y) {
+    const Index row = rows[blockIdx.x];
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+#if HELD
+    double *const sums = memory;
+    for (int j = thread; j < n_beta; j += THREADS)
+        sums[j] = 0;
+#else
+    REAL *const sums = y + row * n_beta;
+#endif
+    // An even number of doubles before those that are read and written in twos.
+    double *const weights = memory + (HELD ? (n_beta + 1) / 2 * 2 : 0), *const products = weights + MOST * ROWS;
+    const REAL **const source = (const REAL **)(products + PART * LD);
+    int *const order = (int *)(source + MOST), *const pair = order + MOST, *const factor = pair + MOST;
+    REAL next[SLOTS][2][4];
+#pragma unroll
+    for (int s = 0; s < SLOTS; ++s)
+#pragma unroll
+        for (int n = 0; n < 8; ++n)
+            next[s][n / 4][n % 4] = 0;
+    const Index end = start[row + 1], before = start[row] - (shift >= 0 && !half);
+    for (Index first = before; first < end; first += MOST) {
+        __syncthreads();
+        const int count = end - first < MOST ? end - first : MOST;
+        for (int k = thread; k < MOST; k += THREADS) {
+            const Index e = first + k;
+            const bool present = k < count && e >= start[row];
+            source[k] = x + (present ? other[e] : k < count ? row + shift : 0) * n_beta;
+            pair[k] = present ? pairs[e] : -1;
+            order[k] = present ? rank[pairs[e]] : 0;
+            factor[k] = present ? sign[e] : k < count ? 1 : 0;
+        }
+        __syncthreads();
+        int depth = half ? 0 : count;
+        for (int m = 0; m < n_tiles; ++m) {
+            while (depth < count && order[depth] < (m + 1) * ROWS)
+                ++depth;
+            const int begin = tiles[m], last = tiles[m + 1];
+            if (depth == 0 || begin == last)
+                continue;
+            const int steps = (depth + DEEP - 1) / DEEP;
+            // As the lanes of a product want them: two and two of depth k and k + 4, rows a and a + 8.
+            for (int at = thread; at < steps * DEEP * ROWS; at += THREADS) {
+                const int k = at / ROWS, r = at % ROWS, a = m * ROWS + r;
+                double weight = 0;
+                if (k < depth && a < n_active)
+                    weight = pair[k] < 0 ? own[row * n_active + a] : factor[k] * active[pair[k] * n_active + a];
+                if (half && order[k] >= a)
+                    weight = order[k] == a ? 0.5 * weight : 0;
+                const int part = (k / DEEP * PARTS + r / 16) * 2 + k % DEEP / 4, in = (part * 8 + r % 8) * 4 + k % 4;
+                weights[in * 2 + r % 16 / 8] = weight;
+            }
+            __syncthreads();
+            // Under way: SLOTS steps from `ahead` on of tile `ahead_tile`, whose columns are `column`.
+            const uint4 *const of_lane = (const uint4 *)columns + warp * 8 + lane / 4;
+            int ahead = 0, ahead_tile = begin;
+            uint4 column = of_lane[begin * (COLUMNS / 4)];
+            uint4 column_next = of_lane[(begin + 1) * (COLUMNS / 4)];
+            auto load = [&](int s) {
+                const int k = (ahead + s) * DEEP + lane % 4;
+                if (ahead_tile < last && ahead + s < steps) {
+                    const REAL *const from = source[k], *const beyond = source[k + 4];
+                    next[s][0][0] = from[column.x], next[s][0][1] = from[column.y];
+                    next[s][0][2] = from[column.z], next[s][0][3] = from[column.w];
+                    next[s][1][0] = beyond[column.x], next[s][1][1] = beyond[column.y];
+                    next[s][1][2] = beyond[column.z], next[s][1][3] = beyond[column.w];
+                }
+            };
+            auto advance = [&]() {
+                ahead += SLOTS;
+                if (ahead >= steps) {
+                    ahead = 0, ++ahead_tile, column = column_next;
+                    if (ahead_tile < last)
+                        column_next = of_lane[(ahead_tile + 1) * (COLUMNS / 4)];
+                }
+            };
+#pragma unroll
+            for (int s = 0; s < SLOTS; ++s)
+                load(s);
+            advance();
+            for (int t = begin; t < last; ++t) {
+                double sum[PARTS][4][4];
+#pragma unroll
+                for (int n = 0; n < 16 * PARTS; ++n)
+                    sum[n / 16][n / 4 % 4][n % 4] = 0;
+                const int *const own_groups = groups + t * PARTS * WARPS + warp;
+                const int first_group = own_groups[0], last_group = own_groups[1];
+                uint2 early[QUICK];
+#pragma unroll
+                for (int q = 0; q < QUICK; ++q) {
+                    early[q] = make_uint2(0, 0);
+                    if (first_group + q < last_group)
+                        early[q] = places[(first_group + q) * 32 + lane];
+                }
+                for (int step = 0; step < steps; step += SLOTS) {
+#pragma unroll
+                    for (int s = 0; s < SLOTS; ++s) {
+                        if (step + s < steps) {
+                            const double2 *const w = (const double2 *)weights + (step + s) * PARTS * 64 + lane;
+#pragma unroll
+                            for (int part = 0; part < PARTS; ++part) {
+                                const double2 a = w[part * 64], beyond = w[part * 64 + 32];
+#pragma unroll
+                                for (int n = 0; n < 4; ++n)
+                                    multiply(sum[part][n], a, beyond, next[s][0][n], next[s][1][n]);
+                            }
+                        }
+                        load(s);
+                    }
+                    advance();
+                }
+#pragma unroll
+                for (int part = 0; part < PARTS; ++part) {
+#pragma unroll
+                    for (int n = 0; n < 4; ++n)
+#pragma unroll
+                        for (int h = 0; h < 2; ++h)
+                            *(double2 *)(products + (h * 8 + lane / 4) * LD + warp * 32 + n * 8 + lane % 4 * 2) =
+                                make_double2(sum[part][n][h * 2], sum[part][n][h * 2 + 1]);
+                    __syncthreads();
+                    if (part == 0)
+#pragma unroll
+                        for (int q = 0; q < QUICK; ++q) {
+                            add(sums, products, early[q]);
+                            __syncwarp();
+                        }
+                    const int to_group = own_groups[part * WARPS + 1];
+                    for (int g = own_groups[part * WARPS] + (part == 0 ? QUICK : 0); g < to_group; ++g) {
+                        add(sums, products, places[g * 32 + lane]);
+                        __syncwarp();
+                    }
+                    __syncthreads();
+                }
+            }
+        }
+    }
+#if HELD
+    __syncthreads();
+    for (int j = thread; j < n_beta; j += THREADS)
+        y[row * n_beta + j] += sums[j];
+#endif
+}
