@@ -26,8 +26,9 @@ CODERS = ("fast", "small")
 GOALS = {"fast": (800.0, 1500.0), "small": (200.0, 500.0)}
 """GB/s of compressing and decompressing."""
 BOUND = 1e-3
-REPEATS = 3
+REPEATS = 5
 FACTOR = 256
+COPIED_BYTES = 1 << 30
 
 
 class Timed:
@@ -165,29 +166,27 @@ def line(row: dict[str, Any]) -> str:
 
 
 def rows(
-    device: Any, make_timed: Callable[[], Timed], xp: Any, arrays: Iterator[tuple[str, Any]],
+    device: Any, make_timed: Callable[[], Timed], arrays: Iterator[tuple[str, Any]], copy_rate: float,
     wait: Callable[[], None],
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """The rates of arrays given with the names of their kinds, printed one by one."""
-    copy_rate = 0.0
     print("array, ratio; GB/s: survey, encoding, both, decompressing; the last two as shares of the copy's")
     for kind, array in arrays:
-        if not copy_rate:
-            copy_rate = copy_bytes_per_s(xp, array.nbytes, wait)
-            print(f"copy: {copy_rate / 1e9:.0f} GB/s read and written")
         for coder in CODERS:
             row = {"kind": kind, **rates(device, make_timed(), array, coder, copy_rate, wait)}
             print(line(row), flush=True)
             yield row
 
 
-def on_gpu(sizes_log2: list[int], tensors: Iterator[tuple[str, Any]]) -> list[dict[str, Any]]:
-    """Rates on the current GPU: of made arrays of these sizes, then of tensors given on the host."""
+def on_gpu(sizes_log2: list[int], tensors: Iterator[tuple[str, Any]]) -> dict[str, Any]:
+    """Rates on the first GPU, of made arrays of these sizes, then of tensors given on the host; with facts of
+    the GPU, and the rate of a copy of COPIED_BYTES."""
     import cupy
 
     from executor.device.cupy_codec import CupyCodec
+    from executor.device.cupy_device import CupyDevice
 
-    device = CupyCodec()
+    device, facts = CupyCodec(), CupyDevice(0).facts()
 
     def arrays() -> Iterator[tuple[str, Any]]:
         for log2, dtype, kind in product(sizes_log2, DTYPES, KINDS):
@@ -196,4 +195,7 @@ def on_gpu(sizes_log2: list[int], tensors: Iterator[tuple[str, Any]]) -> list[di
             yield name, cupy.asarray(tensor)
 
     wait = cupy.cuda.get_current_stream().synchronize
-    return list(rows(device, lambda: EventTimed(device, wait), cupy, arrays(), wait))
+    copy_rate = copy_bytes_per_s(cupy, COPIED_BYTES, wait)
+    print(f"copy: {copy_rate / 1e9:.0f} GB/s read and written")
+    measured = list(rows(device, lambda: EventTimed(device, wait), arrays(), copy_rate, wait))
+    return {"gpu": facts, "bound": BOUND, "copy_gb_per_s": copy_rate / 1e9, "rates": measured}

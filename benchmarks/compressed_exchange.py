@@ -3,11 +3,13 @@
 Usage: python benchmarks/compressed_exchange.py [--ranks 2] [--device auto] [--log2 27] [--qaoa]
        mpirun -n 2 python -m mpi4py benchmarks/compressed_exchange.py ... [-o results.json]
 Goal: at the ratio measured here, a tier of 25 GB/s is twice as fast compressed, in the cost model at the
-rates of the profile's codec.
+rates of the profile's codec, and measured.
 Every digit of the grid moves. `direct` copies straight between GPUs where they reach each other, `messages`
 packs and sends, `fast` and `small` compress the messages. Values are normal random numbers, or with --qaoa an
-intermediate of MaxCut-QAOA of rank 23, repeated. `model x` is what compressing gains over 25 GB/s at the
-profile's rates of the codec, `own x` at those measured here for one message.
+intermediate of MaxCut-QAOA of rank 22, repeated. `model x` is what compressing gains over 25 GB/s at the
+profile's rates of the codec, `own x` at those measured here for one message. On GPUs `line ms` is the time
+in which a rank's messages, counted byte by byte, keep a line of 25 GB/s busy for as long as they would.
+Below a row are the parts of its rounds, each waited for by itself, in ms of the whole exchange.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from exchange_parts import SlowLine, Watch, watched
 from numpy.typing import NDArray
 
 from executor.calibration.timing import seconds
@@ -30,7 +33,7 @@ from executor.contraction.record import environment
 from executor.contraction.side import Side, side_of
 from executor.device.codec import Codec
 from executor.device.communicator import CountedCommunicator
-from executor.device.device import Device
+from executor.device.device import Call, Device
 from executor.device.launcher import world_communicator
 from executor.device.open_codec import open_codec
 from executor.device.select import open_device
@@ -46,6 +49,7 @@ SLOW = Tier("25 GB/s", 0, 25e9, 1e-5, 524288)
 GOAL = 2.0
 REPEATS = 5
 ROUND_BYTES = 1 << 30
+PART = 1 << 17
 
 
 def values_of(qaoa: bool, count: int, rank: int) -> NDArray[np.complex64]:
@@ -53,7 +57,7 @@ def values_of(qaoa: bool, count: int, rank: int) -> NDArray[np.complex64]:
     if qaoa:
         from tensor_codecs import Case, tensors
 
-        _, tensor = next(tensors(Case(20, 5, 1, "fixed", (23,))))
+        ((_, tensor),) = tensors(Case(24, 4, 3, "fixed", (22,)))
         return np.resize(tensor.reshape(-1), count)
     rng = np.random.default_rng(rank)
     some = rng.standard_normal(2 * min(count, 1 << 22)).astype(np.float32).view(np.complex64)
@@ -98,27 +102,32 @@ def measure(
     codec, lossy = open_codec(device), Lossy(given.bound)
     rows: list[dict[str, Any]] = []
     wanted: NDArray[Any] | None = None
+    spread = 0.0
     where = environment(ranks, device, ranks.name, [])
-    say(f"{'way':10}{'ms':>10}{'sent MB':>10}{'ratio':>8}{'GB/s in':>10}{'model x':>9}{'own x':>8}")
+    heads = {"ms": 10, "line ms": 10, "sent MB": 10, "ratio": 8, "GB/s in": 10, "model x": 9, "own x": 8}
+    say(f"{'way':10}" + "".join(f"{head:>{width}}" for head, width in heads.items()))
+
+    def bound(way: str, on: Any, over: Any, how: Compressing) -> Call:
+        if way in SETTINGS:
+            return bind_compressed(before, after, extents, grid, on, over, own, result, room, how)
+        places = Places(0, size_bytes, DTYPE, ITEM_BYTES)
+        return bind_exchange(
+            before, after, extents, grid, on, over, own.view, result.view, workspace, own.strides,
+            result.strides, memory if way == "direct" else None, places,
+        )  # fmt: skip
+
     for way in ("direct", "messages", *SETTINGS):
         how = Compressing(codec, lossy, way, (0,), 0)
-        if way in SETTINGS:
-            call = bind_compressed(before, after, extents, grid, device, ranks, own, result, room, how)
-        else:
-            places = Places(0, size_bytes, DTYPE, ITEM_BYTES)
-            call = bind_exchange(
-                before, after, extents, grid, device, ranks, own.view, result.view, workspace, own.strides,
-                result.strides, memory if way == "direct" else None, places,
-            )  # fmt: skip
+        call = bound(way, device, ranks, how)
         ranks.connect()
         ranks.barrier()
         call()
         device.synchronize()
-        arrived = np.array(device.to_host(result.view))
+        arrived = device.to_host(result.view)
         if wanted is None:
-            wanted = arrived
-        error = float(np.abs(arrived.view(np.float32) - wanted.view(np.float32)).max())
-        spread = float(np.ptp(wanted.view(np.float32)))
+            wanted = np.array(arrived)
+            spread = float(np.ptp(wanted.view(np.float32)))
+        error = worst(arrived.view(np.float32), wanted.view(np.float32))
         sent_before, bytes_before = ranks.sent_bytes, how.tally.stream_bytes
         call()
         sent, streams = ranks.sent_bytes - sent_before, how.tally.stream_bytes - bytes_before
@@ -129,6 +138,11 @@ def measure(
             "sent_bytes": sent, "time_s": time_s, "qaoa": given.qaoa, "bound": given.bound,
             "error_over_range": max(ranks.gather_objects(error / spread)), "environment": where,
         }  # fmt: skip
+        line = f"{'':10}"
+        if device.name == "gpu" and way != "direct":
+            over_line = bound(way, device, SlowLine(ranks, device, SLOW.bytes_per_s), how)
+            row["line_s"] = max(ranks.gather_objects(seconds(device, over_line, REPEATS)))
+            line = f"{1e3 * row['line_s']:>10.3f}"
         factors = f"{'':8}{received / time_s / 1e9:>10.2f}"
         if way in SETTINGS:
             row["ratio"] = received / streams
@@ -138,10 +152,29 @@ def measure(
             row["own_factor"] = faster(given.hardware, way, row["ratio"], received, rates)
             factors = f"{row['ratio']:>8.2f}{received / time_s / 1e9:>10.2f}"
             factors += f"{row['model_factor']:>9.2f}{row['own_factor']:>8.2f}"
-        say(f"{way:10}{1e3 * time_s:>10.3f}{sent / 1e6:>10.2f}{factors}")
+        say(f"{way:10}{1e3 * time_s:>10.3f}{line}{sent / 1e6:>10.2f}{factors}", flush=True)
+        if way in SETTINGS:
+            watch, on, over, its = watched(device, ranks, codec)
+            once(watch, bound(way, on, over, replace(how, codec=its)))
+            row["rounds"], row["parts_s"] = watch.counts["streams"], dict(watch.seconds)
+            spent = " ".join(f"{part} {1e3 * part_s:.2f}" for part, part_s in watch.seconds.items())
+            say(f"    ms in {row['rounds']} rounds: {spent}", flush=True)
         rows.append(row)
     say(f"goal: model x {GOAL} or more")
     return rows
+
+
+def worst(values: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
+    """The greatest difference, found in parts that a cache holds."""
+    parts = (slice(start, start + PART) for start in range(0, values.size, PART))
+    return max(float(np.abs(values[part] - wanted[part]).max()) for part in parts)
+
+
+def once(watch: Watch, call: Call) -> None:
+    """Watch a call when it has been made before."""
+    call()
+    watch.clear()
+    call()
 
 
 def codec_rates(

@@ -249,7 +249,7 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def gpu_rates(sizes: str, text: str) -> list[dict[str, Any]]:
+def gpu_rates(sizes: str, text: str) -> dict[str, Any]:
     """Rates on a GPU of made arrays, and of the largest result of each case whose name has the text."""
     import codec_rates
 
@@ -276,7 +276,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.device == "gpu":
-        write(options.output, {"rates": gpu_rates(options.sizes, options.case)})
+        write(options.output, gpu_rates(options.sizes, options.case))
         return
     lowest, highest = map(int, options.ranks.split(":"))
     print(

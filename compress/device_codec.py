@@ -40,6 +40,8 @@ MOST_FRAMES = 1 << 15
 SURVEY_BLOCKS = 1 << 11
 """Blocks that look at an array together, and at the bytes of frames."""
 SAMPLE_BLOCKS = 16
+OVERLAP_BLOCKS = 16
+OVERLAP_SUMS = 4 * OVERLAP_BLOCKS
 FILL_BLOCKS = 32
 """The least blocks a frame that fill in what coders leave out."""
 WORD_BYTES = 8
@@ -81,29 +83,29 @@ def survey(
     """The header of an array's stream, and the largest errors of its parts. `coder` may be 'auto'."""
     bound = check_bound(bound, mode)
     n, size = stream.components(dtype), prod(shape)
+    counts = device.zeros(frame_log2 * CLASSES * CLASSES, "uint32")
     reaches, mirror = extents(device, values, dtype, size)
     if nonfinite == "refuse" and any(one.any_nonfinite for one in reaches):
         raise nonfinite_refused()
-    bare = Header(
-        dtype, shape, "lossless", bound, "lossless", mirror, (Quantizer(),) * n, NATURAL, frame_log2
-    )
     real = stream.real_dtype(dtype)
     made = [quantizer(one, bound, mode, real) for one in reaches] if bound else [None]
     lossy = tuple(one for one in made if one is not None)
     if len(lossy) < len(made):
+        none = (Quantizer(),) * n
+        bare = Header(dtype, shape, "lossless", bound, "lossless", mirror, none, NATURAL, frame_log2)
         return bare, (0.0,) * n
     limits = tuple(0.0 if mode == "pointwise" else error_limit(one, bound, mode) for one in reaches)
-    header = Header(dtype, shape, mode, bound, "fast", mirror, lossy, NATURAL, frame_log2)
+    first = "fast" if coder == "auto" else coder
+    header = Header(dtype, shape, mode, bound, first, mirror, lossy, NATURAL, frame_log2)
     if coder == "auto":
         fast, small = (
             _trial_bytes(device, values, replace(header, coder=name), limits) for name in ("fast", "small")
         )
-        coder = "small" if small * WORTH < fast else "fast"
-    header = replace(header, coder=coder)
+        header = replace(header, coder="small" if small * WORTH < fast else "fast")
     n_axes = ranked_axis_count(header)
     if not n_axes:
         return header, limits
-    counts = device.zeros(n_axes * CLASSES * CLASSES, "uint32")
+    counts = counts[: n_axes * CLASSES * CLASSES]
     device.launch(
         launches.survey("neighbours", SAMPLE_BLOCKS, n_axes), dtype, values,
         np.uint64(header.stored >> n_axes << n_axes), launches.rules(header, limits), np.uint32(SAMPLE),
@@ -143,13 +145,26 @@ def extents(device: Device, values: DeviceArray, dtype: str, size: int) -> tuple
     return [_extent(host[4 * c : 4 * c + 4], real) for c in range(n)], mirror
 
 
-def norm_square(device: Device, reals: DeviceArray, dtype: str) -> float:
-    """The sum of squares of an array's flat real numbers, in double precision."""
+def squares(device: Device, reals: DeviceArray, dtype: str) -> DeviceArray:
+    """Parts of the sum of squares of an array's flat real numbers, in double precision."""
     sums = device.empty(survey_blocks(reals.size), "float64")
+    device.launch(launches.survey("sum_squares", sums.size), dtype, reals, np.uint64(reals.size), sums)
+    return sums
+
+
+def add_overlaps(
+    device: Device, dtype: str, sample: DeviceArray, values: DeviceArray, stride: int, sums: DeviceArray
+) -> None:
+    """Add to `sums` (OVERLAP_SUMS, float64) what a sample and every `stride`-th of the values give."""
     device.launch(
-        launches.survey("sum_squares", sums.size), dtype, reals, np.uint64(reals.size), sums
-    )
-    return float(device.download(sums).sum())
+        launches.survey("add_overlaps", OVERLAP_BLOCKS), dtype, sample, values, np.uint64(sample.size),
+        np.uint64(stride), sums,
+    )  # fmt: skip
+
+
+def overlap_sums(device: Device, sums: DeviceArray) -> tuple[float, ...]:
+    """The sums of the real and imaginary parts of conj(x) y, of |x|^2 and of |y|^2, x sampled, y values."""
+    return tuple(map(float, device.download(sums).reshape(OVERLAP_BLOCKS, -1).sum(axis=0)))
 
 
 def _extent(found: NDArray[Any], real: np.dtype[np.floating]) -> Extent:
@@ -223,22 +238,22 @@ def encode(
 
     `worst_size_bytes` are always enough. Raises CodecError where `out` is too small.
     """
-    head = stream.pack_header(header)
-    _check_room(out, len(head))
-    out[: len(head)] = device.upload(np.frombuffer(head, np.uint8))
-    count = frame_count(header)
+    start, count = stream.header_size_bytes(len(header.shape), header.components), frame_count(header)
+    _check_room(out, start)
     if not count:
-        return len(head)
-    writer = _Writer(device, header, limits, values, out)
-    frames, end = device.zeros(count * FRAME_WORDS, "uint64"), device.upload(np.array([len(head)], np.uint64))
+        out[:start] = device.upload(np.frombuffer(stream.pack_header(header), np.uint8))
+        return start
+    writer = _Writer(device, header, limits, values, out, start)
+    frames, end = device.empty(count * FRAME_WORDS, "uint64"), device.empty(1, "uint64")
     frame_tiles = tile_count(min(header.stored, 1 << header.frame_log2))
     slots_bytes = frame_tiles * (launches.FAST_SLOT_BYTES + 4 * TILE * header.components)
     for group in groups(header, BATCH_BYTES // slots_bytes):
         writer.put(group, group.frames_of(frames), end)
     add_checksums(device, header.dtype, out, frames, count)
+    head = stream.pack_header(header)
     device.launch(
-        launches.frames("seal_frames", -(-count // launches.THREADS)), header.dtype, frames, np.uint32(count),
-        np.uint64(stream.frame_seed(header)), out,
+        launches.frames("seal_frames", -(-count // launches.THREADS)), header.dtype, launches.header(head),
+        np.uint32(start // WORD_BYTES), frames, np.uint32(count), np.uint64(stream.checksum(head)), out,
     )  # fmt: skip
     used = int(device.download(end)[0])
     _check_room(out, used)
@@ -254,9 +269,10 @@ class _Writer:
     """A stream under way in an output buffer."""
 
     def __init__(
-        self, device: Device, header: Header, limits: tuple[float, ...], values: DeviceArray, out: DeviceArray
-    ) -> None:
-        self.device, self.header, self.values, self.out = device, header, values, out
+        self, device: Device, header: Header, limits: tuple[float, ...], values: DeviceArray,
+        out: DeviceArray, start: int,
+    ) -> None:  # fmt: skip
+        self.device, self.header, self.values, self.out, self.start = device, header, values, out, start
         self.rules = launches.rules(header, limits)
 
     def put(self, group: Group, frames: DeviceArray, end: DeviceArray) -> None:
@@ -264,22 +280,22 @@ class _Writer:
         device, dtype, parts = self.device, self.header.dtype, group.count * group.n_tiles
         values = group.values_of(self.values, self.header)
         exact = device.empty(parts * self.header.components, "uint32")
-        exact_starts = device.empty(exact.size, "uint64")
         sizes, heads = device.empty(parts, "uint32"), device.empty(group.count, "uint32")
-        starts = device.empty(parts, "uint64")
         pack = None
         if self.header.coder == "lossless":
             self._as_raw(group, frames)
         else:
             code = self._fast if self.header.coder == "fast" else self._small
             pack = code(group, values, exact, sizes, heads)
+        exact_starts, starts = device.empty(exact.size, "uint64"), device.empty(parts, "uint64")
+        if pack:
             device.launch(
                 launches.frames("frame_sizes", group.count), dtype, sizes, heads, exact,
                 np.uint32(group.n_tiles), np.uint64(group.elements), starts, exact_starts, frames,
             )  # fmt: skip
         device.launch(
             launches.frames("place_frames", 1), dtype, frames, np.uint32(group.count),
-            np.uint64(self.out.size), end,
+            np.uint64(self.out.size), np.uint64(0 if group.first else self.start), end,
         )  # fmt: skip
         if pack:
             pack(starts, frames)

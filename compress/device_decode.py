@@ -58,9 +58,8 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
     device.launch(
         launches.frames("find_frames", 1), header.dtype, data, np.uint64(data.size), np.uint64(start),
         np.uint32(count), np.uint64(elements), np.uint64(last), np.uint32(header.coder != "lossless"),
-        np.uint64(stream.frame_seed(header)), frames,
+        frames,
     )  # fmt: skip
-    add_checksums(device, header.dtype, data, frames, count)
     rules = launches.rules(header, (0.0,) * header.components)
     decoder = _small if header.coder == "small" else _fast
     for group in groups(header, 1 << 31):
@@ -70,18 +69,21 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
             launches.frames("put_exact", EXACT_BLOCKS, group.count), header.dtype, data, table,
             *group.arguments, own,
         )  # fmt: skip
+    add_checksums(device, header.dtype, data, frames, count)
     if header.mirror != "none":
         device.launch(
             launches.survey("fill_mirrored", survey_blocks(header.size)), header.dtype, values,
             np.uint64(header.size), np.uint64(header.stored), np.uint32(header.mirror == "negated"),
         )  # fmt: skip
-    _check_frames(device.download(frames).view(FRAME), data)
+    # What is stated contains the header's checksum, which the host makes while the kernels run.
+    seed = np.uint64(stream.frame_seed(header))
+    _check_frames(device.download(frames).view(FRAME), seed, data)
     return header
 
 
-def _check_frames(frames: np.ndarray[Any, Any], data: DeviceArray) -> None:
+def _check_frames(frames: np.ndarray[Any, Any], seed: np.uint64, data: DeviceArray) -> None:
     planes = frames["kind"] == PLANES
-    wrong = planes | (frames["damaged"] != 0) | (frames["sum"] != frames["stated"])
+    wrong = planes | (frames["damaged"] != 0) | (frames["sum"] + seed != frames["stated"])
     if wrong.any():
         number = int(wrong.argmax())
         damaged_unless(bool(planes[number]), f"frame {number}")

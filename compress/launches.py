@@ -26,13 +26,17 @@ FAST_SLOT_BYTES = 1024
 SMALL_SLOT_BYTES = 640
 """The same of the coder `small`: states, and the words of one round."""
 
-REST_AXES = 20
-ORDER = np.dtype([("axes", "u1", 12), ("rest", "u1", REST_AXES), ("sorted", "u1", 12), ("places", "u1", 12)])
+ORDER = np.dtype([(name, "<u4", 12) for name in ("above", "numbers", "turns")] + [("axes", "u1", 12)])
 """`Order` of tile.cuh."""
+PLACES = 1 << np.arange(12, dtype=np.uint32)
+TURNS = 4 * (PLACES ^ PLACES >> 5 & 31 ^ PLACES >> 10)
+"""What each bit of a place in a tile turns in bytes of shared memory: the lane is turned by the row."""
 FRAME = np.dtype(
     [(name, "<u8") for name in ("start", "size", "sum", "stated", "kind", "exact", "coded", "damaged")]
 )
 """`Frame` of tile.cuh."""
+MOST_HEADER_WORDS = 79
+"""Words of a stream's header, at most."""
 PLAN_WORDS = 3
 """`Plan` of small.cuh."""
 
@@ -77,24 +81,29 @@ def rules(header: Header, limits: tuple[float, ...]) -> NDArray[np.void]:
     return made
 
 
+def header(data: bytes) -> NDArray[np.void]:
+    """The struct `Header` (1,) of a header's bytes."""
+    return np.frombuffer(data.ljust(8 * MOST_HEADER_WORDS, b"\0"), [("words", "<u8", MOST_HEADER_WORDS)])
+
+
 def order(axes: tuple[int, ...]) -> NDArray[np.void]:
     """The struct `Order` (1,) of a frame's axes."""
     made = np.zeros(1, ORDER)
     made["axes"] = axes
-    made["rest"] = [bit for bit in range(len(axes) + REST_AXES) if bit not in axes]
-    made["sorted"] = sorted(axes)
-    made["places"] = np.argsort(axes)
+    numbers = np.uint32(1) << np.array(sorted(axes), np.uint32)
+    made["numbers"], made["above"] = numbers, -numbers
+    made["turns"] = TURNS[np.argsort(axes)]
     return made
 
 
 def fast_encode(n_frames: int, n_tiles: int) -> Launch:
     """A block a tile, of frames of equal size."""
-    return Launch("fast.cu", "fast_encode", (n_frames * n_tiles, 1), THREADS)
+    return Launch("fast.cu", "fast_encode", (n_tiles, n_frames), THREADS)
 
 
 def fast_pack(n_frames: int, n_tiles: int) -> Launch:
-    """A block a tile, of frames of equal size."""
-    return Launch("fast.cu", "fast_pack", (n_frames * n_tiles, 1), THREADS)
+    """A warp a tile, of frames of equal size."""
+    return Launch("fast.cu", "fast_pack", (-(-n_tiles * WARP // THREADS), n_frames), THREADS)
 
 
 def fast_index(n_frames: int) -> Launch:
@@ -104,7 +113,7 @@ def fast_index(n_frames: int) -> Launch:
 
 def fast_decode(n_frames: int, n_tiles: int) -> Launch:
     """A block a tile, of frames of equal size."""
-    return Launch("fast_decode.cu", "fast_decode", (n_frames * n_tiles, 1), THREADS)
+    return Launch("fast_decode.cu", "fast_decode", (n_tiles, n_frames), THREADS)
 
 
 def small_count(n_frames: int, n_tiles: int) -> Launch:

@@ -33,6 +33,14 @@ VERSION = 1
 MAGIC = b"tnplanCZ"
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
+_SINGLE: np.dtype[np.floating] = np.dtype(np.float32)
+_DOUBLE: np.dtype[np.floating] = np.dtype(np.float64)
+_PARTS = {
+    "float32": (1, _SINGLE),
+    "float64": (1, _DOUBLE),
+    "complex64": (2, _SINGLE),
+    "complex128": (2, _DOUBLE),
+}
 MODES = ("lossless", "range", "absolute", "pointwise")
 CODERS = ("lossless", "fast", "small")
 
@@ -113,12 +121,12 @@ class Header:
 
 def components(dtype: str) -> int:
     """1 for a real dtype, 2 for a complex one."""
-    return 1 + dtype.startswith("complex")
+    return _PARTS[dtype][0]
 
 
 def real_dtype(dtype: str) -> np.dtype[np.floating]:
     """The dtype of the real part."""
-    return np.dtype(np.float32 if dtype in ("float32", "complex64") else np.float64)
+    return _PARTS[dtype][1]
 
 
 def checksum(data: bytes | memoryview | NDArray[np.uint8]) -> int:

@@ -19,7 +19,7 @@ from test_compress_stream import mutated
 from compress import StreamError, decompress, device_codec, launches, worst_size_bytes
 from compress.bounds import error_limit, extent, quantizer
 from compress.codec import flat_values
-from compress.device_codec import encode, extents, norm_square
+from compress.device_codec import OVERLAP_SUMS, add_overlaps, encode, extents, overlap_sums, squares
 from compress.device_decode import decode
 from compress.frame import encode_frame, quantize
 from compress.mirror import fill_mirrored, mirror_of
@@ -185,7 +185,21 @@ def test_surveys_find_what_the_twins_find(device: Any, dtype: str) -> None:
 def test_squares_are_summed_in_double_precision(device: Any, dtype: str, size: int) -> None:
     values = flat_values(make_array("product", size, dtype, 5))
     wanted = np.square(values.astype(np.float64)).sum()
-    assert norm_square(device, device.upload(values), dtype) == pytest.approx(wanted, rel=1e-12)
+    found = device.download(squares(device, device.upload(values), dtype))
+    assert found.sum() == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_overlaps_are_summed_in_double_precision(device: Any, dtype: str) -> None:
+    x, y = (make_array("normal", 30_001, dtype, seed) for seed in (5, 6))
+    sums = device.zeros(OVERLAP_SUMS, "float64")
+    for stride in (1, 7):
+        one, other = x[::stride].astype(complex), y[::stride].astype(complex)
+        before = np.array(overlap_sums(device, sums))
+        add_overlaps(device, dtype, device.upload(x[::stride].copy()), device.upload(y), stride, sums)
+        overlap, sizes = np.vdot(one, other), [np.vdot(one, one).real, np.vdot(other, other).real]
+        found = np.array(overlap_sums(device, sums)) - before
+        assert found == pytest.approx([overlap.real, overlap.imag, *sizes], rel=1e-10, abs=1e-8)
 
 
 def test_neighbours_are_counted_as_on_the_cpu(device: Any) -> None:

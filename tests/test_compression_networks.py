@@ -16,6 +16,7 @@ from support import eager_profile, random_arrays
 from executor.contraction import bind as binding
 from executor.contraction.null_replay import null_replay
 from executor.device.codec import Packed
+from executor.device.numpy_codec import NumpyCodec, NumpyOverlaps
 from planner.errors import InputError
 from planner.hardware import cost
 from planner.hardware.compression import Compression, Lossy, parse_request
@@ -68,8 +69,11 @@ class Kept:
         assert (data == 255).all()
         values[...] = self.held[data.ctypes.data]
 
-    def sample(self, values: np.ndarray) -> np.ndarray:
-        return values[:1].copy()
+    def sample(self, values: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        return NumpyCodec().sample(values, out)
+
+    def overlaps(self) -> NumpyOverlaps:
+        return NumpyOverlaps()
 
 
 def found(schedules: Sequence[Schedule], *kinds: type) -> int:

@@ -29,12 +29,13 @@ from gpu_case import needs_gpus
 from mpi_case import SCRIPTS, mpirun, needs_mpi
 from test_executor_exchange import local, random_case
 
+from executor.contraction import bind_compressed as bind_compressed_file
 from executor.contraction import checkpoint as checkpoints
 from executor.contraction.bind_compressed import Compressing, Room, bind_compressed, slots
 from executor.contraction.lossy import Tally, summary
 from executor.contraction.side import Side, side_of
-from executor.device.codec import NoRoomError, Packed, sample_count, sample_stride
-from executor.device.numpy_codec import NumpyCodec
+from executor.device.codec import NoRoomError, Packed, most_sampled, sample_count, sample_stride
+from executor.device.numpy_codec import NumpyCodec, NumpyOverlaps
 from executor.device.numpy_device import NumpyDevice
 from executor.device.open_codec import open_codec
 from executor.device.threads import run_ranks
@@ -89,10 +90,16 @@ def test_a_view_is_compressed_and_restored(device: Any, dtype: str, setting: str
     assert error <= packed.error_square
     assert packed.norm_square == pytest.approx(np.sum(np.abs(values.astype(complex)) ** 2), rel=1e-5)
     assert np.array_equal(np.array(device.to_host(source)), values)
-    sample = codec.sample(source)
-    assert np.array_equal(sample, values[:: sample_stride(count)])
-    assert len(sample) == sample_count(count) >= min(count, 48)
+    sample, overlaps = codec.sample(source), codec.overlaps()
+    assert np.array_equal(np.array(device.to_host(sample)), values[:: sample_stride(count)])
+    assert len(sample) == sample_count(count) >= min(-(-count // 9), 48)
+    assert len(sample) <= most_sampled(count) <= most_sampled(count + 1)
     assert sample_stride(count) % 2
+    for _ in range(2):
+        overlaps.add(codec.sample(source, sample), target)
+    x, y = (one[:: sample_stride(count)].astype(complex) for one in (values, restored))
+    wanted = 2 * np.array([np.vdot(x, y), np.vdot(x, x), np.vdot(y, y)])
+    assert overlaps.read() == pytest.approx(tuple(wanted), rel=1e-12, abs=1e-12 * abs(wanted[1]))
     if count > 1000:
         with pytest.raises(NoRoomError):
             codec.encode(source, Lossy(bound), setting, out[: packed.size_bytes // 2 // 8 * 8])
@@ -125,7 +132,7 @@ def exchanged(seed: int, bound: float, room_bytes: int, tiers: tuple[int, ...]) 
         assert np.abs(result - wanted).max(initial=0.0) <= bound * np.ptp(whole)
         if bound == 0:
             assert np.array_equal(result, wanted)
-        return how.tally
+        return how.tally.read()
 
     tallies = run_ranks(grid_size(grid), work)
     assert all(tally.fidelity > 0.99 for tally in tallies)
@@ -139,6 +146,13 @@ def test_random_layout_changes_are_compressed(seed: int, bound: float) -> None:
     exchanged(seed, bound, 20_000, (0, 1, 2))
 
 
+@pytest.mark.parametrize("tiers", [(0, 1, 2), (1,)])
+@pytest.mark.parametrize("seed", range(20))
+def test_rounds_take_turns(seed: int, tiers: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bind_compressed_file, "LEAST_SLOT_BYTES", 1)
+    exchanged(seed, 1e-2, 60_000, tiers)
+
+
 @pytest.mark.parametrize("tiers", [(), (0,), (1,), (0, 2)])
 @pytest.mark.parametrize("seed", range(8))
 def test_tiers_that_are_not_compressed_send_values_as_they_are(seed: int, tiers: tuple[int, ...]) -> None:
@@ -149,14 +163,17 @@ def test_the_slots_hold_any_stream() -> None:
     codec = NumpyCodec()
     for size in (1000, 3000, 70_000, 1 << 22):
         for peers in (1, 3, 7):
-            room = Room(size, lambda *_: None, "complex64")
-            if size // (2 * peers + 1) < 200:
-                with pytest.raises(ValueError, match="too small to compress"):
-                    slots(room, peers, codec)
-                continue
-            slot_bytes, elements = slots(room, peers, codec)
-            assert (2 * peers + 1) * slot_bytes <= size
-            assert codec.worst_bytes(elements, "complex64") <= slot_bytes
+            for turns in (1, 2):
+                room = Room(size, lambda *_: None, "complex64")
+                parts = 2 * turns * peers + 1
+                if size // parts < 256:
+                    with pytest.raises(ValueError, match="too small to compress"):
+                        slots(room, peers, turns, codec)
+                    continue
+                slot_bytes, elements = slots(room, peers, turns, codec)
+                assert parts * slot_bytes <= size
+                sampled = -(-8 * sample_count(elements) // 64) * 64
+                assert sampled + codec.worst_bytes(elements, "complex64") <= slot_bytes
 
 
 PATH = exchanging(18, 8)
@@ -343,19 +360,22 @@ def test_the_bound_and_the_fidelity_are_products() -> None:
     x, y = rng.standard_normal((2, 100))
     one, two = Tally(), Tally()
     one.packed(Packed(10, 0.09, 9.0), 100)
-    one.restored(x, x + 0.1 * y)
+    one.overlaps, two.overlaps = NumpyOverlaps(), NumpyOverlaps()
+    stride = sample_stride(x.size)
+    one.overlaps.add(x[::stride], x + 0.1 * y)
     two.packed(Packed(30, 0.16, 4.0), 100)
-    two.restored(x, 2 * x)
-    found = summary(["store", "exchange"], [[one, Tally()], [one, two]])
+    two.overlaps.add(x[::stride], 2 * x)
+    found = summary(["store", "exchange"], [[one.read(), Tally()], [one.read(), two.read()]])
     assert found["bound"] == pytest.approx(1.1 * 1.2 - 1)
+    x, y = x[::stride], y[::stride]
     overlap = np.dot(x, x + 0.1 * y) ** 2 / np.dot(x, x) / np.dot(x + 0.1 * y, x + 0.1 * y)
     assert found["fidelity"] == pytest.approx(overlap)
     assert found["store"] == {"tensor_bytes": 200, "stream_bytes": 20}
     assert found["exchange"] == {"tensor_bytes": 100, "stream_bytes": 30}
     assert summary([], [[], []]) == {"bound": 0.0, "fidelity": 1.0}
     two.packed(Packed(1, 1.0, np.nan), 1)
-    two.restored(np.array([np.nan]), np.array([np.nan]))
-    unknown = summary(["exchange"], [[two]])
+    two.overlaps.add(np.array([np.nan]), np.array([np.nan]))
+    unknown = summary(["exchange"], [[two.read()]])
     assert (unknown["bound"], unknown["fidelity"]) == (None, None)
 
 

@@ -19,20 +19,22 @@
 #define VECTOR (1u << VECTOR_LOG2)
 #define VECTORS (TILE / THREADS / VECTOR)
 
-struct Row {
-    unsigned mask, before;
+// Numbers of significant elements, of bytes of the mask that are not 0, and of groups of 8 such bytes.
+struct Counts {
+    unsigned elements, bytes, groups;
 };
 
-struct Shared {
+// places: in bytes of z, those of the significant elements of a tile that is not dense.
+struct __align__(16) Shared {
     unsigned z[COMPONENTS][TILE];
-    Row rows[ROWS];
     unsigned planes_before[COMPONENTS * ROWS];
     unsigned sums[WARPS];
     unsigned head[HEAD_BYTES / 4];
-    Byte planes[COMPONENTS * ROWS];
     unsigned mask[ROWS];
     unsigned exact[COMPONENTS];
-    unsigned count, head_bytes;
+    unsigned damaged;
+    Half places[TILE];
+    Byte planes[COMPONENTS * ROWS];
 };
 
 // As many elements as a thread loads or stores at once.
@@ -40,22 +42,29 @@ struct __align__(VECTOR * COMPONENTS * sizeof(REAL)) Vector {
     Element of[VECTOR];
 };
 
-// Places that differ in the bits of the row share no bank. Of places without a common bit, that of the union is
-// the exclusive or.
-__device__ __forceinline__ unsigned spread(unsigned place) { return place ^ (place >> 5 & 31) ^ (place >> 10); }
+// The exclusive or of parts[from + j] over the bits j of a number that are set.
 template <unsigned from, unsigned to>
-__device__ __forceinline__ unsigned spread_bits(unsigned number, const Byte* places)
+__device__ __forceinline__ unsigned combined(unsigned number, const unsigned* parts)
 {
     unsigned all = 0;
 #pragma unroll
-    for (unsigned j = from; j < to; ++j) all ^= number >> (j - from) & 1 ? spread(1u << places[j]) : 0;
+    for (unsigned j = from; j < to; ++j) all ^= number >> (j - from) & 1 ? parts[j] : 0;
     return all;
 }
 
-__device__ __forceinline__ unsigned spread_row(unsigned row) { return row ^ (row >> 4); }
+// Where an element of a tile is in shared memory: rows are turned so that elements at places that differ in the
+// bits of the row share no bank (compress/launches.py: turns).
 __device__ __forceinline__ unsigned spread_lane(unsigned row, unsigned lane)
 {
     return row * LANES | (lane ^ (row % LANES) ^ (row / LANES));
+}
+
+// Of a warp's rows, WARPS apart: for row = warp + k WARPS, 4 spread_lane(row, lane) is 4 warp LANES plus
+// turned(4 (lane ^ warp), k).
+__device__ __forceinline__ unsigned turned(unsigned lane4, unsigned k)
+{
+    const unsigned row = k * WARPS;
+    return 4 * row * LANES + (lane4 ^ 4 * (row % LANES ^ row / LANES));
 }
 
 // Bit j of the result of lane i is bit i of what lane j gives.
@@ -71,17 +80,27 @@ __device__ __forceinline__ unsigned transposed(unsigned bits, unsigned lane)
     return bits;
 }
 
+// Put the places of a row's significant elements to shared.places, behind `before` others.
+__device__ __forceinline__ void put_places(Shared& shared, unsigned row, unsigned bits, unsigned before)
+{
+    const unsigned turn = row % LANES ^ row / LANES;
+#pragma unroll 1
+    for (unsigned at = before + __popc(bits); bits;) {
+        const unsigned lane = 31 - __clz(bits);
+        bits ^= 1u << lane;
+        shared.places[--at] = (Half)(4 * (row * LANES | (lane ^ turn)));
+    }
+}
 
 // This thread's part of the order: what its lane and warp contribute to the element's number, and to its place
-// in the tile, when the lowest `low` bits are the thread's own; the rows of the warp add theirs.
+// in shared memory, when the lowest `low` bits are the thread's own; the rows of the warp add theirs.
 struct Mine {
     unsigned number, place;
 };
 
 template <unsigned low> __device__ __forceinline__ Mine mine_of(const Order& order)
 {
-    return {
-        deposited<low, low + 8>(threadIdx.x, order.sorted), deposited<low, low + 8>(threadIdx.x, order.places)};
+    return {combined<low, low + 8>(threadIdx.x, order.numbers), combined<low, low + 8>(threadIdx.x, order.turns)};
 }
 
 // Whether a thread can take vectors: rules are linear, tiles whole, and neighbours in memory lie in a tile.
@@ -89,17 +108,19 @@ __device__ __forceinline__ bool is_plain(
     const Rules& rules, const Order& order, Word frame_elements, const Element* values)
 {
     bool plain = linear(rules) && frame_elements % TILE == 0 && (Word)values % sizeof(Vector) == 0;
-    for (unsigned j = 0; j < VECTOR_LOG2; ++j) plain &= order.sorted[j] == j;
+    for (unsigned j = 0; j < VECTOR_LOG2; ++j) plain &= order.numbers[j] == 1u << j;
     return plain;
 }
 
-// From shared.mask: rows with the significant elements before them, and how many there are.
-__device__ __forceinline__ void count_rows(Shared& shared)
+// The number at a place in bytes.
+__device__ __forceinline__ unsigned& at_bytes(unsigned* numbers, unsigned place)
 {
-    const unsigned bits = threadIdx.x < ROWS ? shared.mask[threadIdx.x] : 0;
-    unsigned total;
-    const unsigned before = scanned<WARPS>((unsigned)__popc(bits), shared.sums, total);
-    if (threadIdx.x < ROWS) shared.rows[spread_row(threadIdx.x)] = {bits, before};
-    if (threadIdx.x == 0) shared.count = total;
-    __syncthreads();
+    return *(unsigned*)((Byte*)numbers + place);
+}
+
+// A bit for each byte of a word, whether it is not 0.
+__device__ __forceinline__ unsigned bytes_of(unsigned bits)
+{
+    bits |= bits >> 4, bits |= bits >> 2, bits |= bits >> 1;
+    return (bits & 1) | (bits >> 7 & 2) | (bits >> 14 & 4) | (bits >> 21 & 8);
 }

@@ -5,52 +5,66 @@
 #define THREADS 256
 #define WARPS (THREADS / LANES)
 #define PLANES 1
+#define AT_ONCE 4
+#define MOST_HEADER_WORDS 79
 #define GOLDEN 0x9E3779B97F4A7C15ull
 #define STIR 0xBF58476D1CE4E5B9ull
 
+// The sum of `count` sizes (~0: 2^40), and of those before each: starts (count). A block.
+__device__ __forceinline__ Word summed(const unsigned* sizes, unsigned count, Word* starts, Word* sums)
+{
+    Word all = 0, total;
+    for (unsigned first = 0; first < count; first += THREADS * AT_ONCE) {
+        const unsigned begin = first + threadIdx.x * AT_ONCE;
+        Word own[AT_ONCE], sum = 0;
+#pragma unroll
+        for (unsigned k = 0; k < AT_ONCE; ++k) {
+            const unsigned size = begin + k < count ? sizes[begin + k] : 0;
+            own[k] = size == ~0u ? (Word)1 << 40 : size;
+            sum += own[k];
+        }
+        Word before = all + scanned<WARPS>(sum, sums, total);
+#pragma unroll
+        for (unsigned k = 0; k < AT_ONCE; ++k) {
+            if (begin + k < count) starts[begin + k] = before;
+            before += own[k];
+        }
+        all += total;
+    }
+    return all;
+}
+
 // From the bytes of a frame's parts (frames, n_tiles; ~0: does not fit) and before them, and the exact values of
-// its tiles (frames, COMPONENTS, n_tiles): where parts start, behind the head, and exact values; kind and sizes in
-// the frame. A block a frame.
+// its tiles (frames, COMPONENTS, n_tiles): where parts start, behind the head, and exact values; the frame, but for
+// where it starts. A block a frame.
 extern "C" __global__ void __launch_bounds__(THREADS) frame_sizes(
     const unsigned* sizes, const unsigned* heads, const unsigned* exact, unsigned n_tiles, Word frame_elements,
     Word* starts, Word* exact_starts, Frame* frames)
 {
     __shared__ Word sums[WARPS];
-    const unsigned number = blockIdx.x;
-    Word coded = 0, count = 0, total;
-    for (unsigned first = 0; first < n_tiles; first += THREADS) {
-        const unsigned k = first + threadIdx.x;
-        const Word size = k < n_tiles ? sizes[(Word)number * n_tiles + k] : 0;
-        const Word before = scanned<WARPS>(size == ~0u ? (Word)1 << 40 : size, sums, total);
-        if (k < n_tiles) starts[(Word)number * n_tiles + k] = coded + before;
-        coded += total;
-    }
-    for (unsigned first = 0; first < COMPONENTS * n_tiles; first += THREADS) {
-        const unsigned k = first + threadIdx.x;
-        const Word place = (Word)number * COMPONENTS * n_tiles + k;
-        const Word before = scanned<WARPS>((Word)(k < COMPONENTS * n_tiles ? exact[place] : 0), sums, total);
-        if (k < COMPONENTS * n_tiles) exact_starts[place] = count + before;
-        count += total;
-    }
+    const unsigned number = blockIdx.x, all = COMPONENTS * n_tiles;
+    const Word tile = (Word)number * n_tiles, place = (Word)number * all;
+    const Word coded = heads[number] + summed(sizes + tile, n_tiles, starts + tile, sums);
+    const Word count = summed(exact + place, all, exact_starts + place, sums);
     if (threadIdx.x != 0) return;
-    coded += heads[number];
     const Word raw_bytes = frame_elements * VALUE_BYTES;
     const Word coded_bytes = coded + exact_bytes(count) + CODED_HEAD_BYTES + 8;
     const bool good = count <= frame_elements * COMPONENTS / MOST_EXACT + 1 && coded_bytes <= raw_bytes;
     Frame& frame = frames[number];
+    frame.sum = frame.damaged = 0;
     frame.kind = good ? CODED : RAW;
     frame.exact = good ? count : 0;
     frame.coded = good ? coded : 0;
     frame.size = good ? CODED_HEAD_BYTES + filled(coded) + exact_bytes(count) : filled(8 + raw_bytes);
 }
 
-// Put n_frames frames behind one another, from byte `end` on, which moves on; those that would end beyond
-// out_bytes become BAD. One block.
+// Put n_frames frames behind one another, from byte `begin` on, or from *end on where it is 0; *end moves on. Those
+// that would end beyond out_bytes become BAD. One block.
 extern "C" __global__ void __launch_bounds__(THREADS) place_frames(
-    Frame* frames, unsigned n_frames, Word out_bytes, Word* end)
+    Frame* frames, unsigned n_frames, Word out_bytes, Word begin, Word* end)
 {
     __shared__ Word sums[WARPS];
-    Word at = *end;
+    Word at = begin ? begin : *end;
     __syncthreads();
     for (unsigned first = 0; first < n_frames; first += THREADS) {
         const unsigned number = first + threadIdx.x;
@@ -72,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) fill_frames(
     const Element* values, Word frame_elements, Order order, unsigned n_tiles, Rules rules, const unsigned* exact,
     const Word* exact_starts, const Frame* frames, Byte* out)
 {
-    __shared__ unsigned sums[WARPS];
+    __shared__ unsigned sums[WARPS], parts[THREADS], n_parts;
     const Frame frame = frames[blockIdx.y];
     if (frame.kind == BAD) return;
     const Element* from = values + blockIdx.y * frame_elements;
@@ -99,12 +113,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) fill_frames(
             if (sizeof(BITS) == 4) bits[frame.exact] = 0;
         }
     }
-    for (unsigned tile = blockIdx.x; frame.exact && tile < n_tiles; tile += gridDim.x) {
-        const Word first = tile_offset(tile, order);
-        for (unsigned c = 0; c < COMPONENTS; ++c) {
-            const Word part = ((Word)blockIdx.y * COMPONENTS + c) * n_tiles + tile;
+    const unsigned all = COMPONENTS * n_tiles, share = min(THREADS, (all + gridDim.x - 1) / gridDim.x);
+    exact += (Word)blockIdx.y * all, exact_starts += (Word)blockIdx.y * all;
+    for (unsigned begin = blockIdx.x * share; frame.exact && begin < all; begin += gridDim.x * share) {
+        __syncthreads();
+        if (threadIdx.x == 0) n_parts = 0;
+        __syncthreads();
+        const unsigned own = begin + threadIdx.x;
+        if (threadIdx.x < share && own < all && exact[own]) parts[atomicAdd(&n_parts, 1u)] = own;
+        __syncthreads();
+        for (unsigned k = 0; k < n_parts; ++k) {
+            const unsigned part = parts[k], c = part / n_tiles, tile = part % n_tiles;
+            const Word first = tile_offset(tile, order);
             Word at = exact_starts[part];
-            for (unsigned t = threadIdx.x; exact[part] && t < TILE; t += THREADS) {
+            for (unsigned t = threadIdx.x; t < TILE; t += THREADS) {
                 const Word number = first + deposited<0, TILE_LOG2>(t, order.axes);
                 bool missed = false;
                 Element element = {};
@@ -143,11 +165,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) checksums(const Byte* data
     if (threadIdx.x == 0 && total) atomicAdd(&frames[blockIdx.y].sum, total);
 }
 
-// Write the headers of n_frames frames, whose numbers begin with 0.
+struct Header {
+    Word words[MOST_HEADER_WORDS];
+};
+
+// Write the stream's header, and those of n_frames frames, whose numbers begin with 0.
 extern "C" __global__ void __launch_bounds__(THREADS) seal_frames(
-    const Frame* frames, unsigned n_frames, Word seed, Byte* out)
+    Header stream, unsigned n_words, const Frame* frames, unsigned n_frames, Word seed, Byte* out)
 {
     const unsigned number = blockIdx.x * THREADS + threadIdx.x;
+    if (number < n_words) ((Word*)out)[number] = stream.words[number];
     if (number >= n_frames || frames[number].kind == BAD) return;
     const Frame& frame = frames[number];
     Word* header = (Word*)(out + frame.start - FRAME_HEADER_BYTES);
@@ -159,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) seal_frames(
 // whether they may be. At the first one whose fields contradict each other all that follow are BAD. One thread.
 extern "C" __global__ void __launch_bounds__(LANES) find_frames(
     const Byte* data, Word data_bytes, Word at, unsigned n_frames, Word frame_elements, Word last_elements,
-    unsigned coded, Word seed, Frame* frames)
+    unsigned coded, Frame* frames)
 {
     if (threadIdx.x != 0) return;
     bool good = true;
@@ -173,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(LANES) find_frames(
             const Word size = words[0], kind = words[2];
             const Word exact = whole ? words[3] : 0, bytes = whole ? words[4] : 0;
             frame.size = size;
-            frame.stated = words[1] - size - seed - (number + 1ull) * GOLDEN;
+            frame.stated = words[1] - size - (number + 1ull) * GOLDEN;
             good = size % 8 == 0 && size >= 8 && size <= filled(8 + raw_bytes) && size <= room;
             if (kind == RAW) good = good && size == filled(8 + raw_bytes);
             else if (kind == CODED) {

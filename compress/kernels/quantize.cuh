@@ -46,11 +46,13 @@ __device__ __forceinline__ REAL magic() { return sizeof(REAL) == 4 ? (REAL)12582
 __device__ __forceinline__ Word least_normal() { return sizeof(BITS) == 4 ? 1ull << 23 : 1ull << 52; }
 __device__ __forceinline__ Word infinite() { return sizeof(BITS) == 4 ? 255ull << 23 : 2047ull << 52; }
 
-// Steps of one width for every component, as for all bounds but point-wise ones.
+// Steps of one width for every component, and 0 for 0, as for all bounds but point-wise ones.
 __device__ __forceinline__ bool linear(const Rules& rules)
 {
     bool all = true;
-    for (unsigned c = 0; c < COMPONENTS; ++c) all &= rules.of[c].bits_step == 0 && rules.of[c].step != 0;
+    for (unsigned c = 0; c < COMPONENTS; ++c) {
+        all &= rules.of[c].bits_step == 0 && rules.of[c].step != 0 && rules.of[c].zero_bits == 0;
+    }
     return all;
 }
 
@@ -85,7 +87,7 @@ template <bool LINEAR = false> __device__ __forceinline__ REAL restored(int numb
         const BITS size = rule.base_bits + (BITS)((number < 0 ? -number : number) - 1) * rule.bits_step;
         return value_of((BITS)(size | (number < 0 ? SIGN_BIT : (BITS)0)));
     }
-    if (number == 0) return value_of(rule.zero_bits);
+    if (!LINEAR && number == 0) return value_of(rule.zero_bits);
     return times(rule.step, less(value_of((BITS)(bits_of(magic()) + (BITS)number)), magic()));
 }
 
@@ -94,9 +96,15 @@ __device__ __forceinline__ unsigned zigzag(int number)
     return (2u * (unsigned)number - 1u) ^ (unsigned)(number - 1 >> 31);
 }
 
-__device__ __forceinline__ int unzigzag(unsigned z)
+__device__ __forceinline__ int unzigzag(unsigned z) { return (int)(((z >> 1) ^ ((z & 1u) - 1u)) + 1u); }
+
+// zigzag(quantized(x)) under a linear rule; `sure` becomes false where that may be wrong.
+__device__ __forceinline__ unsigned sure_zigzag(REAL x, const Rule& rule, bool& sure)
 {
-    return z & 1u ? (int)(z >> 1) + 1 : -(int)(z >> 1);
+    const REAL sum = plus(times(x, rule.inverse), magic()), scaled = less(sum, magic());
+    sure &= (magnitude(scaled) <= rule.largest) & (magnitude(less(x, times(scaled, rule.step))) < rule.limit);
+    const unsigned bits = (unsigned)bits_of(sum), zero = (unsigned)bits_of(magic());
+    return (2 * bits - (2 * zero + 1)) ^ (unsigned)((int)(bits - (zero + 1)) >> 31);
 }
 
 __device__ __forceinline__ unsigned lanes_below(unsigned lane) { return (1u << lane) - 1u; }

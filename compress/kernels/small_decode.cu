@@ -32,12 +32,20 @@ __device__ __forceinline__ void refill(unsigned& state, bool active, Reader& rea
 __device__ __forceinline__ int take_number(
     unsigned& state, const Half* starts, const unsigned* parts, Reader& reader, unsigned lane)
 {
-    const unsigned slot = state & (TOTAL - 1), part = parts[slot / (TOTAL / SLOTS)];
+    const unsigned slot = state & (TOTAL - 1), at = slot / (TOTAL / SLOTS), part = parts[at];
     unsigned token = part % 128, start = part / 128 % TOTAL, frequency = part / 128 / TOTAL;
+    if (slot - start >= frequency) {
+        // The last token that starts at the slot or before it is none after the first of the next part.
+        unsigned last = at + 1 < SLOTS ? parts[at + 1] % 128 : TOKENS - 1;
 #pragma unroll 1
-    while (slot - start >= frequency) {
-        start += frequency;
-        frequency = starts[++token + 1] - start;
+        while (token < last) {
+            const unsigned middle = (token + last + 1) / 2;
+            const bool before = starts[middle] <= slot;
+            token = before ? middle : token;
+            last = before ? last : middle - 1;
+        }
+        start = starts[token];
+        frequency = starts[token + 1] - start;
     }
     state = frequency * (state >> TOTAL_LOG2) + slot - start;
     refill(state, true, reader, lane);

@@ -143,10 +143,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
     }
 }
 
+// The sum over the block, in thread 0.
+__device__ __forceinline__ double over_block(double value, double* room)
+{
+    room[threadIdx.x] = value;
+    for (unsigned half = THREADS / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
+    }
+    const double sum = threadIdx.x == 0 ? room[0] : 0;
+    __syncthreads();
+    return sum;
+}
+
 // The sum of squares of each block's numbers in double precision: sums (gridDim.x).
 extern "C" __global__ void __launch_bounds__(THREADS) sum_squares(const REAL* numbers, Word n_numbers, double* sums)
 {
-    __shared__ double sums_of[THREADS];
+    __shared__ double room[THREADS];
     double sum = 0;
     const Word step = (Word)gridDim.x * THREADS;
 #pragma unroll 8
@@ -154,12 +167,31 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_squares(const REAL* nu
         const double x = numbers[i];
         sum += x * x;
     }
-    sums_of[threadIdx.x] = sum;
-    for (unsigned half = THREADS / 2; half; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) sums_of[threadIdx.x] += sums_of[threadIdx.x + half];
+    sum = over_block(sum, room);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// Over x, n_samples elements, and y, every stride-th value: add each block's sums of the real and imaginary parts of
+// conj(x) y, of |x|^2 and of |y|^2 to its row of sums (gridDim.x, 4).
+extern "C" __global__ void __launch_bounds__(THREADS) add_overlaps(
+    const Element* samples, const Element* values, Word n_samples, Word stride, double* sums)
+{
+    __shared__ double room[THREADS];
+    double own[4] = {};
+    const Word step = (Word)gridDim.x * THREADS;
+#pragma unroll 8
+    for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < n_samples; i += step) {
+        const Element x = samples[i], y = values[i * stride];
+        for (unsigned c = 0; c < COMPONENTS; ++c) {
+            const double a = x.part[c], b = y.part[c];
+            own[0] += a * b, own[2] += a * a, own[3] += b * b;
+            if (c) own[1] += x.part[0] * b - a * y.part[0];
+        }
     }
-    if (threadIdx.x == 0) sums[blockIdx.x] = sums_of[0];
+    for (unsigned k = 0; k < 4; ++k) {
+        const double sum = over_block(own[k], room);
+        if (threadIdx.x == 0) sums[4 * blockIdx.x + k] += sum;
+    }
 }
 
 // Fill the second half of a mirrored array from the first `stored` elements.

@@ -4,7 +4,6 @@
 
 #define WHOLE_WARP 0xffffffffu
 #define TILE_LOG2 12
-#define REST_AXES 20
 #define VALUE_BYTES (COMPONENTS * sizeof(REAL))
 #define RAW 0
 #define CODED 2
@@ -14,10 +13,12 @@
 #define PLACE_BYTES 4
 #define MOST_EXACT 8
 
-// compress/tiles.py: bit j of a place in a tile is bit axes[j] of the element's number, bit j of the tile's number
-// bit rest[j]. Bit j of the order in which memory is touched is bit sorted[j] of the number, places[j] of the place.
+// compress/tiles.py: bit j of a place in a tile is bit axes[j] of the element's number; the bits of the tile's number
+// are the others. In the order in which memory is touched bit j adds numbers[j] to the element's number, and turns
+// its place in shared memory (of `fast`, in bytes) by turns[j]; above[j] has the bits from numbers[j] on.
 struct Order {
-    Byte axes[TILE_LOG2], rest[REST_AXES], sorted[TILE_LOG2], places[TILE_LOG2];
+    unsigned above[TILE_LOG2], numbers[TILE_LOG2], turns[TILE_LOG2];
+    Byte axes[TILE_LOG2];
 };
 
 // A frame of a stream: where its payload starts and its bytes, the sum of its stirred words, the sum that its
@@ -43,9 +44,13 @@ __device__ __forceinline__ unsigned deposited(unsigned number, const Byte* axes)
     return placed;
 }
 
+// The number of the tile's first element: a bit 0 is put in at each axis, the lowest first.
 __device__ __forceinline__ unsigned tile_offset(unsigned tile, const Order& order)
 {
-    return deposited<0, REST_AXES>(tile, order.rest);
+    unsigned number = tile;
+#pragma unroll
+    for (unsigned j = 0; j < TILE_LOG2; ++j) number += number & order.above[j];
+    return number;
 }
 
 // The sum of `value` over the threads below, and of all threads in `total`; every thread takes part.

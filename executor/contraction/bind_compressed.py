@@ -1,13 +1,15 @@
 """A change of layout whose messages are compressed on some tiers: bound once, sizes known when it runs.
 
-A round packs and compresses one message after the other, exchanges sizes with some of the values, and then
-the streams; what arrives is restored and unpacked likewise. Streams are never longer than the planned room,
-since values that do not compress are stored as they are. Knows boxes and the interfaces of device,
-communicator and codec; never schedules.
+A round packs and compresses one message after the other, exchanges sizes, and then the streams, each behind a
+sample of its values; what arrives is restored and unpacked likewise. Where there are several rounds, one is
+compressed, and the one before it restored, while a round's streams move. Streams are never longer than the
+planned room, since values that do not compress are stored as they are. Knows boxes and the interfaces of
+device, communicator and codec; never schedules.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, prod
@@ -20,15 +22,16 @@ from executor.contraction.bind_exchange import Piece
 from executor.contraction.exchange import Exchange, Rounds, Shards, Transfer, plan_exchange
 from executor.contraction.lossy import Tally
 from executor.contraction.side import Side, piece_copy
-from executor.device.codec import ALIGNMENT_BYTES, Codec, sample_count
+from executor.device.codec import ALIGNMENT_BYTES, Codec, most_sampled, sample_count
 from executor.device.communicator import Communicator
 from executor.device.device import Call, Device, View
 from planner.errors import InputError
 from planner.hardware.compression import Lossy
 from planner.hardware.layout import Grid, rank_digits
 
-SIZE_BYTES = 8
 UNLIMITED = 1 << 62
+LEAST_SLOT_BYTES = 1 << 20
+"""Rounds take turns where slots are at least as large: shorter ones would wait more than they hide."""
 
 
 @dataclass(frozen=True)
@@ -61,30 +64,31 @@ class Compressing:
 class _Message:
     """One way of a pair in one round: `values` as they are packed, `copy` that packs or unpacks them.
 
-    Compressed messages have bytes for the stream, `slot`, and while they are on their way a `head` of
-    `head_bytes`: the size, at first the one that is `expected`, and a sample, on the host.
+    Compressed messages have bytes, `slot`, for a sample and the stream behind it. `size` (1,) is that of the
+    stream, and before it is known the one that is `expected`.
     """
 
     peer: int
     values: View
     copy: Call | None
     slot: View = None
-    head_bytes: int = 0
+    sample: View = None
+    stream_start: int = 0
     expected: int = 0
-    head: NDArray[np.uint8] | None = None
+    size: NDArray[np.int64] | None = None
 
-    def begin(self) -> None:
-        """Make the head of a compressed message."""
-        if self.head_bytes:
-            self.head = np.zeros(self.head_bytes, np.uint8)
-            self.head[:SIZE_BYTES].view(np.int64)[0] = self.expected
+    @property
+    def sent(self) -> View:
+        """Sample and stream, or the values as they are."""
+        if self.size is None:
+            return self.values
+        return self.slot[: self.stream_start + int(self.size[0])]
 
     @property
     def stream(self) -> View:
-        """The bytes of the slot that its stream takes, or the values as they are."""
-        if self.head is None:
-            return self.values
-        return self.slot[: int(self.head[:SIZE_BYTES].view(np.int64)[0])]
+        """The bytes of the stream."""
+        assert self.size is not None
+        return self.slot[self.stream_start :][: int(self.size[0])]
 
 
 def bind_compressed(
@@ -95,24 +99,36 @@ def bind_compressed(
     rank = communicator.rank
     moving = plan_exchange(source, out, extents, grid, rank, UNLIMITED).moving
     peers = prod(grid[digit].radix for digit in moving) - 1
-    slot_bytes, elements = slots(room, peers, how.codec)
-    plan = plan_exchange(source, out, extents, grid, rank, 2 * peers * elements)
+    for turns in (1, 2) if room.size_bytes >= (4 * peers + 1) * LEAST_SLOT_BYTES else (1,):
+        slot_bytes, elements = slots(room, peers, turns, how.codec)
+        plan = plan_exchange(source, out, extents, grid, rank, 2 * peers * elements)
+        if plan.rounds.pieces * plan.rounds.waves == 1:
+            break
     binder = _Binder(plan, grid, device, communicator, own, result, room, how, slot_bytes, peers)
-    return binder.call()
+    return binder.call(turns)
 
 
-def slots(room: Room, peers: int, codec: Codec) -> tuple[int, int]:
-    """The workspace in equal slots, one for values as they are and two for the streams of each peer: bytes of
-    a slot, and the elements whose stream always fits. Raises ValueError where there are none."""
-    slot_bytes = room.size_bytes // (2 * peers + 1) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+def slots(room: Room, peers: int, turns: int, codec: Codec) -> tuple[int, int]:
+    """The workspace in equal slots, one for values as they are and, for each of the rounds that take turns,
+    two for the streams of each peer: bytes of a slot, and the elements whose sample and stream always fit.
+
+    Raises ValueError where there are none.
+    """
+    slot_bytes = room.size_bytes // (2 * turns * peers + 1) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
     most = slot_bytes // room.itemsize
     overhead_bytes = codec.worst_bytes(most, room.dtype) - most * room.itemsize
+    overhead_bytes += _stream_start(most_sampled(most), room)
     elements = (slot_bytes - overhead_bytes) // room.itemsize
     if elements < 1:
         raise ValueError(
             f"a workspace of {room.size_bytes} bytes is too small to compress for {peers} peers"
         )
     return slot_bytes, elements
+
+
+def _stream_start(samples: int, room: Room) -> int:
+    """The bytes of a slot before the stream, for so many sampled values."""
+    return -(-samples * room.itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 class _Binder:
@@ -130,37 +146,47 @@ class _Binder:
         self._how = how
         self._slot_bytes = slot_bytes
         self._peers = peers
+        self._overlaps = how.tally.overlaps = how.codec.overlaps()
 
-    def call(self) -> Call:
-        """All rounds, and what the rank keeps."""
+    def call(self, turns: int) -> Call:
+        """All rounds, `turns` of them under way at once, and what the rank keeps."""
         plan = self._plan
-        calls = [self._kept(item) for item in plan.receives if item.peer == self._communicator.rank]
+        kept = [self._kept(item) for item in plan.receives if item.peer == self._communicator.rank]
+        rounds: list[tuple[list[_Message], list[_Message]]] = []
         for number in range(plan.rounds.pieces):
             for wave in range(plan.rounds.waves):
-                sends = [self._outgoing(*item) for item in self._of_round(plan.sends, number, wave)]
-                receives = [self._incoming(*item) for item in self._of_round(plan.receives, number, wave)]
+                slot = 1 + len(rounds) % turns * 2 * self._peers
+                leaving, coming = (self._of_round(way, number, wave) for way in (plan.sends, plan.receives))
+                sends = [self._outgoing(k, *item) for k, item in enumerate(leaving, slot)]
+                receives = [self._incoming(k, *item) for k, item in enumerate(coming, slot + self._peers)]
                 if sends or receives:
                     # Bound and never begun: `connect` opens the ways to these peers.
                     self._communicator.bind_exchange(
                         [(one.peer, self._slot(0)) for one in sends],
                         [(one.peer, self._slot(0)) for one in receives],
                     )
-                    calls.append(self._round(sends, receives))
+                    rounds.append((sends, receives))
 
         def run() -> None:
-            for call in calls:
+            begun: deque[tuple[Call, list[_Message]]] = deque()
+            for sends, receives in rounds:
+                begun.append((self._begin(sends, receives), receives))
+                if len(begun) == turns:
+                    self._end(*begun.popleft())
+            for call in kept:
                 call()
+            while begun:
+                self._end(*begun.popleft())
 
         return run
 
     def _of_round(
         self, transfers: tuple[Transfer, ...], number: int, wave: int
-    ) -> list[tuple[int, Transfer, Piece]]:
-        """The transfers of a round with their pieces, counted from 0."""
+    ) -> list[tuple[Transfer, Piece]]:
+        """The transfers of a round with their pieces."""
         pieces = [(item, Piece(item, number, self._plan.rounds)) for item in transfers
                   if item.wave == wave and item.peer != self._communicator.rank]  # fmt: skip
-        moved = [(item, piece) for item, piece in pieces if piece.elements]
-        return [(place, item, piece) for place, (item, piece) in enumerate(moved)]
+        return [(item, piece) for item, piece in pieces if piece.elements]
 
     def _kept(self, transfer: Transfer) -> Call:
         piece = Piece(transfer, 0, Rounds(1, 1, 1))
@@ -168,8 +194,8 @@ class _Binder:
         starts = self._result.start(piece.bounds), self._own.start(piece.bounds)
         return self._device.bind_copy(self._result.view, self._own.view, copy, *starts)
 
-    def _outgoing(self, place: int, transfer: Transfer, piece: Piece) -> _Message:
-        message = self._message(1 + place, transfer, piece, self._own)
+    def _outgoing(self, slot: int, transfer: Transfer, piece: Piece) -> _Message:
+        message = self._message(slot, transfer, piece, self._own)
         if message.copy is None:
             return message
         copy = piece_copy(piece.shape, self._own.strides, piece.packed_strides, piece.n_lead)
@@ -177,8 +203,8 @@ class _Binder:
         message.copy = self._device.bind_copy(message.values, self._own.view, copy, *starts, piece.rows)
         return message
 
-    def _incoming(self, place: int, transfer: Transfer, piece: Piece) -> _Message:
-        message = self._message(1 + self._peers + place, transfer, piece, self._result)
+    def _incoming(self, slot: int, transfer: Transfer, piece: Piece) -> _Message:
+        message = self._message(slot, transfer, piece, self._result)
         if message.copy is None:
             return message
         copy = piece_copy(piece.shape, piece.packed_strides, self._result.strides, piece.n_lead)
@@ -194,9 +220,12 @@ class _Binder:
             return _message_at(transfer.peer, in_place, packed)
         message = _message_at(transfer.peer, in_place, room.view(0, piece.elements, room.dtype))
         message.slot = self._slot(slot)
-        message.head_bytes = SIZE_BYTES + sample_count(piece.elements) * room.itemsize
+        samples = sample_count(piece.elements)
+        message.sample = room.view(slot * self._slot_bytes, samples, room.dtype)
+        message.stream_start = _stream_start(samples, room)
         expected = ceil(piece.elements * room.itemsize / self._how.lossy.ratio)
-        message.expected = min(expected, self._slot_bytes)
+        message.expected = min(expected, self._slot_bytes - message.stream_start)
+        message.size = np.zeros(1, np.int64)
         return message
 
     def _slot(self, number: int) -> View:
@@ -208,52 +237,54 @@ class _Binder:
         pairs = zip(self._grid, here, there, strict=True)
         return max(digit.tier for digit, own, other in pairs if own != other)
 
-    def _round(self, sends: list[_Message], receives: list[_Message]) -> Call:
-        exchange = self._communicator.exchange
+    def _begin(self, sends: list[_Message], receives: list[_Message]) -> Call:
+        """Pack and compress, and begin to send; the call that ends it."""
+        for message in (*sends, *receives):
+            if message.size is not None:
+                message.size[0] = message.expected
+        for message in sends:
+            self._pack(message)
+        sizes = [
+            [(message.peer, message.size) for message in way if message.size is not None]
+            for way in (sends, receives)
+        ]
+        if any(sizes):
+            self._communicator.exchange(*sizes)
+        begin, end = self._communicator.bind_exchange(
+            [(message.peer, message.sent) for message in sends],
+            [(message.peer, message.sent) for message in receives],
+        )
+        begin()
+        return end
 
-        def run() -> None:
-            for message in (*sends, *receives):
-                message.begin()
-            for message in sends:
-                self._pack(message)
-            heads = [
-                [(message.peer, message.head) for message in way if message.head is not None]
-                for way in (sends, receives)
-            ]
-            if any(heads):
-                exchange(*heads)
-            streams = ([(message.peer, message.stream) for message in way] for way in (sends, receives))
-            exchange(*streams)
-            for message in receives:
-                self._unpack(message)
-            for message in (*sends, *receives):
-                message.head = None
-
-        return run
+    def _end(self, end: Call, receives: list[_Message]) -> None:
+        end()
+        for message in receives:
+            self._unpack(message)
 
     def _pack(self, message: _Message) -> None:
         how = self._how
         if message.copy is not None:
             message.copy()
-        if message.head is None:
+        if message.size is None:
             return
+        how.codec.sample(message.values, message.sample)
         try:
-            packed = how.codec.encode(message.values, how.lossy, how.setting, message.slot)
+            packed = how.codec.encode(
+                message.values, how.lossy, how.setting, message.slot[message.stream_start :]
+            )
         except CodecError as error:
             raise InputError(
                 f"step {how.step}", f"what is exchanged cannot be compressed ({error.place} {error.problem})",
                 "leave exchange=... out of --compress",
             ) from None
-        message.head[:SIZE_BYTES].view(np.int64)[0] = packed.size_bytes
-        message.head[SIZE_BYTES:] = how.codec.sample(message.values).view(np.uint8)
+        message.size[0] = packed.size_bytes
         how.tally.packed(packed, message.values.nbytes)
 
     def _unpack(self, message: _Message) -> None:
-        how = self._how
-        if message.head is not None:
-            how.codec.decode(message.stream, message.values)
-            sample = how.codec.sample(message.values)
-            how.tally.restored(message.head[SIZE_BYTES:].view(sample.dtype), sample)
+        if message.size is not None:
+            self._how.codec.decode(message.stream, message.values)
+            self._overlaps.add(message.sample, message.values)
         if message.copy is not None:
             message.copy()
 

@@ -6,9 +6,6 @@ Knows views and a codec's interface; never schedules.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-from numpy.typing import NDArray
 
 from compress.errors import CodecError
 from executor.contraction.lossy import Tally
@@ -26,7 +23,7 @@ class Stored:
     step: int
     tally: Tally = field(default_factory=Tally)
     size_bytes: int = 0
-    sample: NDArray[Any] | None = None
+    sample: View | None = None
 
 
 def bind_encode(values: View, stored: Stored, codec: Codec, lossy: Lossy, setting: str) -> Call:
@@ -46,7 +43,7 @@ def bind_encode(values: View, stored: Stored, codec: Codec, lossy: Lossy, settin
             ) from None
         except CodecError as error:
             raise _refusal(stored.step, error) from None
-        stored.sample = codec.sample(values)
+        stored.sample = codec.sample(values, stored.sample)
         stored.size_bytes = packed.size_bytes
         stored.tally.packed(packed, values.nbytes)
 
@@ -57,11 +54,12 @@ def bind_decode(stored: Stored, values: View, codec: Codec) -> Call:
     """The call that restores the tensor into `values`."""
     if not len(values):
         return nothing
+    overlaps = stored.tally.overlaps = stored.tally.overlaps or codec.overlaps()
 
     def run() -> None:
         codec.decode(stored.data[: stored.size_bytes], values)
         assert stored.sample is not None
-        stored.tally.restored(stored.sample, codec.sample(values))
+        overlaps.add(stored.sample, values)
 
     return run
 

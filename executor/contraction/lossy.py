@@ -6,14 +6,11 @@ Knows sums; never a codec, a device or a schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from executor.device.codec import Packed
+from executor.device.codec import Overlaps, Packed
 
 
 @dataclass
@@ -22,7 +19,7 @@ class Tally:
 
     `error_square` bounds the sum of |x - x'|^2, `norm_square` is that of |x|^2. Over sampled values:
     `overlap` is the sum of conj(x) x', `before` of |x|^2, `after` of |x'|^2. Bytes are those of values and of
-    streams.
+    streams. What `overlaps` have still to say is added by `read`.
     """
 
     error_square: float = 0.0
@@ -32,6 +29,7 @@ class Tally:
     after: float = 0.0
     tensor_bytes: int = 0
     stream_bytes: int = 0
+    overlaps: Overlaps | None = None
 
     def packed(self, packed: Packed, tensor_bytes: int) -> None:
         """Count a stream."""
@@ -40,16 +38,17 @@ class Tally:
         self.tensor_bytes += tensor_bytes
         self.stream_bytes += packed.size_bytes
 
-    def restored(self, before: NDArray[Any], after: NDArray[Any]) -> None:
-        """Count samples of a tensor before it was compressed and after it was restored."""
-        x, y = (values.astype(complex) for values in (before, after))
-        self.overlap += complex(np.vdot(x, y))
-        self.before += float(np.vdot(x, x).real)
-        self.after += float(np.vdot(y, y).real)
+    def read(self) -> Tally:
+        """The sums as numbers alone; waits for the device."""
+        if self.overlaps is None:
+            return self
+        overlap, before, after = self.overlaps.read()
+        return self.added(Tally(overlap=overlap, before=before, after=after))
 
     def added(self, other: Tally) -> Tally:
-        """The sums of both."""
-        return Tally(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        """The numbers of both."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
+        return replace(self, **sums, overlaps=None)
 
     @property
     def error(self) -> float:
@@ -66,6 +65,9 @@ class Tally:
         if norms == 0:
             return float(self.before == self.after)
         return min(abs(self.overlap) ** 2 / norms, 1.0)
+
+
+SUMS = ("error_square", "norm_square", "overlap", "before", "after", "tensor_bytes", "stream_bytes")
 
 
 def summary(kinds: Sequence[str], ranks: Sequence[Sequence[Tally]]) -> dict[str, Any]:

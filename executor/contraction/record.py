@@ -56,7 +56,7 @@ def record(
         "direct_bytes": outcome.direct_bytes,
         "host": socket.gethostname(),
         "not_finite": not_finite,
-        "tallies": [tally for _, tally in outcome.program.tallies],
+        "tallies": [tally.read() for _, tally in outcome.program.tallies],
         **{name: getattr(outcome, name) for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s")},
     }
     ranks = world.gather_objects(own)

@@ -14,7 +14,9 @@ from planner.hardware.compression import Lossy
 LEAST_SAMPLE = 64
 MOST_SAMPLE = 1 << 16
 SAMPLED = 1023
-"""One of so many values is compared, before and after, but that many at least and at most."""
+LEAST_STRIDE = 8
+"""One of so many values is compared, before and after, but that many at least and at most; the least holds
+where there are so many times more values."""
 ALIGNMENT_BYTES = 64
 """Streams begin at multiples of it."""
 
@@ -64,7 +66,7 @@ class Codec(Protocol):
 
 def sample_stride(count: int) -> int:
     """The distance of sampled values of a tensor of `count`: odd, so that no binary mode is left out."""
-    return max(min(SAMPLED, count // LEAST_SAMPLE), -(-count // MOST_SAMPLE)) | 1
+    return max(LEAST_STRIDE, min(SAMPLED, count // LEAST_SAMPLE), -(-count // MOST_SAMPLE)) | 1
 
 
 def sample_count(count: int) -> int:
@@ -74,4 +76,4 @@ def sample_count(count: int) -> int:
 
 def most_sampled(count: int) -> int:
     """No tensor of `count` values or fewer has more samples."""
-    return min(count, 2 * LEAST_SAMPLE + count // SAMPLED, MOST_SAMPLE)
+    return min(count, 1 + count // LEAST_STRIDE, 2 * LEAST_SAMPLE + count // SAMPLED, MOST_SAMPLE)

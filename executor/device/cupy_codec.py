@@ -40,7 +40,7 @@ class CupyCodec:
 
     def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
         """Run a kernel that is compiled for arrays of `dtype`; structures go as NumPy arrays on the host."""
-        kernel = _kernel(cupy.cuda.Device().id, launch.file, launch.entry, dtype)
+        kernel = _kernel(cupy.cuda.runtime.getDevice(), launch.file, launch.entry, dtype)
         kernel(launch.grid, (launch.threads,), tuple(map(_argument, arguments)))
 
 

@@ -22,6 +22,13 @@ struct Index {
     unsigned x, y, z;
 };
 
+struct __align__(16) uint4 {
+    unsigned x, y, z, w;
+};
+
+static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static void __stwb(uint4* into, uint4 value) { *into = value; }
+
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
 static const unsigned STACK_BYTES = 1 << 16;
