@@ -186,7 +186,8 @@ def test_mpirun_gives_what_threads_give(tmp_path: Path, device: str) -> None:
     threads = tnplan.simulate(
         tmp_path / "c.qsim", shots=50, observable="X0 Z7", seed=1, dtype="complex128", ranks=2
     ).report
-    found = json.loads(done.stdout)
+    found, end = json.JSONDecoder().raw_decode(done.stdout)
+    assert not done.stdout[end:].strip(), done.stdout[end:]
     assert (found["ranks"], found["counts"]) == (2, threads["counts"])
     assert found["expectation"] == pytest.approx(threads["expectation"], abs=1e-12)
     refused = mpirun(3, "-m", "tnplan", "statevector", tmp_path / "c.qsim")
