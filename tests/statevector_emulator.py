@@ -66,7 +66,7 @@ def _library(kernel: str, call: str, defines: dict[str, Any], folder: Path) -> c
     source = folder / "program.cpp"
     source.write_text(f'#include "{EMULATOR}"\n{TYPES}{lines}{kernel}{call}')
     library = folder / f"program{len(list(folder.iterdir()))}.so"
-    subprocess.run(["g++", *OPTIONS, str(source), "-o", str(library)], check=True)
+    subprocess.run(["g++", *OPTIONS, f"-I{KERNEL.parent}", str(source), "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))
 
 

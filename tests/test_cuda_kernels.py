@@ -187,7 +187,7 @@ def test_kernels_include_only_files_of_their_folder_all_of_which_are_used() -> N
     texts = [source(file) for file in CASES]
     assert not any("#include" in text for text in texts)
     for header in KERNELS.glob("*.cuh"):
-        assert sum(source(header.name) in text for text in texts) > 1
+        assert any(source(header.name) in text for text in texts)
 
 
 def test_what_does_not_compile_comes_with_the_log() -> None:
