@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from math import inf
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 from support import eager_profile, random_arrays
 
+from executor.device.communicator import Message
+from executor.device.device import Call
+from executor.device.threads import ThreadCommunicator
 from planner.hardware.compression import Compression, Lossy
 from planner.hardware.profile import Codec, Profile, Tier
 from planner.networks.contraction_path import ContractionPath
@@ -94,3 +100,42 @@ EXCHANGE = Compression(exchange=Lossy(1e-3))
 def arrays_of(path: ContractionPath, seed: int = 1) -> list[np.ndarray]:
     """Random tensors that are small enough for long products."""
     return [(array * 0.5).astype(array.dtype) for array in random_arrays(path, seed)]
+
+
+class MovingBeside:
+    """Thread ranks whose bound messages move in a thread of their own, one exchange after the other.
+
+    What is there before a message arrives is spoilt when its exchange starts.
+    """
+
+    overlaps = True
+
+    def __init__(self, ranks: ThreadCommunicator) -> None:
+        self.rank, self.size, self.exchange = ranks.rank, ranks.size, ranks.exchange
+        self._own = ranks.split(0, ranks.rank)
+        self._begun: SimpleQueue[tuple[Any, Any, threading.Event]] = SimpleQueue()
+        self.under_way = self.most = 0
+        threading.Thread(target=self._move, daemon=True).start()
+
+    def _move(self) -> None:
+        while True:
+            sends, receives, done = self._begun.get()
+            for _, view in receives:
+                view.view(np.uint8)[:] = 0xAB
+            self._own.exchange(sends, receives)
+            done.set()
+
+    def bind_exchange(self, sends: list[Message], receives: list[Message]) -> tuple[Call, Call]:
+        """See `Communicator`."""
+        done = threading.Event()
+
+        def begin() -> None:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            self._begun.put((sends, receives, done))
+
+        def end() -> None:
+            done.wait()
+            self.under_way -= 1
+
+        return begin, end

@@ -110,7 +110,8 @@ class GpuTerms:
         stretch = Stretch(generators, self.sharding.masks)
         rows, live = self._settled(), self.entries.live
         keys = self.table.sample(rows, max(1, live * self.ranks.size // SAMPLE))
-        masks, length = stretch.masks(self.ranks.gather_objects(Sample(keys, live)), COSTS)
+        chosen = stretch.masks(self.ranks.gather_objects(Sample(keys, live)), COSTS)
+        masks, length = self.ranks.broadcast_object(chosen, 0)
         if masks is not None:
             self._move(masks)
         return length
@@ -338,7 +339,7 @@ class GpuTerms:
         table, rank, n = self.table, self.rank, self._rows_after(0)
         peers = [peer for peer in range(self.ranks.size) if peer != rank]
         goes = np.array(self.ranks.gather_objects(table.leave(n, masks, rank, 0)[1]))
-        most = max(1, MOVED // len(peers))
+        most = max(1, min(int(goes.max()), MOVED // len(peers)))
         rounds = np.arange(0, goes.max(), most)
         parts = np.clip(goes - rounds[:, None, None], 0, most)
         rows = self.entries.live + np.cumsum(parts[:, :, rank].sum(axis=1) - parts[:, rank].sum(axis=1))

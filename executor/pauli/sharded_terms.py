@@ -94,7 +94,8 @@ class ShardedTerms:
         stretch = Stretch(generators, self.sharding.masks[first:])
         if len(generators) < FEWEST:
             return len(generators)
-        masks, length = stretch.masks(self.ranks.gather_objects(self._sample()), COSTS)
+        chosen = stretch.masks(self.ranks.gather_objects(self._sample()), COSTS)
+        masks, length = self.ranks.broadcast_object(chosen, 0)
         if masks is not None:
             self._move(np.concatenate([self.sharding.masks[:first], masks]))
         return length
