@@ -15,7 +15,6 @@ at least 1.5 times slower on the circuits of depth 20.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,10 +25,9 @@ import cupy
 import numpy as np
 from custatevec_ex import CuStateVec, library
 from statevector_circuits import CIRCUITS
+from statevector_rows import write_rows
 
-from executor.contraction.record import commit
 from executor.device.cupy_state import CupyState
-from executor.device.host import host_facts
 from executor.statevector.blocks import gate_block
 from executor.statevector.script import Segment
 from executor.statevector.simulator import Simulator
@@ -171,13 +169,7 @@ def main() -> None:
         for n in sizes:
             modes = ("compiled", "stages", "gates") if n <= options.modes_up_to else ("compiled",)
             rows += measured(name, n, modes, options, copy)
-            if options.output is not None:
-                document = {
-                    "rounds": options.rounds, "copy_bytes_per_s": copy, "rows": rows,
-                    "gpu": cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
-                    "environment": host_facts(), "commit": commit(),
-                }  # fmt: skip
-                options.output.write_text(json.dumps(document, indent=1) + "\n")
+            write_rows(options.output, rounds=options.rounds, copy_bytes_per_s=copy, rows=rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ rate.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -21,12 +20,11 @@ from typing import Any
 import cupy
 import numpy as np
 from statevector_circuits import CIRCUITS
+from statevector_rows import write_rows
 
-from executor.contraction.record import commit
 from executor.device.communicator import Communicator
 from executor.device.cupy_state import CupyState, between_gpus
 from executor.device.cupy_swap import StateSwap
-from executor.device.host import host_facts
 from executor.device.launcher import world_communicator
 from executor.statevector.blocks import gate_block
 from executor.statevector.script import Segment
@@ -141,13 +139,7 @@ def main() -> None:
                 f"{row['over_sum']:.3f} of the sum{'  MISSED: ' + ', '.join(missed) if missed else ''}",
                 flush=True,
             )
-            if options.output is not None:
-                document = {
-                    "rounds": options.rounds, "nccl_bytes_per_s": nccl, "rows": rows,
-                    "gpu": cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
-                    "environment": host_facts(), "commit": commit(),
-                }  # fmt: skip
-                options.output.write_text(json.dumps(document, indent=1) + "\n")
+            write_rows(options.output, rounds=options.rounds, nccl_bytes_per_s=nccl, rows=rows)
 
 
 if __name__ == "__main__":

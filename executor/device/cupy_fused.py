@@ -14,7 +14,7 @@ import numpy as np
 
 from executor.device.device import Call, FusedShape, nothing
 from executor.device.fused_layout import TENSOR_SIDE
-from executor.device.fused_tables import LARGE_TENSOR_SIDE, FusedTables, StageTables, best_tables
+from executor.device.fused_tables import FusedTables, StageTables, best_tables
 from executor.device.kernel_cache import compile_ahead, load_kernel, load_symbol
 from executor.device.launch import Launch
 from planner.errors import InputError
@@ -25,6 +25,8 @@ TILE_BYTES = (16384, 32768)
 THREADS_A_MULTIPROCESSOR = 1024
 TENSOR_THREADS_A_MULTIPROCESSOR, LARGE_TENSOR_THREADS = 768, 512
 """At least so many share it; bounds the registers of one."""
+LARGE_TENSOR_SIDE = 64
+"""n of a stage on tensor cores from which its sums need twice the registers."""
 HOLD_THREADS = 256
 SOURCES_DTYPE = np.dtype([("branch", "u8", MOST_STAGES)])
 """The struct Sources of fused.cu."""

@@ -35,11 +35,7 @@ FRAGMENTS = 256
 """As in fused.cu: branches of up to so many elements are held in fragments for tensor cores."""
 FRAGMENT_BYTES = 16
 OUTPUTS_A_THREAD = {4: 32, 8: 16, 16: 8}
-"""By bytes an element: the sums that a thread holds in registers."""
-TENSOR_OUTPUTS_A_THREAD = 16
-"""On tensor cores: elements of the tile that come to a thread."""
-LARGE_TENSOR_SIDE = 64
-"""n of a stage on tensor cores from which its sums need twice the registers."""
+"""By bytes an element: elements of a tile that come to a thread, and the sums that it holds in registers."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +115,7 @@ def best_tables(shape: FusedShape, capacity: int, itemsize: int, tensor: bool = 
     tensor = tensor and any(map(on_tensor_cores, tile.stages))
     if halved is not None and tensor:
         capacity //= 2
-    wide = any(stage.n >= LARGE_TENSOR_SIDE for stage in tile.stages)
-    outputs = TENSOR_OUTPUTS_A_THREAD if tensor and not wide else OUTPUTS_A_THREAD[itemsize]
-    return fused_tables(shape, capacity, capacity // outputs, itemsize, tensor)
+    return fused_tables(shape, capacity, capacity // OUTPUTS_A_THREAD[itemsize], itemsize, tensor)
 
 
 @lru_cache(maxsize=1024)

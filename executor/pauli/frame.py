@@ -107,7 +107,8 @@ def turned(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
     if turns == 2:
         return x, z, -1
     other = product((step.x, step.z, (step.x & step.z).bit_count() + 1), (x, z, (x & z).bit_count()))
-    return *signed(other)[:2], signed(other)[2] * (1 if turns == 1 else -1)
+    x, z, sign = signed(other)
+    return x, z, sign if turns == 1 else -sign
 
 
 @dataclass(frozen=True, eq=False)

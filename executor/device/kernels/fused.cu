@@ -43,7 +43,7 @@ typedef unsigned short Place;
 const Place IDLE = 0xffff;
 const int MOST_STAGES = 8;
 
-// Row r of a stage: the places of rows, of k, or of n. Offsets are in global memory, in bytes.
+// A row for each stage: the places of rows, of k, of n. Offsets are in global memory, in bytes.
 static __device__ constexpr unsigned row_place[][MOST_ROW] = ROW_PLACES;
 static __device__ constexpr unsigned k_place[][MOST_K] = K_PLACES, n_place[][MOST_N] = N_PLACES;
 static __device__ constexpr unsigned load_place[] = LOAD_PLACES, store_place[] = STORE_PLACES;
