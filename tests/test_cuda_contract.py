@@ -277,10 +277,16 @@ def test_two_tables_hold_the_places_of_a_part():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 3, 0, 1), (2, 0, 3, 1)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [
+        ((4, 2), (2, 3), 1 << 15), ((1, 1), (1, 1), 1 << 14), ((4, 4), (4, 8), 1 << 13),
+        ((3, 3), (1, 5), 3**9), ((8, 8), (8, 8), 1 << 13),
+    ],
+)  # fmt: skip
 @runners
-def test_few_results_of_a_long_sum(runner, dtype, order):
+def test_few_results_of_a_long_sum(runner, m, n, k, dtype, order):
     rng = np.random.default_rng(11)
-    m, n, k = (4, 2), (2, 3), 1 << 15
     shape = shape_of((), m, n, k, order)
     a, b = random_values(rng, (1, prod(m), k), dtype), random_values(rng, (1, prod(n), k), dtype)
     precision = "fp64" if dtype in ("float64", "complex128") else "fp32"
@@ -295,12 +301,13 @@ def test_parts_of_a_long_sum():
     pytest.importorskip("cupy")
     from executor.device.cupy_split import count_parts, split_bytes
 
-    assert count_parts(shape_of((), (8,), (4,), 1 << 23, (0, 1)), 8) == 1 << 13
-    assert count_parts(shape_of((), (128,), (32,), 1 << 21, (0, 1)), 8) == 1 << 10
-    assert count_parts(shape_of((), (3,), (2,), 3**9, (0, 1)), 8) == 9
-    assert count_parts(shape_of((), (1 << 12,), (1 << 12,), 1 << 14, (0, 1)), 8) == 1
-    assert count_parts(shape_of((), (8,), (4,), 2048, (0, 1)), 8) == 1
-    assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), 8) == 8 * 32 * 8
+    complex64 = np.dtype("complex64")
+    for m, n, k, parts in (
+        (8, 4, 1 << 23, 1 << 13), (8, 4, 1 << 28, 1 << 13), (128, 32, 1 << 21, 1 << 10), (3, 2, 3**9, 9),
+        (1 << 12, 1 << 12, 1 << 14, 1), (8, 4, 2048, 1),
+    ):  # fmt: skip
+        assert count_parts(shape_of((), (m,), (n,), k, (0, 1)), complex64) == parts
+    assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), complex64) == 8 * 32 * 8
 
 
 def test_products_too_long_for_32_bits_go_to_cublas():

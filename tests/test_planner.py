@@ -134,6 +134,21 @@ def test_grid_puts_slow_tiers_first_and_fills_nodes() -> None:
     assert prime_factors(360) == (5, 3, 3, 2, 2, 2)
 
 
+def test_few_results_of_a_long_sum_are_bound_by_memory() -> None:
+    """As measured on an H200: 8 x 8 results of 2^27 terms read at the copy's rate, 16 x 16 in 5.8 ms."""
+    model = CostModel(load_profile("h200-nvlink"), "complex64", "fp32")
+
+    def seconds(m: int, n: int, k: int) -> float:
+        products, operand, out = m * n * k, max(m, n) * k, m * n
+        return model.contract_s(8 * (m + n) * k, 8 * products, model.narrowest(products, operand, out))
+
+    assert seconds(8, 8, 2**27) == pytest.approx(16 * 2**30 / model.profile.memory_bytes_per_s, rel=0.01)
+    assert seconds(16, 16, 2**26) == pytest.approx(5.84e-3, rel=0.05)
+    assert seconds(16, 32, 2**25) == pytest.approx(5.78e-3, rel=0.05)
+    assert model.narrowest(16 * 16 * 1024, 16 * 1024, 256) == 16
+    assert model.narrowest(64 * 64 * 2**20, 64 * 2**20, 64 * 64) == 64
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_predicted_exchanges_are_what_the_boxes_say(seed: int) -> None:
     """For even splits, the busiest rank receives exactly the bytes of the model, tier by tier."""

@@ -17,7 +17,7 @@ from executor.device import cublas
 from executor.device.cupy_copy import bind_placed
 from executor.device.cupy_halves import Tiles, bind_halves, halves_bytes, tiles
 from executor.device.cupy_scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
-from executor.device.cupy_split import bind_split, count_parts, split_bytes
+from executor.device.cupy_split import bind_split, count_parts, is_thin, split_bytes
 from executor.device.device import Call, ContractShape, nothing
 from executor.device.kernel_cache import load_kernel
 from executor.device.precision import DOUBLE, check_precision
@@ -47,14 +47,16 @@ def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     cut = _halves(shape, dtype, precision)
     if cut is not None:
         return cublas.WORKSPACE_BYTES + halves_bytes(cut)
-    split = split_bytes(shape, np.dtype(dtype).itemsize)
-    needed = split or (min(shape.sizes) and not _scatters(shape, check_precision(precision, dtype)))
-    return cublas.WORKSPACE_BYTES + split if needed else 0
+    split = split_bytes(shape, np.dtype(dtype))
+    if split:
+        return split if is_thin(shape, np.dtype(dtype)) else cublas.WORKSPACE_BYTES + split
+    by_cublas = min(shape.sizes) and not _scatters(shape, check_precision(precision, dtype))
+    return cublas.WORKSPACE_BYTES if by_cublas else 0
 
 
 def _halves(shape: ContractShape, dtype: str, precision: str) -> Tiles | None:
     """The tiles of a product that is formed of halves, or None."""
-    if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype).itemsize) > 1:
+    if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype)) > 1:
         return None
     return tiles(shape, dtype)
 
@@ -105,19 +107,17 @@ def bind_contract(
     if cut is not None:
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
         return bind_halves(cut, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
-    parts = count_parts(shape, c.itemsize)
+    parts = count_parts(shape, c.dtype)
     if parts == 1 and _scatters(shape, precision):
         return bind_scattered(shape, a, b, c, precision, stream)
     if precision == "fp16x3":
         precision = "fp32"
+    if parts > 1 and is_thin(shape, c.dtype):
+        return bind_split(shape, COMPUTE[precision], a, b, c, scratch, stream)
     cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
-    direct = shape.direct
     if parts > 1:
-        sizes = (n, m) if direct == "nm" else (m, n)
-        product = cublas.Product(
-            cublas.handle(stream), parts, *sizes, k // parts, dtype, COMPUTE[precision], parts_of_sum=True
-        )
-        return bind_split(shape, product, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
+        return bind_split(shape, COMPUTE[precision], a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
+    direct = shape.direct
     if direct is None:
         if workspace is None or not len(workspace):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")

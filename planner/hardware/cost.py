@@ -19,6 +19,9 @@ ITEM_BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 SAME_TIME = 1.05
 """Up to this ratio two measured times count as equal."""
 FLOPS_PER_PRODUCT = {"float32": 2, "float64": 2, "complex64": 8, "complex128": 8}
+LONG_SUM, FEW_RESULTS, LONG_SUM_RATE = 4096, 512, 23.0
+"""Sums of so many terms with at most so many results run at the rate of products with this n = k (16 x 16 and
+16 x 32 on an H200, complex64); fewer results are bound by memory."""
 
 
 def make_grid(ranks: int, profile: Profile) -> Grid:
@@ -76,10 +79,19 @@ class CostModel:
         self.exchange_ratio = 1.0 if exchange is None else exchange.ratio
         """How many times smaller what is exchanged becomes where it is compressed."""
 
+    def narrowest(self, products: float, operand: float, out: float) -> float:
+        """The n = k of the products at whose rate one of so many multiply-adds runs: the least of m, n and k.
+
+        `operand`, `out`: elements of the larger operand and of the result. Few results of a long sum stay in
+        registers, and run at the rate of wider products.
+        """
+        least = products / max(operand, out)
+        return max(least, LONG_SUM_RATE) if out <= FEW_RESULTS and products >= LONG_SUM * out else least
+
     def contract_s(self, moved_bytes: float, flops: float, narrowest: float) -> float:
         """Eq. 6: the larger of the bytes read and written over bandwidth and the operations over rate.
 
-        The rate is that of products whose n and k are `narrowest`, the least of m, n and k.
+        The rate is that of products whose n and k are `narrowest`.
         """
         return self._launch + max(moved_bytes / self._memory, flops / _best(self._direct, narrowest)[0])
 

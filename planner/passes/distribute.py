@@ -270,7 +270,7 @@ def gemm_precision(space: StateSpace, step: StepModes, layout: State) -> str:
 
 
 def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
-    """The bytes of all three shards of a step, its real operations and the least of m, n and k, of a rank."""
+    """The bytes of all three shards of a step on a rank, its real operations and `CostModel.narrowest`."""
     sizes = [
         space.size_bytes[node] * space.share(layout, mask)
         for node, mask in (
@@ -279,7 +279,8 @@ def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, 
     ]  # fmt: skip
     products = step.products * space.share(layout)
     model = space.model
-    return sum(sizes), products * model.flops_per_product, products * model.item_bytes / max(sizes)
+    left, right, out = (size_bytes / model.item_bytes for size_bytes in sizes)
+    return sum(sizes), products * model.flops_per_product, model.narrowest(products, max(left, right), out)
 
 
 def contract_terms(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:

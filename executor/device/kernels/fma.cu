@@ -3,8 +3,9 @@
 // row-major; c anywhere.
 //
 // Injected: COMPLEX (0, 1); ROWS, COLUMNS: rows and columns of c that a thread sums; ACROSS: threads of a block
-// along the columns; VECTOR: floats that a row can be read by (4, 2, 1); BLOCKS: blocks that share a
-// multiprocessor. NumPy twin: einsum "tiq,tjq->tij". Every element is summed by one thread in rising q.
+// along the columns; CHUNK: floats of a row that are in shared memory at once; VECTOR: floats that a row can be
+// read by (4, 2, 1); BLOCKS: blocks that share a multiprocessor. NumPy twin: einsum
+// "tiq,tjq->tij". Every element is summed by one thread in rising q.
 
 #if COMPLEX
 typedef float2 Element;
@@ -19,8 +20,7 @@ typedef float Element;
 #define LANES_ACROSS (ACROSS < 8 ? ACROSS : 8)  // threads of a warp along the columns,
 #define LANES_DOWN (32 / LANES_ACROSS)          // along the rows
 #define WARPS_ACROSS (ACROSS / LANES_ACROSS)
-#define CHUNK 16                      // floats of a row that are in shared memory at once
-#define DEPTH (CHUNK / PARTS)         // and elements
+#define DEPTH (CHUNK / PARTS)         // elements of a row that are in shared memory at once
 #define PIECE (4 / PARTS)             // elements in 16 bytes: rows that a thread has in a run
 #define READERS (CHUNK / 4)           // threads that read a row's chunk
 #define ROWS_A_PASS (THREADS / READERS)

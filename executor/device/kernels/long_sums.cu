@@ -1,0 +1,73 @@
+// parts[p, i, j] = the sum over the q of part p of a[i, q] b[j, q]: few results of a long sum, at the speed of
+// memory. a [m | k], b [n | k] row-major; part p has the `length` terms from p * length on; parts [p | m | n].
+//
+// Injected: REAL (float, double), COMPLEX (0, 1); ROWS, COLUMNS: of the results that a thread sums; VECTOR: elements
+// that a thread reads of a row at once; THREADS: of a block. NumPy twin: einsum "ipq,jpq->pij".
+//
+// A warp has one block of results of one part, a block of threads all results of it, so that rows that several
+// warps need come from the L1 cache. Every lane sums its own terms in rising q, then lanes are added in a fixed
+// order: the same bits every run. Rows past m and columns past n repeat the last, and are not written.
+
+struct alignas((COMPLEX + 1) * sizeof(REAL)) Value {
+    REAL part[COMPLEX + 1];
+};
+struct alignas(VECTOR * sizeof(Value)) Vector {
+    Value value[VECTOR];
+};
+
+__device__ inline void add_product(Value &sum, const Value &x, const Value &y) {
+    sum.part[0] = fma(x.part[0], y.part[0], sum.part[0]);
+#if COMPLEX
+    sum.part[0] = fma(-x.part[1], y.part[1], sum.part[0]);
+    sum.part[1] = fma(x.part[0], y.part[1], sum.part[1]);
+    sum.part[1] = fma(x.part[1], y.part[0], sum.part[1]);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+sum_parts(const Value *__restrict__ a, const Value *__restrict__ b,
+          Value *__restrict__ parts, long long k, unsigned length, int m, int n) {
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int across = (n + COLUMNS - 1) / COLUMNS;
+    const int first_row = warp / across * ROWS, first_column = warp % across * COLUMNS;
+    const long long start = (long long)blockIdx.x * length;
+    const Value *row[ROWS], *column[COLUMNS];
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i)
+        row[i] = a + min(first_row + i, m - 1) * k + start;
+#pragma unroll
+    for (int j = 0; j < COLUMNS; ++j)
+        column[j] = b + min(first_column + j, n - 1) * k + start;
+
+    Value sum[ROWS][COLUMNS] = {};
+    for (unsigned q = lane * VECTOR; q < length; q += 32 * VECTOR) {
+        Vector x[ROWS], y[COLUMNS];
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+            x[i] = *(const Vector *)(row[i] + q);
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j)
+            y[j] = *(const Vector *)(column[j] + q);
+#pragma unroll
+        for (int v = 0; v < VECTOR; ++v)
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+                for (int j = 0; j < COLUMNS; ++j)
+                    add_product(sum[i][j], x[i].value[v], y[j].value[v]);
+    }
+
+    Value *const to = parts + (long long)blockIdx.x * m * n;
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j) {
+#pragma unroll
+            for (int part = 0; part <= COMPLEX; ++part)
+#pragma unroll
+                for (int other = 16; other > 0; other /= 2)
+                    sum[i][j].part[part] += __shfl_xor_sync(~0u, sum[i][j].part[part], other);
+            if (lane == 0 && first_row + i < m && first_column + j < n)
+                to[(first_row + i) * n + first_column + j] = sum[i][j];
+        }
+}
