@@ -3,12 +3,12 @@
 Goals. eagle: two threads 5 times faster than pauli-prop, same terms and value; an H200 3e10 visits a second
 from 5 million terms on. ising: not slower than monoprop at an error not larger. sample: 10 times faster than
 cuPauliProp. seed: every row 10 times faster than the seed's GPU, on an H200. linear: time and bytes linear
-from 1e4 terms to 1e9.
+from 1e4 terms to 1e9. ranks: four H200s 2.5 times faster than one above 1e8 terms. holds: four, 3.5 times.
 
 Usage: python benchmarks/pauli.py [--only eagle] [--rivals PYTHON] [--device gpu] [-o results.json]
 PYTHON is an interpreter of another environment, which has pauli-prop and monoprop; what it lacks is left out.
 cuPauliProp runs in a process of this interpreter, with --device gpu. Several GPUs:
-mpirun -n 4 python -m mpi4py benchmarks/pauli.py --device gpu --only ranks --terms 1e8
+mpirun -n 4 python -m mpi4py benchmarks/pauli.py --device gpu --only ranks --terms 1e8, and --only holds
 
 Medians are of 3 runs. In eagle, ising and sample a second of runs goes before, of ours and of every rival
 alike; in the others one run.
@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pauli_circuits as circuits
 
 from executor.contraction.record import commit
@@ -46,6 +47,7 @@ from planner.errors import InputError
 Row = dict[str, Any]
 REPEATS = 3
 WARM_S = 1.0
+WARM_CUT = 2.0**-15
 SEED_TABLE = (
     (30000, 500, 80.89, 0.129), (8000, 50, 3.34, 0.009), (5000, 120, 5.47, 0.021), (5000, 150, 6.77, 0.026),
     (4000, 100, 3.55, 0.017), (3000, 200, 5.53, 0.034), (2000, 250, 4.67, 0.043), (1000, 300, 2.78, 0.052),
@@ -69,7 +71,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     options.precision = options.precision or ["fp64"]
-    is_first = options.only != ["ranks"] or everyone().rank == 0
+    is_first = not {*MANY_RANKS} & {*(options.only or ())} or everyone().rank == 0
     output = options.output if is_first else None
     document: Row = {"cases": {}, "environments": {}}
     if output and output.exists():
@@ -80,7 +82,7 @@ def main() -> None:
 
         where["gpu"] = gpu_name(runtime.getDeviceProperties(runtime.getDevice()))
         where["driver"] = driver_version()
-    for name in options.only or [name for name in CASES if name != "ranks"]:
+    for name in options.only or [name for name in CASES if name not in MANY_RANKS]:
         rows = CASES[name](options)
         document["cases"][f"{name}, {options.device}"] = rows
         document["environments"][f"{name}, {options.device}"] = where
@@ -162,14 +164,57 @@ def everyone() -> Communicator:
 
 
 def ranks(options: argparse.Namespace) -> list[Row]:
-    """The same circuit on all ranks of mpirun, at cuts 2 times smaller each."""
+    """The same circuit on all ranks of mpirun, at cuts 2 times smaller each.
+
+    A run that is not counted goes before, in which all ranks have terms: NCCL opens its ways when they are
+    first used.
+    """
     chosen = open_device(options.device, everyone(), 0, 1)
     try:
         with chosen.device.stream if options.device == "gpu" else nullcontext():  # type: ignore[attr-defined]
             use = Resources(device=options.device, ranks=chosen.ranks.split(0, everyone().rank))
+            steps, start = circuits.steps_of(circuits.eagle(0.7, 20)), parse("Z62", 127)
+            propagate(steps, start, Truncation(WARM_CUT, WARM_CUT), use, keep="none")
             return [{"ranks": everyone().size, **row} for row in larger(options, use)]
     finally:
         chosen.close()
+
+
+def holds(options: argparse.Namespace) -> list[Row]:
+    """Words of 64 qubits that the GPUs of mpirun hold: every rotation doubles them, until one is refused."""
+    chosen = open_device(options.device, everyone(), 0, 1)
+    try:
+        with chosen.device.stream:  # type: ignore[attr-defined]
+            use = Resources(device=options.device, ranks=chosen.ranks.split(0, everyone().rank))
+            return doublings(open_terms(use.converted(four_words()), use), chosen.ranks)
+    finally:
+        chosen.close()
+
+
+def doublings(terms: Any, world: Communicator) -> list[Row]:
+    """Rotations about X_1, X_2, ...; words with the first of them go to other ranks."""
+    rows: list[Row] = []
+    if world.size > 1:
+        terms._move(np.array([pack(2 << bit, 0, 64) for bit in range(world.size.bit_length() - 1)]))
+    for qubit in range(1, 61):
+        begin, refused, own = time.perf_counter(), "", 0
+        try:
+            terms.rotate(pack(1 << qubit, 0, 64), 0.8, 0.6, 0.0)
+            terms.end_step()
+            own = terms.n
+        except InputError as error:
+            refused = str(error)
+        seconds = time.perf_counter() - begin
+        counts, sizes, lines = zip(*world.gather_objects((own, terms.size_bytes, refused)), strict=True)
+        if any(lines):
+            print(f"holds ends: {max(lines)}")
+            break
+        rows.append({
+            "ranks": world.size, "terms": sum(counts), "time_s": seconds,
+            "bytes_per_term": sum(sizes) / sum(counts),
+        })  # fmt: skip
+    terms.close()
+    return rows
 
 
 def larger(options: argparse.Namespace, use: Resources) -> list[Row]:
@@ -307,11 +352,15 @@ def linear(options: argparse.Namespace) -> list[Row]:
     return [row for name in options.precision for row in doubled(options, replace(use, precision=name))]
 
 
+def four_words() -> PauliSum:
+    """Four words of Z on 64 qubits, one of which has Z_0; all have Z on qubits 1 to 60."""
+    return pauli_sum([(0, z, 1.0) for z in (2**64 - 1, *(2**64 - 2 - (1 << k) for k in (63, 62, 61)))], 64)
+
+
 def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
     """The rows of one precision."""
     rows: list[Row] = []
-    zs = [2**64 - 1, *(2**64 - 2 - (1 << k) for k in (63, 62, 61))]
-    terms = open_terms(use.converted(pauli_sum([(0, z, 1.0) for z in zs], 64)), use)
+    terms = open_terms(use.converted(four_words()), use)
     turn, again = pack(1, 0, 64), 10
     terms.rotate(turn, 0.8, 0.6, 0.0)
     terms.end_step()
@@ -324,9 +373,13 @@ def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
             print(f"linear ends before {2 * n} terms: {error}")
             break
         begin, begin_cpu = time.perf_counter(), time.process_time()
-        for _ in range(again):
-            terms.rotate(turn, 0.8, 0.6, 0.0)
-            terms.end_step()
+        if options.device == "gpu":
+            turns = np.repeat(turn[None], again, axis=0)
+            terms.turns(turns, [0.8] * again, [0.6] * again, 0.0, [False] * again, Truncation().limits)
+        else:
+            for _ in range(again):
+                terms.rotate(turn, 0.8, 0.6, 0.0)
+                terms.end_step()
         assert terms.n == n
         wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
         if n > 10_000:
@@ -342,8 +395,10 @@ def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
 
 CASES: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
     "eagle": eagle, "sample": sample, "ising": ising, "seed": seed, "sweeps": sweeps, "linear": linear,
-    "ranks": ranks,
+    "ranks": ranks, "holds": holds,
 }  # fmt: skip
+MANY_RANKS = ("ranks", "holds")
+"""Cases of all ranks of mpirun, run where they are asked for."""
 
 if __name__ == "__main__":
     main()

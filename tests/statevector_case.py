@@ -7,11 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from executor.device.communicator import Communicator
+from executor.device.threads import run_ranks
 from executor.statevector.blocks import Block, gate_block
 from executor.statevector.host import HostState
+from executor.statevector.overlap import LEAST_TILE_BITS
 from executor.statevector.passes import Plan, Tile, compile_blocks
 from executor.statevector.script import make_script
 from executor.statevector.simulator import Simulator
+from executor.statevector.spread_state import SpreadState
 from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.gates import gate
 
@@ -94,3 +98,19 @@ def simulator_of(
     simulator = Simulator(state, circuit.n_qubits, mode, seed)
     simulator.run(make_script(circuit.gates), NO_BITS)
     return simulator
+
+
+def on_ranks(
+    circuit: Circuit, n_ranks: int, mode: str, tile: Tile, least_tile_bits: int = LEAST_TILE_BITS
+) -> list[Simulator]:  # fmt: skip
+    """The simulators of all ranks after a circuit."""
+
+    def work(ranks: Communicator) -> Simulator:
+        own = HostState(circuit.n_qubits - n_ranks.bit_length() + 1, "complex128", 1, ranks.rank)
+        own.tile = tile
+        state = SpreadState(own, ranks, least_tile_bits=least_tile_bits)
+        simulator = Simulator(state, circuit.n_qubits, mode, 3)
+        simulator.run(make_script(circuit.gates), NO_BITS)
+        return simulator
+
+    return run_ranks(n_ranks, work)

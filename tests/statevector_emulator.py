@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from executor.statevector.program import Program
+from executor.statevector.program import Program, tile_numbers
 
 EMULATOR = Path(__file__).resolve().parent / "simt" / "emulator.hpp"
 KERNEL = Path(__file__).resolve().parents[1] / "executor" / "device" / "kernels" / "state_program.cu"
@@ -34,10 +34,10 @@ template <typename T> T __ldg(const T* from) { return *from; }
 template <typename T> void __stcg(T* to, T value) { *to = value; }
 """
 CALL = """
-extern "C" void call(unsigned blocks, Amplitude* state, Place rank_base, Place n_tiles,
+extern "C" void call(unsigned blocks, Amplitude* state, Place rank_base, const Tiles* tiles,
                      const Amplitude* factors, const Amplitude* tables, const Values* values)
 {
-    run(blocks, 1, THREADS, [=] { run_program(state, rank_base, n_tiles, factors, tables, *values); });
+    run(blocks, 1, THREADS, [=] { run_program(state, rank_base, *tiles, factors, tables, *values); });
 }
 """
 
@@ -72,9 +72,12 @@ def _library(kernel: str, call: str, defines: dict[str, Any], folder: Path) -> c
 
 def emulate(
     state: np.ndarray, program: Program, held: Sequence[int], defines: dict[str, Any], rank_base: int,
-    folder: Path,
+    folder: Path, bits: Sequence[int] = (),
 ) -> None:  # fmt: skip
-    """Do a pass in place on the part of a state that a rank has; a tile holds the bits `held`."""
+    """Do a pass in place on the part of a state that a rank has; a tile holds the bits `held`.
+
+    The tiles are done for one value of `bits` after another.
+    """
     kernel = KERNEL.read_text(encoding="utf-8")
     text = re.sub(r"extern __shared__ (.*) shared\[\];", r"__shared__ \1 shared[1 << 16];", kernel)
     far = [bit for bit in range(len(state).bit_length() - 1) if bit not in held]
@@ -82,7 +85,10 @@ def emulate(
     arrays = [program.factors, np.concatenate([np.zeros(0), *turns]), program.values]
     arrays = [array.astype(state.dtype) for array in arrays]
     factors, tables, values = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
-    _library(text, CALL, defines, folder).call(
-        3, ctypes.c_void_p(state.ctypes.data), ctypes.c_longlong(rank_base), ctypes.c_longlong(1 << len(far)),
-        factors, tables, values,
-    )  # fmt: skip
+    library = _library(text, CALL, defines, folder)
+    for part in range(1 << len(bits)):
+        tiles = tile_numbers(len(state).bit_length() - 1, held, bits, part)
+        library.call(
+            3, ctypes.c_void_p(state.ctypes.data), ctypes.c_longlong(rank_base),
+            ctypes.c_void_p(tiles.ctypes.data), factors, tables, values,
+        )  # fmt: skip

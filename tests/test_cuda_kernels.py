@@ -57,7 +57,8 @@ def of_excite() -> Iterator[Defines]:
 def of_excite_tiles() -> Iterator[Defines]:
     from executor.device.cupy_batch import tile_defines
 
-    yield from (tile_defines(dtype, held) for dtype in ("float32", "float64") for held in (False, True))
+    for dtype, held, warps in product(("float32", "float64"), (False, True), (4, 6)):
+        yield tile_defines(dtype, held, warps)
 
 
 def of_pauli() -> Iterator[Defines]:
@@ -65,6 +66,13 @@ def of_pauli() -> Iterator[Defines]:
 
     for words, dtype in product((2, 4, 8), DTYPES[:2]):
         yield pauli_defines(words, dtype)
+
+
+def of_pauli_turns() -> Iterator[Defines]:
+    from executor.device.cupy_pauli import turns_defines
+
+    for words, dtype, by_passes in product((2, 4, 8), DTYPES[:2], (True, False)):
+        yield turns_defines(words, dtype, by_passes)
 
 
 def of_sum() -> Iterator[Defines]:
@@ -79,6 +87,14 @@ def of_products() -> Iterator[Defines]:
 
     for dtype, short in product(DTYPES, (False, True)):
         yield products_defines(dtype, short)
+
+
+def of_long_sums() -> Iterator[Defines]:
+    from executor.device.cupy_split import count_blocks, long_sums_defines, result_block
+
+    for dtype, (m, n), vector in product(DTYPES, ((1, 1), (3, 16), (16, 32)), (1, 2)):
+        block = result_block(m, n, np.dtype(dtype).itemsize)
+        yield long_sums_defines(dtype, block, vector, 32 * count_blocks(m, n, block))
 
 
 def of_contract(precision: str) -> Iterator[Defines]:
@@ -143,7 +159,7 @@ def of_state_program() -> Iterator[Defines]:
 def of_state_swap() -> Iterator[Defines]:
     from executor.device.cupy_swap import swap_defines
 
-    yield from (swap_defines(size, bits) for size in (8, 16) for bits in ((0,), (27, 3)))
+    yield from (swap_defines(size, bits, b) for size in (8, 16) for bits in ((0,), (27, 3)) for b in (0, 1))
 
 
 CASES = {
@@ -154,9 +170,10 @@ CASES = {
     "fma.cu": lambda: of_contract("fp32"),
     "fused.cu": of_fused,
     "halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),
+    "long_sums.cu": of_long_sums,
     "mma.cu": lambda: of_contract("fp16x3"),
     "pauli.cu": of_pauli,
-    "pauli_turns.cu": of_pauli,
+    "pauli_turns.cu": of_pauli_turns,
     "products.cu": of_products,
     "state_measure.cu": of_state_measure,
     "state_pass.cu": of_state_pass,

@@ -126,20 +126,21 @@ def test_a_gpu_gives_the_terms_of_a_thread(name: str, precision: str) -> None:
     check_same(run(name, device="gpu", precision=precision), run(name, precision=precision))
 
 
-def test_blocks_have_no_more_threads_than_their_kernels_are_compiled_for() -> None:
+def test_blocks_have_as_many_threads_as_their_kernels_are_compiled_for() -> None:
     pytest.importorskip("cupy")
-    from executor.device.cupy_pauli import FEW_THREADS, TOGETHER_THREADS
+    from executor.device.cupy_pauli import TOGETHER_THREADS
     from executor.device.kernel_cache import source
 
     assert f"#define THREADS {TOGETHER_THREADS}\n" in source("pauli_turns.cu")
-    assert FEW_THREADS < TOGETHER_THREADS
-    assert FEW_THREADS % 32 == TOGETHER_THREADS % 32 == 0
+    assert TOGETHER_THREADS % 32 == 0
 
 
 @needs_gpus(1)
-def test_a_gpu_makes_room_and_does_again_what_found_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("many", [0, 40, 1 << 20])
+def test_a_gpu_makes_room_and_does_again_what_found_none(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
     from executor.device import cupy_pauli
 
+    monkeypatch.setattr(cupy_pauli, "MANY_ROWS", many)
     monkeypatch.setattr(cupy_pauli, "SMALLEST", 8)
     monkeypatch.setattr(cupy_pauli, "LOG_EVENTS", 50)
     for name in CASES:
@@ -166,13 +167,16 @@ def test_a_gpu_closes_gaps_between_rotations(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cupy_pauli, "SMALLEST", 8)
     monkeypatch.setattr(cupy_pauli.GpuTable, "read_all", spied)
     monkeypatch.setattr(cupy_pauli.GpuTable, "close_gaps", closed)
-    steps, start = kicked_ising(70, chain_edges(70), 0.7, 6), parse("Z34 + 0.5*X3 - Y40 Z41", 70)
-    for limits in (Truncation(1e-2, 1e-2), Truncation(merged_cut=4e-3, max_frequency=14)):
-        packed.clear()
+    start = parse("Z34 + 0.5*X3 - Y40 Z41", 70)
+    for layers, limits in (6, Truncation(1e-2, 1e-2)), (5, Truncation(merged_cut=4e-3, max_frequency=14)):
+        steps = kicked_ising(70, chain_edges(70), 0.7, layers)
+        expected = propagate(steps, start, limits)
         at_ends.clear()
-        found = propagate(steps, start, limits, Resources(device="gpu"))
-        check_same(found, propagate(steps, start, limits))
-        assert sum(packed) > 100
+        for many in 0, 100, 1 << 20:
+            monkeypatch.setattr(cupy_pauli, "MANY_ROWS", many)
+            packed.clear()
+            check_same(propagate(steps, start, limits, Resources(device="gpu")), expected)
+            assert sum(packed) > 100
         assert sum(at_ends) > 100
 
 
@@ -180,7 +184,7 @@ def test_a_gpu_closes_gaps_between_rotations(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_gpu_without_room_for_a_row_turns_no_pair_twice() -> None:
     start, turns = parse("Z0 + 0.5*Y0 + X1 + Z0 X2", 3), [rotation("X", (0,), 0.6), rotation("X", (0,), 0.3)]
     terms = GpuTerms(start)
-    terms.table.grow(start.n_terms, start.n_terms, 0)
+    terms.table.grow(start.n_terms, start.n_terms)
     for turn in reversed(turns):
         terms.rotate(pack(turn.x, turn.z, 3), np.cos(turn.angle), np.sin(turn.angle), 0.0)
     found, expected = terms.own(), propagate(turns, start).result
@@ -206,12 +210,15 @@ def test_ranks_of_mpi(device: str) -> None:
 
 def test_groups_are_of_words_in_a_row_that_commute() -> None:
     rows = np.array([pack(1, 0, 71), pack(2, 0, 71), pack(0, 2, 71), pack(0, 3, 71), pack(0, 1 << 70, 71)])
-    members, left = commuting_groups(rows, 8)
+    members, left = commuting_groups(rows, 8, np.zeros(5, bool))
     assert members.tolist() == [0, 1, 0, 1, 2]
     assert left.tolist() == [2, 1, 3, 2, 1]
-    members, left = commuting_groups(rows, 2)
+    members, left = commuting_groups(rows, 2, np.zeros(5, bool))
     assert members.tolist() == [0, 1, 0, 1, 0]
     assert left.tolist() == [2, 1, 2, 1, 1]
+    members, left = commuting_groups(rows, 8, np.array([True, False, False, True, False]))
+    assert members.tolist() == [0, 0, 0, 1, 0]
+    assert left.tolist() == [1, 1, 2, 1, 1]
 
 
 def test_the_shard_of_a_product_is_a_constant_distance_away() -> None:
@@ -240,6 +247,11 @@ def test_masks_of_a_stretch_are_even_and_crossed_by_none_of_its_rotations() -> N
     assert not np.any(sharding.of(generators[:length]))
     assert np.any(sharding.of(generators[length:]))
     assert np.bincount(sharding.of(end)).max() <= resharding.EVEN * len(end) / 4
+    alone, none = costs._replace(alone_below=10**7), np.zeros_like(masks)
+    given = Stretch(generators, Sharding(70, 2).masks).masks([sample] * 2, alone)[0]
+    assert np.array_equal(given, none)
+    assert Stretch(generators, none).masks([sample] * 2, alone)[0] is None
+    assert Stretch(generators, none).masks([sample, Sample(end[:0], 0)], costs)[0].any()
     again = Stretch(generators[:length], masks)
     assert again.masks([sample] * 4, costs)[0] is None
     assert again.masks([sample] * 3 + [Sample(end[:0], 0)], costs)[0] is not None

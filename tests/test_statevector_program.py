@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,13 @@ from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.gates import gate
 
 N_BITS = 12
-Run = Callable[[np.ndarray, Pass, Program, Tile, Path], None]
+Run = Callable[..., None]
+"""Does a pass on a state in place: its program, its tile, a folder, bits whose values are done in turn."""
 
 
-def emulated(state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: Path) -> None:
+def emulated(
+    state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: Path, bits: Sequence[int] = ()
+) -> None:  # fmt: skip
     real = {"complex64": "float", "complex128": "double"}[state.dtype.name]
     defines: dict[str, Any] = {
         "REAL": real, "TILE_BITS": tile.bits, "REGISTER_BITS": tile.register_bits, "BLOCKS": 1,
@@ -37,18 +40,20 @@ def emulated(state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: P
         "N_VALUES": len(made.values), "N_TWISTS": made.n_twists,
         "HAS_FAR_PAIRS": int(made.has_far_pairs), "STEPS": made.steps,
     }  # fmt: skip
-    emulate(state, made, item.held, defines, 0, folder)
+    emulate(state, made, item.held, defines, 0, folder, bits)
 
 
-def on_gpu(state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: Path) -> None:
+def on_gpu(
+    state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: Path, bits: Sequence[int] = ()
+) -> None:  # fmt: skip
     from executor.device.cupy_state import CupyState
-    from executor.device.launch import Launch
 
     there = CupyState(N_BITS, state.dtype.name, tile=tile, programs_from=0)
     there.load(state)
     (prepared,) = there.prepare([item])
-    assert isinstance(prepared, Launch)
-    there.apply(prepared)
+    assert there.is_divisible(prepared)
+    for part in range(1 << len(bits)):
+        there.bind_part(prepared, bits, part)() if bits else there.apply(prepared)
     state[:] = there.to_host()
 
 
@@ -85,7 +90,7 @@ CIRCUITS = {
     ("dtype", "tile"),
     [
         ("complex64", Tile(10, 3, 1, 4)), ("complex64", Tile(10, 3, 1, 5, True)),
-        ("complex128", Tile(9, 2, 1, 3, True)),
+        ("complex128", Tile(9, 2, 1, 4, True)),
     ],
 )
 @pytest.mark.parametrize("name", CIRCUITS)
@@ -105,6 +110,27 @@ def test_programs_equal_the_twin(run: Run, dtype: str, tile: Tile, name: str, tm
         np.testing.assert_allclose(state, expected, rtol=0, atol=TOLERANCE[dtype] / 10)
         done += 1
     assert done or name == "unitaries"
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("bits", [(9,), (6, 10), (3, 9, 10)])
+def test_parts_of_a_pass_are_the_whole(run: Run, bits: tuple[int, ...], tmp_path: Path) -> None:
+    """Bit for bit, whichever bits number the parts."""
+    generator = np.random.default_rng(4)
+    held = tuple(bit for bit in range(N_BITS) if bit not in (3, 6, 9, 10))
+    pairs = np.triu(generator.uniform(-3, 3, (N_BITS, N_BITS)), 1)
+    twist = Twist(0.2, generator.uniform(-3, 3, N_BITS), pairs + pairs.T)
+    steps = [gate_block(gate("y_1_2", (bit,))) for bit in held]
+    item = Pass(held, (*steps[:4], twist, *steps[4:], gate_block(gate("cz", (3, 10)))))
+    state = np.exp(1j * generator.uniform(-3, 3, 2**N_BITS)).astype(np.complex64)
+    made = make_program(item, N_BITS, 3, 8)
+    assert made is not None
+    assert made.n_twists
+    whole = state.copy()
+    run(whole, item, made, Tile(8, 2, 1, 3, True), tmp_path)
+    assert not np.array_equal(whole, state)
+    run(state, item, made, Tile(8, 2, 1, 3, True), tmp_path, bits)
+    np.testing.assert_array_equal(state, whole)
 
 
 @pytest.mark.parametrize("run", RUNS)

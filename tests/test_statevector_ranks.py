@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from math import ceil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from gpu_case import needs_gpus
 from mpi_case import mpirun, needs_mpi
-from statevector_case import hadamards, many_kinds, plan_of, qft, simulator_of
+from statevector_case import hadamards, many_kinds, on_ranks, plan_of, qft, simulator_of
 from test_circuits import random_circuit, state_vector
 
 import tnplan
@@ -34,19 +35,6 @@ N = 9
 
 TILE = Tile(6, 1, 5)
 PROGRAM_TILE = Tile(6, 1, 1, 3, True)
-
-
-def on_ranks(circuit: Circuit, n_ranks: int, mode: str, tile: Tile) -> list[Simulator]:
-    """The simulators of all ranks after a circuit."""
-
-    def work(ranks: Communicator) -> Simulator:
-        own = HostState(circuit.n_qubits - n_ranks.bit_length() + 1, "complex128", 1, ranks.rank)
-        own.tile = tile
-        simulator = Simulator(SpreadState(own, ranks), circuit.n_qubits, mode, 3)
-        simulator.run(make_script(circuit.gates), np.zeros(0, np.uint8))
-        return simulator
-
-    return run_ranks(n_ranks, work)
 
 
 @pytest.mark.parametrize("n_ranks", [2, 4, 8])
@@ -105,6 +93,18 @@ def test_one_exchange_is_enough_for_transforms(rank_bits: int) -> None:
     for circuit in (hadamards(33), Circuit(33, qft(33).gates[:-16])):
         (only,) = exchanges(circuit, 33 - rank_bits)
         assert len(only.pairs) == rank_bits
+
+
+@pytest.mark.parametrize(("n", "rank_bits"), [(31, 1), (32, 1), (33, 2)])
+def test_an_exchange_takes_no_more_passes(n: int, rank_bits: int) -> None:
+    """Passes before it that fill no tile with what comes after it do so after it."""
+    tile = Tile(13, 3, 1, 5, True)
+    for circuit in (hadamards(n), Circuit(n, qft(n).gates[: -(n // 2)])):
+        blocks = [gate_block(item) for item in circuit.gates]
+        n_inside = n - rank_bits
+        plan = compile_blocks(blocks, first_places(blocks, n, n_inside), tile, "compiled", n_inside)
+        assert len(plan.passes) == 1 + ceil((n - tile.bits) / (tile.bits - tile.run_bits))
+        assert len(plan.steps) == len(plan.passes) + 1
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

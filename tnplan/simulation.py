@@ -196,7 +196,7 @@ def _gpu_state(n_bits: int, dtype: str, needed_bytes: int, ranks: Communicator) 
     from executor.device.cupy_swap import StateSwap
 
     connected = between_gpus(ranks)
-    return SpreadState(own, connected, StateSwap(own.amplitudes, connected).bind)
+    return SpreadState(own, connected, StateSwap(own.amplitudes, connected))
 
 
 def _check(request: _Request) -> None:

@@ -112,6 +112,10 @@ class CudaMemory:
         while self._opened:
             runtime.ipcCloseMemHandle(self._opened.pop())
 
+    def bind_meeting(self, peers: Sequence[int]) -> Call:
+        """The call at which the streams of copies of all peers wait for each other, without a kernel."""
+        return self._signals.bind(peers, self._beside)
+
     def view(self, peer: int, offset_bytes: int, count: int, dtype: str) -> Any:
         """A flat view of a peer's arena."""
         address, size_bytes = self._bases[peer]

@@ -30,11 +30,15 @@ FILL = 2
 LOG_EVENTS = 8192
 THREADS = 256
 BLOCKS_A_MULTIPROCESSOR = 8
-TOGETHER_THREADS, FEW_THREADS = 512, 256
-"""Of a block where all blocks run at once, one on each multiprocessor; the second where there is room for
-`SMALLEST` rows or fewer: the fewer warps there are, the sooner blocks have waited for each other."""
-MEMBERS = 8
-"""Commuting rotations for which the keys are read once, at most: bits of a row's byte."""
+TOGETHER_THREADS = 512
+"""Of a block where all blocks run at once, one on each multiprocessor."""
+MEMBERS = ((8, 32, 8), (64, 8, 8))
+"""Commuting rotations for which the keys are read once, at most, where rows have so many words or fewer, by
+passes and one by one: a pattern's bits; one where they have more."""
+MANY_ROWS = 1 << 21
+"""More rows than this rotate one by one: there memory takes the time, with fewer the waiting of blocks."""
+MEETING_WORDS = 48
+"""Of the kernels' Meeting."""
 FEW_ROWS = 1 << 16
 """Gaps among so many rows or fewer are not closed between rotations."""
 TURN_LAST = (("sweep", np.int32), ("member", np.int16), ("left", np.int16))
@@ -46,7 +50,7 @@ EVENT = np.dtype(
     + [(name, np.float64) for name in ("l1", "squares")]
     + [(name, np.uint64) for name in ("passed", "swept", "zeros", "left")]
     + [(name, np.float64) for name in ("swept_l1", "swept_squares")]
-    + [(name, np.uint64) for name in ("dead", "packed", "alive", "holes", "movers")]
+    + [(name, np.uint64) for name in ("dead", "packed", "alive", "holes", "movers", "fresh")]
 )
 """The kernels' struct Event."""
 LIMITS = np.dtype(
@@ -68,6 +72,18 @@ def pauli_defines(words: int, dtype: str) -> dict[str, str | int]:
     return {"WORDS": words, "REAL": {"float32": "float", "float64": "double"}[dtype]}
 
 
+def turns_defines(words: int, dtype: str, by_passes: bool) -> dict[str, str | int]:
+    """The definitions of pauli_turns.cu, whose form for few rows is `by_passes`."""
+    members = most_members(words, by_passes)
+    return {**pauli_defines(words, dtype), "MEMBERS": members, "BY_PASSES": int(by_passes)}
+
+
+def most_members(words: int, by_passes: bool) -> int:
+    """How many rotations are a group, at most."""
+    both = next((both for most, *both in MEMBERS if words <= most), (1, 1))
+    return both[0] if by_passes else both[1]
+
+
 class Together(Launch):
     """A launch whose blocks all run at once, so that they can wait for each other."""
 
@@ -80,19 +96,26 @@ class GpuTable:
 
     keys: uint64 [capacity, words]; coefficients: float32 or float64; frequencies: int32. Where a coefficient
     is 0 there is no term. `lists` is what the last `split` listed; `spare`, uint32 [capacity], is for numbers
-    of rows while a kernel runs, and `patterns`, uint8 [capacity], for a byte of each.
+    of rows while a kernel runs, and `patterns`, [capacity], for bits of each: uint32 while rotations go
+    `by_passes`, else uint8. `failed` numbers the rows that found no room.
     """
 
     def __init__(self, keys: Array, coefficients: Array) -> None:
         self.words, self.dtype = keys.shape[1], coefficients.dtype
-        defines = pauli_defines(self.words, self.dtype.name)
-        self.load = cache(lambda name, file="pauli.cu": load_kernel(file, name, defines))
+        self.load = cache(
+            lambda name: load_kernel("pauli.cu", name, pauli_defines(self.words, self.dtype.name))
+        )
+        self.load_turns = cache(
+            lambda by_passes: load_kernel(
+                "pauli_turns.cu", "turns", turns_defines(self.words, self.dtype.name, by_passes)
+            )
+        )
         self.stream = cupy.cuda.get_current_stream()
         self.processors = runtime.deviceGetAttribute(
             runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice()
         )
         self.log, self.stalled = cupy.zeros(LOG_EVENTS * EVENT.itemsize, np.uint8), cupy.zeros(1, np.int64)
-        self.arrivals = cupy.zeros(1, np.uint64)
+        self.meeting = cupy.zeros(MEETING_WORDS, np.uint64)
         n = len(keys)
         capacity = max(SMALLEST, 2 * n)
         self.keys = cupy.empty((capacity, self.words), np.uint64)
@@ -100,10 +123,11 @@ class GpuTable:
         self.frequencies = cupy.zeros(capacity, np.int32)
         self.keys[:n], self.coefficients[:n] = cupy.asarray(keys), cupy.asarray(coefficients)
         self.lists: Lists = self.room(0)
-        self.spare, self.patterns = cupy.empty(capacity, np.uint32), cupy.empty(capacity, np.uint8)
+        self.spare, self.patterns = cupy.empty(capacity, np.uint32), cupy.empty(0, np.uint32)
+        self.failed = cupy.empty(0, np.uint32)
         self.slots: Any = None
         self.restart(n)
-        self.enter_all(0)
+        self.enter_all(n)
 
     @property
     def capacity(self) -> int:
@@ -111,9 +135,14 @@ class GpuTable:
         return len(self.coefficients)
 
     @property
-    def together_threads(self) -> int:
-        """The threads of a block where all blocks run at once."""
-        return FEW_THREADS if self.capacity <= SMALLEST else TOGETHER_THREADS
+    def by_passes(self) -> bool:
+        """Whether rotations are done in passes over groups, or one by one."""
+        return bool(self.patterns.dtype == np.uint32)
+
+    @property
+    def members(self) -> int:
+        """How many rotations are a group now, at most."""
+        return most_members(self.words, self.by_passes)
 
     @property
     def size_bytes(self) -> int:
@@ -121,6 +150,11 @@ class GpuTable:
         names = (*OF_ROWS, "spare", "patterns", "slots", "log")
         arrays = (*(getattr(self, name) for name in names), *self.lists)
         return sum(int(array.nbytes) for array in arrays)
+
+    @property
+    def listed_bytes(self) -> int:
+        """What a term takes in a list that begins with rows, with the number of a row."""
+        return 8 * self.words + int(self.dtype.itemsize) + 8
 
     def turns_of(
         self, generators: Array, cosines: Any, sines: Any, cut: float, sweeps: Any,
@@ -134,20 +168,21 @@ class GpuTable:
         return cupy.asarray(turns.view(np.uint8))
 
     def turn_all(self, turns: Any, first: int, event: int, resumed: int, limits: Any) -> None:
-        """Do the rotations from number `first` on; number k is event `event` + k.
+        """Do the rotations from number `first` on, grouped by `members`; number k is event `event` + k.
 
         `resumed`: see the kernel. Frequencies are followed where `limits`, a LIMITS, has one.
         """
         count = len(turns) // turn_type(self.words, TURN_LAST).itemsize
-        self.arrivals.fill(0)
+        self.meeting.fill(0)
         arrays = (self.keys, self.coefficients, self.frequencies, self.patterns, self.slots)
         arguments = [
             *arrays, np.uint64(self.slots.size - 1), np.int64(self.capacity), self.spare,
-            np.int64(FEW_ROWS), turns, np.int64(first), np.int64(count), np.int64(event), np.int64(resumed),
-            limits, self.log, self.stalled, self.arrivals,
+            np.int64(FEW_ROWS), np.int64(MANY_ROWS), turns, np.int64(first), np.int64(count),
+            np.int64(event), self.failed, np.int64(len(self.failed)), np.int64(resumed), limits, self.log,
+            self.stalled, self.meeting,
         ]  # fmt: skip
-        kernel, addresses = self.load("turns", "pauli_turns.cu"), addressed(arguments)
-        Together(kernel, self.processors, self.together_threads, addresses, 0, self.stream)()
+        kernel, addresses = self.load_turns(self.by_passes), addressed(arguments)
+        Together(kernel, self.processors, TOGETHER_THREADS, addresses, 0, self.stream)()
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
         """The first half of a rotation: its branches, their words, values and frequencies; waits."""
@@ -202,12 +237,12 @@ class GpuTable:
         """Set coefficients past the limits, a LIMITS, to 0."""
         self._launch("sweep", self.keys, self.coefficients, self.frequencies, self.log, self.stalled, limits)
 
-    def rebuild(self, event: int) -> None:
-        """Enter all rows that are there after an event into the table."""
+    def rebuild(self, event: int, n: int = -1) -> None:
+        """Enter the first n rows into the table, or where n is -1 all that are there after an event."""
         self.slots.fill(0)
         self._launch(
             "rebuild", self.keys, self.slots, np.uint64(self.slots.size - 1), self.log, self.stalled,
-            np.int64(event + 1),
+            np.int64(event), np.int64(n),
         )  # fmt: skip
 
     def in_bits(self, n: int, ones: Array) -> float:
@@ -233,11 +268,6 @@ class GpuTable:
         part = self.log[first * EVENT.itemsize : last * EVENT.itemsize]
         return np.asarray(cupy.asnumpy(part).view(EVENT))
 
-    def set_added(self, event: int, added: int) -> None:
-        """Say how many rows an event added."""
-        at = event * EVENT.itemsize + EVENT.fields["added"][1]  # type: ignore[index]
-        self.log[at : at + 8] = cupy.asarray(np.array([added], np.uint64).view(np.uint8))
-
     def stalled_at(self) -> int:
         """The event that found no room, or 0; waits."""
         return int(self.stalled[0])
@@ -248,14 +278,23 @@ class GpuTable:
         first["n"], first["dead"] = n, dead
         self.log.fill(0)
         self.log[: EVENT.itemsize] = cupy.asarray(first.view(np.uint8))
+        self.choose_form(n)
+
+    def choose_form(self, n: int) -> None:
+        """Go on with the form of rotations that is right for n rows, between two groups."""
+        pattern = np.uint32 if n <= MANY_ROWS else np.uint8
+        if self.patterns.dtype != pattern or len(self.patterns) != self.capacity:
+            self.patterns = cupy.empty(self.capacity, pattern)
+        self.failed = cupy.empty(0, np.uint32)
         self.stalled.fill(0)
 
-    def grow(self, n: int, capacity: int, event: int) -> None:
-        """Make room for `capacity` rows, after an event that left n."""
+    def grow(self, n: int, capacity: int, failures: int = 0) -> None:
+        """Make room for `capacity` rows, when there are n, and `failures`, listed in `spare`, found none."""
         if capacity > MOST_ROWS:
             raise InputError(
                 "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs"
             )
+        self.failed = self.spare[:failures].copy()
         self.slots = self.spare = None
         self.lists = self.room(0)
         try:
@@ -270,18 +309,18 @@ class GpuTable:
                     cupy.get_default_memory_pool().free_all_blocks()
             self.spare = cupy.empty(capacity, np.uint32)
             self.stalled.fill(0)
-            self.enter_all(event)
+            self.enter_all(n)
         except cupy.cuda.memory.OutOfMemoryError:
             raise InputError(
                 "GPU", f"has no memory for {capacity} terms", "truncate, set --memory, or use more GPUs"
             ) from None
 
-    def enter_all(self, event: int) -> None:
-        """A table for as many rows as there is room for, with those after an event."""
+    def enter_all(self, n: int) -> None:
+        """A table for as many rows as there is room for, with the n that are there."""
         size = 1 << (FILL * self.capacity - 1).bit_length()
         if self.slots is None or self.slots.size != size:
             self.slots = cupy.empty(size, np.uint64)
-        self.rebuild(event)
+        self.rebuild(0, n)
 
     def keep(self, chosen: Any) -> None:
         """Keep the rows of these numbers, an array of the GPU that rises, and begin the log anew."""
@@ -297,49 +336,49 @@ class GpuTable:
         keys, coefficients = self.keys[:n:step], self.coefficients[:n:step]
         return np.asarray(cupy.asnumpy(keys))[np.asarray(cupy.asnumpy(coefficients)) != 0]
 
-    def leave(self, n: int, masks: Array, own: int, most: int) -> tuple[list[Lists], Array]:
+    def leave(self, n: int, masks: Array, own: int, most: int) -> tuple[list[Lists], list[Any], Array]:
         """Take terms of n rows that other shards own out, at most so many for each shard; waits.
 
         Bit b of a word's shard is the parity of what it shares with masks[b]. Returns lists that begin with
-        rows for every other shard in rising order, and how many terms each shard owns, this one 0.
+        rows for every other shard in rising order, the numbers of the rows that are free then, shard by shard
+        too, and how many terms each shard owns, this one 0.
         """
         shards = 1 << len(masks)
-        rows, values, counts = self.empty(most * (shards - 1))
+        room = most * (shards - 1)
+        (rows, values, counts), places = self.empty(room), cupy.empty(room, np.uint32)
         bits, wanted = np.int32(len(masks)), cupy.zeros(shards, np.uint64)
         self._launch(
             "leave", self.keys, self.coefficients, self.frequencies, cupy.asarray(masks), bits, np.int32(own),
-            np.int64(n), np.int64(most), rows, values, counts, wanted,
+            np.int64(n), np.int64(most), rows, values, counts, places, wanted,
         )  # fmt: skip
         found = np.asarray(cupy.asnumpy(wanted)).astype(np.int64)
         sizes = np.minimum(np.delete(found, own), most).tolist()
         parts = [slice(most * k, most * k + size) for k, size in enumerate(sizes)]
-        return [(rows[part], values[part], counts[part]) for part in parts], found
+        return [(rows[part], values[part], counts[part]) for part in parts], [places[p] for p in parts], found
 
-    def join(self, n: int, lists: Lists) -> int:
-        """Put terms whose words are not here in the place of rows that are none, or past n rows.
+    def join(self, n: int, lists: Lists, places: Any) -> int:
+        """Put terms whose words are not here in the rows of these numbers, and those left over past n rows.
 
         There is room. Returns how many rows there are then. `close_gaps` is due.
         """
-        gaps = cupy.flatnonzero(self.coefficients[:n] == 0)[: len(lists[1])]
-        filled = len(gaps)
-        end = n + len(lists[1]) - filled
-        for name, new in zip(OF_ROWS, lists, strict=True):
-            array = getattr(self, name)
-            array[gaps] = new[:filled]
-            array[n:end] = new[filled:]
-        return end
+        arrived, free = len(lists[1]), len(places)
+        if arrived:
+            self._launch(
+                "join", self.keys, self.coefficients, self.frequencies, *lists, np.int64(arrived), places,
+                np.int64(free), np.int64(n),
+            )  # fmt: skip
+        return n + max(0, arrived - free)
 
     def close_gaps(self, n: int) -> int:
         """Move the terms among n rows to the first ones, begin the log anew, and return how many they are."""
         self.restart(n)
-        self.arrivals.fill(0)
+        self.meeting.fill(0)
         arguments = [
-            self.keys, self.coefficients, self.frequencies, self.patterns, self.slots,
-            np.uint64(self.slots.size - 1), np.int64(self.capacity), self.spare, np.int64(n), self.log,
-            self.arrivals,
+            self.keys, self.coefficients, self.frequencies, self.slots, np.uint64(self.slots.size - 1),
+            np.int64(self.capacity), self.spare, np.int64(n), self.log, self.meeting,
         ]  # fmt: skip
         blocks, addresses = self.processors, addressed(arguments)
-        Together(self.load("pack_rows"), blocks, self.together_threads, addresses, 0, self.stream)()
+        Together(self.load("pack_rows"), blocks, TOGETHER_THREADS, addresses, 0, self.stream)()
         n -= int(self.read(0)["packed"])
         self.restart(n)
         return n

@@ -5,7 +5,7 @@ Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from executor.device.communicator import Communicator
 from executor.device.cuda_memory import OWN_BLOCK_BYTES
+from executor.device.cupy_swap import BESIDE_BLOCKS
 from executor.device.kernel_cache import compile_ahead, load_kernel
 from executor.device.launch import Launch
 from executor.statevector.passes import Pass, Tile
-from executor.statevector.program import Program, index_bits, make_program
+from executor.statevector.program import Program, index_bits, make_program, tile_numbers
 from executor.statevector.rounds import make_rounds
 from executor.statevector.staging import Exchange
 from executor.statevector.tables import Tables, pass_tables
@@ -31,14 +32,14 @@ PASS_FILE, PROGRAM_FILE, MEASURE_FILE = "state_pass.cu", "state_program.cu", "st
 REALS = {"complex64": "float", "complex128": "double"}
 TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
 """64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
-PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True), "complex128": Tile(12, 2, 1, 3, True)}
+PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True), "complex128": Tile(12, 2, 1, 4, True)}
 """Those of compiled passes."""
 PROGRAM_BLOCKS = 2
 """Blocks on a multiprocessor; threads of complex64 then have 128 registers."""
 PROGRAMS_FROM = 18
 """States of so many bits have a kernel compiled for each structure of a pass, which takes about a second."""
 LEAST_STEPS = 3
-"""A pass of fewer steps, such as a measurement makes, is read from tables."""
+"""A pass of fewer steps, such as a measurement makes, is read from tables, but where most others are not."""
 MOST_VALUES_BYTES = 30000
 """The matrices of a compiled pass are arguments of its kernel."""
 REGISTER_BITS = 4
@@ -109,6 +110,31 @@ def _own_memory(count: int, dtype: str) -> Array:
     return cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0))
 
 
+class ProgramLaunch:
+    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before and after the tiles."""
+
+    def __init__(
+        self, kernel: Any, n_bits: int, held: Sequence[int], blocks: int, threads: int, size_bytes: int,
+        arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any,
+    ) -> None:  # fmt: skip
+        self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
+        self._blocks, self._threads, self._size_bytes, self._tables = blocks, threads, size_bytes, tables
+        self.whole = self._launch((), 0, blocks)
+
+    def part(self, bits: Sequence[int], part: int) -> Launch:
+        """The launch of a part of the tiles, which leaves room for an exchange."""
+        return self._launch(bits, part, max(1, self._blocks - BESIDE_BLOCKS))
+
+    def _launch(self, bits: Sequence[int], part: int, blocks: int) -> Launch:
+        tiles = tile_numbers(self._n_bits, self._held, bits, part)
+        before, after = self._arguments
+        return Launch(
+            self._kernel, min(int(tiles[0]), blocks), self._threads,
+            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after), self._size_bytes,
+            cupy.cuda.get_current_stream(), self._tables,
+        )  # fmt: skip
+
+
 class CupyState:
     """See `executor.statevector.simulator.State`; 2^n_bits amplitudes, those of rank `rank` among several."""
 
@@ -151,7 +177,9 @@ class CupyState:
         No kernel is compiled for passes that are not done again.
         """
         passes = [step for step in steps if isinstance(step, Pass)]
-        programs = [self._program(item) if again else None for item in passes]
+        light = sum(len(item.steps) < LEAST_STEPS for item in passes)
+        least = 1 if 2 * light < len(passes) else LEAST_STEPS
+        programs = [self._program(item, least) if again else None for item in passes]
         compile_ahead(PROGRAM_FILE, [defines for _, defines in filter(None, programs)])
         return [
             self._arguments(pass_tables(item, self.n_bits, 0))
@@ -160,9 +188,12 @@ class CupyState:
             for item, made in zip(passes, programs, strict=True)
         ]
 
-    def _program(self, item: Pass) -> tuple[Program, dict[str, str | int]] | None:
-        """The program of a pass and its definitions; None where its tables are read instead."""
-        if self.n_bits < self.programs_from or len(item.steps) < LEAST_STEPS or not self.tile.register_bits:
+    def _program(self, item: Pass, least: int = 1) -> tuple[Program, dict[str, str | int]] | None:
+        """The program of a pass and its definitions; None where its tables are read instead.
+
+        A program has `least` steps or more.
+        """
+        if self.n_bits < self.programs_from or len(item.steps) < least or not self.tile.register_bits:
             return None
         bits = index_bits(item, self.n_bits)
         item_bytes = np.dtype(self.dtype).itemsize
@@ -173,25 +204,24 @@ class CupyState:
             self.dtype, made, item.held, self.tile.register_bits, self.n_bits
         )  # fmt: skip
 
-    def _launch(self, made: Program, defines: dict[str, str | int], held: Sequence[int]) -> Launch:
+    def _launch(self, made: Program, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
         threads = 1 << (self.tile_bits - self.tile.register_bits)
         size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.twists), self.tile_bits)
         kernel.max_dynamic_shared_size_bytes = size_bytes
         fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
-        n_tiles = 1 << (self.n_bits - self.tile_bits)
         far = [bit for bit in range(self.n_bits) if bit not in held]
         turns = [one.tables(far, self.rank << self.n_bits, made.has_far_pairs) for one in made.twists]
         factors = cupy.asarray(made.factors.astype(self.dtype))
         tables = cupy.asarray(np.concatenate([np.zeros(0), *turns]).astype(self.dtype))
         values = np.ascontiguousarray(made.values.astype(self.dtype))
-        arguments = (
-            np.uint64(self.amplitudes.data.ptr), np.int64(self.rank << self.n_bits), np.int64(n_tiles),
+        before = np.uint64(self.amplitudes.data.ptr), np.int64(self.rank << self.n_bits)
+        after = (
             np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0],
         )  # fmt: skip
-        return Launch(
-            kernel, min(n_tiles, fitting * self._multiprocessors), threads, arguments, size_bytes,
-            cupy.cuda.get_current_stream(), (factors, tables),
+        return ProgramLaunch(
+            kernel, self.n_bits, held, fitting * self._multiprocessors, threads, size_bytes, (before, after),
+            (factors, tables),
         )  # fmt: skip
 
     def _arguments(self, tables: Tables) -> tuple[Any, ...]:
@@ -210,10 +240,18 @@ class CupyState:
             cupy.asarray(tables.idle.astype(np.uint8)), cupy.asarray(tables.phases),
         )  # fmt: skip
 
+    def is_divisible(self, prepared: Any) -> bool:
+        """Whether `bind_part` can divide a pass."""
+        return isinstance(prepared, ProgramLaunch)
+
+    def bind_part(self, prepared: Any, bits: Sequence[int], part: int) -> Callable[[], None]:
+        """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value."""
+        return prepared.part(bits, part)
+
     def apply(self, prepared: Any) -> None:
         """Do a pass."""
-        if isinstance(prepared, Launch):
-            prepared()
+        if isinstance(prepared, ProgramLaunch):
+            prepared.whole()
             return
         blocks = int(min(self._blocks, prepared[2]))
         self._pass((blocks,), (self._threads,), prepared, shared_mem=shared_bytes(self.dtype, self.tile_bits))

@@ -47,12 +47,12 @@ class Entries:
     def _enter_steps(self, first: int, quarters: Sequence[bool], sweeps: Sequence[int], log: Columns) -> None:
         """Enter rotations, each of them a step, and their sweeps."""
         part = slice(first, first + len(sweeps))
-        names = ("added", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
+        names = ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
         live, steps = self.live, self.books.steps
-        for is_quarter, sweep, added, revived, passed, hits, merged, swept, zeros, left in zip(
+        for is_quarter, sweep, fresh, revived, passed, hits, merged, swept, zeros, left in zip(
             quarters, sweeps, *(log[name][part] for name in names), strict=True
         ):
-            grown = live + added + revived + passed - (hits if is_quarter else 0)
+            grown = live + fresh + revived + passed - (hits if is_quarter else 0)
             after = grown if sweep == 0 else grown - swept - zeros if sweep == 1 else left
             steps.append((live, grown, after, hits, merged))
             live = after
@@ -82,7 +82,7 @@ class Entries:
             self._lost.clear()
         elif kind in ("turn", "quarter"):
             self.books.losses.append(loss)
-        self.live += log["added"][event] + log["revived"][event] + log["passed"][event]
+        self.live += sum(log[name][event] for name in ("added", "fresh", "revived", "passed"))
         self.live -= log["hits"][event] if kind == "quarter" else 0
         self._step[1] = self.live
         self._step[2] += log["hits"][event]

@@ -10,6 +10,7 @@ for another rank make the host wait for their number.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from executor.device.communicator import Communicator
 from executor.pauli.account import Loss, Number
 from executor.pauli.frame import Layer, layer
 from executor.pauli.gpu_entries import Entries
-from executor.pauli.resharding import FEWEST, SAMPLE, Costs, Sample, Stretch
+from executor.pauli.resharding import FEWEST, SAMPLE, SHORT, Costs, Sample, Stretch
 from executor.pauli.sharding import Sharding
 from executor.pauli.steps import Clifford, Transfer, word_masks
 from executor.pauli.truncation import NO_LIMIT, Limits
@@ -30,9 +31,10 @@ Array = NDArray[Any]
 Again = Callable[[int, int], None]
 """A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""
 
-COSTS = Costs(exchange_s=5e-4, move_s=4e-3, term_s=2e-10)
-MOVED = 1 << 23
-"""Terms that a rank gives to others at once, at most."""
+COSTS = Costs(exchange_s=5e-4, move_s=4e-3, term_s=2e-10, alone_below=1 << 22)
+MOVED = 1 << 18
+"""Terms that a rank gives to others at once, at most; or a share of its rows, `MOVED_SHARE`."""
+MOVED_SHARE = 16
 FAST_BELOW = 1 << 21
 """Rows below which arrays grow fourfold, else twofold."""
 MOST_MAPS = 1024
@@ -55,13 +57,15 @@ class GpuTerms:
         self.rank, n_ranks = (0, 1) if ranks is None else (ranks.rank, ranks.size)
         if n_ranks & (n_ranks - 1):
             raise InputError("ranks", f"are {n_ranks}", "start a power of two")
-        self.sharding = Sharding(start.n_qubits, n_ranks.bit_length() - 1)
+        self.sharding, self.costs = Sharding(start.n_qubits, n_ranks.bit_length() - 1), COSTS
+        if start.n_terms < self.costs.alone_below:
+            self.sharding.masks[:] = 0
         own = self.sharding.of(start.keys) == self.rank
         self.adapter = cupy_pauli
         self.table = cupy_pauli.GpuTable(start.keys[own], start.coefficients[own])
         self.entries = Entries(int(np.count_nonzero(own)))
         self.books, self.most = self.entries.books, cupy_pauli.MOST_ROWS
-        self.event = 0
+        self.event = self.moved_bytes = 0
         self.queue: list[tuple[int, Again]] = []
         """Launches since the log began, and their last events."""
         self.maps: list[Layer] = []
@@ -84,8 +88,8 @@ class GpuTerms:
 
     @property
     def size_bytes(self) -> int:
-        """What this rank's arrays take."""
-        return self.table.size_bytes
+        """What this rank's arrays take, and took while words moved."""
+        return self.table.size_bytes + self.moved_bytes
 
     def all_ranks(self, value: Number) -> Number:
         """The sum of a number over the ranks; collective."""
@@ -94,6 +98,7 @@ class GpuTerms:
     def limit(self, n_terms: int) -> None:
         """Do not double arrays past so many terms."""
         self.most = min(n_terms, self.adapter.MOST_ROWS)
+        self.costs = self.costs._replace(alone_below=min(self.costs.alone_below, n_terms // 4))
 
     def count(self, generator: Array) -> int:
         """At most how many terms of this rank a rotation would split: all."""
@@ -105,12 +110,15 @@ class GpuTerms:
         Returns how many of them, at least 1, are to be done before the next call.
         """
         assert self.ranks is not None
-        if len(generators) < FEWEST:
-            return len(generators)
+        is_alone = not self.sharding.masks.any()
+        if len(generators) < FEWEST and not is_alone:
+            return max(1, len(generators))
+        if is_alone and self.all_ranks(self.n) < self.costs.alone_below:
+            return SHORT
         stretch = Stretch(generators, self.sharding.masks)
         rows, live = self._settled(), self.entries.live
         keys = self.table.sample(rows, max(1, live * self.ranks.size // SAMPLE))
-        chosen = stretch.masks(self.ranks.gather_objects(Sample(keys, live)), COSTS)
+        chosen = stretch.masks(self.ranks.gather_objects(Sample(keys, live)), self.costs)
         masks, length = self.ranks.broadcast_object(chosen, 0)
         if masks is not None:
             self._move(masks)
@@ -302,9 +310,16 @@ class GpuTerms:
         else:
             self.entries.note_steps(first, quarters, sweeps)
         past = self._limits(limits or FOLLOW, 0)
-        groups = commuting_groups(generators, self.adapter.MEMBERS)
-        turns = table.turns_of(generators, cosines, sines, cut, sweeps, groups)
-        self._do(lambda event, rows: table.turn_all(turns, max(event - first, 0), first, rows, past))
+        ends = np.array(sweeps) == 2
+
+        @cache
+        def turns(members: int) -> Any:
+            groups = commuting_groups(generators, members, ends)
+            return table.turns_of(generators, cosines, sines, cut, sweeps, groups)
+
+        self._do(
+            lambda event, rows: table.turn_all(turns(table.members), max(event - first, 0), first, rows, past)
+        )
 
     def _meet(self, lists: Any, across: int) -> None:
         """Take branches to the rank that owns their words. All events before are done."""
@@ -316,7 +331,7 @@ class GpuTerms:
         event = self._begin("meet")
         n = self._rows_after(event - 1)
         if n + listed > self.table.capacity:
-            self._grow(n, n + listed, event - 1)
+            self._grow(n, n + listed)
         elif self.is_stale:
             self.table.rebuild(event - 1)
         self.is_stale = False
@@ -335,18 +350,25 @@ class GpuTerms:
     def _move(self, masks: Array) -> None:
         """Take every word to the rank that owns it by other masks; collective. The log is new."""
         assert self.ranks is not None
-        self.sharding.masks = masks
+        self.sharding.masks = masks.copy()
         table, rank, n = self.table, self.rank, self._rows_after(0)
         peers = [peer for peer in range(self.ranks.size) if peer != rank]
-        goes = np.array(self.ranks.gather_objects(table.leave(n, masks, rank, 0)[1]))
-        most = max(1, min(int(goes.max()), MOVED // len(peers)))
+        counted = self.ranks.gather_objects((table.leave(n, masks, rank, 0)[2], table.capacity))
+        goes = np.array([leaves for leaves, _ in counted])
+        share = max(MOVED, min(capacity for _, capacity in counted) // MOVED_SHARE) // len(peers)
+        most = max(1, min(int(goes.max()), share))
         rounds = np.arange(0, goes.max(), most)
         parts = np.clip(goes - rounds[:, None, None], 0, most)
-        rows = self.entries.live + np.cumsum(parts[:, :, rank].sum(axis=1) - parts[:, rank].sum(axis=1))
-        if rows.max(initial=0) > table.capacity:
-            self._grow(n, int(rows.max()), 0)
+        surplus = int((parts[:, :, rank] - parts[:, rank]).clip(0).sum())
+        if n + surplus > table.capacity > self.entries.live + surplus:
+            self._close_gaps(n)
+            n = self.entries.live
+        elif n + surplus > table.capacity:
+            self._grow(n, n + surplus)
+        self.moved_bytes = max(self.moved_bytes, 2 * most * len(peers) * table.listed_bytes)
         for part in parts:
             arrived = [table.empty(int(part[peer, rank])) for peer in peers]
+            left, places, _ = table.leave(n, masks, rank, most)
             sends, receives = (
                 [
                     (peer, array.reshape(-1))
@@ -354,29 +376,33 @@ class GpuTerms:
                     for array in arrays
                     if len(array)
                 ]
-                for lists in (table.leave(n, masks, rank, most)[0], arrived)
+                for lists in (left, arrived)
             )
             self.ranks.exchange(sends, receives)
-            for lists in arrived:
-                n = table.join(n, lists)
+            for lists, free in zip(arrived, places, strict=True):
+                n = table.join(n, lists, free)
         self._close_gaps(n)
 
     def _catch_up(self) -> None:
-        """Wait for all events; where one found no room, make room and launch it and what follows again."""
+        """Wait for all events; where one found no room, make room and launch it and what follows again.
+
+        So too where rotations wait for the form that is for more rows.
+        """
         while stalled := self.table.stalled_at():
-            entry = self.table.read(stalled)
-            n, wanted, there = int(entry["n"]), int(entry["added"]), self.table.capacity
-            self.table.set_added(stalled, there - n)
-            self._grow(there, n + wanted, stalled)
+            wanted, there = int(self.table.read(stalled)["n"]), self.table.capacity
+            if wanted > there:
+                self._grow(there, wanted, wanted - there)
+            else:
+                self.table.choose_form(wanted)
             again = [launch for event, launch in self.queue if event >= stalled]
-            again[0](stalled, there)
+            again[0](stalled, there if wanted > there else 0)
             for launch in again[1:]:
                 launch(0, 0)
 
-    def _grow(self, n: int, least: int, event: int) -> None:
+    def _grow(self, n: int, least: int, failures: int = 0) -> None:
         capacity = self.table.capacity
         times = 2 if capacity >= FAST_BELOW else 4
-        self.table.grow(n, max(least, min(times * capacity, self.most)), event)
+        self.table.grow(n, max(least, min(times * capacity, self.most)), failures)
 
     def _rows_after(self, event: int) -> int:
         entry = self.table.read(event)

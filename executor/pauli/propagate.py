@@ -273,7 +273,7 @@ class Work:
     def _reshard(self, batches: Sequence[Rotation | Transfer | list[Clifford]]) -> int:
         """Spread the terms for the rotations that come first; how many steps then need no other spread."""
         masks = [(rotation.x, rotation.z) for rotation in first_rotations(batches)]
-        return self.terms.reshard(pack_all(masks, self.terms.n_qubits)) if masks else 1
+        return max(1, self.terms.reshard(pack_all(masks, self.terms.n_qubits)))
 
     def _rotations(self, batches: Sequence[Rotation | Transfer | list[Clifford]]) -> list[Rotation]:
         """The rotations that come first, where they can be given to the terms at once."""

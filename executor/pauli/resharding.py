@@ -38,11 +38,15 @@ BRANCHED = 1 / 20
 
 
 class Costs(NamedTuple):
-    """Seconds: of an exchange of branches and of a move, and for each term of a rank that is moved."""
+    """Seconds: of an exchange of branches and of a move, and for each term of a rank that is moved.
+
+    With fewer terms on all ranks than `alone_below`, the first rank does all the work sooner than all do.
+    """
 
     exchange_s: float
     move_s: float
     term_s: float
+    alone_below: int = 0
 
     def saves(self, exchanges: int, terms: float) -> bool:
         """Whether a move of `terms` terms of a rank costs less than so many exchanges."""
@@ -121,7 +125,7 @@ class Stretch:
 
     def __init__(self, generators: Array, masks: Array) -> None:
         words, present = unpacked(generators), unpacked(masks)
-        self.bits, self.n_words = len(masks), len(words)
+        self.bits, self.n_words, self.none = len(masks), len(words), np.zeros_like(masks)
         self.basis, self.places = reduced(words)
         self.rank = max(0, len(self.basis) - self.bits - SPARE)
         self.crosses = [any((word & mask).bit_count() & 1 for mask in present) for word in words]
@@ -140,13 +144,17 @@ class Stretch:
         """Masks that none of its rotations crosses, or None where the present ones stay; how long they hold.
 
         The stretch is made shorter until they spread the terms evenly; where there are few, it is short.
+        Masks without bits give all terms to the first rank.
         """
         terms = sum(sample.terms for sample in samples)
-        is_few, mean = terms < FEW_TERMS, terms / len(samples)
+        is_alone = terms < costs.alone_below
+        is_few, mean = is_alone or terms < FEW_TERMS, terms / len(samples)
         must = not is_few and max(sample.terms for sample in samples) > UNEVEN * mean
         if is_few:
             self.rank = min(self.rank, sum(place < SHORT for place in self.places))
         while must or costs.saves(self.crossed, mean):
+            if is_alone:
+                return self.none, max(self.length, SHORT // 2)
             masks, fullest = even_masks(self.basis[: self.rank], self.bits, samples)
             if fullest <= EVEN or is_few or not self.rank:
                 return masks, max(self.length, SHORT // 2)

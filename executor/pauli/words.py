@@ -93,23 +93,25 @@ def pack_all(masks: Sequence[tuple[int, int]], n_qubits: int) -> Array:
     return np.frombuffer(data, dtype="<u8").reshape(len(masks), 2 * n_words(n_qubits))
 
 
-def commuting_groups(keys: Array, most: int) -> tuple[Array, Array]:
+def commuting_groups(keys: Array, most: int, ends: Array) -> tuple[Array, Array]:
     """Words in a row that commute, uint64 [n, 2 W], as groups of at most `most`, each as long as it can be.
 
-    Returns for each word its number in its group, and how many of the group are left, it among them.
+    A word k with `ends`[k] is the last of its group. Returns for each word its number in its group, and how
+    many of the group are left, it among them.
     """
-    n = len(keys)
-    swapped, clashes = np.roll(keys, keys.shape[1] // 2, axis=1), np.zeros(n, np.int64)
-    for back in range(1, min(most, n)):
-        shared = np.bitwise_count(keys[back:] & swapped[:-back]).sum(axis=1, dtype=np.int64)
-        clashes[back:] |= (shared & 1) << back
+    n, width = len(keys), keys.shape[1]
+    swapped, shared = np.roll(keys, width // 2, axis=1), np.zeros((n, most), np.uint64)
+    near = np.maximum(np.arange(n)[:, None] - np.arange(most), 0)
+    for w in range(width):
+        shared ^= keys[near, w] & swapped[:, w, None]
+    clashes = (np.bitwise_count(shared) & 1) @ (1 << np.arange(most))
     members, first = np.zeros(n, np.int64), 0
     for number, clash in enumerate(clashes.tolist()):
-        if number - first == most or clash & (2 << number - first) - 1:
+        if number - first == most or clash & (2 << number - first) - 1 or ends[max(0, number - 1)]:
             first = number
         members[number] = number - first
-    ends = np.append(np.flatnonzero(members == 0)[1:], n)
-    return members, np.repeat(ends, np.diff(ends, prepend=0)) - np.arange(n)
+    lasts = np.append(np.flatnonzero(members == 0)[1:], n)
+    return members, np.repeat(lasts, np.diff(lasts, prepend=0)) - np.arange(n)
 
 
 def unpack(row: Array) -> tuple[int, int]:

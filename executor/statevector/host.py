@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,18 +49,32 @@ class HostState:
         """The tables of passes; a host alone has no exchanges."""
         return [pass_tables(step, self.n_bits, LOW) for step in steps if isinstance(step, Pass)]
 
+    def is_divisible(self, tables: Tables) -> bool:
+        """Whether `bind_part` can divide a pass."""
+        return True
+
+    def bind_part(self, tables: Tables, bits: Sequence[int], part: int) -> Callable[[], None]:
+        """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value."""
+        far = tables.far[~np.isin(tables.far, bits)]
+        first = sum((part >> k & 1) << bit for k, bit in enumerate(bits))
+        return lambda: self._run(replace(tables, far=far), first)
+
     def apply(self, tables: Tables) -> None:
         """Do a pass."""
+        self._run(tables, 0)
+
+    def _run(self, tables: Tables, start: int) -> None:
+        """Do a pass on the tiles whose bits are far ones or those of `start`."""
         from executor.statevector.tile_kernel import run_tiles
 
         real = self.amplitudes.real.dtype
         values_re, values_im = tables.values.real.astype(real), tables.values.imag.astype(real)
-        flat = self.amplitudes.view(real)
+        flat = self.amplitudes[start:].view(real)
         n_tiles = 1 << len(tables.far)
 
         def work(first: int, last: int) -> None:
             run_tiles(
-                flat, self.rank << self.n_bits, tables.held, tables.far, tables.steps, tables.places,
+                flat, self.rank << self.n_bits | start, tables.held, tables.far, tables.steps, tables.places,
                 values_re, values_im, tables.idle, tables.phases, first, last,
             )  # fmt: skip
 

@@ -15,7 +15,7 @@ from executor.statevector.blocks import Block, as_swap, is_identity, mask_of
 from executor.statevector.fusion import Step, fuse, fuse_in_rounds
 from executor.statevector.grouping import bits_of, choose, sweep
 from executor.statevector.lighter import lighter
-from executor.statevector.staging import Exchange, make_stages
+from executor.statevector.staging import Exchange, Stage, make_stages
 from planner.errors import InputError
 
 MODES = ("compiled", "stages", "gates")
@@ -90,6 +90,8 @@ def compile_blocks(
     if mode == "compiled" and tile.register_bits:
         placed = lighter(placed, n_bits, tile.programs)
     stages, moved = make_stages(placed, n_bits, n_inside)
+    if mode == "compiled":
+        stages = _put_off(stages, n_bits, n_inside, tile)
     steps: list[Pass | Exchange] = []
     now = list(range(n_bits))
     """Where each bit of the stages is, since passes exchanged some."""
@@ -110,6 +112,37 @@ def compile_blocks(
             made[-1] = _low_bits_kept(made[-1], leaving, now)
         steps += made
     return Plan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
+
+
+def _put_off(
+    stages: Sequence[Stage], n_bits: int, n_inside: int, tile: Tile
+) -> tuple[Stage, ...]:  # fmt: skip
+    """The stages, with the last passes of one done after the next exchange where that makes them fewer.
+
+    What comes after an exchange often fills no tile; passes that target no leaving bit may come there too.
+    """
+    made = list(stages)
+    for at, following in enumerate(stages[1:]):
+        if following.exchange is None:
+            continue
+        groups = [part for _, part in group(made[at].blocks, n_inside, tile)]
+        least = len(groups) + len(group(following.blocks, n_inside, tile))
+        leaving = mask_of([inside for inside, _ in following.exchange.pairs])
+        where = list(range(n_bits))
+        for inside, outside in following.exchange.pairs:
+            where[inside], where[outside] = outside, inside
+        later = list(following.blocks)
+        for first in range(len(groups) - 1, 0, -1):
+            if any(block.target_mask & leaving for block in groups[first]):
+                break
+            later = [*(block.on(where) for block in groups[first]), *later]
+            count = first + len(group(later, n_inside, tile))
+            if count < least:
+                least = count
+                kept = tuple(block for part in groups[:first] for block in part)
+                made[at] = replace(made[at], blocks=kept)
+                made[at + 1] = replace(following, blocks=tuple(later))
+    return tuple(made)
 
 
 def _low_bits_kept(item: Pass, leaving: Sequence[int], now: list[int]) -> Pass:

@@ -7,6 +7,7 @@ among the threads. kernels/state_program.cu has the macros. Knows bits and numbe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from executor.statevector.blocks import Block, as_swap, is_identity
 from executor.statevector.fusion import Step
 from executor.statevector.layouts import Barriers, Layout, Layouts
 from executor.statevector.levels import Schedule
+from executor.statevector.overlap import MOST_PART_BITS
 from executor.statevector.passes import Pass
 from executor.statevector.phase_words import BULK_PRICE, SIGNS_PRICE, PhaseWords
 from executor.statevector.phases import TileTurns
@@ -69,6 +71,18 @@ def make_program(item: Pass, n_bits: int, register_bits: int, item_bytes: int) -
         return _Writer(item, n_bits, register_bits, item_bytes).program()
     except UnfitError:
         return None
+
+
+def tile_numbers(n_bits: int, held: Sequence[int], bits: Sequence[int] = (), part: int = 0) -> Array:
+    """`Tiles` of state_program.cu, uint32: all tiles of 2^n_bits amplitudes, or those of a part.
+
+    A part has the value `part` in `bits`, at most four that rise and are not held.
+    """
+    far = [bit for bit in range(n_bits) if bit not in held]
+    places = [far.index(bit) for bit in bits]
+    fixed = sum((part >> k & 1) << place for k, place in enumerate(places))
+    low = [(1 << place) - 1 for place in places] + [2**32 - 1] * (MOST_PART_BITS - len(places))
+    return np.array([1 << (len(far) - len(places)), fixed, *low], np.uint32)
 
 
 def index_bits(item: Pass, n_bits: int) -> int:

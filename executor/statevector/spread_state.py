@@ -1,7 +1,8 @@
 """A state over several ranks, which looks like one: see `executor.statevector.simulator.State`.
 
 Rank r holds the amplitudes whose highest index bits are r. Every call is collective, and gives every rank the
-same answer. Passes are each rank's own; an exchange swaps index bits by messages between pairs of ranks.
+same answer. Passes are each rank's own; an exchange swaps index bits by messages between pairs of ranks or in
+memory that they share, and may be beside passes.
 Knows a communicator and the state of one rank, whose arrays it moves; no circuit and no device.
 """
 
@@ -10,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from executor.device.communicator import Communicator
+from executor.statevector.overlap import LEAST_TILE_BITS, Overlap, with_overlaps
 from executor.statevector.passes import Pass
 from executor.statevector.staging import Exchange
 from planner.errors import InputError
@@ -25,8 +27,31 @@ Array = NDArray[Any]
 PIECE_BITS = 22
 """An exchange moves at most 2^22 amplitudes of a peer at a time, so that its buffers stay small."""
 
-BindSwap = Callable[[Sequence[int], Sequence[tuple[int, int]], int], Callable[[], None] | None]
-"""See `executor.device.cupy_swap.StateSwap.bind`."""
+Call = Callable[[], None]
+Piece = tuple[Sequence[int], int]
+"""The amplitudes in which some bits have a value, bit k of it that of bits[k]."""
+
+
+class PartSwap(Protocol):
+    """An exchange of one piece after another, beside other work of the device."""
+
+    def begin(self, piece: int) -> None:
+        """Exchange a piece as soon as what was given to the devices of its ranks before is done."""
+
+    def end(self, piece: int) -> None:
+        """What is given to the device from now on finds the piece, and those before, exchanged."""
+
+
+class Swap(Protocol):
+    """Exchanges without messages: see `executor.device.cupy_swap.StateSwap`."""
+
+    def bind(self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int) -> Call | None:
+        """The call that does an exchange; None where messages have to."""
+
+    def bind_parts(
+        self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int, pieces: Sequence[Piece]
+    ) -> PartSwap | None:
+        """The same for each piece in turn."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +59,61 @@ class Prepared:
     """An exchange, and the call that does it without messages."""
 
     exchange: Exchange
-    call: Callable[[], None] | None
+    call: Call | None
+
+
+@dataclass(frozen=True)
+class PreparedOverlap:
+    """An exchange beside passes; `before` and `after` have the calls that do these for each part.
+
+    `begins` has the pieces to exchange after each part before, `awaits` the one that each part after needs.
+    """
+
+    exchange: Exchange
+    before: Sequence[Sequence[Call]]
+    begins: Sequence[Sequence[int]]
+    swap: PartSwap
+    awaits: Sequence[int]
+    after: Sequence[Sequence[Call]]
+
+    def run(self) -> None:
+        """A piece is exchanged while passes before are done on the next, or passes after on those before."""
+        for calls, pieces in zip(self.before, self.begins, strict=True):
+            for call in calls:
+                call()
+            for piece in pieces:
+                self.swap.begin(piece)
+        for calls, piece in zip(self.after, self.awaits, strict=True):
+            self.swap.end(piece)
+            for call in calls:
+                call()
+
+
+class _ByMessages:
+    """An exchange of one piece after another, which is done when `begin` returns."""
+
+    def __init__(self, exchange: Callable[[Sequence[int], int], None], pieces: Sequence[Piece]) -> None:
+        self._exchange, self._pieces = exchange, pieces
+
+    def begin(self, piece: int) -> None:
+        self._exchange(*self._pieces[piece])
+
+    def end(self, piece: int) -> None:
+        pass
 
 
 class SpreadState:
     """The parts of all ranks of `ranks` together, that of this rank being `own`."""
 
-    def __init__(self, own: Any, ranks: Communicator, swap: BindSwap | None = None) -> None:
-        """`own` is a `HostState` or a `CupyState`, whose arrays `ranks` sends where `swap` gives no call."""
-        self.own, self.ranks, self._swap = own, ranks, swap
+    def __init__(
+        self, own: Any, ranks: Communicator, swap: Swap | None = None,
+        least_tile_bits: int = LEAST_TILE_BITS,
+    ) -> None:  # fmt: skip
+        """`own` is a `HostState` or a `CupyState`, whose arrays `ranks` sends where `swap` gives no call.
+
+        Exchanges are beside passes where parts of 2^least_tile_bits tiles or more can be made.
+        """
+        self.own, self.ranks, self._swap, self._least_tile_bits = own, ranks, swap, least_tile_bits
         self.n_bits, self.tile = own.n_bits, own.tile
         self.sent_bytes = 0
 
@@ -52,12 +123,39 @@ class SpreadState:
 
     def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
         """The tables of passes; exchanges with the call that does them in peers' memory, if any."""
-        made = iter(self.own.prepare([step for step in steps if isinstance(step, Pass)], again))
-        return [self._prepared(step) if isinstance(step, Exchange) else next(made) for step in steps]
+        passes = [step for step in steps if isinstance(step, Pass)]
+        made = dict(zip(map(id, passes), self.own.prepare(passes, again), strict=True))
+        divisible = [isinstance(step, Pass) and self.own.is_divisible(made[id(step)]) for step in steps]
+        tile_bits = min(self.n_bits, self.tile.bits)
+        found: list[Any] = []
+        for step in with_overlaps(steps, divisible, self.n_bits, tile_bits, self._least_tile_bits):
+            if isinstance(step, Overlap):
+                found += self._beside(step, made)
+            else:
+                found.append(self._alone(step) if isinstance(step, Exchange) else made[id(step)])
+        return found
 
-    def _prepared(self, exchange: Exchange) -> Prepared:
+    def _beside(self, step: Overlap, made: dict[int, Any]) -> list[Any]:
+        """An exchange beside passes, or one after the other where messages would be kernels between them."""
+        swap = self._part_swap(step)
+        before, after = ([made[id(item)] for item in items] for items in (step.before, step.after))
+        if swap is None:
+            return [*before, self._alone(step.exchange), *after]
+        calls = [
+            [[self.own.bind_part(item, bits, part) for item in items] for part in range(1 << len(bits))]
+            for items, bits in ((before, step.bits), (after, step.after_bits))
+        ]
+        return [PreparedOverlap(step.exchange, calls[0], step.begins, swap, step.awaits, calls[1])]
+
+    def _part_swap(self, step: Overlap) -> PartSwap | None:
+        if self._swap is None:
+            return _ByMessages(lambda bits, part: self._exchange(step.exchange, bits, part), step.pieces)
+        inside, own, peers = self._peers(step.exchange)
+        return self._swap.bind_parts(inside, peers, own, step.pieces)
+
+    def _alone(self, exchange: Exchange) -> Prepared:
         inside, own, peers = self._peers(exchange)
-        call = self._swap(inside, peers, own) if self._swap is not None else None
+        call = self._swap.bind(inside, peers, own) if self._swap is not None else None
         return Prepared(exchange, call)
 
     def apply(self, prepared: Any) -> None:
@@ -67,32 +165,40 @@ class SpreadState:
                 prepared.call()
             else:
                 self._exchange(prepared.exchange)
-            self.sent_bytes += self.own.amplitudes.nbytes - (
-                self.own.amplitudes.nbytes >> len(prepared.exchange.pairs)
-            )
+        elif isinstance(prepared, PreparedOverlap):
+            prepared.run()
         else:
             self.own.apply(prepared)
+            return
+        size_bytes = self.own.amplitudes.nbytes
+        self.sent_bytes += size_bytes - (size_bytes >> len(prepared.exchange.pairs))
 
     def _peers(self, exchange: Exchange) -> tuple[list[int], int, list[tuple[int, int]]]:
-        """Bits inside, this rank's value of those outside, and every other value with its rank."""
+        """Bits inside, this rank's value of those outside, and every other value with its rank.
+
+        In such an order that at every turn the ranks are pairs, each with links of its own.
+        """
         inside = [pair[0] for pair in exchange.pairs]
         outside = [pair[1] - self.n_bits for pair in exchange.pairs]
         own = sum((self.ranks.rank >> bit & 1) << k for k, bit in enumerate(outside))
         base = self.ranks.rank & ~sum(1 << bit for bit in outside)
         peers = [
-            (value, base | sum((value >> k & 1) << bit for k, bit in enumerate(outside)))
-            for value in range(1 << len(inside))
-            if value != own
+            (own ^ turn, base | sum(((own ^ turn) >> k & 1) << bit for k, bit in enumerate(outside)))
+            for turn in range(1, 1 << len(inside))
         ]
         return inside, own, peers
 
-    def _exchange(self, exchange: Exchange) -> None:
+    def _exchange(self, exchange: Exchange, bits: Sequence[int] = (), part: int = 0) -> None:
         """Swap bits: what has value b in the bits inside goes to the rank with value b in the bits outside.
 
-        It takes the place of what that peer sends. The pieces of all peers are on their way at once.
+        It takes the place of what that peer sends. The pieces of all peers are on their way at once. Only
+        amplitudes whose `bits` have the value `part` go.
         """
         inside, _, peers = self._peers(exchange)
-        places = {value: _slot(self.own.amplitudes, inside, value) for value, _ in peers}
+        places = {
+            value: _slot(self.own.amplitudes, [*inside, *bits], value | part << len(inside))
+            for value, _ in peers
+        }
         shape = places[peers[0][0]].shape
         axis = int(np.argmax(shape))
         step = max(1, (shape[axis] << PIECE_BITS) // prod(shape))
@@ -102,8 +208,8 @@ class SpreadState:
             receives = [(peer, np.empty_like(buffer)) for peer, buffer in sends]
             self.ranks.exchange(sends, receives)
             for (value, _), (_, buffer) in zip(peers, receives, strict=True):
-                part = places[value][piece]
-                part[...] = buffer.reshape(part.shape)
+                place = places[value][piece]
+                place[...] = buffer.reshape(place.shape)
 
     def sums(self, chunk_bits: int) -> Array:
         """The probability of each chunk of all ranks, in order."""

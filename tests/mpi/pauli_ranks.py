@@ -19,7 +19,9 @@ from executor.pauli.truncation import Truncation
 from executor.pauli.words import parse
 
 device = sys.argv[1]
-gpu_terms.MOVED, resharding.FEW_TERMS = 50, 100  # so that words move, in several rounds
+# so that words move, in several rounds
+gpu_terms.MOVED, gpu_terms.MOVED_SHARE, resharding.FEW_TERMS = 50, 1 << 40, 100
+gpu_terms.COSTS = gpu_terms.COSTS._replace(alone_below=100)
 ranks = world()
 steps: list[Step] = [rotation("X", (q,), 0.7) for q in range(40)]
 steps += [rotation("ZZ", (q, q + 1), -math.pi / 2) for q in range(39)]

@@ -221,12 +221,13 @@ extern "C" __global__ void clifford(Word *__restrict__ keys, REAL *__restrict__ 
 }
 
 // Take the terms that other shards own out of the n rows, as far as there is room for `most` for each shard: those of
-// shard s lie from most * s on, or most * (s - 1) where s > own, and their coefficients here become 0. Bit b of a
-// row's shard is the parity of what it shares with mask b. wanted[s] counts all terms of shard s.
+// shard s lie from most * s on, or most * (s - 1) where s > own, with the numbers of their rows, and their coefficients
+// here become 0. Bit b of a row's shard is the parity of what it shares with mask b. wanted[s] counts all terms of
+// shard s.
 extern "C" __global__ void leave(const Word *__restrict__ keys, REAL *__restrict__ coefficients,
                                  const int *__restrict__ frequencies, const Word *__restrict__ masks, int bits,
                                  int own, Index n, Index most, Word *__restrict__ rows, REAL *__restrict__ values,
-                                 int *__restrict__ counts, Word *wanted) {
+                                 int *__restrict__ counts, unsigned *__restrict__ places, Word *wanted) {
     FOR_WARPS(i, n) {
         Row row;
         int shard = own;
@@ -250,10 +251,24 @@ extern "C" __global__ void leave(const Word *__restrict__ keys, REAL *__restrict
                 store(rows, at, row);
                 values[at] = coefficients[i];
                 counts[at] = frequencies[i];
+                places[at] = (unsigned)i;
                 coefficients[i] = 0;
             }
             rest &= ~__ballot_sync(ALL, goes);
         }
+    }
+}
+
+// Put so many terms in the `free` rows of these numbers, and those left over past n rows. The table is to be rebuilt.
+extern "C" __global__ void join(Word *__restrict__ keys, REAL *__restrict__ coefficients,
+                                int *__restrict__ frequencies, const Word *__restrict__ rows,
+                                const REAL *__restrict__ values, const int *__restrict__ counts, Index arrived,
+                                const unsigned *__restrict__ places, Index free, Index n) {
+    for (Index k = FIRST; k < arrived; k += STRIDE) {
+        const Index at = k < free ? places[k] : n + k - free;
+        store(keys, at, load(rows, k));
+        coefficients[at] = values[k];
+        frequencies[at] = counts[k];
     }
 }
 
@@ -288,24 +303,24 @@ extern "C" __global__ void sweep(const Word *__restrict__ keys, REAL *__restrict
     add_of_warp(&own->swept_squares, squares);
 }
 
-// Enter all rows, which are distinct, into a table of zeros.
+// Enter the first `count` rows, which are distinct, into a table of zeros, or all after an event where `count` is -1.
 extern "C" __global__ void rebuild(const Word *__restrict__ keys, Word *slots, Word mask, Event *log,
-                                   const Index *stalled, Index event) {
+                                   const Index *stalled, Index event, Index count) {
     if (*stalled)
         return;
-    const Index n = rows_after(log + event - 1);
+    const Index n = count < 0 ? rows_after(log + event) : count;
     for (Index i = FIRST; i < n; i += STRIDE) {
         const Word hash = hash_row(load(keys, i));
         enter_row(slots, mask, hash, hash & mask, i);
     }
 }
 
-// Close the gaps among the n rows of the event *log, where `packed` is then how many are gone. *arrivals is 0.
+// Close the gaps among the n rows of the event *log, where `packed` is then how many are gone. For `words` see Meeting.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    pack_rows(Word *keys, REAL *coefficients, int *frequencies, Byte *patterns, Word *slots, Word mask,
-              Index capacity, unsigned *spare, Index n, Event *log, Word *arrivals) {
-    Word goal = 0;
-    close_gaps(keys, coefficients, frequencies, patterns, slots, mask, capacity, spare, n, true, log, arrivals, goal);
+    pack_rows(Word *keys, REAL *coefficients, int *frequencies, Word *slots, Word mask, Index capacity,
+              unsigned *spare, Index n, Event *log, Word *words) {
+    Meeting meeting = {words, 0};
+    close_gaps(keys, coefficients, frequencies, (Byte *)nullptr, slots, mask, capacity, spare, n, true, log, meeting);
 }
 
 // sums += the sum over rows without X and Y of coefficient times (-1)^(number of z bits shared with `ones`).

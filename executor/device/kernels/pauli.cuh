@@ -4,7 +4,8 @@
 //
 // Every change belongs to an event, a place of the log: event e begins with the n + added - packed rows that
 // event e - 1 left. dead_after(e - 1) is about how many of these are no terms; `dead`, modulo 2^64, is its part
-// from earlier events.
+// from earlier events. Rotations that are done together have these numbers in the event of the last of them, where n
+// is the number of rows after it; `fresh` is how many rows a rotation appended.
 // Where rows find no room, the event is written to *stalled, and every launch after it does nothing until the host
 // has made room, cleared it, and begins again with that event.
 
@@ -17,7 +18,7 @@ struct Event {
     double l1, squares;
     Word passed, swept, zeros, left;
     double swept_l1, swept_squares;
-    Word dead, packed, alive, holes, movers;
+    Word dead, packed, alive, holes, movers, fresh;
 };
 
 // What a sweep drops; max_frequency is -1 where there is no such limit.

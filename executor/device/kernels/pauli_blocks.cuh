@@ -9,23 +9,46 @@
 #define WARP ((Index)(threadIdx.x / 32) * gridDim.x + blockIdx.x)
 #define WARPS ((Index)gridDim.x * (blockDim.x / 32))
 
-// The blocks meet: each arrives, and waits until `goal` arrivals. What a block wrote before it arrived, all see
-// after they waited. *arrivals is 0 when the kernel begins.
-static __device__ __forceinline__ void arrive(Word *arrivals) {
-    __syncthreads();
+// Where the blocks meet: at three words in turn, APART from each other, all 0 when the kernel begins. A word counts
+// the blocks that have arrived, from bit ARRIVED on; those of them that have more to do, from bit MORE on; and the
+// rows that were taken since the last meeting.
+#define APART 16
+#define ARRIVED 54
+#define MORE 44
+struct Meeting {
+    Word *words;
+    unsigned now;
+};
+
+static __device__ __forceinline__ Word *word_of(const Meeting &meeting) { return meeting.words + APART * meeting.now; }
+
+static __device__ __forceinline__ Index rows_taken(Word word) { return (Index)(word & ((1ull << MORE) - 1)); }
+
+static __device__ __forceinline__ bool has_more(Word word) { return word << 64 - ARRIVED >> 64 - ARRIVED + MORE; }
+
+// A block arrives; all its threads call it. All have read the word of the next meeting when they came to the last.
+static __device__ __forceinline__ void arrive(const Meeting &meeting, bool more = false) {
+    const Word word = 1ull << ARRIVED | (__syncthreads_or(more) ? 1ull << MORE : 0);
     if (threadIdx.x == 0) {
-        __threadfence();
-        atomicAdd(arrivals, 1ull);
+        if (blockIdx.x == 0)
+            meeting.words[APART * ((meeting.now + 1) % 3)] = 0;
+        asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(word_of(meeting)), "l"(word) : "memory");
     }
 }
 
-static __device__ __forceinline__ void wait(const Word *arrivals, Word goal) {
+// Wait until all have arrived; returns the word. What a block wrote before it arrived, all see then.
+static __device__ __forceinline__ Word wait(Meeting &meeting) {
+    __shared__ Word seen;
     if (threadIdx.x == 0) {
-        while (*(const volatile Word *)arrivals < goal) {
-        }
-        __threadfence();
+        Word word;
+        do
+            asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(word_of(meeting)) : "memory");
+        while (word >> ARRIVED != gridDim.x);
+        seen = word;
     }
     __syncthreads();
+    meeting.now = (meeting.now + 1) % 3;
+    return seen;
 }
 
 // Write to the end of a list, which *count counts, the rows base + 32 k + lane that are `chosen`.
@@ -57,10 +80,12 @@ static __device__ __forceinline__ bool has_gaps(Index dead, Index rows, Index ca
 }
 
 // Close the gaps among `rows` rows: terms past the number of terms move to the places below it that are free, and
-// the table is made anew. `spare` has room for `capacity` numbers. Returns how many rows are left.
-static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequencies, Byte *patterns, Word *slots,
+// the table is made anew. `spare` has room for `capacity` numbers; `patterns` is null where none is
+// needed any more. Returns how many rows are left.
+template <class Pattern>
+static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequencies, Pattern *patterns, Word *slots,
                                    Word mask, Index capacity, unsigned *spare, Index rows, bool follows, Event *own,
-                                   Word *arrivals, Word &goal) {
+                                   Meeting &meeting) {
     const Index warp = WARP, warps = WARPS;
     const unsigned lane = threadIdx.x % 32;
     unsigned *holes = spare, *movers = spare + capacity / 2;
@@ -70,8 +95,8 @@ static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequenc
     for (Word at = FIRST; at <= mask; at += STRIDE)
         slots[at] = 0;
     add_of_warp(&own->alive, count);
-    arrive(arrivals);
-    wait(arrivals, goal += gridDim.x);
+    arrive(meeting);
+    wait(meeting);
     const Index alive = (Index) * (volatile Word *)&own->alive;
     for (Index base = 32 * LOADS * warp; base < rows; base += 32 * LOADS * warps) {
         bool is_term[LOADS], is_hole[LOADS], is_mover[LOADS];
@@ -98,8 +123,8 @@ static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequenc
             if (there[k] != 0)
                 enter_row(slots, mask, hash[k], hash[k] + 1 & mask, base + 32 * k + lane);
     }
-    arrive(arrivals);
-    wait(arrivals, goal += gridDim.x);
+    arrive(meeting);
+    wait(meeting);
     const Index moved = (Index) * (volatile Word *)&own->movers;
     for (Index m = FIRST; m < moved; m += STRIDE) {
         const Index from = __ldcg(movers + m), to = __ldcg(holes + m);
@@ -109,14 +134,15 @@ static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequenc
         coefficients[to] = __ldcg(coefficients + from);
         if (follows)
             frequencies[to] = __ldcg(frequencies + from);
-        patterns[to] = __ldcg(patterns + from);
+        if (patterns)
+            patterns[to] = __ldcg(patterns + from);
         enter_row(slots, mask, hash, hash & mask, to);
     }
     if (FIRST == 0) {
         own->packed = (Word)(rows - alive);
         own->dead = own->passed + own->revived - own->swept - own->zeros;
     }
-    arrive(arrivals);
-    wait(arrivals, goal += gridDim.x);
+    arrive(meeting);
+    wait(meeting);
     return alive;
 }

@@ -4,83 +4,27 @@
 // The words that a rotation about G mixes are pairs P, G P, and no word is in two of them. Where a row finds its
 // partner in the table, the lower of the two does both; where it does not, the row has its pair to itself, and
 // appends the partner if its branch is not cut. No row is written by two threads, and a coefficient is the sum of
-// the same two numbers in every run. Rows appended by a rotation are not looked at in it: their words are
-// distinct, and no other row looks for them.
+// the same two numbers in every run.
 //
-// Up to MEMBERS rotations in a row whose generators commute are a group: each of them leaves a row P and its
-// partner alike before all others, since G' commutes with G P as it does with P. So the first of a group reads the
-// keys, 8 WORDS bytes a row, and writes to a byte of the row which members of the group it anticommutes with; the
-// others read the bytes, and a row that is appended gets the byte of its partner. Each warp lists its rows that
-// anticommute; when 32 wait, it rotates them, a lane each. Such a row reads an entry of the table and its partner's
-// key; a pair's two coefficients are read and written. Frequencies are followed only where they are a limit. When
-// many rows are no terms, the gaps are closed between two rotations.
+// Up to MEMBERS rotations in a row whose generators commute are a group. Each of them leaves a row P and its partner
+// alike before all others, since G' commutes with G P as it does with P: so members mix only rows that anticommute
+// with the same members. The first pass over the rows reads the keys, 8 WORDS bytes a row, and writes a row's pattern:
+// the members that it anticommutes with. The other passes read the patterns, and a row that is appended gets that of
+// its partner. Rows appended in a pass are not looked at in it: their words are distinct, and no other row looks for
+// them. The blocks wait for each other after a pass.
+// BY_PASSES 1, for few rows, where waiting takes the time: in a pass a row takes its turn with the first member that it
+// has still to meet, as its partner does, and its pattern is which members are left for it. There are as many passes as
+// members that one row anticommutes with. BY_PASSES 0, for many rows: a pass is one member, a pattern is a byte that
+// stays, and tallies stay in registers.
+//
+// Each warp queues its rows that take a turn; when 32 wait, it turns them, a lane each. Such a row reads an entry of
+// the table and its partner's key; a pair's two coefficients are read and written. Frequencies are followed only
+// where they are a limit. When many rows are no terms, the gaps are closed before more rotations begin.
 
 #include "pauli.cuh"
 #include "pauli_blocks.cuh"
-
-// Lanes that share the reading of a row, 16 bytes each at a time.
-#define ROW_LANES (HALF == 2 ? 2 : HALF == 4 ? 4 : 1)
-// Rows whose keys a warp reads at once, and rows whose bytes it reads with one load.
-#define TILE (32 / ROW_LANES * LOADS)
-#define CHUNK 128
-#define MEMBERS 8
-
-// `sweep`: 0 none; 1 of the rows that the rotation changes, all others being within the limits; 2 of all rows.
-// `member`: its number in its group; `left`: how many members of the group are left, it among them.
-struct Turn {
-    Word generator[WORDS];
-    double cosine, sine, cut;
-    int sweep;
-    short member, left;
-};
-
-// What a thread saw in a rotation; the fields of Event.
-struct Tally {
-    unsigned hits, merged, revived, gone, passed, swept, zeros, left;
-    double l1, squares, swept_l1, swept_squares;
-};
-
-#define COUNTS 8
-#define SUMS 4
-
-// Add the tallies of a block to the log; without hits and without a sweep there is nothing.
-static __device__ __forceinline__ void enter(Event *own, const Tally &tally) {
-    __shared__ unsigned counts[COUNTS];
-    __shared__ double sums[SUMS];
-    if (threadIdx.x < COUNTS)
-        counts[threadIdx.x] = 0;
-    if (threadIdx.x < SUMS)
-        sums[threadIdx.x] = 0;
-    __syncthreads();
-    const unsigned count[COUNTS] = {tally.hits, tally.merged, tally.revived, tally.gone,
-                                    tally.passed, tally.swept, tally.zeros, tally.left};
-    if (__any_sync(ALL, tally.hits | tally.swept | tally.left)) {
-#pragma unroll
-        for (int k = 0; k < COUNTS; ++k) {
-            const unsigned all = __reduce_add_sync(ALL, count[k]);
-            if (threadIdx.x % 32 == 0 && all)
-                atomicAdd(counts + k, all);
-        }
-    }
-    if (__any_sync(ALL, tally.gone + tally.swept)) {
-        add_of_warp(sums, tally.l1);
-        add_of_warp(sums + 1, tally.squares);
-        add_of_warp(sums + 2, tally.swept_l1);
-        add_of_warp(sums + 3, tally.swept_squares);
-    }
-    __syncthreads();
-    Word *counted[COUNTS] = {&own->hits, &own->merged, &own->revived, &own->gone,
-                             &own->passed, &own->swept, &own->zeros, &own->left};
-    double *summed[SUMS] = {&own->l1, &own->squares, &own->swept_l1, &own->swept_squares};
-#pragma unroll
-    for (int k = 0; k < COUNTS; ++k)
-        if (threadIdx.x == k && counts[k])
-            atomicAdd(counted[k], (Word)counts[k]);
-#pragma unroll
-    for (int k = 0; k < SUMS; ++k)
-        if (threadIdx.x == COUNTS + k && sums[k] != 0)
-            atomicAdd(summed[k], sums[k]);
-}
+#include "pauli_tally.cuh"
+#include "pauli_scan.cuh"
 
 // A term's new coefficient `value` after the sweep that is due; `is_term`: it counts as one before it.
 static __device__ __forceinline__ REAL kept(REAL value, int frequency, const Row &row, bool is_term,
@@ -113,13 +57,12 @@ static __device__ __forceinline__ double branch_of(double coefficient, double si
     return 0;
 }
 
-// Rotate row i, which anticommutes with the generator. Rows below `there` are in the table. Where `is_resumed`,
-// only rows act that found no room before: those whose branch needs a row and whose partner is not there. A row
-// that acted never looks like one: its coefficient has not grown, nor its frequency fallen.
-static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, int *frequencies, Byte *patterns,
-                                              Word *slots, Word mask, Index capacity, Index n, Index there,
-                                              bool is_resumed, bool is_row, Index i, const Turn &turn,
-                                              const Limits &limits, Event *own, Tally &tally) {
+// Turn row i, which anticommutes with the generator and has the pattern `whole`. A row that finds no room is left as it
+// was, and is listed in `spare`.
+static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, int *frequencies, Pattern *patterns,
+                                              Word *slots, Word mask, Index capacity, unsigned *spare, Index n,
+                                              bool is_row, Index i, unsigned whole, const Turn &turn,
+                                              const Limits &limits, Word *taken, Tally &tally) {
     Row row, other;
     Word hash = 0, at = 0;
     Index j = -1;
@@ -140,7 +83,7 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
             if (slot == 0)
                 break;
             const Index k = (Index)(slot & 0xffffffffull) - 1;
-            if (slot >> 32 != hash || k >= there)
+            if (slot >> 32 != hash || k >= n)
                 continue;
             if (k > i)
                 second = __ldcg(coefficients + k);
@@ -159,19 +102,22 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
                          !(limits.has_letters && too_heavy(other, limits));
         }
     }
-    const Index place = n + next_place(&own->added, is_new);
+    const Index place = n + rows_taken(next_place(taken, is_new));
     if (is_new) {
-        if (place >= capacity)
+        if (place >= capacity) {
+            spare[place - capacity] = (unsigned)i;
+            if (BY_PASSES)
+                patterns[i] = whole;
             return;
+        }
         store(keys, place, other);
         coefficients[place] = (REAL)branch;
         if (follows)
             frequencies[place] = frequency;
-        if (turn.left > 1)
-            patterns[place] = __ldcg(patterns + i);
+        patterns[place] = (Pattern)(BY_PASSES ? whole & whole - 1 : whole);
         enter_row(slots, mask, hash, at, place);
-    } else if (is_resumed)
-        return;
+        ++tally.fresh;
+    }
     if (!is_row || (j >= 0 && j < i) || (j < 0 && value == 0))
         return;
     if (j < 0) {
@@ -210,168 +156,205 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
                            limits, tally);
 }
 
-// Which rows of a tile anticommute with which of the members `turns[t % (2 MEMBERS)]`, t from `first` on, that are
-// left of their group: byte k of the result is of row base + (32 k + lane) / ROW_LANES, bit m of it of member m.
-static __device__ __forceinline__ unsigned scan(const Word *keys, Index base, Index n, const Turn *turns,
-                                                Index first) {
-    const unsigned lane = threadIdx.x % 32, part = lane % ROW_LANES;
-    const ulonglong2 *from = reinterpret_cast<const ulonglong2 *>(keys);
-    const int member = turns[first % (2 * MEMBERS)].member, left = turns[first % (2 * MEMBERS)].left;
-    ulonglong2 two[LOADS][HALF / ROW_LANES];
-    unsigned found = 0;
-#pragma unroll
-    for (int k = 0; k < LOADS; ++k) {
-        const Index i = base + (32 * k + lane) / ROW_LANES;
-#pragma unroll
-        for (int u = 0; u < HALF / ROW_LANES; ++u)
-            two[k][u] = i < n ? __ldcg(from + HALF * i + part + ROW_LANES * u) : make_ulonglong2(0, 0);
-    }
-#pragma unroll 1
-    for (int m = 0; m < left; ++m) {
-        const Word *generator = turns[(first + m) % (2 * MEMBERS)].generator;
-        Word both[LOADS] = {};
-#pragma unroll
-        for (int u = 0; u < HALF / ROW_LANES; ++u) {
-            const unsigned w = (2 * (part + ROW_LANES * u) + HALF) % WORDS;
-            const Word a = generator[w], b = generator[(w + 1) % WORDS];
-#pragma unroll
-            for (int k = 0; k < LOADS; ++k)
-                both[k] ^= (two[k][u].x & a) ^ (two[k][u].y & b);
+// Set coefficients past the limits to 0; one lane of a warp, which `is_own`, tallies it.
+static __device__ __forceinline__ void sweep_all(const Word *keys, REAL *coefficients, const int *frequencies, Index n,
+                                                 const Limits &limits, bool is_own, Tally &tally) {
+    unsigned left = 0, swept = 0;
+    double l1 = 0, squares = 0;
+    for (Index i = FIRST; i < n; i += STRIDE) {
+        const double size = fabs((double)__ldcg(coefficients + i));
+        if (size == 0)
+            continue;
+        bool is_past = size < limits.merged_cut ||
+                       (limits.max_frequency >= 0 && __ldcg(frequencies + i) > limits.max_frequency);
+        if (!is_past && limits.has_letters)
+            is_past = too_heavy(load(keys, i), limits);
+        if (!is_past) {
+            ++left;
+            continue;
         }
-#pragma unroll
-        for (int k = 0; k < LOADS; ++k)
-            found |= (__popc((unsigned)(both[k] ^ both[k] >> 32)) & 1u) << (8 * k + member + m);
+        coefficients[i] = 0;
+        ++swept;
+        l1 += size;
+        squares += size * size;
     }
-#pragma unroll
-    for (int step = 1; step < ROW_LANES; step *= 2)
-        found ^= __shfl_xor_sync(ALL, found, step);
-    return found;
+    left = __reduce_add_sync(ALL, left);
+    swept = __reduce_add_sync(ALL, swept);
+    for (int step = 16; step > 0; step /= 2) {
+        l1 += __shfl_xor_sync(ALL, l1, step);
+        squares += __shfl_xor_sync(ALL, squares, step);
+    }
+    if (is_own) {
+        tally.left = left;
+        tally.swept = swept;
+        tally.swept_l1 = l1;
+        tally.swept_squares = squares;
+    }
 }
 
-// Append `row` to a queue in which so many wait, for the lanes that `take` it; returns how many wait then.
-static __device__ __forceinline__ unsigned queued(unsigned *queue, unsigned waiting, bool take, Index row) {
-    const unsigned takers = __ballot_sync(ALL, take);
-    if (take)
-        queue[waiting + __popc(takers & ((1u << threadIdx.x % 32) - 1))] = (unsigned)row;
-    return waiting + __popc(takers);
-}
-
-// Load k of the bytes of rows from `base` on, four rows a lane; bytes of rows past n are 0.
-static __device__ __forceinline__ unsigned four_bytes(const Byte *patterns, Index base, Index n) {
-    const Index i = base + 4 * (threadIdx.x % 32);
-    if (i >= n)
-        return 0;
-    const unsigned four = __ldcg(reinterpret_cast<const unsigned *>(patterns + i));
-    return n - i < 4 ? four & ((1u << 8 * (n - i)) - 1) : four;
-}
-
-// The rotations `list[first]` to `list[last - 1]`; that of `list[k]` is event `event` + k. `resumed` is 0, or the
-// rows that are there after a first attempt at list[first] that found no room. Gaps of `few` rows or fewer stay.
+// The rotations `list[first]` to `list[last - 1]`; that of `list[k]` is event `event` + k. A step is a group where
+// BY_PASSES, else one rotation. One that finds no room for some rows ends the launch: the event of its first rotation
+// is in *stalled, with the number of rows that there would be. Another begins with that step: `resumed` is then the
+// rows that are there, else 0, and `failed` lists the `failures` rows that found no room. Where BY_PASSES, more rows
+// than `most` after a group end it in the same way, without failures: the other form is to go on. Gaps among `few`
+// rows or fewer stay. For `words` see Meeting.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    turns(Word *keys, REAL *coefficients, int *frequencies, Byte *patterns, Word *slots, Word mask,
-          Index capacity, unsigned *spare, Index few, const Turn *__restrict__ list, Index first, Index last,
-          Index event, Index resumed, Limits limits, Event *log, Index *stalled, Word *arrivals) {
-    __shared__ unsigned queues[THREADS / 32][CHUNK + 32];
-    __shared__ Turn near[2 * MEMBERS];
+    turns(Word *keys, REAL *coefficients, int *frequencies, Pattern *patterns, Word *slots, Word mask,
+          Index capacity, unsigned *spare, Index few, Index most, const Turn *__restrict__ list, Index first,
+          Index last, Index event, const unsigned *failed, Index failures, Index resumed, Limits limits, Event *log,
+          Index *stalled, Word *words) {
+    __shared__ uint2 queues[THREADS / 32][32 * ROWS + 32];
+#if BY_PASSES
+    __shared__ Note notes[THREADS];
+    Note *own_notes = notes + threadIdx.x / 32 * 32;
+#endif
+    __shared__ Turn near[2][MEMBERS];
+    __shared__ Tallies tallies;
     if (*stalled)
         return;
     const Index warp = WARP, warps = WARPS;
     const unsigned lane = threadIdx.x % 32;
-    unsigned *queue = queues[threadIdx.x / 32];
-    Word goal = 0;
-    Index n = rows_after(log + event + first - 1);
-    if (threadIdx.x < MEMBERS && first + threadIdx.x < last)
-        near[(first + threadIdx.x) % (2 * MEMBERS)] = list[first + threadIdx.x];
+    const bool is_last_warp = threadIdx.x >= blockDim.x - 32;
+    uint2 *queue = queues[threadIdx.x / 32];
+    Meeting meeting = {words, 0};
+    Event *before = log + event + first - 1;
+    Index n = resumed ? resumed : rows_after(before);
+    int side = 0, member = list[first].member;
+    Index t = first - member;
+    bool is_resumed = resumed != 0;
+    for (unsigned k = threadIdx.x; k < sizeof tallies / 4; k += blockDim.x)
+        reinterpret_cast<unsigned *>(&tallies)[k] = 0;
+    if (threadIdx.x < MEMBERS && t + threadIdx.x < last)
+        near[0][threadIdx.x] = list[t + threadIdx.x];
     __syncthreads();
-    for (Index t = first; t < last; ++t) {
-        Event *own = log + event + t;
-        const Turn &turn = near[t % (2 * MEMBERS)];
-        const bool is_resumed = t == first && resumed;
-        const Index there = is_resumed ? resumed : n;
-        if (FIRST == 0)
-            own->n = (Word)n;
-        Tally tally = {};
-        unsigned waiting = 0;
-        const bool reads_keys = t == first || turn.member == 0;
-        const Index step = reads_keys ? 0 : CHUNK * warps;
-        for (Index base = (reads_keys ? TILE : CHUNK) * warp;; base += reads_keys ? TILE * warps : LOADS * step) {
-            const bool is_end = base >= n;
-            unsigned found[LOADS] = {};
-            if (!is_end && reads_keys)
-                found[0] = scan(keys, base, n, near, t);
-            else if (!is_end) {
-#pragma unroll
-                for (int k = 0; k < LOADS; ++k)
-                    found[k] = four_bytes(patterns, base + step * k, n);
-            }
+    for (; t < last; t += near[side][0].left, side ^= 1, member = 0) {
+        const Turn *group = near[side];
+        const int size = group[0].left;
+        bool reads_keys = !is_resumed, is_first = true;
+        for (; member < size; member += BY_PASSES ? size : 1) {
+            const int together = BY_PASSES ? size : 1;
+            Event *begun = log + event + t + member, *own = begun + together - 1;
+            bool goes_on = true;
+            while (goes_on) {
+                const Index count = is_resumed ? failures : n, step = ROWS == 1 || reads_keys ? 0 : CHUNK * warps;
+                const Index stride = reads_keys ? TILE * warps : ROWS == 1 ? CHUNK * warps : LOADS * step;
+                unsigned waiting = 0;
+                bool more = BY_PASSES && is_resumed && size > 1;
+                Tally tally = {};
+#if BY_PASSES
+                unsigned noted = 0;
+#endif
+                for (Index base = (reads_keys ? TILE : CHUNK) * warp;; base += stride) {
+                    const bool is_end = base >= count;
+                    unsigned found[LOADS] = {};
+                    if (!is_end && reads_keys)
+                        scan(keys, base, n, group, size, found);
+                    else if (!is_end && !is_resumed)
+                        read_patterns(patterns, base, step, n, found);
 #pragma unroll 1
-            for (int k = 0; k < LOADS && (k == 0 || base + step * k < n); ++k) {
-                if (reads_keys) {
-                    const Index i = base + (32 * k + lane) / ROW_LANES;
-                    const unsigned byte = found[0] >> 8 * k & 255u;
-                    const bool is_row = lane % ROW_LANES == 0 && i < n && !is_end;
-                    if (is_row && turn.left > 1)
-                        patterns[i] = (Byte)byte;
-                    waiting = queued(queue, waiting, is_row && byte >> turn.member & 1, i);
-                } else {
-                    const unsigned four = k == 0 ? found[0] : k == 1 ? found[1] : k == 2 ? found[2] : found[3];
-                    const Index i = base + step * k + 4 * lane;
+                    for (int k = 0; k < (is_end ? 1 : LOADS); ++k) {
+                        const unsigned word = k == 0 ? found[0] : k == 1 ? found[1] : k == 2 ? found[2] : found[3];
 #pragma unroll
-                    for (int b = 0; b < 4; ++b)
-                        waiting = queued(queue, waiting, four >> (8 * b + turn.member) & 1, i + b);
+                        for (int b = 0; b < ROWS; ++b) {
+                            if (b > 0 && reads_keys)
+                                break;
+                            unsigned whole = ROWS == 1 ? word : word >> 8 * b & 255u;
+                            Index i = base + (ROWS == 1 ? k : step * k + b) + 4 * lane;
+                            if (reads_keys)
+                                i = base + (32 * k + lane) / ROW_LANES;
+                            bool is_row = i < count && !is_end && (!reads_keys || lane % ROW_LANES == 0);
+                            if (is_resumed && is_row) {
+                                i = failed[i];
+                                whole = size > 1 ? patterns[i] : 1;
+                            }
+#if BY_PASSES
+                            const unsigned rest = whole & whole - 1;
+                            if (is_row && size > 1 && (reads_keys || whole))
+                                patterns[i] = rest;
+                            const bool takes = is_row && whole;
+                            more = more || (takes && rest);
+#else
+                            if (is_row && size > 1 && reads_keys)
+                                patterns[i] = (Pattern)whole;
+                            const bool takes = is_row && whole >> member & 1;
+#endif
+                            const unsigned takers = __ballot_sync(ALL, takes);
+                            if (takes)
+                                queue[waiting + __popc(takers & ((1u << lane) - 1))] = make_uint2((unsigned)i, whole);
+                            waiting += __popc(takers);
+                        }
+                        __syncwarp();
+                        while (waiting >= (is_end ? 1 : 32)) {
+                            const unsigned some = waiting < 32 ? waiting : 32;
+                            waiting -= some;
+                            const uint2 one = queue[waiting + (lane < some ? lane : 0)];
+#if BY_PASSES
+                            const int now = __ffs(one.y) - 1;
+                            add_notes(own_notes, noted, tally);
+                            noted = some;
+                            Tally seen = {};
+#else
+                            const int now = member;
+                            Tally &seen = tally;
+#endif
+                            rotate(keys, coefficients, frequencies, patterns, slots, mask, capacity, spare, n,
+                                   lane < some, one.x, one.y, group[now], limits, word_of(meeting), seen);
+#if BY_PASSES
+                            own_notes[lane] = note_of(seen, now);
+#endif
+                        }
+                        __syncwarp();
+                    }
+                    if (is_end)
+                        break;
                 }
-                __syncwarp();
-                while (waiting >= (is_end ? 1 : 32)) {
-                    const unsigned some = waiting < 32 ? waiting : 32;
-                    waiting -= some;
-                    rotate(keys, coefficients, frequencies, patterns, slots, mask, capacity, n, there, is_resumed,
-                           lane < some, lane < some ? queue[waiting + lane] : 0, turn, limits, own, tally);
-                }
-                __syncwarp();
+                arrive(meeting, more);
+                if (is_last_warp && is_first && lane < MEMBERS && t + size + lane < last)
+                    near[side ^ 1][lane] = list[t + size + lane];
+#if BY_PASSES
+                add_notes(own_notes, noted, tally);
+#else
+                tally = of_warp(tally);
+#endif
+                add_tally(tallies, tally);
+                const Word word = wait(meeting);
+                n += rows_taken(word);
+                goes_on = has_more(word) && n <= capacity;
+                is_resumed = reads_keys = is_first = false;
             }
-            if (is_end)
-                break;
+            const bool is_stalled = n > capacity;
+            if (!is_stalled && group[member + together - 1].sweep == 2) {
+                Tally tally = {};
+                sweep_all(keys, coefficients, frequencies, n, limits, (int)lane == together - 1, tally);
+                arrive(meeting);
+                add_tally(tallies, tally);
+                wait(meeting);
+            }
+            if (is_last_warp)
+                enter(begun, together, tallies);
+            if (is_stalled) {
+                if (FIRST == 0) {
+                    begun->n = (Word)n;
+                    *stalled = begun - log;
+                }
+                return;
+            }
+            const Word dead = FIRST == 0 || n > few ? dead_after(before) : 0;
+            if (FIRST == 0) {
+                own->n = (Word)n;
+                atomicAdd(&own->dead, dead);
+            }
+            if (n > few && has_gaps((Index)dead, n, capacity))
+                n = close_gaps(keys, coefficients, frequencies, patterns, slots, mask, capacity, spare, n,
+                               limits.max_frequency >= 0, own, meeting);
+            before = own;
         }
-        const int sweep = turn.sweep;
-        arrive(arrivals);
-        if (threadIdx.x == blockDim.x - 32 && t + MEMBERS < last)
-            near[(t + MEMBERS) % (2 * MEMBERS)] = list[t + MEMBERS];
-        if (sweep != 2)
-            enter(own, tally);
-        wait(arrivals, goal += gridDim.x);
-        n = rows_after(own);
-        const Word dead = dead_after(own - 1);
-        if (n > capacity) {
-            if (FIRST == 0)
-                *stalled = event + t;
+        if (BY_PASSES && n > most && t + size < last) {
+            if (FIRST == 0) {
+                before[1].n = (Word)n;
+                *stalled = before + 1 - log;
+            }
             return;
         }
-        if (FIRST == 0)
-            own->dead = dead;
-        if (sweep == 2) {
-            for (Index i = FIRST; i < n; i += STRIDE) {
-                const double size = fabs((double)__ldcg(coefficients + i));
-                if (size == 0)
-                    continue;
-                bool is_past = size < limits.merged_cut ||
-                               (limits.max_frequency >= 0 && __ldcg(frequencies + i) > limits.max_frequency);
-                if (!is_past && limits.has_letters)
-                    is_past = too_heavy(load(keys, i), limits);
-                if (!is_past) {
-                    ++tally.left;
-                    continue;
-                }
-                coefficients[i] = 0;
-                ++tally.swept;
-                tally.swept_l1 += size;
-                tally.swept_squares += size * size;
-            }
-            arrive(arrivals);
-            enter(own, tally);
-            wait(arrivals, goal += gridDim.x);
-        }
-        if (n > few && has_gaps((Index)dead, n, capacity))
-            n = close_gaps(keys, coefficients, frequencies, patterns, slots, mask, capacity, spare, n,
-                           limits.max_frequency >= 0, own, arrivals, goal);
     }
 }

@@ -35,6 +35,19 @@ struct Values {
     Amplitude at[N_VALUES];
 };
 
+// The numbers of tiles to be done: 0 .. count-1 with zeros put in, in turn, above the bits of each `low`, and `fixed`.
+// Where all bits of a `low` are set nothing is put in.
+struct Tiles {
+    unsigned count, fixed, low[4];
+
+    __device__ __forceinline__ Place number(unsigned at) const
+    {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) at += at - (at & low[k]);
+        return at | fixed;
+    }
+};
+
 #include "state_gates.cuh"
 
 // Bit i of a number goes to bit i of the digits of BITS; neighbours that stay neighbours go together.
@@ -220,14 +233,15 @@ __device__ __forceinline__ void move(Amplitude *tile, Amplitude *a)
 
 // Tiles are done one after another by as many blocks as there is room for.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    run_program(Amplitude *__restrict__ state, Place rank_base, Place n_tiles, const Amplitude *__restrict__ factors,
-                const Amplitude *__restrict__ tables, const __grid_constant__ Values values)
+    run_program(Amplitude *__restrict__ state, Place rank_base, const __grid_constant__ Tiles tiles,
+                const Amplitude *__restrict__ factors, const Amplitude *__restrict__ tables,
+                const __grid_constant__ Values values)
 {
     extern __shared__ __align__(16) Amplitude shared[];
     Amplitude *tile = shared + 2 * N_TWISTS * ENTRIES;
     int turn_about = 0;
-    for (Place number = blockIdx.x; number < n_tiles; number += gridDim.x) {
-        const Place base = opened(number), index = base | rank_base;
+    for (unsigned at = blockIdx.x; at < tiles.count; at += gridDim.x) {
+        const Place number = tiles.number(at), base = opened(number), index = base | rank_base;
         // Made while others may still read those of the tile before.
         Amplitude *turns = shared + turn_about * N_TWISTS * ENTRIES;
         turn_about ^= 1;

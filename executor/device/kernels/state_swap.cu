@@ -1,12 +1,12 @@
 // Amplitudes of this GPU change places with those of a peer, whose memory is mapped here: no buffer, one way each.
 //
 // Defines: UNIT (what one thread moves: double2, or float2 where single amplitudes of 8 bytes have to be moved), BITS
-// (of the index in units that are swapped, rising, with commas). Each of the two GPUs swaps one half of the places.
+// (of the index in units that are swapped, or say which part is, rising, with commas), THREADS, AT_ONCE (units that a
+// thread waits for). Each of the two GPUs swaps one half of the places.
 
 typedef long long Place;
-enum { AT_ONCE = 4 };
 
-// A number with zeros put in at the bits swapped.
+// A number with zeros put in at these bits.
 __device__ __forceinline__ Place opened(Place number)
 {
     constexpr int bits[] = {BITS};
@@ -18,8 +18,8 @@ __device__ __forceinline__ Place opened(Place number)
     return number;
 }
 
-// Numbers from first to before end; own and theirs begin where the swapped bits have their values.
-extern "C" __global__ void __launch_bounds__(512)
+// Numbers from first to before end; own and theirs begin where the bits have their values.
+extern "C" __global__ void __launch_bounds__(THREADS)
     swap_places(UNIT *__restrict__ own, UNIT *__restrict__ theirs, Place first, Place end)
 {
     const Place step = (Place)gridDim.x * blockDim.x;
