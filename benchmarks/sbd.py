@@ -43,7 +43,7 @@ from executor.device.threads import run_ranks
 from executor.sbd import cost
 from executor.sbd.davidson import Criteria
 from executor.sbd.integrals import Integrals, dense_two, pair_count
-from executor.sbd.pair_tiles import LANES, ROWS, WARPS
+from executor.sbd.pair_tiles import ROWS
 from executor.sbd.product import EVEN, NEITHER, ProductHamiltonian, row_costs
 from executor.sbd.shares import share_rows
 from executor.sbd.solve import solve
@@ -175,7 +175,7 @@ def parts(h: ProductHamiltonian) -> Iterator[Part]:
     tiles = h.pair_tiles()
     rank = np.sort(h.alpha.matching.active[h.alpha.singles.pairs])
     depths = np.searchsorted(rank, ROWS * np.arange(1, len(tiles.start)))
-    columns = float(LANES * WARPS * depths @ np.diff(tiles.start))
+    columns = float(tiles.columns[0].size * depths @ np.diff(tiles.start))
     tables = item * pair_count(h.integrals.n_orbitals)
     yield Part("add_product", 2.0 * rows * elements, 3.0 * item * elements + item * rows * rows)
     yield Part("numbers", 0.0, 3.0 * item * elements + tables * n_beta, 2 * values)

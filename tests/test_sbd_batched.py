@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from executor.sbd.batched import BatchedHamiltonian
 from executor.sbd.davidson import Criteria, davidson
 from executor.sbd.mixed_spin import beta_entries
 from executor.sbd.numpy_batch import NumpyBatch
-from executor.sbd.pair_tiles import LANES, PADDING, PART, PARTS, SIGN, WARP_TARGETS, pair_tiles
+from executor.sbd.pair_tiles import LANES, PADDING, PART, PARTS, pair_tiles
+from executor.sbd.places import NONE, SIGN
 from executor.sbd.place import Here
 from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian
 from executor.sbd.shares import Shares
@@ -111,23 +113,41 @@ def test_a_solve_by_batches(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found.energies, expected.energies, atol=1e-10)
 
 
-@pytest.mark.parametrize("warps", [1, 2, 6])
-def test_tiles_have_every_excitation_once_and_no_target_twice(warps: int) -> None:
+@pytest.mark.parametrize(("warps", "count"), [(1, 300), (2, 300), (6, 300), (6, 924)])
+def test_tiles_have_every_excitation_once_and_targets_of_one_thread_or_four(warps: int, count: int) -> None:
     integrals = random_integrals(12, 6, 6, seed=4)
-    strings = string_set(some_strings(12, 6, 300, 9), integrals)
+    strings = string_set(some_strings(12, 6, count, 9), integrals)
     beta = ProductHamiltonian(integrals, strings, threads=1).beta
     bounds, entries = beta_entries(beta.singles, beta.matching)
     tiles = pair_tiles(bounds, entries, len(beta.matching.pairs), warps)
+    n_parts = len(tiles.more) - 1
+    assert (tiles.places[n_parts : n_parts + PARTS] == NONE).all()
+    part_of = np.full(len(tiles.places), -1)
+    part_of[:n_parts] = np.arange(n_parts)
+    for part, (first, last) in enumerate(itertools.pairwise(tiles.more)):
+        part_of[first:last] = part
+    turn, thread, at = np.nonzero(tiles.places != NONE)
+    place = tiles.places[turn, thread, at].astype(np.int64)
+    part, target = part_of[turn], place // (2 * SIGN)
+    order = np.lexsort((at, thread, turn, target, part))
+    edges = np.flatnonzero(np.diff(part[order], prepend=-1) | np.diff(target[order], prepend=-1))
+    sizes = np.diff(edges, append=len(order))
+    for entry, size in zip(np.split(order, edges[1:]), sizes, strict=True):
+        threads = np.unique(thread[entry])
+        assert len(set(turn[entry])) == 1
+        for one in threads:
+            own = at[entry][thread[entry] == one]
+            assert (np.diff(own) == 1).all()
+            assert len(threads) == 1 or own[-1] == 3
+        assert len(threads) == (1 if size <= 4 else 4)
+        if size > 4:
+            assert threads[0] % 4 == 0
+            np.testing.assert_array_equal(threads, threads[0] + np.arange(4))
+            of_warp = tiles.places[turn[entry[0]], threads[0] // LANES * LANES + np.arange(2), 3]
+            assert len(set(of_warp // (2 * SIGN))) == 1
+    assert (sizes > 4).any() or count == 300
     columns = tiles.columns.transpose(0, 1, 3, 2).reshape(-1, LANES * warps)
-    parts = np.repeat(np.arange(len(tiles.groups) - 1), np.diff(tiles.groups))
-    group, lane, second = np.nonzero(tiles.places % SIGN)
-    place = tiles.places[group, lane, second]
-    target = tiles.places[group, lane, 0] // (2 * SIGN)
-    first = second == 0
-    assert len(set(zip(group[first], target[first], strict=True))) == np.count_nonzero(first)
-    part, warp = np.divmod(parts[group], warps)
-    np.testing.assert_array_equal(target // WARP_TARGETS % warps, warp)
-    row, column = np.divmod(place % SIGN - 1, LANES * warps + PADDING)
+    row, column = np.divmod(place % SIGN, LANES * warps + PADDING)
     m = np.searchsorted(tiles.start, part // PARTS, side="right") - 1
     pair = (m * PARTS + part % PARTS) * PART + row
     found = np.stack([target, pair, columns[part // PARTS, column], (place & SIGN) > 0], 1)

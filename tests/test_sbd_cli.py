@@ -167,11 +167,11 @@ BAD_FCIDUMPS = {
     "&FCI NORB=2,NELEC=2\n/\n\n(1.0,0.0) 1 1 0 0": "line 4: '(1.0,0.0)' is no real number",
     "&FCI NORB=2,NELEC=2\n/\nnan 1 1 0 0": "line 3: 'nan' is no real number",
     "&FCI NORB=2,NELEC=2\n/\n1.0 1 1 0 x": "line 3: 'x' is no orbital's number",
-    "&FCI NORB=2,NELEC=2\n/\n1.0 1 3 0 0": "integral 1: has the indices [1, 3, 0, 0]",
-    "&FCI NORB=2,NELEC=2\n/\n1.0 1 0 1 0": "integral 1: has the indices [1, 0, 1, 0]",
-    "&FCI NORB=2,NELEC=2\n/\n1.0 1 2 0 0\n2.0 2 1 0 0": "gives h(pq) twice, 1 apart",
-    "&FCI NORB=2,NELEC=2\n/\n1.0 1 2 1 1\n2.0 1 1 2 1": "gives (pq|rs) twice, 1 apart",
-    "&FCI NORB=2,NELEC=2\n/\n1.0 0 0 0 0\n2.0 0 0 0 0": "gives the core energy twice",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 3 0 0": "line 3: has the indices [1, 3, 0, 0]",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 0 1 0": "line 3: has the indices [1, 0, 1, 0]",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 2 0 0\n2.0 2 1 0 0": "line 4: gives h(pq) of line 3 again, 1 apart",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 1 2 1 1\n2.0 1 1 2 1": "line 4: gives (pq|rs) of line 3 again, 1 apart",
+    "&FCI NORB=2,NELEC=2\n/\n1.0 0 0 0 0\n2.0 0 0 0 0": "line 4: gives the core energy of line 3 again",
 }
 
 

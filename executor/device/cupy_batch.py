@@ -12,7 +12,7 @@ import numpy as np
 
 from executor.device.cublas_strided import add_product
 from executor.device.kernel_cache import load_kernel
-from executor.sbd import pair_tiles
+from executor.sbd import pair_tiles, places
 from planner.errors import InputError
 
 Array = Any
@@ -23,7 +23,7 @@ REALS = {"float32": "float", "float64": "double"}
 THREADS = 256
 MOST_TILES = 65535
 TILES_FILE = "excite_tiles.cu"
-BLOCKS = 2
+HELD_WARPS = 12
 """That a multiprocessor is to hold of `mixed`."""
 LEAST_CAPABILITY = 80
 """Of a GPU with tensor cores for fp64."""
@@ -34,19 +34,19 @@ def excite_defines(dtype: str) -> dict[str, str | int]:
     return {"REAL": REALS[dtype], "THREADS": THREADS}
 
 
-def tile_defines(dtype: str, held: bool) -> dict[str, str | int]:
+def tile_defines(dtype: str, held: bool, warps: int) -> dict[str, str | int]:
     """The definitions of `mixed` for numbers of a type; `held` for sums in shared memory."""
     return {
-        "REAL": REALS[dtype], "WARPS": pair_tiles.WARPS, "BLOCKS": BLOCKS, "HELD": int(held),
+        "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": HELD_WARPS // warps, "HELD": int(held),
         "PART": pair_tiles.PART, "PARTS": pair_tiles.PARTS, "PADDING": pair_tiles.PADDING,
-        "SIGN": f"{pair_tiles.SIGN}u", "MOST": pair_tiles.MOST,
+        "SIGN": f"{places.SIGN}u", "MOST": pair_tiles.MOST,
     }  # fmt: skip
 
 
-def tile_bytes(n_beta: int) -> int:
-    """The shared memory of a block of `mixed`, with sums of so many beta strings."""
-    products = pair_tiles.PART * (pair_tiles.LANES * pair_tiles.WARPS + pair_tiles.PADDING)
-    return 8 * ((n_beta + 1) // 2 * 2 + pair_tiles.MOST * pair_tiles.ROWS + products) + 20 * pair_tiles.MOST
+def tile_bytes(n_sums: int, warps: int) -> int:
+    """The shared memory of a block of `mixed`, with so many sums."""
+    products = pair_tiles.PART * (pair_tiles.LANES * warps + pair_tiles.PADDING)
+    return 8 * ((n_sums + 1) // 2 * 2 + pair_tiles.MOST * pair_tiles.ROWS + products) + 16 * pair_tiles.MOST
 
 
 def check_gpu(n_beta: int) -> None:
@@ -95,11 +95,11 @@ class CupyBatch:
         """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
         if not len(rows):
             return
-        n_beta = y.shape[1]
-        kernel, shared_bytes = self._tiled or self._load_tiled(n_beta)
+        n_beta, warps = y.shape[1], tiles[1].shape[1]
+        kernel, shared_bytes = self._tiled or self._load_tiled(n_beta, warps)
         sizes = n_beta, active.shape[1], len(tiles[0]) - 1, shift, int(half)
         kernel(
-            (len(rows),), (pair_tiles.LANES * pair_tiles.WARPS,),
+            (len(rows),), (pair_tiles.LANES * warps,),
             (rows, *map(np.int64, sizes), start, other, pairs, sign, rank, active, own, *tiles, x, y),
             shared_mem=shared_bytes,
         )  # fmt: skip
@@ -130,12 +130,12 @@ class CupyBatch:
         """target = source, for views of any strides."""
         cupy.copyto(target, source)
 
-    def _load_tiled(self, n_beta: int) -> tuple[Any, int]:
-        """`mixed` and its shared memory, for states of so many beta strings."""
+    def _load_tiled(self, n_beta: int, warps: int) -> tuple[Any, int]:
+        """`mixed` and its shared memory, for states of so many beta strings in tiles of so many warps."""
         most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
-        held = tile_bytes(n_beta) <= most
-        kernel = load_kernel(TILES_FILE, "mixed", tile_defines(self.dtype, held))
-        shared_bytes = tile_bytes(n_beta * held)
+        held = tile_bytes(n_beta, warps) <= most
+        kernel = load_kernel(TILES_FILE, "mixed", tile_defines(self.dtype, held, warps))
+        shared_bytes = tile_bytes(n_beta * held, warps)
         kernel.preferred_shared_memory_carveout = 100
         kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
         self._tiled = kernel, shared_bytes

@@ -35,6 +35,8 @@ Matrix = Any
 
 ROWS_TURNED = 256
 """Rows of a state that are transposed at once where the beta matrix is sparse."""
+MANY = 1.5
+"""Times the mean excitations of a row that make it one of the first."""
 
 
 class BatchSteps(Protocol):
@@ -57,7 +59,7 @@ class BatchSteps(Protocol):
     ) -> None:  # fmt: skip
         """y[row, j] += the sum over excitations of the row and of beta string j of +-(pair | a) x[other, j'].
 
-        `tiles` are start, columns, groups and places of a `PairTiles`. For shift >= 0 with own[row] and
+        `tiles` are start, columns, more and places of a `PairTiles`. For shift >= 0 with own[row] and
         x[row + shift] too, unless `half`: then only with excitations whose pair, by its place rank[pair]
         among the active ones, stands before a, and one half of those by a itself.
         """
@@ -87,7 +89,8 @@ class BatchedBlock:
     """A `SourceBlock` where the steps work: tables of the rows held, numbered from 0.
 
     Row i is string i + shift of the block; shift is -1 where the block is of other rows. `rows` are all rows
-    held, those with the most excitations first.
+    held, those with many excitations first, so that they do not end last, and others as they stand: those
+    beside each other share rows of the state, which caches keep.
     """
 
     first: int
@@ -114,7 +117,7 @@ class BatchedHamiltonian:
             steps.put, (mixed.active, mixed.own, mixed.filled, mixed.numbers)
         )
         tiles = h.pair_tiles()
-        self._tiles = tuple(map(steps.put, (tiles.start, tiles.columns, tiles.groups, tiles.places)))
+        self._tiles = tuple(map(steps.put, (tiles.start, tiles.columns, tiles.more, tiles.places)))
         self._rank = steps.put(h.beta.matching.active)
         self._beta: Matrix = () if h.symmetric else self._put_matrix(h.beta.matrix)
         self._turned = [steps.empty(n_beta * ROWS_TURNED) for _ in range(2 * (len(self._beta) == 3))]
@@ -132,11 +135,12 @@ class BatchedHamiltonian:
         begin, end = int(singles.start[held[0]]), int(singles.start[held[1]])
         entries = slice(begin, end)
         place = block.place(held[0])
-        longest_first = np.argsort(-np.diff(singles.start[held[0] : held[1] + 1]), kind="stable")
+        counts = np.diff(singles.start[held[0] : held[1] + 1])
+        rows = np.argsort(counts <= MANY * counts.mean(), kind="stable") if len(counts) else counts
         return BatchedBlock(
             first, last, -1 if place is None else place, put(singles.start[held[0] : held[1] + 1] - begin),
             put(singles.other[entries]), put(singles.pairs[entries]), put(singles.sign[entries]),
-            self._put_matrix(block.matrix), put(longest_first),
+            self._put_matrix(block.matrix), put(rows),
         )  # fmt: skip
 
     def empty(self, *shape: int) -> Array:

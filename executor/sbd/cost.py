@@ -28,7 +28,7 @@ class Rates:
 
 
 CPU = Rates(50e9, 17e9, 1e-9, 8e-11)
-GPU = Rates(50e12, 7.5e11, 1.7e-12, 1.05e-12)
+GPU = Rates(50e12, 7.5e11, 1.7e-12, 6.3e-13)
 """On a GPU a sparse product reads 8 bytes for two operations, at about 3e12 bytes a second. A value is one of
 `numbers`, a product one of `mixed`, as fe4s4 takes them on an H200 with a parity."""
 

@@ -46,8 +46,8 @@ def read_fcidump(path: str | Path) -> Integrals:
         )
     n_alpha, n_beta = (n_electrons + spin) // 2, (n_electrons - spin) // 2
     check_counts(f"{path}: NELEC", n_orbitals, n_alpha, n_beta)
-    values, indices = _numbers(str(path), body, first_line)
-    return _sorted(str(path), values, indices, first_line, (n_orbitals, n_alpha, n_beta))
+    values, indices, lines = _numbers(str(path), body, first_line)
+    return _sorted(str(path), values, indices, lines, (n_orbitals, n_alpha, n_beta))
 
 
 def _split(place: str, text: str) -> tuple[dict[str, str], int, list[str]]:
@@ -80,8 +80,8 @@ def _count(place: str, fields: dict[str, str], name: str, default: int | None = 
     return int(text)
 
 
-def _numbers(place: str, body: list[str], first_line: int) -> tuple[Array, Array]:
-    """The values (N,) and indices (N, 4) of all lines that are not blank."""
+def _numbers(place: str, body: list[str], first_line: int) -> tuple[Array, Array, Array]:
+    """The values (N,), indices (N, 4) and numbers of all lines that are not blank."""
     rows = [line.split() for line in body]
     for number, row in enumerate(rows):
         if len(row) not in (0, 5):
@@ -98,7 +98,8 @@ def _numbers(place: str, body: list[str], first_line: int) -> tuple[Array, Array
         values, indices = np.empty(0), np.empty((0, 4), np.int64)
     if len(values) != len(flat) // 5 or not np.isfinite(values).all():
         raise _bad_number(place, rows, first_line)
-    return values, indices.reshape(-1, 4)
+    lines = first_line + np.flatnonzero([len(row) for row in rows])
+    return values, indices.reshape(-1, 4), lines
 
 
 def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputError:
@@ -112,7 +113,7 @@ def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputErro
 
 
 def _sorted(
-    place: str, values: Array, indices: Array, first_line: int, counts: tuple[int, int, int]
+    place: str, values: Array, indices: Array, lines: Array, counts: tuple[int, int, int]
 ) -> Integrals:
     """The integrals put in order, every one of them checked against the others."""
     n = counts[0]
@@ -122,7 +123,7 @@ def _sorted(
     if wrong.any():
         at = int(np.argmax(wrong))
         raise InputError(
-            f"{place}: integral {at + 1}", f"has the indices {indices[at].tolist()}",
+            f"{place}: line {lines[at]}", f"has the indices {indices[at].tolist()}",
             f"number orbitals from 1 to {n}, zeros last",
         )  # fmt: skip
     two_body, one_body, core = (kinds == kind for kind in (15, 3, 0))
@@ -130,22 +131,28 @@ def _sorted(
     pairs = pair_count(n)
     left, right = pair_number(p, q, n), pair_number(r, s, n)
     low, high = np.minimum(left, right), np.maximum(left, right)
-    two = _filled(place, low * pairs + high, values[two_body], pairs * pairs, "(pq|rs)").reshape(pairs, pairs)
+    held = values[two_body], lines[two_body]
+    two = _filled(place, low * pairs + high, *held, pairs * pairs, "(pq|rs)").reshape(pairs, pairs)
     p, q = (indices[one_body][:, :2] - 1).T
     low, high = np.minimum(p, q), np.maximum(p, q)
-    one = _filled(place, low * n + high, values[one_body], n * n, "h(pq)").reshape(n, n)
-    constant = _filled(place, np.zeros(int(core.sum()), np.int64), values[core], 1, "the core energy")[0]
+    one = _filled(place, low * n + high, values[one_body], lines[one_body], n * n, "h(pq)").reshape(n, n)
+    none = np.zeros(int(core.sum()), np.int64)
+    constant = _filled(place, none, values[core], lines[core], 1, "the core energy")[0]
     return Integrals(counts[1], counts[2], float(constant), _mirrored(one), _mirrored(two))
 
 
-def _filled(place: str, keys: Array, values: Array, size: int, name: str) -> Array:
+def _filled(place: str, keys: Array, values: Array, lines: Array, size: int, name: str) -> Array:
     """An array of `size` with values at keys; refuses keys that come twice with different values."""
     filled = np.zeros(size)
     filled[keys] = values
     apart = np.abs(filled[keys] - values)
     if (apart > TOLERANCE * np.maximum(1.0, np.abs(values))).any():
+        at = int(np.argmax(apart))
+        again = lines[keys == keys[at]][-1]
         raise InputError(
-            place, f"gives {name} twice, {apart.max():.2g} apart: the integrals are not symmetric", REMEDY
+            f"{place}: line {again}",
+            f"gives {name} of line {lines[at]} again, {apart[at]:.2g} apart: the integrals are not symmetric",
+            REMEDY,
         )
     return filled
 

@@ -166,3 +166,15 @@ def _add_numbers(factor: Any, numbers: Any, source: Any, out: Any) -> None:
     """out += factor times numbers times source, element by element."""
     for b in range(out.size):
         out[b] += factor * numbers[b] * source[b]
+
+
+@jit
+def add_transpose(first: int, last: int, step: int, parity: int, y: Any) -> None:
+    """y[i, j] += parity y[j, i] and y[j, i] += parity y[i, j] for first <= i < last and j <= i, by tiles."""
+    for i_tile in range(first, last, step):
+        for j_tile in range(0, i_tile + 1, step):
+            for i in range(i_tile, min(last, i_tile + step)):
+                for j in range(j_tile, min(j_tile + step, i + 1)):
+                    below, above = y[i, j], y[j, i]
+                    y[i, j] = below + parity * above
+                    y[j, i] = above + parity * below

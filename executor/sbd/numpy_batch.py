@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.sbd.pair_tiles import LANES, PADDING, PART, PARTS, SIGN
+from executor.sbd.pair_tiles import LANES, PADDING, PART, PARTS
+from executor.sbd.places import NONE, SIGN
 
 Array = NDArray[Any]
 
@@ -40,7 +41,7 @@ class NumpyBatch:
         rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
     ) -> None:  # fmt: skip
         """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
-        first, columns, groups, places = tiles
+        first, columns, more, places = tiles
         for row in rows:
             span = slice(start[row], start[row + 1])
             weights, sources = sign[span, None] * active[pairs[span]], other[span]
@@ -50,7 +51,7 @@ class NumpyBatch:
             elif shift >= 0:
                 weights = np.concatenate([own[row][None], weights])
                 sources = np.append(row + shift, sources)
-            _add_tiles(weights, x[sources], first, columns, groups, places, y[row])
+            _add_tiles(weights, x[sources], first, columns, more, places, y[row])
 
     def numbers(
         self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
@@ -79,7 +80,7 @@ class NumpyBatch:
 
 
 def _add_tiles(
-    weights: Array, values: Array, first: Array, columns: Array, groups: Array, places: Array, y: Array
+    weights: Array, values: Array, first: Array, columns: Array, more: Array, places: Array, y: Array
 ) -> None:
     """y[j] += the elements of weights^T values that its places in tiles want; see `pair_tiles.PairTiles`."""
     warps = columns.shape[1]
@@ -90,8 +91,7 @@ def _add_tiles(
             products = np.zeros((PART, LANES * warps + PADDING))
             kept = weights[:, a : a + PART]
             products[: kept.shape[1], : len(strings)] = kept.T.astype(float) @ values[:, strings]
-            wanted = places[groups[part * warps] : groups[(part + 1) * warps]]
-            at = wanted % SIGN
-            elements = np.where(wanted & SIGN, -1, 1) * np.append(0.0, products)[at]
-            present = at[..., 0] > 0
-            np.add.at(y, wanted[present, 0] // (2 * SIGN), elements[present].sum(-1).astype(y.dtype))
+            wanted = np.append(places[part].ravel(), places[more[part] : more[part + 1]].ravel())
+            wanted = wanted[wanted != NONE]
+            elements = np.where(wanted & SIGN, -1, 1) * products.ravel()[wanted % SIGN]
+            np.add.at(y, wanted // (2 * SIGN), elements.astype(y.dtype))

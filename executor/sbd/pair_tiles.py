@@ -6,7 +6,7 @@ For a row i of alpha strings and a tile of ROWS active pairs a and some beta str
 
 is a product of matrices, and each excitation of beta, from j' to j by a, wants one of its elements:
 y[i, j] +-= product[a, j']. A tile has only strings that one of its pairs excites. Its elements are dealt to
-warps by their targets j and to groups in which no target comes twice, so that they are added without atomics
+the threads of a block so that those of a target are of one thread, or of four: they are added without atomics
 and in one order.
 
 Knows excitations of beta; no integrals, no states.
@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.sbd.places import SIGN
+
 Array = NDArray[Any]
 
 PART = 16
@@ -28,19 +30,19 @@ PARTS = 2
 """Of a tile."""
 ROWS = PART * PARTS
 LANES = 32
-"""Targets of a group, and columns of a warp."""
+"""Columns of a warp."""
 PADDING = 8
 """Between rows of products, so that rows begin in different banks."""
-WARPS = 6
-"""Of a block of threads, each with LANES columns of a tile."""
+WARPS, FEW_WARPS = 6, 4
+"""Of a block of threads, each with LANES columns of a tile; few for at most FEW beta strings."""
+FEW = 4800
+"""Of which a multiprocessor can hold the sums of three blocks."""
 NEIGHBOURS = 16
 """Beta strings that stay side by side in a tile: 128 bytes of fp64."""
-SIGN = 1 << 13
-"""In a place, what says that the element is subtracted."""
 MOST_STRINGS = 1 << 18
 """Targets that fit in a place beside an element."""
-WARP_TARGETS = 16
-"""Targets side by side that a warp adds, then the next warp."""
+AHEAD = 3
+"""Tiles beyond the last whose columns are read, though not used."""
 MOST = 64
 """Excitations of a row whose coefficients are held at once."""
 
@@ -49,45 +51,75 @@ MOST = 64
 class PairTiles:
     """Active pairs ROWS m .. ROWS (m + 1) - 1 have tiles start[m] .. start[m + 1] - 1.
 
-    columns [tiles + 2, warp, 8, 4]: the beta string of column 8 n + c of a warp at [c, n], any where there
-    is none. groups [PARTS * tiles * warps + 1]: the groups of a warp in a part of a tile. places [group,
-    LANES, 2]: two elements of a target, 1 + (pair % PART) * (LANES * warps + PADDING) + column, 0 for none,
-    plus SIGN where it is subtracted; in the first also 2 * SIGN * target.
+    columns [tiles + AHEAD, warp, 8, 4]: the beta string of column 8 n + c of a warp at [c, n], any where
+    there is none. places [turn, thread, 4]: elements (pair % PART) * (LANES * warps + PADDING) + column, plus
+    SIGN where one is subtracted, plus 2 * SIGN * its target; those of a target side by side in one thread, or
+    last in four, and then the first four threads of the warp have such a target. Part q % PARTS of tile
+    q / PARTS has turn q and turns more[q] .. more[q + 1] - 1.
     """
 
     start: Array
     columns: Array
-    groups: Array
+    more: Array
     places: Array
 
     @property
     def size_bytes(self) -> int:
         """The memory of the tables."""
-        return sum(table.nbytes for table in (self.start, self.columns, self.groups, self.places))
+        tables = self.start, self.columns, self.more, self.places
+        return sum(table.nbytes for table in tables)
 
 
-def pair_tiles(bounds: Array, entries: Array, n_active: int, warps: int = WARPS) -> PairTiles:
+def block_warps(n_beta: int) -> int:
+    """The warps of a block, for states of so many beta strings."""
+    return FEW_WARPS if n_beta <= FEW else WARPS
+
+
+def pair_tiles(bounds: Array, entries: Array, n_active: int, warps: int) -> PairTiles:
     """Tiles of excitations as `MixedSpin` keeps them, for blocks of so many warps.
 
     Beta string j gets entries[bounds[2 j] .. bounds[2 j + 2] - 1], each an active pair and a source; those
     from bounds[2 j + 1] on are subtracted.
     """
-    n_columns = LANES * warps
-    target = np.repeat(np.arange(len(bounds) // 2), np.diff(bounds[::2]))
+    n_columns, n_beta = LANES * warps, len(bounds) // 2
+    target = np.repeat(np.arange(n_beta), np.diff(bounds[::2]))
     minus = np.arange(len(entries)) >= bounds[1::2][target]
     pair, source = entries.astype(np.int64).T
     start, strings, slot = _columns(pair // ROWS, source, -(-n_active // ROWS), n_columns)
-    columns = np.zeros((int(start[-1]) + 2) * n_columns, np.int32)
+    columns = np.zeros((int(start[-1]) + AHEAD) * n_columns, np.int32)
     at = np.arange(len(strings))
     columns[at // LANES * LANES + at % 8 * 4 + at % LANES // 8] = strings
     part = slot // n_columns * PARTS + pair % ROWS // PART
-    place = 1 + pair % PART * (n_columns + PADDING) + slot % n_columns + minus * SIGN
-    key = part * warps + target // WARP_TARGETS % warps
-    order = np.lexsort((target, target % WARP_TARGETS, key))
-    groups, places = _groups(key[order], target[order], place[order], int(start[-1]) * PARTS * warps)
-    return PairTiles(
-        start.astype(np.int32), columns.reshape(-1, warps, 8, 4), groups.astype(np.int32), places
-    )
+    element = pair % PART * (n_columns + PADDING) + slot % n_columns
+    more, places = _dealt(part, target, element, minus, int(start[-1]) * PARTS, n_columns)
+    return PairTiles(start.astype(np.int32), columns.reshape(-1, warps, 8, 4), more, places)
+
+
+def _dealt(
+    part: Array, target: Array, element: Array, minus: Array, n_parts: int, n_threads: int
+) -> tuple[Array, Array]:
+    """`more` and `places` of a `PairTiles`; after the first turns of parts come empty ones, to be read."""
+    from executor.sbd import tile_kernel
+
+    order = np.lexsort((target, part))
+    part, target, element = part[order], target[order], element[order]
+    words = (element + minus[order] * SIGN + 2 * SIGN * target).astype(np.uint32)
+    heads = np.flatnonzero(np.diff(part, prepend=-1) | np.diff(target, prepend=-1))
+    sizes = np.diff(heads, append=len(part))
+    cells = np.where(sizes == 1, tile_kernel.cell(words[heads]), 0)
+    order = np.lexsort((cells, -sizes, part[heads]))
+    heads, sizes = heads[order], sizes[order]
+    bounds = np.searchsorted(part[heads], np.arange(n_parts + 1))
+    # Threads for targets of more than half of what one takes, then for all elements.
+    taken = tile_kernel.TAKEN
+    wide = np.where(sizes > taken, 2 * taken, np.where(2 * sizes > taken, 2, 2 * sizes == taken))
+    room = np.where(sizes > taken, taken * taken, sizes)
+    threads, rooms = (np.bincount(part[heads], count, n_parts) for count in (wide, room))
+    turns = -(-np.maximum(-(-threads // 2), -(-rooms // taken)) // n_threads)
+    more = n_parts + PARTS + np.concatenate([[0], np.cumsum(np.maximum(turns - 1, 0))]).astype(np.int32)
+    places = np.empty((int(more[-1]), n_threads, taken), np.uint32)
+    tile_kernel.deal(bounds, heads, sizes, words, more, places)
+    return more, places
 
 
 def _columns(row: Array, source: Array, n_rows: int, n_columns: int) -> tuple[Array, Array, Array]:
@@ -107,24 +139,3 @@ def _columns(row: Array, source: Array, n_rows: int, n_columns: int) -> tuple[Ar
     strings = np.zeros(int(start[-1]) * n_columns, np.int64)
     strings[at] = string
     return start, strings, at[inverse]
-
-
-def _groups(key: Array, target: Array, place: Array, n_keys: int) -> tuple[Array, Array]:
-    """Places in order of key and target, in groups of each key: two of a target side by side."""
-    new = np.ones(len(key), bool)
-    new[1:] = (key[1:] != key[:-1]) | (target[1:] != target[:-1])
-    run = np.arange(len(key)) - np.flatnonzero(new)[np.cumsum(new) - 1]
-    head = np.flatnonzero(run % 2 == 0)
-    begin = np.searchsorted(key[head], np.arange(n_keys + 1))
-    count = -(-np.diff(begin) // LANES)
-    np.maximum.at(count, key[head], run[head] // 2 + 1)
-    groups = np.concatenate([[0], np.cumsum(count)])
-    at = np.arange(len(head)) - begin[key[head]]
-    many = count[key[head]]
-    spot = at // many
-    places = np.zeros((int(groups[-1]), LANES, 2), np.uint32)
-    where = groups[key[head]] + at % many, spot % 2 * (LANES // 2) + spot // 2
-    places[*where, 0] = place[head] + 2 * SIGN * target[head]
-    second = np.append(run, 0)[head + 1] % 2 == 1
-    places[where[0][second], where[1][second], 1] = place[head[second] + 1]
-    return groups, places

@@ -25,7 +25,7 @@ from executor.sbd import cost
 from executor.sbd.excitations import Matching, Singles, find_singles, match_pairs
 from executor.sbd.integrals import Integrals
 from executor.sbd.mixed_spin import MixedSpin, beta_entries, mixed_spin
-from executor.sbd.pair_tiles import PairTiles, pair_tiles
+from executor.sbd.pair_tiles import PairTiles, block_warps, pair_tiles
 from executor.sbd.same_spin import SpinMatrix, own_energies, same_spin
 from executor.sbd.shares import share_rows
 from executor.sbd.strings import StringSet
@@ -36,7 +36,7 @@ Array = NDArray[Any]
 
 EVEN, ODD, NEITHER = 1, -1, 0
 """How a state behaves under exchange of its strings: x^T = x, x^T = -x, or neither."""
-TRANSPOSED_AT_ONCE = 128
+TRANSPOSED_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ class ProductHamiltonian:
         if self._tiles is None:
             beta = self.beta
             bounds, entries = beta_entries(beta.singles, beta.matching)
-            self._tiles = pair_tiles(bounds, entries, len(beta.matching.pairs))
+            warps = block_warps(self.shape[1])
+            self._tiles = pair_tiles(bounds, entries, len(beta.matching.pairs), warps)
         return self._tiles
 
     @property
@@ -251,15 +252,11 @@ def row_costs(alpha: Singles, beta: Singles, symmetric: bool, rates: cost.Rates)
 
 def _add_transpose(y: Array, parity: int, threads: int) -> None:
     """y += parity y^T, in place, tile by tile; no two rows of tiles touch the same elements."""
+    from executor.sbd import mixed_kernel
+
     step = TRANSPOSED_AT_ONCE
 
     def tiles(first: int, last: int) -> None:
-        for i in range(first * step, min(len(y), last * step), step):
-            rows = slice(i, i + step)
-            for j in range(0, i + 1, step):
-                columns = slice(j, j + step)
-                below, above = y[rows, columns].copy(), y[columns, rows].copy()
-                y[rows, columns] = below + parity * above.T
-                y[columns, rows] = above + parity * below.T
+        mixed_kernel.add_transpose(first * step, min(len(y), last * step), step, parity, y)
 
     over_rows(-(-len(y) // step), threads, tiles)

@@ -5,8 +5,9 @@ Knows threads and BLAS's own; never what is computed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
@@ -22,12 +23,18 @@ def _thread_pools() -> Any:
     return ThreadpoolController()
 
 
+@cache
+def _workers(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: to start some takes as long as a small product. A forked process has none."""
+    return ThreadPoolExecutor(threads)
+
+
 def over_rows(
     n_rows: int, threads: int, work: Callable[[int, int], None], longest: int | None = None
 ) -> None:
     """Call work(first, last) for chunks of all rows, on `threads` threads; BLAS keeps to one thread each.
 
-    No chunk is longer than `longest`. An error in one chunk is raised.
+    No chunk is longer than `longest`. An error in one chunk is raised. `work` calls no `over_rows` itself.
     """
     length = max(1, -(-n_rows // (threads * CHUNKS_A_THREAD))) if threads > 1 else max(1, n_rows)
     length = min(length, longest or length)
@@ -37,6 +44,12 @@ def over_rows(
             for first, last in spans:
                 work(first, last)
             return
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(work, first, last) for first, last in spans]:
-                done.result()
+        pool = _workers(os.getpid(), threads)
+        chunks = [pool.submit(work, first, last) for first, last in spans]
+        try:
+            for chunk in chunks:
+                chunk.result()
+        finally:
+            for chunk in chunks:
+                chunk.cancel()
+            wait(chunks)

@@ -61,7 +61,7 @@ SHOWN_ROOTS = 4
     help="mixed: early iterations in fp32, the last ones and their residuals in fp64.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="An .npz; its .json stands beside it.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted solve from its checkpoint.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted solve from its checkpoint, if any.")
 @click.option(
     "--checkpoint/--no-checkpoint", default=True, show_default=True, help="Keep OUTPUT.ckpt meanwhile."
 )
@@ -119,7 +119,7 @@ def command(
         if launched_rank() == 0:
             click.echo(
                 f"tnplan: error: residuals are above {residual:g} after {result.solution.steps} steps; "
-                "allow more --steps",
+                f"{_remedy(output, checkpoint)}",
                 err=True,
             )
         return 1
@@ -150,6 +150,13 @@ def _check(
         raise InputError("--carryover-missing", f"is {missing:g}", "give 0 or more, and less than 1")
     if resume and output is None:
         raise InputError("--resume", "has no checkpoint", "give the --output of the interrupted solve")
+
+
+def _remedy(output: Path | None, checkpoint: bool) -> str:
+    """What to do where a solve has not converged."""
+    if output is None:
+        return "allow more --steps"
+    return "go on with --resume" if checkpoint else f"go on with --start {output}"
 
 
 def _say_step(step: Step) -> None:

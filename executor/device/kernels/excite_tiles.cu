@@ -2,11 +2,12 @@
 // beta strings j'. Warps make, for 32 columns each,
 //     product[a, j'] = sum over excitations e of the row of +-(pair of e | a) x[other of e, j']
 // on tensor cores, put PART rows of that in shared memory, and add them where excitations of beta want them:
-// y[row, j] +-= product[a, j']. No target j is of two warps or twice in a group of 32: no addition is atomic, and
-// sums, in fp64, run in one order. Excitations of a row stand in rising order of the rank of their pair.
+// y[row, j] +-= product[a, j']. No sum comes twice between two barriers: no addition is atomic, and sums, in fp64,
+// run in one order. What a tile wants is read while the tile before it is worked on. Excitations of a row stand in
+// rising order of the rank of their pair.
 // Injected: REAL of x, y and tables, WARPS, BLOCKS that a multiprocessor is to hold, HELD (1: sums of a row lie in
-// shared memory, 0: in y), and of the tables PART, PARTS, PADDING and SIGN; see executor/sbd/pair_tiles.py. NumPy
-// twin: executor/sbd/numpy_batch.py. Products in fp64 need compute capability 8.0.
+// shared memory, 0: in y), and of the tables PART, PARTS, PADDING and SIGN; see
+// executor/sbd/pair_tiles.py. NumPy twin: executor/sbd/numpy_batch.py. Products in fp64 need compute capability 8.0.
 
 typedef long long Index;
 
@@ -15,10 +16,11 @@ typedef long long Index;
 #define ROWS (PART * PARTS)
 #define LD (COLUMNS + PADDING)
 #define DEEP 8
+#define NONE 0xffffffffu
 // Products whose elements of x are under way.
+#ifndef SLOTS
 #define SLOTS 2
-// Groups of a tile whose places are read before its products.
-#define QUICK 3
+#endif
 
 extern __shared__ double memory[];
 
@@ -43,24 +45,55 @@ __device__ inline void multiply(double (&c)[4], double2 a, double2 beyond, doubl
 #endif
 }
 
-// sums[target] += two elements of products.
-template <class Sum>
-__device__ inline void add(Sum *sums, const double *products, uint2 place) {
-    const unsigned at = place.x % SIGN, other = place.y % SIGN, target = place.x / (2 * SIGN);
-    if (at) {
-        const double first = products[at - 1], second = other ? products[other - 1] : 0;
-        sums[target] += (place.x & SIGN ? -first : first) + (place.y & SIGN ? -second : second);
+// Adds four elements of products; those of one sum stand side by side, and each sum is of one thread alone, or of four
+// side by side that have it last. Where a warp has any such, its first four do. Of several elements of a sum, a thread
+// uses what was read before the last one alone: the other three of four may read what their first writes.
+template <class Sum> __device__ inline void add(Sum *sums, const double *products, uint4 places) {
+    const unsigned place[4] = {places.x, places.y, places.z, places.w};
+    const unsigned all = 0xffffffff;
+    const bool shared = __shfl_sync(all, place[3], 0) / (2 * SIGN) == __shfl_sync(all, place[3], 1) / (2 * SIGN);
+    const bool of_four = shared && __shfl_xor_sync(all, place[3], 1) / (2 * SIGN) == place[3] / (2 * SIGN);
+    const bool present = place[3] != NONE && !(of_four && threadIdx.x % 4);
+    double element[4], before[4];
+    unsigned to[4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+        element[q] = before[q] = 0;
+        to[q] = place[q] / (2 * SIGN);
+        if (place[q] != NONE)
+            element[q] = products[place[q] % SIGN];
+        if (q < 3 ? place[q] != NONE : present)
+            before[q] = sums[to[q]];
+        if (place[q] & SIGN)
+            element[q] = -element[q];
     }
+#pragma unroll
+    for (int q = 0; q < 3; ++q)
+        if (to[q] == to[q + 1])
+            element[q + 1] += element[q];
+    if (shared) {
+        double sum = element[3] + __shfl_xor_sync(all, element[3], 1);
+        sum += __shfl_xor_sync(all, sum, 2);
+        if (of_four)
+            element[3] = sum;
+    }
+#pragma unroll
+    for (int q = 0; q < 3; ++q)
+        if (place[q] != NONE && to[q] != to[q + 1])
+            sums[to[q]] = before[q] + element[q];
+    if (present)
+        sums[to[3]] = before[3] + element[3];
 }
 
-// Excitations of a row as excite.cu has them; active[pair, a] and own[row, a] are coefficients. rank[pair] is the active pair, or -1. With `half`
-// only excitations whose pair stands before a, and one half of those by a itself. A turn has MOST excitations.
+// Excitations of a row as excite.cu has them; active[pair, a] and own[row, a] are coefficients. rank[pair] is the
+// active pair, or -1. With `half` only excitations whose pair stands before a, and one half of those by a itself.
+// A turn has MOST excitations.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     mixed(const Index *__restrict__ rows, Index n_beta, Index n_active, Index n_tiles, Index shift, Index half,
           const Index *__restrict__ start, const int *__restrict__ other, const int *__restrict__ pairs,
           const signed char *__restrict__ sign, const int *__restrict__ rank, const REAL *__restrict__ active,
           const REAL *__restrict__ own, const int *__restrict__ tiles, const int *__restrict__ columns,
-          const int *__restrict__ groups, const uint2 *__restrict__ places, const REAL *__restrict__ x,
+          const int *__restrict__ more, const uint4 *__restrict__ places, const REAL *__restrict__ x,
           REAL *__restrict__ y) {
     const Index row = rows[blockIdx.x];
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
@@ -73,8 +106,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #endif
     // An even number of doubles before those that are read and written in twos.
     double *const weights = memory + (HELD ? (n_beta + 1) / 2 * 2 : 0), *const products = weights + MOST * ROWS;
-    const REAL **const source = (const REAL **)(products + PART * LD);
-    int *const order = (int *)(source + MOST), *const pair = order + MOST, *const factor = pair + MOST;
+    int *const source = (int *)(products + PART * LD), *const order = source + MOST;
+    int *const pair = order + MOST, *const factor = pair + MOST;
     REAL next[SLOTS][2][4];
 #pragma unroll
     for (int s = 0; s < SLOTS; ++s)
@@ -88,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         for (int k = thread; k < MOST; k += THREADS) {
             const Index e = first + k;
             const bool present = k < count && e >= start[row];
-            source[k] = x + (present ? other[e] : k < count ? row + shift : 0) * n_beta;
+            source[k] = present ? other[e] : k < count ? row + shift : 0;
             pair[k] = present ? pairs[e] : -1;
             order[k] = present ? rank[pairs[e]] : 0;
             factor[k] = present ? sign[e] : k < count ? 1 : 0;
@@ -102,7 +135,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             if (depth == 0 || begin == last)
                 continue;
             const int steps = (depth + DEEP - 1) / DEEP;
+            uint4 place[PARTS];
+            const uint4 *const of_thread = places + thread;
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part)
+                place[part] = of_thread[(begin * PARTS + part) * THREADS];
+            // Under way: SLOTS steps from `ahead` on of tile `ahead_tile`, whose columns are `column`.
+            const uint4 *const of_lane = (const uint4 *)columns + warp * 8 + lane / 4;
+            int ahead = 0, ahead_tile = begin;
+            uint4 column = of_lane[begin * (COLUMNS / 4)];
+            uint4 column_next = of_lane[(begin + 1) * (COLUMNS / 4)];
+            auto load = [&](int s) {
+                const int k = (ahead + s) * DEEP + lane % 4;
+                if (ahead_tile < last && ahead + s < steps) {
+                    const REAL *const from = x + (Index)source[k] * (int)n_beta;
+                    const REAL *const beyond = x + (Index)source[k + 4] * (int)n_beta;
+                    next[s][0][0] = from[column.x], next[s][0][1] = from[column.y];
+                    next[s][0][2] = from[column.z], next[s][0][3] = from[column.w];
+                    next[s][1][0] = beyond[column.x], next[s][1][1] = beyond[column.y];
+                    next[s][1][2] = beyond[column.z], next[s][1][3] = beyond[column.w];
+                }
+            };
+            auto advance = [&]() {
+                ahead += SLOTS;
+                if (ahead >= steps)
+                    ahead = 0, ++ahead_tile, column = column_next;
+            };
+#pragma unroll
+            for (int s = 0; s < SLOTS; ++s)
+                load(s);
+            advance();
+            column_next = of_lane[(ahead_tile + 1) * (COLUMNS / 4)];
             // As the lanes of a product want them: two and two of depth k and k + 4, rows a and a + 8.
+#pragma unroll 2
             for (int at = thread; at < steps * DEEP * ROWS; at += THREADS) {
                 const int k = at / ROWS, r = at % ROWS, a = m * ROWS + r;
                 double weight = 0;
@@ -114,47 +179,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 weights[in * 2 + r % 16 / 8] = weight;
             }
             __syncthreads();
-            // Under way: SLOTS steps from `ahead` on of tile `ahead_tile`, whose columns are `column`.
-            const uint4 *const of_lane = (const uint4 *)columns + warp * 8 + lane / 4;
-            int ahead = 0, ahead_tile = begin;
-            uint4 column = of_lane[begin * (COLUMNS / 4)];
-            uint4 column_next = of_lane[(begin + 1) * (COLUMNS / 4)];
-            auto load = [&](int s) {
-                const int k = (ahead + s) * DEEP + lane % 4;
-                if (ahead_tile < last && ahead + s < steps) {
-                    const REAL *const from = source[k], *const beyond = source[k + 4];
-                    next[s][0][0] = from[column.x], next[s][0][1] = from[column.y];
-                    next[s][0][2] = from[column.z], next[s][0][3] = from[column.w];
-                    next[s][1][0] = beyond[column.x], next[s][1][1] = beyond[column.y];
-                    next[s][1][2] = beyond[column.z], next[s][1][3] = beyond[column.w];
-                }
-            };
-            auto advance = [&]() {
-                ahead += SLOTS;
-                if (ahead >= steps) {
-                    ahead = 0, ++ahead_tile, column = column_next;
-                    if (ahead_tile < last)
-                        column_next = of_lane[(ahead_tile + 1) * (COLUMNS / 4)];
-                }
-            };
-#pragma unroll
-            for (int s = 0; s < SLOTS; ++s)
-                load(s);
-            advance();
             for (int t = begin; t < last; ++t) {
+                int turns[PARTS + 1];
+#pragma unroll
+                for (int part = 0; part <= PARTS; ++part)
+                    turns[part] = more[t * PARTS + part];
                 double sum[PARTS][4][4];
 #pragma unroll
                 for (int n = 0; n < 16 * PARTS; ++n)
                     sum[n / 16][n / 4 % 4][n % 4] = 0;
-                const int *const own_groups = groups + t * PARTS * WARPS + warp;
-                const int first_group = own_groups[0], last_group = own_groups[1];
-                uint2 early[QUICK];
-#pragma unroll
-                for (int q = 0; q < QUICK; ++q) {
-                    early[q] = make_uint2(0, 0);
-                    if (first_group + q < last_group)
-                        early[q] = places[(first_group + q) * 32 + lane];
-                }
                 for (int step = 0; step < steps; step += SLOTS) {
 #pragma unroll
                     for (int s = 0; s < SLOTS; ++s) {
@@ -172,8 +205,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                     }
                     advance();
                 }
+                // A tile's steps go on to the columns of the next one once.
+                column_next = of_lane[(ahead_tile + 1) * (COLUMNS / 4)];
 #pragma unroll
                 for (int part = 0; part < PARTS; ++part) {
+                    __syncthreads();
 #pragma unroll
                     for (int n = 0; n < 4; ++n)
 #pragma unroll
@@ -181,18 +217,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                             *(double2 *)(products + (h * 8 + lane / 4) * LD + warp * 32 + n * 8 + lane % 4 * 2) =
                                 make_double2(sum[part][n][h * 2], sum[part][n][h * 2 + 1]);
                     __syncthreads();
-                    if (part == 0)
-#pragma unroll
-                        for (int q = 0; q < QUICK; ++q) {
-                            add(sums, products, early[q]);
-                            __syncwarp();
-                        }
-                    const int to_group = own_groups[part * WARPS + 1];
-                    for (int g = own_groups[part * WARPS] + (part == 0 ? QUICK : 0); g < to_group; ++g) {
-                        add(sums, products, places[g * 32 + lane]);
-                        __syncwarp();
-                    }
-                    __syncthreads();
+                    add(sums, products, place[part]);
+                    place[part] = of_thread[((t + 1) * PARTS + part) * THREADS];
+                    for (int turn = turns[part]; turn < turns[part + 1]; ++turn)
+                        add(sums, products, of_thread[turn * THREADS]);
                 }
             }
         }
