@@ -14,10 +14,10 @@ from executor.device.threads import run_ranks
 from executor.sbd import batched as batched_module
 from executor.sbd.batched import BatchedHamiltonian
 from executor.sbd.davidson import Criteria, davidson
+from executor.sbd.element_word import NONE, SIGN
 from executor.sbd.mixed_spin import beta_entries
 from executor.sbd.numpy_batch import NumpyBatch
 from executor.sbd.pair_tiles import LANES, PADDING, PART, PARTS, pair_tiles
-from executor.sbd.places import NONE, SIGN
 from executor.sbd.place import Here
 from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian
 from executor.sbd.shares import Shares

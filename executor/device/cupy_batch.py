@@ -12,7 +12,7 @@ import numpy as np
 
 from executor.device.cublas_strided import add_product
 from executor.device.kernel_cache import load_kernel
-from executor.sbd import pair_tiles, places
+from executor.sbd import element_word, pair_tiles
 from planner.errors import InputError
 
 Array = Any
@@ -39,7 +39,7 @@ def tile_defines(dtype: str, held: bool, warps: int) -> dict[str, str | int]:
     return {
         "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": HELD_WARPS // warps, "HELD": int(held),
         "PART": pair_tiles.PART, "PARTS": pair_tiles.PARTS, "PADDING": pair_tiles.PADDING,
-        "SIGN": f"{places.SIGN}u", "MOST": pair_tiles.MOST,
+        "SIGN": f"{element_word.SIGN}u", "MOST": pair_tiles.MOST,
     }  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.sbd.element_word import NONE, SIGN
 from executor.sbd.pair_tiles import LANES, PADDING, PART, PARTS
-from executor.sbd.places import NONE, SIGN
 
 Array = NDArray[Any]
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.sbd.places import SIGN
+from executor.sbd.element_word import SIGN
 
 Array = NDArray[Any]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from executor.device.bits_kernel import jit
-from executor.sbd import places
-from executor.sbd.places import SIGN
+from executor.sbd import element_word
+from executor.sbd.element_word import SIGN
 
 TAKEN = 4
 """Elements of a thread in a turn, and threads that take a target together."""
@@ -19,7 +19,7 @@ BANKS = 16
 """Of shared memory, 8 bytes wide: those that half a warp reads or adds to at once should differ."""
 ALLOWED = (0, 1, 3)
 """What an element may add to the turns of half a warp, pass by pass: 2 for its sum, 1 for its product."""
-NONE = np.uint32(places.NONE)
+NONE = np.uint32(element_word.NONE)
 
 
 @jit

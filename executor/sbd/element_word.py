@@ -1,4 +1,4 @@
-"""How a place of `PairTiles` is written in a word of 32 bits: element + SIGN if subtracted + 2 SIGN target."""
+"""An entry of `PairTiles.places` in 32 bits: element, plus SIGN if it is subtracted, plus 2 * SIGN * target."""
 
 from __future__ import annotations
 
