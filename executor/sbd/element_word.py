@@ -1,4 +1,4 @@
-"""An entry of `PairTiles.places` in 32 bits: element, plus SIGN if it is subtracted, plus 2 * SIGN * target."""
+"""An entry of `PairTiles.places` in 32 bits: element, plus SIGN if it is subtracted, + 2 SIGN target."""
 
 from __future__ import annotations
 
