@@ -167,20 +167,36 @@ def line(row: dict[str, Any]) -> str:
 
 def rows(
     device: Any, make_timed: Callable[[], Timed], arrays: Iterator[tuple[str, Any]], copy_rate: float,
-    wait: Callable[[], None],
+    wait: Callable[[], None], rivals: bool = False,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """The rates of arrays given with the names of their kinds, printed one by one."""
+    """The rates of arrays given with the names of their kinds, printed one by one; with those of nvCOMP."""
     print("array, ratio; GB/s: survey, encoding, both, decompressing; the last two as shares of the copy's")
     for kind, array in arrays:
         for coder in CODERS:
             row = {"kind": kind, **rates(device, make_timed(), array, coder, copy_rate, wait)}
             print(line(row), flush=True)
             yield row
+        if rivals:
+            yield from rival_rows(device, kind, array, wait)
 
 
-def on_gpu(sizes_log2: list[int], tensors: Iterator[tuple[str, Any]]) -> dict[str, Any]:
+def rival_rows(
+    device: Any, kind: str, array: Any, wait: Callable[[], None]
+) -> Iterator[dict[str, Any]]:
+    """The rates of nvCOMP's codecs, printed one by one."""
+    import nvcomp_rates
+
+    dtype = array.dtype.name
+    values = array.reshape(-1).view(real_dtype(dtype))
+    _, limits = survey(device, values, dtype, array.shape, BOUND, "range", "fast", FRAME_LOG2)
+    for row in nvcomp_rates.rates(values, limits, lambda work: best_s(work, wait)):
+        print(nvcomp_rates.line(row), flush=True)
+        yield {"kind": kind, "elements": array.size, "dtype": dtype, **row}
+
+
+def on_gpu(sizes_log2: list[int], tensors: Iterator[tuple[str, Any]], rivals: bool = False) -> dict[str, Any]:
     """Rates on the first GPU, of made arrays of these sizes, then of tensors given on the host; with facts of
-    the GPU, and the rate of a copy of COPIED_BYTES."""
+    the GPU, and the rate of a copy of COPIED_BYTES. `rivals`: those of nvCOMP too."""
     import cupy
 
     from executor.device.cupy_codec import CupyCodec
@@ -197,5 +213,5 @@ def on_gpu(sizes_log2: list[int], tensors: Iterator[tuple[str, Any]]) -> dict[st
     wait = cupy.cuda.get_current_stream().synchronize
     copy_rate = copy_bytes_per_s(cupy, COPIED_BYTES, wait)
     print(f"copy: {copy_rate / 1e9:.0f} GB/s read and written")
-    measured = list(rows(device, lambda: EventTimed(device, wait), arrays(), copy_rate, wait))
+    measured = list(rows(device, lambda: EventTimed(device, wait), arrays(), copy_rate, wait, rivals))
     return {"gpu": facts, "bound": BOUND, "copy_gb_per_s": copy_rate / 1e9, "rates": measured}

@@ -1,7 +1,7 @@
 """Ratios and rates of the codecs on intermediates of MaxCut-QAOA networks, beside the seed's and others'.
 
 Usage: python benchmarks/tensor_codecs.py [--case TEXT] [--bounds 1e-3,5e-3,1e-2] [-o results.json]
-       python benchmarks/tensor_codecs.py --device gpu [--sizes 26,27,28,29] [--case TEXT] [-o results.json]
+       python benchmarks/tensor_codecs.py --device gpu [--sizes 26,27,28,29] [--case TEXT] [--rivals] [-o ...]
 Goals: `small` at least 3 times the seed's grouping pipeline (cuSZx, two-level bitmap) and at least SZ3's best
 mode (where pysz is installed); `fast` at least cuSZp's fixed mode, of which only the size is computed; dense
 random numbers never worse than raw by more than 1 %. Sizes are of whole streams, headers included.
@@ -249,13 +249,17 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def gpu_rates(sizes: str, text: str) -> dict[str, Any]:
+def gpu_rates(sizes: str, text: str, rivals: bool) -> dict[str, Any]:
     """Rates on a GPU of made arrays, and of the largest result of each case whose name has the text."""
     import codec_rates
+    import nvcomp_rates
+
+    if rivals and not nvcomp_rates.installed():
+        raise SystemExit("--rivals: nvCOMP is not installed; pip install nvidia-nvcomp-cu13")
 
     cases = [case for case in CASES if text and text in case.name]
     largest = ((case.name, list(tensors(case))[-1][1]) for case in cases)
-    return codec_rates.on_gpu([int(size) for size in sizes.split(",") if size], largest)
+    return codec_rates.on_gpu([int(size) for size in sizes.split(",") if size], largest, rivals)
 
 
 def write(path: Path | None, document: dict[str, Any]) -> None:
@@ -273,10 +277,11 @@ def main() -> None:
     parser.add_argument("--bounds", default=",".join(map(str, BOUNDS)))
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--sizes", default="26,27,28,29", help="with --device gpu: logarithms of the sizes")
+    parser.add_argument("--rivals", action="store_true", help="with --device gpu: nvCOMP's codecs too")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.device == "gpu":
-        write(options.output, gpu_rates(options.sizes, options.case))
+        write(options.output, gpu_rates(options.sizes, options.case, options.rivals))
         return
     lowest, highest = map(int, options.ranks.split(":"))
     print(

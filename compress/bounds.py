@@ -99,9 +99,8 @@ def quantizer(reach: Extent, bound: float, mode: str, dtype: np.dtype[np.floatin
     limit = error_limit(reach, bound, mode)
     shrunk = limit * (1 - MARGIN) - min(reach.magnitude, 2 * limit * LARGEST_Q[dtype]) * ROUNDING[dtype]
     step = round_down(2 * shrunk, dtype)
-    with np.errstate(over="ignore", divide="ignore"):
-        inverse = dtype.type(1) / dtype.type(step)
-    if shrunk < limit / 4 or step < float(np.finfo(dtype).tiny) or not np.isfinite(inverse):
+    # A normal step has an inverse.
+    if shrunk < limit / 4 or step < float(np.finfo(dtype).tiny):
         return None
     return Quantizer(step=step)
 
@@ -124,10 +123,13 @@ def round_down(value: float, dtype: np.dtype[np.floating]) -> float:
     return float(rounded if float(rounded) <= value else np.nextafter(rounded, dtype.type(0)))
 
 
+def pointwise_step(bound: float, dtype: np.dtype[np.floating]) -> int:
+    """The step of bits of a point-wise bound: half a binade is as coarse as it keeps its meaning."""
+    return int(min(bound, 0.5) * 2 ** (int(np.finfo(dtype).nmant) + 1))
+
+
 def _pointwise(reach: Extent, bound: float, dtype: np.dtype[np.floating]) -> Quantizer | None:
-    mantissa = np.finfo(dtype).nmant
-    # Half a binade is as coarse as a step of bits keeps its meaning.
-    bits_step = int(min(bound, 0.5) * 2 ** (mantissa + 1))
+    bits_step = pointwise_step(bound, dtype)
     if bits_step < 2:
         return None
     if not isfinite(reach.least_normal):

@@ -219,7 +219,12 @@ def _settled(header: Header, values: NDArray[np.floating], limits: tuple[float, 
 
 def ranked_axis_count(header: Header) -> int:
     """How many axes are ranked on a sample; 0 for arrays whose axes stay in their natural order."""
-    return 0 if header.stored < RANKED_FROM else min(header.frame_log2, header.stored.bit_length() - 1)
+    return axis_count(header.stored, header.frame_log2)
+
+
+def axis_count(stored: int, frame_log2: int) -> int:
+    """As `ranked_axis_count`, of so many stored elements."""
+    return 0 if stored < RANKED_FROM else min(frame_log2, stored.bit_length() - 1)
 
 
 def with_axes(header: Header, counts: NDArray[np.integer]) -> Header:

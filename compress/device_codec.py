@@ -2,7 +2,7 @@
 
 A device is given (`Device`): it holds flat arrays, launches kernels, and copies to and from the host. Streams
 are those of the CPU, byte for byte, but for frames without loss, which are stored raw here. The host waits
-for the device three times: for the extent, the sample and the stream's size. Nothing is allocated but
+for the device twice: for the extent with the sample, and for the stream's size. Nothing is allocated but
 workspace of a batch of frames; the output buffer is the caller's. Knows no CuPy.
 """
 
@@ -20,6 +20,7 @@ from compress import entropy, launches, stream
 from compress.bounds import Extent, check_bound, error_limit, quantizer
 from compress.codec import (
     WORTH,
+    axis_count,
     nonfinite_refused,
     ranked_axis_count,
     trial_pieces,
@@ -39,7 +40,9 @@ MOST_FRAMES = 1 << 15
 """Frames of a launch that has them along y."""
 SURVEY_BLOCKS = 1 << 11
 """Blocks that look at an array together, and at the bytes of frames."""
-SAMPLE_BLOCKS = 16
+LOOK_BLOCKS = 1 << 9
+"""Blocks that survey an array together: as many as a GPU holds at once, since each ends with atomics."""
+SAMPLE_BLOCKS = 64
 OVERLAP_BLOCKS = 16
 OVERLAP_SUMS = 4 * OVERLAP_BLOCKS
 FILL_BLOCKS = 32
@@ -54,6 +57,11 @@ DeviceArray = Any
 def survey_blocks(size: int) -> int:
     """The blocks that look at so many elements or words, some thousands each."""
     return max(1, min(SURVEY_BLOCKS, size // TILE))
+
+
+def look_blocks(size: int) -> int:
+    """The blocks that survey so many pairs of elements."""
+    return max(1, min(LOOK_BLOCKS, size // TILE))
 
 
 class Device(Protocol):
@@ -83,8 +91,9 @@ def survey(
     """The header of an array's stream, and the largest errors of its parts. `coder` may be 'auto'."""
     bound = check_bound(bound, mode)
     n, size = stream.components(dtype), prod(shape)
-    counts = device.zeros(frame_log2 * CLASSES * CLASSES, "uint32")
-    reaches, mirror = extents(device, values, dtype, size)
+    most_axes = axis_count(size, frame_log2) if bound else 0
+    known = launches.bound(bound, mode, dtype)
+    reaches, mirror, counts = _look(device, values, dtype, size, known, most_axes)
     if nonfinite == "refuse" and any(one.any_nonfinite for one in reaches):
         raise nonfinite_refused()
     real = stream.real_dtype(dtype)
@@ -103,15 +112,7 @@ def survey(
         )
         header = replace(header, coder="small" if small * WORTH < fast else "fast")
     n_axes = ranked_axis_count(header)
-    if not n_axes:
-        return header, limits
-    counts = counts[: n_axes * CLASSES * CLASSES]
-    device.launch(
-        launches.survey("neighbours", SAMPLE_BLOCKS, n_axes), dtype, values,
-        np.uint64(header.stored >> n_axes << n_axes), launches.rules(header, limits), np.uint32(SAMPLE),
-        counts,
-    )  # fmt: skip
-    return with_axes(header, device.download(counts).reshape(n_axes, CLASSES, CLASSES)), limits
+    return with_axes(header, counts[:n_axes]) if n_axes else header, limits
 
 
 def _trial_bytes(device: Device, values: DeviceArray, header: Header, limits: tuple[float, ...]) -> int:
@@ -130,19 +131,35 @@ def _trial_bytes(device: Device, values: DeviceArray, header: Header, limits: tu
 
 def extents(device: Device, values: DeviceArray, dtype: str, size: int) -> tuple[list[Extent], str]:
     """The extents of the parts of an array of so many elements, and which of `MIRRORS` it is."""
+    return _look(device, values, dtype, size, launches.bound(0.0, "range", dtype), 0)[:2]
+
+
+def _look(
+    device: Device, values: DeviceArray, dtype: str, size: int, bound: NDArray[np.void], n_axes: int
+) -> tuple[list[Extent], str, NDArray[np.uint32]]:
+    """As `extents`, and how often pairs of classes occur along each axis (n_axes, CLASSES, CLASSES). The host
+    waits once: what a number's class is, the device finds out for itself."""
     n, real = stream.components(dtype), stream.real_dtype(dtype)
     if not size:
-        return [Extent(inf, -inf, inf, False, False)] * n, MIRRORS[0]
-    found = device.zeros(4 * n + 2, f"uint{8 * real.itemsize}")
+        empty = [Extent(inf, -inf, inf, False, False)] * n
+        return empty, MIRRORS[0], np.zeros((0, CLASSES, CLASSES), np.uint32)
+    n_found = 4 * n + 2
+    words = n_axes * CLASSES * CLASSES * 4 // real.itemsize
+    found = device.zeros(n_found + words, f"uint{8 * real.itemsize}")
     device.launch(
-        launches.survey("survey", survey_blocks(size // 2)), dtype, values, np.uint64(size), found,
-        found[4 * n :],
-    )  # fmt: skip
+        launches.survey("survey", look_blocks(size // 2)), dtype, values, np.uint64(size), found
+    )
+    if n_axes:
+        device.launch(
+            launches.survey("neighbours", SAMPLE_BLOCKS, n_axes), dtype, values, np.uint64(size), bound,
+            np.uint32(SAMPLE), found, found[n_found:],
+        )  # fmt: skip
     host = device.download(found)
-    changed, flipped = host[4 * n :]
+    changed, flipped = host[4 * n : n_found]
     kind = 1 if not changed else 2 if not flipped else 0
     mirror = MIRRORS[kind if size > 1 else 0]
-    return [_extent(host[4 * c : 4 * c + 4], real) for c in range(n)], mirror
+    counts = host[n_found:].view(np.uint32).reshape(n_axes, CLASSES, CLASSES)
+    return [_extent(host[4 * c : 4 * c + 4], real) for c in range(n)], mirror, counts
 
 
 def squares(device: Device, reals: DeviceArray, dtype: str) -> DeviceArray:
@@ -169,14 +186,14 @@ def overlap_sums(device: Device, sums: DeviceArray) -> tuple[float, ...]:
 
 def _extent(found: NDArray[Any], real: np.dtype[np.floating]) -> Extent:
     """From what survey.cu found: complements and ranks of bits."""
-    least, greatest, normal = ~found[0], found[1], ~found[2]
-    sign = found.dtype.type(1 << (8 * real.itemsize - 1))
-    ranks = np.array([least, greatest])
-    reach = np.where(ranks & sign, ranks ^ sign, ~ranks).view(real)
+    width = 8 * real.itemsize
+    sign, whole = 1 << (width - 1), (1 << width) - 1
+    least, greatest, normal, any_nonfinite = found.tolist()
     if not greatest:
-        return Extent(inf, -inf, inf, False, bool(found[3]))
-    normal_value = float(np.array([normal]).view(real)[0]) if found[2] else inf
-    return Extent(float(reach[0]), float(reach[1]), normal_value, True, bool(found[3]))
+        return Extent(inf, -inf, inf, False, bool(any_nonfinite))
+    bits = [rank ^ sign if rank & sign else rank ^ whole for rank in (least ^ whole, greatest)]
+    reach = np.array([*bits, normal ^ whole], found.dtype).view(real).tolist()
+    return Extent(reach[0], reach[1], reach[2] if normal else inf, True, bool(any_nonfinite))
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,19 @@ from compress.launches import FRAME
 from compress.stream import Header, damaged_unless
 
 MOST_HEADER_BYTES = stream.header_size_bytes(stream.LARGEST_NDIM, 2)
-PARTS = (256, 64)
+PARTS = (256, 128)
 """Parts of a table of one and of two components, of which kernels know the first token."""
 EXACT_BLOCKS = 16
 
 
 def read_header(device: Device, data: DeviceArray) -> Header:
     """The header of a stream of bytes on the device."""
-    return stream.read_header(io.BytesIO(device.download(data[:MOST_HEADER_BYTES]).tobytes()))
+    return stream.read_header(io.BytesIO(_head(device, data)))
+
+
+def _head(device: Device, data: DeviceArray) -> bytes:
+    """The bytes of a stream in which its header is."""
+    return device.download(data[:MOST_HEADER_BYTES]).tobytes()
 
 
 def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
@@ -45,11 +50,14 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
     Raises StreamError for what is no whole, undamaged stream (some of `values` may be filled then), and
     CodecError where `values` do not suit it and for frames that were stored without loss on a CPU.
     """
-    header = read_header(device, data)
+    head = _head(device, data)
+    header = stream.read_header(io.BytesIO(head), checked=False)
     if values.size != header.size * header.components or values.dtype != header.real_dtype:
+        stream.check_header(head)
         raise CodecError("values", f"are {values.size} of {values.dtype}", f"give those of {header.shape}")
     count, start = frame_count(header), stream.header_size_bytes(len(header.shape), header.components)
     if not count:
+        stream.check_header(head)
         _check_end(start, data)
         return header
     frames = device.empty(count * FRAME_WORDS, "uint64")
@@ -69,13 +77,15 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
             launches.frames("put_exact", EXACT_BLOCKS, group.count), header.dtype, data, table,
             *group.arguments, own,
         )  # fmt: skip
-    add_checksums(device, header.dtype, data, frames, count)
+    if header.coder == "small":
+        add_checksums(device, header.dtype, data, frames, count)
     if header.mirror != "none":
         device.launch(
             launches.survey("fill_mirrored", survey_blocks(header.size)), header.dtype, values,
             np.uint64(header.size), np.uint64(header.stored), np.uint32(header.mirror == "negated"),
         )  # fmt: skip
-    # What is stated contains the header's checksum, which the host makes while the kernels run.
+    # The host checks the header while the kernels run.
+    stream.check_header(head)
     seed = np.uint64(stream.frame_seed(header))
     _check_frames(device.download(frames).view(FRAME), seed, data)
     return header

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compress.bounds import LARGEST_Q, round_down
+from compress.bounds import LARGEST_Q, pointwise_step, round_down
 from compress.stream import Header, components, real_dtype
 
 FOLDER = Path(__file__).parent / "kernels"
@@ -26,11 +27,17 @@ FAST_SLOT_BYTES = 1024
 SMALL_SLOT_BYTES = 640
 """The same of the coder `small`: states, and the words of one round."""
 
-ORDER = np.dtype([(name, "<u4", 12) for name in ("above", "numbers", "turns")] + [("axes", "u1", 12)])
+TILES_PER_CHECK = 32
+"""Tiles whose share of a payload one block sums."""
+
+RULES = {np.dtype(np.float32): Struct("<4f4I"), np.dtype(np.float64): Struct("<4d4Q")}
+"""`Rule` of quantize.cuh."""
+ORDER = Struct("<36I12B")
 """`Order` of tile.cuh."""
-PLACES = 1 << np.arange(12, dtype=np.uint32)
-TURNS = 4 * (PLACES ^ PLACES >> 5 & 31 ^ PLACES >> 10)
+TURNS = [4 * (1 << j ^ 1 << j >> 5 & 31 ^ 1 << j >> 10) for j in range(12)]
 """What each bit of a place in a tile turns in bytes of shared memory: the lane is turned by the row."""
+BOUND = np.dtype([("bound", "<f8"), ("bits_step", "<u8"), ("relative", "<u4"), ("filling", "<u4")])
+"""`Bound` of survey.cu."""
 FRAME = np.dtype(
     [(name, "<u8") for name in ("start", "size", "sum", "stated", "kind", "exact", "coded", "damaged")]
 )
@@ -62,22 +69,28 @@ def defines(dtype: str) -> dict[str, str | int]:
 def rules(header: Header, limits: tuple[float, ...]) -> NDArray[np.void]:
     """The struct `Rules` of a header's quantizers (components,); `limits` are the largest errors."""
     dtype = header.real_dtype
-    bits = f"<u{dtype.itemsize}"
+    row = RULES[dtype]
     sign = 1 << (8 * dtype.itemsize - 1)
-    made = np.zeros(
-        header.components,
-        [(name, dtype) for name in ("step", "inverse", "limit", "largest")]
-        + [(name, bits) for name in ("zero_bits", "checked", "bits_step", "base_bits")],
-    )
-    for row, rule, limit in zip(made, header.quantizers, limits, strict=True):
-        row["step"], row["zero_bits"] = rule.step, rule.zero_bits
-        row["bits_step"], row["base_bits"] = rule.bits_step, rule.base_bits
+    packed = bytearray()
+    for rule, limit in zip(header.quantizers, limits, strict=True):
         # Zeros of either sign are the same constant.
-        row["checked"] = sign - 1 if rule.zero_bits == 0 else 2 * sign - 1
+        checked = sign - 1 if rule.zero_bits == 0 else 2 * sign - 1
+        inverse = largest = least = 0.0
         if rule.step:
-            row["inverse"] = dtype.type(1) / dtype.type(rule.step)
-            row["limit"] = round_down(limit, dtype) if limit else 0.0
-            row["largest"] = LARGEST_Q[dtype]
+            inverse, largest = float(dtype.type(1) / dtype.type(rule.step)), LARGEST_Q[dtype]
+            least = round_down(limit, dtype) if limit else 0.0
+        packed += row.pack(
+            rule.step, inverse, least, largest, rule.zero_bits, checked, rule.bits_step, rule.base_bits
+        )
+    return np.frombuffer(packed, f"V{row.size}")
+
+
+def bound(value: float, mode: str, dtype: str) -> NDArray[np.void]:
+    """The struct `Bound` (1,) of a bound in a mode (compress/bounds.py)."""
+    made = np.zeros(1, BOUND)
+    made["bound"], made["relative"] = value, mode == "range"
+    if mode == "pointwise":
+        made["bits_step"] = pointwise_step(value, real_dtype(dtype))
     return made
 
 
@@ -88,12 +101,11 @@ def header(data: bytes) -> NDArray[np.void]:
 
 def order(axes: tuple[int, ...]) -> NDArray[np.void]:
     """The struct `Order` (1,) of a frame's axes."""
-    made = np.zeros(1, ORDER)
-    made["axes"] = axes
-    numbers = np.uint32(1) << np.array(sorted(axes), np.uint32)
-    made["numbers"], made["above"] = numbers, -numbers
-    made["turns"] = TURNS[np.argsort(axes)]
-    return made
+    ranked = sorted(range(len(axes)), key=axes.__getitem__)
+    numbers = [1 << axes[place] for place in ranked]
+    above = [(1 << 32) - number for number in numbers]
+    packed = ORDER.pack(*above, *numbers, *(TURNS[place] for place in ranked), *axes)
+    return np.frombuffer(packed, f"V{ORDER.size}")
 
 
 def fast_encode(n_frames: int, n_tiles: int) -> Launch:
@@ -112,8 +124,9 @@ def fast_index(n_frames: int) -> Launch:
 
 
 def fast_decode(n_frames: int, n_tiles: int) -> Launch:
-    """A block a tile, of frames of equal size."""
-    return Launch("fast_decode.cu", "fast_decode", (n_tiles, n_frames), THREADS)
+    """A block a tile, of frames of equal size, and before them blocks that form checksums."""
+    blocks = n_tiles + -(-n_tiles // TILES_PER_CHECK)
+    return Launch("fast_decode.cu", "fast_decode", (blocks, n_frames), THREADS)
 
 
 def small_count(n_frames: int, n_tiles: int) -> Launch:

@@ -177,8 +177,9 @@ def header_size_bytes(ndim: int, n_components: int) -> int:
     return _FIXED.size + n_components * _QUANTIZER.size + AXES_BYTES + 8 * ndim + 8
 
 
-def read_header(source: BinaryIO) -> Header:
-    """The header of a stream; StreamError for anything that is none, or of another version."""
+def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
+    """The header of a stream; StreamError for anything that is none, or of another version. Where it is not
+    `checked`, its fields are sound but its checksum is left to `check_header`."""
     fixed = _read(source, _FIXED.size, "its header")
     magic, version, size, dtype, mode, coder, mirror, frame_log2, spare, ndim, bound = _FIXED.unpack(fixed)
     if magic != MAGIC:
@@ -193,8 +194,8 @@ def read_header(source: BinaryIO) -> Header:
     if size != header_size_bytes(ndim, n_components):
         raise _damaged("header")
     rest = _read(source, size - _FIXED.size, "its header")
-    if _U64.unpack(rest[-8:])[0] != checksum(fixed + rest[:-8]):
-        raise _damaged("header")
+    if checked:
+        check_header(fixed + rest)
     end = n_components * _QUANTIZER.size
     axes = tuple(rest[end : end + TILE_LOG2])
     valid = (
@@ -217,6 +218,13 @@ def read_header(source: BinaryIO) -> Header:
         axes,
         frame_log2,
     )
+
+
+def check_header(data: bytes) -> None:
+    """Refuse a header whose checksum is wrong; `data` may go on behind it."""
+    size = _FIXED.unpack_from(data)[2]
+    if _U64.unpack_from(data, size - _U64.size)[0] != checksum(data[: size - _U64.size]):
+        raise _damaged("header")
 
 
 def _sound(rule: Quantizer, width: int) -> bool:

@@ -16,8 +16,8 @@ TILE = 1 << TILE_LOG2
 NATURAL = tuple(range(TILE_LOG2))
 
 LANE_AXES = 5
-PIECE_BYTES = {"fast": 32, "small": 16}
-"""The lowest axes stay in the tile of `fast`, in the lanes of `small`, so that a GPU reads such pieces."""
+PIECE_BYTES = 32
+"""The lowest axes stay in the tile of `fast`, in the lanes of `small`, so that a GPU moves whole sectors."""
 SAMPLE = 1 << 14
 CLASSES = 6
 LOGS = np.arange(SAMPLE + 1) * np.log2(np.maximum(np.arange(SAMPLE + 1), 1))
@@ -77,14 +77,16 @@ def class_counts(magnitudes: NDArray[np.int64]) -> NDArray[np.int64]:
 def ranked_axes(counts: NDArray[np.integer]) -> list[int]:
     """The axes, those first along which neighbours tell most about each other: by the entropy of an element's
     class given the neighbour's, from `class_counts`, rows of which have SAMPLE pairs."""
-    pairs, classes = LOGS[counts].sum(axis=(1, 2)), LOGS[counts.sum(axis=1)].sum(axis=1)
-    return [int(axis) for axis in np.argsort(((classes - pairs) / SAMPLE).round(3), kind="stable")]
+    pairs = LOGS.take(counts.reshape(len(counts), -1)).sum(axis=1)
+    classes = LOGS.take(counts.sum(axis=1)).sum(axis=1)
+    found: list[int] = ((classes - pairs) / SAMPLE).round(3).argsort(kind="stable").tolist()
+    return found
 
 
 def tile_axes(ranked: list[int], coder: str, element_bytes: int) -> tuple[int, ...]:
     """Twelve of the ranked axes as a coder wants them: `fast` the telling ones first (its masks are of eight
     neighbours), `small` last (its contexts are earlier rounds, its lanes the other axes)."""
-    piece_axes = (PIECE_BYTES[coder] // element_bytes).bit_length() - 1
+    piece_axes = (PIECE_BYTES // element_bytes).bit_length() - 1
     if coder == "small":
         first = [axis for axis in ranked if axis >= piece_axes][: TILE_LOG2 - LANE_AXES]
         others = sorted(set(ranked) - set(first))[:LANE_AXES]

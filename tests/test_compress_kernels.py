@@ -19,7 +19,7 @@ from test_compress_stream import mutated
 from compress import StreamError, decompress, device_codec, launches, worst_size_bytes
 from compress.bounds import error_limit, extent, quantizer
 from compress.codec import flat_values
-from compress.device_codec import OVERLAP_SUMS, add_overlaps, encode, extents, overlap_sums, squares
+from compress.device_codec import OVERLAP_SUMS, add_overlaps, encode, extents, overlap_sums, squares, survey
 from compress.device_decode import decode
 from compress.frame import encode_frame, quantize
 from compress.mirror import fill_mirrored, mirror_of
@@ -35,6 +35,11 @@ CODERS = ("fast", "small")
 KINDS = (
     ("normal", 1e-3), ("sparse", 1e-2), ("nonfinite", 1e-2), ("product", 1e-3), ("constant", 1e-2),
     ("huge range", 1e-9),
+)  # fmt: skip
+LOOKED = (
+    ("product", "range", 1e-3), ("normal", "range", 3e-3), ("sparse", "absolute", 1e-2),
+    ("product", "pointwise", 1e-3), ("nonfinite", "range", 7e-3), ("constant", "range", 1e-2),
+    ("mirrored", "range", 1e-3),
 )  # fmt: skip
 AXES = (5, 13, 2, 3, 4, 12, 6, 7, 8, 9, 0, 1)
 CRAFTED = 40
@@ -52,15 +57,16 @@ def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def header_of(
-    array: np.ndarray, bound: float, mode: str, coder: str, axes: tuple[int, ...], frame_log2: int
-) -> tuple[Header, tuple[float, ...]]:
+    array: np.ndarray, bound: float, mode: str, coder: str, axes: tuple[int, ...], frame_log2: int,
+    mirror: str = "none",
+) -> tuple[Header, tuple[float, ...]]:  # fmt: skip
     """A header with these axes, and the largest errors."""
     reaches = [extent(part, mode == "pointwise") for part in parts(array)]
     limits = tuple(0.0 if mode == "pointwise" else error_limit(one, bound, mode) for one in reaches)
     made = [quantizer(one, bound, mode, np.dtype(parts(array)[0].dtype)) for one in reaches]
     lossy = tuple(one for one in made if one is not None)
     assert len(lossy) == len(made)
-    return Header(array.dtype.name, array.shape, mode, bound, coder, "none", lossy, axes, frame_log2), limits
+    return Header(array.dtype.name, array.shape, mode, bound, coder, mirror, lossy, axes, frame_log2), limits
 
 
 def stream_of(array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
@@ -134,6 +140,28 @@ def test_frames_in_several_launches_make_the_same_stream(
     assert np.array_equal(bits(restored(device, wanted, array)), bits(decompress(wanted)))
 
 
+def test_several_blocks_sum_a_frame_s_words(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = make_array("normal", 6 * 4096, "float32", 4)
+    header, limits = header_of(array, 1e-3, "range", "fast", NATURAL, 14)
+    stream = stream_of(array, header, limits)
+    damaged = bytearray(stream)
+    damaged[-40] ^= 1
+    monkeypatch.setattr(launches, "TILES_PER_CHECK", 1)
+    assert np.array_equal(bits(restored(device, stream, array)), bits(decompress(stream)))
+    with pytest.raises(StreamError):
+        restored(device, bytes(damaged), array)
+
+
+def test_a_header_with_a_wrong_checksum_is_refused(device: Any) -> None:
+    array = make_array("normal", 4096, "float32", 5)
+    header, limits = header_of(array, 1e-3, "range", "fast", NATURAL, 12)
+    damaged = bytearray(stream_of(array, header, limits))
+    damaged[24] ^= 1
+    for like in (array, array[1:]):
+        with pytest.raises(StreamError, match="header"):
+            restored(device, bytes(damaged), like)
+
+
 @pytest.mark.parametrize("coder", CODERS)
 def test_crafted_payloads_with_right_checksums_are_judged_as_on_the_cpu(device: Any, coder: str) -> None:
     chance = random.Random(5)
@@ -202,19 +230,28 @@ def test_overlaps_are_summed_in_double_precision(device: Any, dtype: str) -> Non
         assert found == pytest.approx([overlap.real, overlap.imag, *sizes], rel=1e-10, abs=1e-8)
 
 
-def test_neighbours_are_counted_as_on_the_cpu(device: Any) -> None:
-    array = make_array("product", 1 << 13, "complex64", 4)
-    header, limits = header_of(array, 1e-3, "range", "fast", NATURAL, 13)
-    beside = sampled(array.size)
-    beside = np.stack([beside, *(beside ^ np.uint64(1 << axis) for axis in range(13))])
-    q, _ = quantize(flat_values(array).reshape(-1, 2)[beside.reshape(-1)].reshape(-1), header, limits)
-    wanted = class_counts(np.abs(q[:, : beside.size].astype(np.int64)).sum(axis=0).reshape(beside.shape))
-    counts = device.zeros(wanted.size, "uint32")
-    device.launch(
-        launches.survey("neighbours", 3, 13), "complex64", device.upload(flat_values(array)),
-        np.uint64(array.size), launches.rules(header, limits), np.uint32(beside.shape[1]), counts,
-    )  # fmt: skip
-    assert np.array_equal(device.download(counts).reshape(wanted.shape), wanted)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_neighbours_are_counted_as_on_the_cpu(
+    device: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(device_codec, "with_axes", lambda header, counts: seen.append(counts) or header)
+    for number, (kind, mode, bound) in enumerate(LOOKED):
+        array = make_array(kind, 1 << (17 if kind in ("mirrored", "constant") else 16), dtype, number)
+        values = flat_values(array)
+        header, limits = survey(device, device.upload(values), dtype, array.shape, bound, mode, "fast", 22)
+        mirror = mirror_of(values, len(parts(array)))
+        assert (header, limits) == header_of(array, bound, mode, "fast", NATURAL, 22, mirror)
+        assert np.array_equal(seen.pop(), counted(array, header, limits, header.stored.bit_length() - 1))
+
+
+def counted(array: np.ndarray, header: Header, limits: tuple[float, ...], n_axes: int) -> np.ndarray:
+    """Pairs of classes of a sample and of its neighbours along each axis, by the twins."""
+    beside = sampled(header.stored >> n_axes << n_axes)
+    beside = np.stack([beside, *(beside ^ np.uint64(1 << axis) for axis in range(n_axes))])
+    taken = flat_values(array).reshape(-1, header.components)[beside.reshape(-1)].reshape(-1)
+    q, _ = quantize(taken, header, limits)
+    return class_counts(np.abs(q[:, : beside.size].astype(np.int64)).sum(axis=0).reshape(beside.shape))
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")

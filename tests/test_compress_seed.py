@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compress_case import real_values
+from gpu_case import needs_gpus
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,9 +66,13 @@ def test_threshold_and_grouping_by_hand() -> None:
     assert np.array_equal(stages.ungroup(bitmap, significant, 9), cut)
 
 
-@pytest.mark.parametrize("name", stages.BITMAPS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_gpus(int(name == "nvCOMP"))) for name in stages.BITMAPS]
+)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
 def test_bitmaps_come_back(name: str, share: float) -> None:
+    if name == "nvCOMP":
+        pytest.importorskip("nvidia.nvcomp", reason="needs nvCOMP")
     pack, unpack = stages.BITMAPS[name]
     for size in (0, 1, 7, 64, 1000, 70000):
         bitmap = np.packbits(np.random.default_rng(size).random(8 * size) < share)

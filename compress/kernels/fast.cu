@@ -7,45 +7,58 @@
 #define MOVED 8
 #define BLOCKS (VALUE_BYTES == 4 ? 6 : 4)
 
-// Write the tile's first word and its mask from shared.mask to shared.head, in which numbers of planes follow, and
-// the significant elements' places. Every thread takes part; a row a thread.
-__device__ __forceinline__ Counts put_mask(Shared& shared)
+// Write the first word of a tile that is not dense, its mask and the significant elements' places: the bytes before
+// the numbers of planes. Every thread takes part; a row a thread.
+__device__ __forceinline__ unsigned put_mask(Shared& shared, unsigned count)
 {
-    const unsigned row = threadIdx.x, lane = row % LANES, bits = row < ROWS ? shared.mask[row] : 0;
+    const unsigned row = threadIdx.x, lane = row % LANES, warp = row / LANES, first_row = warp * WARP_ROWS;
+    const unsigned place = spread_lane(first_row, lane);
+#pragma unroll
+    for (unsigned k = 0; k < WARP_ROWS; ++k) {
+        unsigned any = 0;
+#pragma unroll
+        for (unsigned c = 0; c < COMPONENTS; ++c) any |= shared.z[c][(place ^ k) + k * LANES];
+        const unsigned word = __ballot_sync(WHOLE_WARP, any != 0);
+        if (lane == 0) shared.mask[first_row + k] = word;
+    }
+    __syncthreads();
+    const unsigned bits = row < ROWS ? shared.mask[row] : 0;
     const unsigned own = bytes_of(bits), group = own | __shfl_xor_sync(WHOLE_WARP, own, 1) << 4;
     const bool first = row % 2 == 0 && group;
     unsigned total;
     const unsigned packed = __popc(bits) | __popc(own) << 13 | (unsigned)first << 23;
     const unsigned before = scanned<WARPS>(packed, shared.sums, total);
-    const Counts counts = {total % 8192, total >> 13 & 1023, total >> 23};
+    const unsigned n_groups = total >> 23, end = 12 + n_groups + (total >> 13 & 1023);
     const unsigned groups = __ballot_sync(WHOLE_WARP, first);
-    if (row >= ROWS) return counts;
-    if (counts.elements >= DENSE_FROM) {
-        if (row == 0) shared.head[0] = counts.elements | DENSE;
-        return counts;
-    }
+    if (row >= ROWS) return end;
     Byte* head = (Byte*)shared.head;
-    if (row == 0) shared.head[0] = counts.elements;
+    if (row == 0) shared.head[0] = count;
     if (lane == 0) {
         unsigned even = groups;
 #pragma unroll
         for (unsigned step = 1; step < 16; step *= 2) even = (even | even >> step) & ~0u / ((1u << 2 * step) + 1);
-        ((Half*)(shared.head + 1))[row / LANES] = (Half)even;
+        ((Half*)(shared.head + 1))[warp] = (Half)even;
     }
     put_places(shared, row, bits, before % 8192);
     if (first) head[12 + (before >> 23)] = group;
-    unsigned at = 12 + counts.groups + (before >> 13 & 1023);
+    unsigned at = 12 + n_groups + (before >> 13 & 1023);
 #pragma unroll
     for (unsigned k = 0; k < 4; ++k) {
         if (own >> k & 1) head[at++] = bits >> 8 * k;
     }
-    return counts;
+    return end;
 }
 
-// Fill shared.z with a tile's numbers; missing: of this thread, values to be stored exactly.
+// What a thread has seen of a tile: significant elements, the bits of all numbers, and values to be stored exactly.
+struct Seen {
+    unsigned elements, bits, missing[COMPONENTS];
+
+    __device__ __forceinline__ void see(unsigned any) { elements += any != 0, bits |= any; }
+};
+
+// Fill shared.z with a tile's numbers.
 __device__ __forceinline__ void put_vectors(
-    Shared& shared, const Element* from, unsigned tile, const Order& order, const Rules& rules,
-    unsigned (&missing)[COMPONENTS])
+    Shared& shared, const Element* from, unsigned tile, const Order& order, const Rules& rules, Seen& seen)
 {
     const Mine mine = mine_of<VECTOR_LOG2>(order);
     from += tile_offset(tile, order) + mine.number;
@@ -72,13 +85,18 @@ __device__ __forceinline__ void put_vectors(
                     const unsigned v = j / COMPONENTS, c = j % COMPONENTS;
                     bool missed;
                     z[v][c] = zigzag(quantized<true>(vectors[k].of[v].part[c], rules.of[c], missed));
-                    missing[c] += missed;
+                    seen.missing[c] += missed;
                 }
             }
 #pragma unroll
-            for (unsigned j = 0; j < VECTOR * COMPONENTS; ++j) {
-                const unsigned v = j / COMPONENTS, c = j % COMPONENTS;
-                at_bytes(shared.z[c], row ^ combined<0, VECTOR_LOG2>(v, order.turns)) = z[v][c];
+            for (unsigned v = 0; v < VECTOR; ++v) {
+                unsigned any = 0;
+#pragma unroll
+                for (unsigned c = 0; c < COMPONENTS; ++c) {
+                    at_bytes(shared.z[c], row ^ combined<0, VECTOR_LOG2>(v, order.turns)) = z[v][c];
+                    any |= z[v][c];
+                }
+                seen.see(any);
             }
         }
     }
@@ -87,7 +105,7 @@ __device__ __forceinline__ void put_vectors(
 // The same for any order, rules and frame.
 __device__ __forceinline__ void put_elements(
     Shared& shared, const Element* from, Word frame_elements, unsigned tile, const Order& order,
-    const Rules& rules, unsigned (&missing)[COMPONENTS])
+    const Rules& rules, Seen& seen)
 {
     const Mine mine = mine_of<0>(order);
     const Word first = (Word)tile_offset(tile, order) + mine.number;
@@ -98,68 +116,112 @@ __device__ __forceinline__ void put_elements(
         const bool inside = number < frame_elements;
         Element element = {};
         if (inside) element = from[number];
+        unsigned any = 0;
 #pragma unroll
         for (unsigned c = 0; c < COMPONENTS; ++c) {
             bool missed;
             const int q = quantized(element.part[c], rules.of[c], missed);
-            at_bytes(shared.z[c], into) = inside ? zigzag(q) : 0;
-            missing[c] += inside && missed;
+            const unsigned z = inside ? zigzag(q) : 0;
+            at_bytes(shared.z[c], into) = z;
+            any |= z;
+            seen.missing[c] += inside && missed;
         }
+        seen.see(any);
     }
 }
 
 // Of the numbers that are stored: this lane's of block warp + k WARPS. In a dense tile they are where they were put.
-template <bool dense> __device__ __forceinline__ unsigned stored(Shared& shared, unsigned c, unsigned k, unsigned most)
+__device__ __forceinline__ unsigned stored(Shared& shared, bool dense, unsigned c, unsigned k, unsigned most)
 {
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, own = (warp + k * WARPS) * LANES + lane;
     if (dense) return at_bytes(shared.z[c] + warp * LANES, turned(4 * (lane ^ warp), k));
     return own < most ? at_bytes(shared.z[c], shared.places[own]) : 0;
 }
 
-// Fill shared.planes with how many planes each block has.
-template <bool dense> __device__ __forceinline__ void count_planes(Shared& shared, unsigned most, unsigned blocks)
+// Where no number has more than 16 bits: keep the planes of this warp's blocks, of a pair of them in the two halves
+// of a warp, and fill shared.found.
+template <bool dense>
+__device__ __forceinline__ void keep_planes(
+    Shared& shared, unsigned most, unsigned blocks, unsigned (&kept)[COMPONENTS][PAIRS])
 {
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const Turner turner(lane);
 #pragma unroll
     for (unsigned c = 0; c < COMPONENTS; ++c) {
-#pragma unroll 4
-        for (unsigned k = 0; k < WARP_ROWS; ++k) {
-            const unsigned block = warp + k * WARPS;
-            if (!dense && block >= blocks) break;
-            const unsigned any = __reduce_or_sync(WHOLE_WARP, stored<dense>(shared, c, k, most));
-            if (lane == 0) shared.planes[c * blocks + block] = 32 - __clz(any);
+#pragma unroll
+        for (unsigned p = 0; p < PAIRS; ++p) {
+            if (!dense && warp + 2 * p * WARPS >= blocks) break;
+            const unsigned one = stored(shared, dense, c, 2 * p, most), other = stored(shared, dense, c, 2 * p + 1, most);
+            kept[c][p] = turner.transposed(__byte_perm(one, other, 0x5410));
+            const unsigned any = __ballot_sync(WHOLE_WARP, kept[c][p] != 0);
+            if (lane == 0) shared.found[c * ROWS / 2 + p * WARPS + warp] = any;
         }
     }
 }
 
-// Write the planes of all blocks: of two at once where both have few.
+// Write the planes that were kept.
 template <bool dense>
-__device__ __forceinline__ void write_planes(Shared& shared, unsigned most, unsigned blocks, unsigned* words)
+__device__ __forceinline__ void write_kept(
+    const Shared& shared, unsigned blocks, const unsigned (&kept)[COMPONENTS][PAIRS], unsigned* words)
 {
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, half = lane / HALF_WARP;
-    const unsigned own = lane % HALF_WARP;
+    const unsigned own = threadIdx.x % HALF_WARP, half = threadIdx.x / HALF_WARP % 2;
+    const unsigned first = threadIdx.x / LANES + half * WARPS;
 #pragma unroll
     for (unsigned c = 0; c < COMPONENTS; ++c) {
-#pragma unroll (dense ? 4 : 2)
-        for (unsigned k = 0; k < WARP_ROWS; k += 2) {
-            const unsigned block = warp + k * WARPS, b = c * blocks + block;
-            if (!dense && block >= blocks) break;
-            const bool more = dense || block + WARPS < blocks;
-            const unsigned one = stored<dense>(shared, c, k, most);
-            const unsigned other = more ? stored<dense>(shared, c, k + 1, most) : 0;
-            const unsigned first = shared.planes[b], second = more ? shared.planes[b + WARPS] : 0;
-            if (first <= HALF_WARP && second <= HALF_WARP) {
-                const unsigned plane = transposed(one & 0xffff | other << HALF_WARP, lane);
-                if (own < (half ? second : first)) words[shared.planes_before[b + half * WARPS] + own] = plane;
-                continue;
-            }
-#pragma unroll 1
-            for (unsigned n = 0; n < 2; ++n) {
-                const unsigned plane = transposed(n ? other : one, lane);
-                if (lane < (n ? second : first)) words[shared.planes_before[b + n * WARPS] + lane] = plane;
-            }
+#pragma unroll
+        for (unsigned p = 0; p < PAIRS; ++p) {
+            const unsigned block = first + 2 * p * WARPS;
+            if (!dense && block - half * WARPS >= blocks) break;
+            const unsigned planes = dense || block < blocks ? shared.planes[c * blocks + block] : 0;
+            if (own < planes % 256) words[(planes >> 8) + own] = kept[c][p];
         }
     }
+}
+
+// The same for numbers of any size, a block at a time: how many planes there are, and the planes.
+__device__ __forceinline__ void count_planes(Shared& shared, bool dense, unsigned most, unsigned blocks)
+{
+    const unsigned warp = threadIdx.x / LANES;
+#pragma unroll 1
+    for (unsigned k = 0; k < COMPONENTS * WARP_ROWS; ++k) {
+        const unsigned c = k / WARP_ROWS, block = warp + k % WARP_ROWS * WARPS;
+        if (block >= blocks) continue;
+        const unsigned any = __reduce_or_sync(WHOLE_WARP, stored(shared, dense, c, k % WARP_ROWS, most));
+        if (threadIdx.x % LANES == 0) shared.planes[c * blocks + block] = 32 - __clz(any);
+    }
+}
+
+__device__ __forceinline__ void write_planes(
+    Shared& shared, bool dense, unsigned most, unsigned blocks, unsigned* words)
+{
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const Turner turner(lane);
+#pragma unroll 1
+    for (unsigned k = 0; k < COMPONENTS * WARP_ROWS; ++k) {
+        const unsigned c = k / WARP_ROWS, block = warp + k % WARP_ROWS * WARPS;
+        if (block >= blocks) continue;
+        const unsigned plane = turner.transposed(stored(shared, dense, c, k % WARP_ROWS, most));
+        const unsigned planes = shared.planes[c * blocks + block];
+        if (lane < planes % 256) words[(planes >> 8) + lane] = plane;
+    }
+}
+
+// Fill shared.planes, and the head from byte `at` on, from what the warps have found; how many planes there are.
+// A block a thread.
+__device__ __forceinline__ unsigned place_planes(Shared& shared, bool wide, unsigned blocks, unsigned at)
+{
+    const unsigned number = threadIdx.x, count = COMPONENTS * blocks;
+    const unsigned c = COMPONENTS == 2 && number >= blocks, block = number - c * blocks;
+    unsigned own = 0, total;
+    if (number < count) {
+        const unsigned found = shared.found[c * ROWS / 2 + block / (2 * WARPS) * WARPS + block % WARPS];
+        own = wide ? shared.planes[number] : 32 - __clz(found >> block / WARPS % 2 * HALF_WARP & 0xffff);
+    }
+    const unsigned before = scanned<WARPS>(own, shared.sums, total);
+    if (number < count) shared.planes[number] = own | before << 8;
+    // Numbers of planes end with the threads, or there are threads for what fills the last word.
+    if (at + number < filled_words(at + count)) ((Byte*)shared.head)[at + number] = own;
+    return total;
 }
 
 // values: frames of frame_elements. slots (frames, n_tiles, SLOT_WORDS): the bytes of each tile; sizes (frames,
@@ -171,63 +233,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_encode(
 {
     __shared__ Shared shared;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    const unsigned frame = blockIdx.y, tile = blockIdx.x;
-    if (threadIdx.x < COMPONENTS) shared.exact[threadIdx.x] = 0;
+    const unsigned frame = blockIdx.y, tile = blockIdx.x, part = frame * n_tiles + tile;
     const Element* from = values + frame * frame_elements;
-    unsigned missing[COMPONENTS] = {};
+    Seen seen = {};
     if (is_plain(rules, order, frame_elements, values)) {
-        put_vectors(shared, from, tile, order, rules, missing);
+        put_vectors(shared, from, tile, order, rules, seen);
     } else {
-        put_elements(shared, from, frame_elements, tile, order, rules, missing);
+        put_elements(shared, from, frame_elements, tile, order, rules, seen);
     }
+    const unsigned sum = __reduce_add_sync(WHOLE_WARP, seen.elements);
+    const unsigned missing = __reduce_add_sync(WHOLE_WARP, seen.missing[0] | seen.missing[COMPONENTS - 1] << 16);
+    const bool many = __any_sync(WHOLE_WARP, seen.bits >> HALF_WARP);
+    if (lane == 0) shared.sums[warp] = sum | (unsigned)many << 16, shared.exact[warp] = missing;
     __syncthreads();
-    for (unsigned c = 0; c < COMPONENTS; ++c) {
-        const unsigned sum = __reduce_add_sync(WHOLE_WARP, missing[c]);
-        if (lane == 0 && sum) atomicAdd(&shared.exact[c], sum);
-    }
-    const unsigned first = spread_lane(warp * WARP_ROWS, lane);
+    unsigned found = 0, lost = 0;
 #pragma unroll
-    for (unsigned k = 0; k < WARP_ROWS; ++k) {
-        const unsigned row = warp * WARP_ROWS + k;
-        unsigned any = 0;
-#pragma unroll
-        for (unsigned c = 0; c < COMPONENTS; ++c) any |= shared.z[c][(first ^ k) + k * LANES];
-        const unsigned word = __ballot_sync(WHOLE_WARP, any != 0);
-        if (lane == 0) shared.mask[row] = word;
-    }
-    __syncthreads();
-    const Counts counts = put_mask(shared);
-    const unsigned part = frame * n_tiles + tile;
+    for (unsigned w = 0; w < WARPS; ++w) found += shared.sums[w], lost += shared.exact[w];
+    const unsigned count = found % (1u << 16);
+    const bool wide = found >> 16, dense = count >= DENSE_FROM;
     if (threadIdx.x < COMPONENTS) {
-        exact[(frame * COMPONENTS + threadIdx.x) * n_tiles + tile] = shared.exact[threadIdx.x];
+        exact[(frame * COMPONENTS + threadIdx.x) * n_tiles + tile] = lost >> 16 * threadIdx.x & 0xffff;
     }
-    if (tile == 0 && threadIdx.x == 0) heads[frame] = 4 * n_tiles;
-    const unsigned count = counts.elements;
+    if (threadIdx.x == 0 && tile == 0) heads[frame] = 4 * n_tiles;
     if (count == 0) {
         if (threadIdx.x == 0) sizes[part] = 0;
         return;
     }
-    const bool dense = count >= DENSE_FROM;
+    if (dense && threadIdx.x == 0) shared.head[0] = count | DENSE;
+    const unsigned at = dense ? 4 : put_mask(shared, count);
     const unsigned most = dense ? TILE : count, blocks = (most + LANES - 1) / LANES;
+    if (!dense) __syncthreads();
+    unsigned kept[COMPONENTS][PAIRS];
+    if (wide) count_planes(shared, dense, most, blocks);
+    else if (dense) keep_planes<true>(shared, TILE, ROWS, kept);
+    else keep_planes<false>(shared, most, blocks, kept);
     __syncthreads();
-    if (dense) count_planes<true>(shared, most, ROWS);
-    else count_planes<false>(shared, most, blocks);
-    __syncthreads();
-    unsigned n_planes;
-    const unsigned own = threadIdx.x < COMPONENTS * blocks ? shared.planes[threadIdx.x] : 0;
-    const unsigned before = scanned<WARPS>(own, shared.sums, n_planes);
-    if (threadIdx.x < COMPONENTS * blocks) shared.planes_before[threadIdx.x] = before;
-    const unsigned at = dense ? 4 : 12 + counts.groups + counts.bytes;
-    const unsigned head_words = (at + COMPONENTS * blocks + 3) / 4;
-    for (unsigned k = threadIdx.x; at + k < 4 * head_words; k += THREADS) {
-        ((Byte*)shared.head)[at + k] = k < COMPONENTS * blocks ? shared.planes[k] : 0;
-    }
+    const unsigned n_planes = place_planes(shared, wide, blocks, at);
+    const unsigned head_words = filled_words(at + COMPONENTS * blocks) / 4;
     __syncthreads();
     unsigned* words = slots + (Word)part * SLOT_WORDS;
     if (threadIdx.x == 0) sizes[part] = 4 * (head_words + n_planes);
-    for (unsigned k = threadIdx.x; k < head_words; k += THREADS) words[k] = shared.head[k];
-    if (dense) write_planes<true>(shared, most, ROWS, words + head_words);
-    else write_planes<false>(shared, most, blocks, words + head_words);
+    if (threadIdx.x < head_words) words[threadIdx.x] = shared.head[threadIdx.x];
+    words = settled(words + head_words);
+    if (wide) write_planes(shared, dense, most, blocks, words);
+    else if (dense) write_kept<true>(shared, ROWS, kept, words);
+    else write_kept<false>(shared, blocks, kept, words);
 }
 
 // Bring the tiles of coded frames to their places in the stream, and their sizes before them: a warp a tile.

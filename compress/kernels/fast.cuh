@@ -13,28 +13,23 @@
 #define DENSE_FROM 3840
 #define HEAD_BYTES 1024
 #define SLOT_WORDS (HEAD_BYTES / 4 + COMPONENTS * TILE)
-#define AHEAD 4
+#define PAIRS (WARP_ROWS / 2)
 #define HALF_WARP (LANES / 2)
 #define VECTOR_LOG2 (VALUE_BYTES == 4 ? 2 : VALUE_BYTES == 8 ? 1 : 0)
 #define VECTOR (1u << VECTOR_LOG2)
 #define VECTORS (TILE / THREADS / VECTOR)
 
-// Numbers of significant elements, of bytes of the mask that are not 0, and of groups of 8 such bytes.
-struct Counts {
-    unsigned elements, bytes, groups;
-};
-
-// places: in bytes of z, those of the significant elements of a tile that is not dense.
+// places: in bytes of z, those of the significant elements of a tile that is not dense. planes: how many each block
+// has, and from bit 8 on how many there are before; of a pair of blocks, `found` has which are not 0.
 struct __align__(16) Shared {
     unsigned z[COMPONENTS][TILE];
-    unsigned planes_before[COMPONENTS * ROWS];
-    unsigned sums[WARPS];
+    unsigned planes[COMPONENTS * ROWS];
+    unsigned found[COMPONENTS * ROWS / 2];
+    unsigned sums[WARPS], exact[WARPS];
     unsigned head[HEAD_BYTES / 4];
     unsigned mask[ROWS];
-    unsigned exact[COMPONENTS];
-    unsigned damaged;
+    unsigned damaged, wide;
     Half places[TILE];
-    Byte planes[COMPONENTS * ROWS];
 };
 
 // As many elements as a thread loads or stores at once.
@@ -67,18 +62,40 @@ __device__ __forceinline__ unsigned turned(unsigned lane4, unsigned k)
     return 4 * row * LANES + (lane4 ^ 4 * (row % LANES ^ row / LANES));
 }
 
-// Bit j of the result of lane i is bit i of what lane j gives.
-__device__ __forceinline__ unsigned transposed(unsigned bits, unsigned lane)
-{
+// Transposes bits: bit j of the result of lane i is bit i of what lane j gives. A lane's ways to choose between its
+// bits and its partner's at distances 16 to 1: bytes of both, then a rotation and a mask of what it keeps.
+struct Turner {
+    unsigned halves, bytes, turns[3], kept[3];
+
+    __device__ __forceinline__ explicit Turner(unsigned lane)
+    {
+        halves = opaque(lane & 16 ? 0x3276 : 0x5410, lane), bytes = opaque(lane & 8 ? 0x3715 : 0x6240, lane);
 #pragma unroll
-    for (unsigned step = LANES / 2; step; step /= 2) {
-        const unsigned low = ~0u / ((1u << step) + 1), keep = lane & step ? ~low : low;
-        const unsigned turn = lane & step ? LANES - step : step;
-        const unsigned other = __shfl_xor_sync(WHOLE_WARP, bits, step);
-        bits = (bits & keep) | ((other << turn | other >> (LANES - turn)) & ~keep);
+        for (unsigned k = 0; k < 3; ++k) {
+            const unsigned step = 4 >> k, low = ~0u / ((1u << step) + 1);
+            turns[k] = opaque(lane & step ? LANES - step : step, lane);
+            kept[k] = opaque(lane & step ? ~low : low, lane);
+        }
     }
-    return bits;
-}
+
+    // The same value, which the compiler cannot form anew wherever it is used.
+    static __device__ __forceinline__ unsigned opaque(unsigned value, unsigned lane)
+    {
+        return __shfl_sync(WHOLE_WARP, value, lane);
+    }
+
+    __device__ __forceinline__ unsigned transposed(unsigned bits) const
+    {
+        bits = __byte_perm(bits, __shfl_xor_sync(WHOLE_WARP, bits, 16), halves);
+        bits = __byte_perm(bits, __shfl_xor_sync(WHOLE_WARP, bits, 8), bytes);
+#pragma unroll
+        for (unsigned k = 0; k < 3; ++k) {
+            const unsigned other = __shfl_xor_sync(WHOLE_WARP, bits, 4 >> k);
+            bits = (bits & kept[k]) | (__funnelshift_l(other, other, turns[k]) & ~kept[k]);
+        }
+        return bits;
+    }
+};
 
 // Put the places of a row's significant elements to shared.places, behind `before` others.
 __device__ __forceinline__ void put_places(Shared& shared, unsigned row, unsigned bits, unsigned before)
@@ -117,6 +134,18 @@ __device__ __forceinline__ unsigned& at_bytes(unsigned* numbers, unsigned place)
 {
     return *(unsigned*)((Byte*)numbers + place);
 }
+
+// The same address, of which the compiler does not know how it came about: places behind it take one instruction.
+template <typename T> __device__ __forceinline__ T* settled(T* address)
+{
+#ifdef __CUDA_ARCH__
+    asm("" : "+l"(address));
+#endif
+    return address;
+}
+
+// Bytes of as many whole words as hold so many.
+__device__ __forceinline__ unsigned filled_words(unsigned n_bytes) { return (n_bytes + 3) / 4 * 4; }
 
 // A bit for each byte of a word, whether it is not 0.
 __device__ __forceinline__ unsigned bytes_of(unsigned bits)

@@ -1,9 +1,16 @@
 // The coder `fast` reads.
 
 #include "fast.cuh"
+#include "checksum.cuh"
 
-// Blocks on a multiprocessor, as registers allow.
+// Pairs of blocks of numbers in flight, and blocks on a multiprocessor, as registers allow.
+#define AHEAD 4
+#define AT_ONCE 2
 #define BLOCKS (VALUE_BYTES == 4 ? 8 : 4)
+
+// Whether shared.z can hold the bits of values instead of their numbers: as it does where rules are plain, so that a
+// number is restored once, and zeros are not.
+#define HOLDS (sizeof(REAL) == 4)
 
 // Where the tiles of each coded frame start behind their sizes: starts (frames, n_tiles). A block a frame.
 extern "C" __global__ void __launch_bounds__(THREADS) fast_index(
@@ -65,61 +72,71 @@ __device__ __forceinline__ unsigned take_places(Shared& shared)
     return total;
 }
 
-// Put this lane's number of block warp + k WARPS to its place.
+// Put this lane's number of block warp + k WARPS to its place, or where it is `held` the bits of its value.
+template <bool held>
 __device__ __forceinline__ void put_stored(
-    Shared& shared, unsigned c, unsigned k, unsigned count, bool dense, unsigned z)
+    Shared& shared, unsigned c, unsigned k, unsigned count, bool dense, unsigned z, const Rule& rule)
 {
+    if (held) z = (unsigned)bits_of(restored<true>(unzigzag(z), rule));
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, own = (warp + k * WARPS) * LANES + lane;
     if (dense) at_bytes(shared.z[c] + warp * LANES, turned(4 * (lane ^ warp), k)) = z;
     else if (own < count) at_bytes(shared.z[c], shared.places[own]) = z;
 }
 
-// Put the numbers in the planes of all blocks to their places: of two at once where all in flight have few.
-__device__ __forceinline__ void read_planes(
-    Shared& shared, unsigned count, bool dense, unsigned blocks, const unsigned* words)
+// Put the numbers in the planes of all blocks, of which none has more than 16, to their places: of pairs of blocks,
+// AHEAD of them in flight.
+template <bool dense, bool held>
+__device__ __forceinline__ void read_pairs(
+    Shared& shared, unsigned count, unsigned blocks, const unsigned* words, const Rules& rules)
 {
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, half = lane / HALF_WARP;
-    const unsigned own = lane % HALF_WARP;
+    const unsigned warp = threadIdx.x / LANES, half = threadIdx.x / HALF_WARP % 2, own = threadIdx.x % HALF_WARP;
+    const Turner turner(threadIdx.x % LANES);
 #pragma unroll 1
-    for (unsigned part = 0; part < COMPONENTS * WARP_ROWS; part += 2 * AHEAD) {
-        const unsigned c = part / WARP_ROWS, begin = part % WARP_ROWS, first = warp + begin * WARPS;
-        if (first >= blocks) continue;
-        const Byte* planes_of = shared.planes + c * blocks;
-        const unsigned* before = shared.planes_before + c * blocks;
+    for (unsigned part = 0; part < COMPONENTS * PAIRS; part += AHEAD) {
+        const unsigned c = part / PAIRS, begin = part % PAIRS * 2, first = warp + begin * WARPS;
+        if (!dense && first >= blocks) continue;
+        const Rule rule = c ? rules.of[COMPONENTS - 1] : rules.of[0];
         unsigned kept[AHEAD];
-        bool many = false;
 #pragma unroll
         for (unsigned j = 0; j < AHEAD; ++j) {
             const unsigned block = first + (2 * j + half) * WARPS;
-            const unsigned planes = block < blocks ? planes_of[block] : 0;
-            many |= planes > HALF_WARP;
-            kept[j] = own < planes ? words[before[block] + own] : 0;
-        }
-        if (__any_sync(WHOLE_WARP, many)) {
-#pragma unroll 1
-            for (unsigned k = 0; k < 2 * AHEAD && first + k * WARPS < blocks; ++k) {
-                const unsigned block = first + k * WARPS;
-                const unsigned plane = lane < planes_of[block] ? words[before[block] + lane] : 0;
-                put_stored(shared, c, begin + k, count, dense, transposed(plane, lane));
-            }
-            continue;
+            const unsigned planes = dense || block < blocks ? shared.planes[c * blocks + block] : 0;
+            kept[j] = own < planes % 256 ? words[(planes >> 8) + own] : 0;
         }
 #pragma unroll
         for (unsigned j = 0; j < AHEAD; ++j) {
-            if (first + 2 * j * WARPS >= blocks) break;
-            const unsigned both = transposed(kept[j], lane);
-            put_stored(shared, c, begin + 2 * j, count, dense, both & 0xffff);
-            if (first + (2 * j + 1) * WARPS >= blocks) break;
-            put_stored(shared, c, begin + 2 * j + 1, count, dense, both >> HALF_WARP);
+            if (!dense && first + 2 * j * WARPS >= blocks) break;
+            const unsigned both = turner.transposed(kept[j]);
+            put_stored<held>(shared, c, begin + 2 * j, count, dense, both & 0xffff, rule);
+            put_stored<held>(shared, c, begin + 2 * j + 1, count, dense, both >> HALF_WARP, rule);
         }
     }
 }
 
-// Fill shared.z with the tile's numbers; whether its bytes make sense.
-__device__ __forceinline__ bool take_tile(Shared& shared, const unsigned* data, unsigned size)
+// The same for any numbers of planes, a block at a time.
+template <bool held>
+__device__ __forceinline__ void read_planes(
+    Shared& shared, unsigned count, bool dense, unsigned blocks, const unsigned* words, const Rules& rules)
+{
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const Turner turner(lane);
+#pragma unroll 1
+    for (unsigned k = 0; k < COMPONENTS * WARP_ROWS; ++k) {
+        const unsigned c = k / WARP_ROWS, block = warp + k % WARP_ROWS * WARPS;
+        if (block >= blocks) continue;
+        const Rule rule = c ? rules.of[COMPONENTS - 1] : rules.of[0];
+        const unsigned planes = shared.planes[c * blocks + block];
+        const unsigned plane = lane < planes % 256 ? words[(planes >> 8) + lane] : 0;
+        put_stored<held>(shared, c, k % WARP_ROWS, count, dense, turner.transposed(plane), rule);
+    }
+}
+
+// Fill shared.z with the tile's numbers, or `held` values; whether its bytes make sense.
+template <bool held>
+__device__ __forceinline__ bool take_tile(Shared& shared, const unsigned* data, unsigned size, const Rules& rules)
 {
     for (unsigned k = threadIdx.x; k < HEAD_BYTES / 4; k += THREADS) shared.head[k] = 4 * k < size ? data[k] : 0;
-    if (threadIdx.x == 0) shared.damaged = 0;
+    if (threadIdx.x == 0) shared.damaged = shared.wide = 0;
     __syncthreads();
     const unsigned head = shared.head[0], stated = head & (DENSE - 1);
     const bool dense = head & DENSE;
@@ -132,31 +149,33 @@ __device__ __forceinline__ bool take_tile(Shared& shared, const unsigned* data, 
     __syncthreads();
     const bool counted = dense ? stated <= TILE : take_places(shared) == stated;
     const unsigned most = dense ? TILE : stated, blocks = (most + LANES - 1) / LANES;
-    const unsigned end = (rates + COMPONENTS * blocks + 3) & ~3u;
+    const unsigned end = filled_words(rates + COMPONENTS * blocks);
     if (!(stated && rates && head < 2 * DENSE && counted && end <= size)) return false;
     unsigned n_planes;
     const unsigned own = threadIdx.x < COMPONENTS * blocks ? ((const Byte*)shared.head)[rates + threadIdx.x] : 0;
     const unsigned before = scanned<WARPS>(own, shared.sums, n_planes);
-    if (threadIdx.x < COMPONENTS * blocks) {
-        shared.planes[threadIdx.x] = own;
-        shared.planes_before[threadIdx.x] = before;
-    }
+    if (threadIdx.x < COMPONENTS * blocks) shared.planes[threadIdx.x] = own | before << 8;
     if (own > LANES) shared.damaged = 1;
+    if (own > HALF_WARP) shared.wide = 1;
     __syncthreads();
     if (end + 4 * n_planes != size || shared.damaged) return false;
-    read_planes(shared, stated, dense, blocks, data + end / 4);
+    const unsigned* words = settled(data + end / 4);
+    if (shared.wide) read_planes<held>(shared, stated, dense, blocks, words, rules);
+    else if (dense) read_pairs<true, held>(shared, stated, ROWS, words, rules);
+    else read_pairs<false, held>(shared, stated, blocks, words, rules);
     __syncthreads();
     return true;
 }
 
-// The element at a place in bytes of shared.z.
+// The element at a place in bytes of shared.z, of plain rules or any.
 template <bool PLAIN>
 __device__ __forceinline__ Element element_at(Shared& shared, unsigned place, const Rules& rules)
 {
     Element element;
 #pragma unroll
     for (unsigned c = 0; c < COMPONENTS; ++c) {
-        element.part[c] = restored<PLAIN>(unzigzag(at_bytes(shared.z[c], place)), rules.of[c]);
+        const unsigned z = at_bytes(shared.z[c], place);
+        element.part[c] = PLAIN && HOLDS ? value_of((BITS)z) : restored<PLAIN>(unzigzag(z), rules.of[c]);
     }
     return element;
 }
@@ -215,14 +234,19 @@ __device__ __forceinline__ void take_elements(
 }
 
 // starts (frames, n_tiles): where each tile's bytes are behind their sizes. Values are filled, those of frames
-// that are stored raw too; frames whose bytes make no sense become `damaged`. A block a tile.
+// that are stored raw too; frames whose bytes make no sense become `damaged`. Words are added to the frames' sums.
+// Frames along y; of the blocks along x the last n_tiles take a tile each, those before them checksums.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
     const Byte* data, Frame* frames, const Word* starts, Word frame_elements, Order order, unsigned n_tiles,
     Rules rules, Element* values)
 {
     __shared__ Shared shared;
-    const unsigned number = blockIdx.y, tile = blockIdx.x;
+    const unsigned number = blockIdx.y, checks = gridDim.x - n_tiles, tile = blockIdx.x - checks;
     Frame& frame = frames[number];
+    if (blockIdx.x < checks) {
+        add_words<AT_ONCE>(data, frame, blockIdx.x, checks, (Word*)shared.z);
+        return;
+    }
     Element* into = values + number * frame_elements;
     if (frame.kind == RAW) {
         copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, tile, threadIdx.x, THREADS);
@@ -231,13 +255,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
     const unsigned* sizes = (const unsigned*)(data + frame.start + CODED_HEAD_BYTES);
     const unsigned size = sizes[tile];
     const Word start = starts[number * n_tiles + tile];
-    bool good = size % 4 == 0;
-    if (size && good) good = start % 4 == 0 && take_tile(shared, sizes + n_tiles + start / 4, size);
+    const bool plain = is_plain(rules, order, frame_elements, values);
+    bool good = size % 4 == 0 && start % 4 == 0;
+    if (size && good) {
+        const unsigned* own = sizes + n_tiles + start / 4;
+        good = plain ? take_tile<HOLDS>(shared, own, size, rules) : take_tile<false>(shared, own, size, rules);
+    }
     if (!good) {
         if (threadIdx.x == 0) frame.damaged = 1;
         return;
     }
-    if (is_plain(rules, order, frame_elements, values)) {
+    if (plain) {
         take_vectors(shared, size != 0, tile, order, rules, into);
     } else {
         take_elements(shared, size != 0, tile, order, rules, frame_elements, into);

@@ -1,14 +1,13 @@
 // Frames around what the coders write: sizes, places in the stream, values without loss, checksums; and back.
 
 #include "tile.cuh"
+#include "checksum.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / LANES)
 #define PLANES 1
 #define AT_ONCE 4
 #define MOST_HEADER_WORDS 79
-#define GOLDEN 0x9E3779B97F4A7C15ull
-#define STIR 0xBF58476D1CE4E5B9ull
 
 // The sum of `count` sizes (~0: 2^40), and of those before each: starts (count). A block.
 __device__ __forceinline__ Word summed(const unsigned* sizes, unsigned count, Word* starts, Word* sums)
@@ -150,19 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) fill_frames(
 extern "C" __global__ void __launch_bounds__(THREADS) checksums(const Byte* data, Frame* frames)
 {
     __shared__ Word sums[WARPS];
-    const Frame& frame = frames[blockIdx.y];
-    if (frame.kind == BAD) return;
-    const Word* words = (const Word*)(data + frame.start);
-    Word sum = 0, total;
-    const Word count = frame.size / 8, step = (Word)gridDim.x * THREADS;
-#pragma unroll 4
-    for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
-        Word mixed = (words[i] ^ (i + 1) * GOLDEN) * STIR;
-        mixed = (mixed ^ mixed >> 32) * GOLDEN;
-        sum += mixed ^ mixed >> 29;
-    }
-    scanned<WARPS>(sum, sums, total);
-    if (threadIdx.x == 0 && total) atomicAdd(&frames[blockIdx.y].sum, total);
+    add_words<AT_ONCE>(data, frames[blockIdx.y], blockIdx.x, gridDim.x, sums);
 }
 
 struct Header {

@@ -34,7 +34,7 @@
 #define TILE_WORDS (COMPONENTS * TILE * 2)
 #define SLOT_HALVES (STATES_BYTES / 2 + TILE_WORDS + MOST_ROUND_WORDS)
 #define HEAD_BYTES ((12 + TABLES * (1 + 2 * TOKENS)) / 4 * 4)
-#define SLOTS (COMPONENTS == 1 ? 256 : 64)
+#define SLOTS (COMPONENTS == 1 ? 256 : 128)
 
 struct Numbers {
     int of[COMPONENTS];
@@ -117,15 +117,11 @@ __device__ __forceinline__ void remember(
     }
 }
 
-// The neighbours of a group's rounds in other groups: sums of magnitudes, of two rounds a word, and the scales for
-// 0 to 3 neighbours more.
-struct Context {
-    unsigned even[2], odd[2], scales[4];
-    bool first;
+// The neighbours of a group's rounds in other groups: sums of magnitudes, of two rounds a word.
+struct Sums {
+    unsigned even[2], odd[2];
 
-    __device__ __forceinline__ Context(
-        const unsigned* history, const Rounds& rounds, unsigned group, unsigned lane)
-        : even(), odd(), first(group == 0)
+    __device__ __forceinline__ Sums(const unsigned* history, unsigned group, unsigned lane) : even(), odd()
     {
 #pragma unroll 1
         for (unsigned rest = group; rest; rest &= rest - 1) {
@@ -137,6 +133,21 @@ struct Context {
                 odd[w] += four >> 8 & 0x00ff00ff;
             }
         }
+    }
+};
+
+// The context of a number from the sum of its neighbours' magnitudes.
+__device__ __forceinline__ unsigned bucket_of(unsigned sum, unsigned scale) { return 32 - __clz(sum * scale >> 16); }
+
+// These sums, and the scales for 0 to 3 neighbours more.
+struct Context : Sums {
+    unsigned scales[4];
+    bool first;
+
+    __device__ __forceinline__ Context(
+        const unsigned* history, const Rounds& rounds, unsigned group, unsigned lane)
+        : Sums(history, group, lane), first(group == 0)
+    {
 #pragma unroll
         for (unsigned k = 0; k < 4; ++k) scales[k] = rounds.scales[__popc(group) + k];
     }
@@ -150,7 +161,7 @@ struct Context {
         if (k & 1) sum += sizes[k ^ 1];
         if (k & 2) sum += sizes[k ^ 2];
         if (k & 4) sum += sizes[k ^ 4];
-        return 32 - __clz(sum * scales[(k & 1) + (k >> 1 & 1) + (k >> 2)] >> 16);
+        return bucket_of(sum, scales[(k & 1) + (k >> 1 & 1) + (k >> 2)]);
     }
 };
 
@@ -178,6 +189,18 @@ __device__ __forceinline__ unsigned parts_of(unsigned bits) { return (bits + RAW
 struct Plan {
     unsigned tiles_log2, words_at, n_segments;
 };
+
+// The frame of a block, along y, and the first of its WARPS segments, along x. Blocks start in the order of
+// segments, not of frames: few of a frame's may have work, and so all those that do start first.
+struct Share {
+    unsigned frame, first;
+};
+
+__device__ __forceinline__ Share own_share()
+{
+    const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+    return {block % gridDim.y, block / gridDim.y * WARPS};
+}
 
 // The segment of a warp: its first tile and the one behind its last.
 __device__ __forceinline__ unsigned segment_begin(unsigned segment, const Plan& plan)

@@ -207,11 +207,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_encode(
     __shared__ unsigned histories[WARPS][TILE / 4];
     __shared__ Symbol symbols[TABLES * TOKENS];
     __shared__ Rounds rounds;
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, frame = blockIdx.y;
-    const unsigned segment = blockIdx.x * WARPS + warp;
+    const Share share = own_share();
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, frame = share.frame;
+    const unsigned segment = share.first + warp;
     const Plan plan = plans[frame];
     if (segment >= plan.n_segments && segment < n_tiles) sizes[frame * n_tiles + segment] = 0;
-    if (blockIdx.x * WARPS >= plan.n_segments) return;
+    if (share.first >= plan.n_segments) return;
     for (unsigned k = threadIdx.x; k < TABLES * TOKENS; k += THREADS) {
         const Half* own = starts + (Word)frame * STARTS + k / TOKENS * (TOKENS + 1) + k % TOKENS;
         symbols[k] = {own[0], (Half)(own[1] - own[0])};

@@ -222,8 +222,11 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     const bool good = sound && words_at + 4ull * n_segments + end == frame.coded;
     for (unsigned k = threadIdx.x; good && k < TABLES * SLOTS; k += PLAN_THREADS) {
         const Half* own = starts + ((Word)blockIdx.x * TABLES + k / SLOTS) * (TOKENS + 1);
+        const unsigned slot = k % SLOTS * (TOTAL / SLOTS);
         unsigned token = 0;
-        while (own[token + 1] <= k % SLOTS * (TOTAL / SLOTS)) ++token;
+        for (unsigned step = 64; step; step /= 2) {
+            if (token + step <= TOKENS && own[token + step] <= slot) token += step;
+        }
         coarse[(Word)blockIdx.x * TABLES * SLOTS + k] = token;
     }
     if (threadIdx.x == 0) {

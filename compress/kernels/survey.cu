@@ -6,6 +6,9 @@
 #define THREADS 256
 #define AHEAD 4
 #define CLASSES 6
+#define WARPS (THREADS / LANES)
+// Numbers that the survey finds.
+#define FOUND (4 * COMPONENTS + 2)
 // Elements of 16 bytes.
 #define WIDTH (16 / (COMPONENTS * (unsigned)sizeof(REAL)))
 
@@ -71,22 +74,24 @@ template <unsigned width> __device__ __forceinline__ void look(const Element* va
     }
 }
 
-// The largest of the warp's numbers to *place.
-__device__ __forceinline__ void put_largest(BITS number, BITS* place)
+// The largest of the warp's numbers, in lane 0.
+__device__ __forceinline__ unsigned largest(unsigned number) { return __reduce_max_sync(WHOLE_WARP, number); }
+
+__device__ __forceinline__ Word largest(Word number)
 {
     for (unsigned step = LANES / 2; step; step /= 2) {
-        const BITS other = __shfl_down_sync(WHOLE_WARP, number, step);
+        const Word other = __shfl_down_sync(WHOLE_WARP, number, step);
         if (other > number) number = other;
     }
-    if (threadIdx.x % LANES == 0 && number) atomicMax(place, number);
+    return number;
 }
 
-// found (COMPONENTS, 4), from zero: complement of the rank of the least finite value, rank of the greatest,
-// complement of the bits of the least normal magnitude, 1 where a value is not finite. differs (2), from zero: 1
-// at 0 where an element's bits are not those of its mirror image, at 1 where not the same with all signs flipped.
-extern "C" __global__ void __launch_bounds__(THREADS) survey(
-    const Element* values, Word n_elements, BITS* found, BITS* differs)
+// found (COMPONENTS, 4) and two more, from zero: complement of the rank of the least finite value, rank of the
+// greatest, complement of the bits of the least normal magnitude, 1 where a value is not finite; then whether an
+// element's bits are not those of its mirror image, and whether not the same with all signs flipped.
+extern "C" __global__ void __launch_bounds__(THREADS) survey(const Element* values, Word n_elements, BITS* found)
 {
+    __shared__ BITS room[WARPS][FOUND];
     Seen seen;
     for (unsigned c = 0; c < COMPONENTS; ++c) seen.reaches[c] = {~(BITS)0, 0, ~(BITS)0, 0};
     seen.changed = seen.flipped = 0;
@@ -95,18 +100,71 @@ extern "C" __global__ void __launch_bounds__(THREADS) survey(
     } else {
         look<1>(values, n_elements, seen);
     }
+    BITS own[FOUND];
+#pragma unroll
     for (unsigned c = 0; c < COMPONENTS; ++c) {
         Reach& reach = seen.reaches[c];
         // The middle of an odd number of elements is no one's image.
         if (n_elements % 2) see(reach, values[n_elements / 2].part[c]);
         const bool normal = reach.normal < (BITS)infinite() - (BITS)least_normal();
-        put_largest((BITS)~reach.least, &found[4 * c]);
-        put_largest(reach.greatest, &found[4 * c + 1]);
-        put_largest(normal ? (BITS)~(reach.normal + (BITS)least_normal()) : 0, &found[4 * c + 2]);
-        put_largest(reach.odd, &found[4 * c + 3]);
+        own[4 * c] = ~reach.least, own[4 * c + 1] = reach.greatest, own[4 * c + 3] = reach.odd;
+        own[4 * c + 2] = normal ? (BITS)~(reach.normal + (BITS)least_normal()) : 0;
     }
-    put_largest(seen.changed != 0, &differs[0]);
-    put_largest(seen.flipped != 0, &differs[1]);
+    own[FOUND - 2] = seen.changed != 0, own[FOUND - 1] = seen.flipped != 0;
+#pragma unroll
+    for (unsigned k = 0; k < FOUND; ++k) {
+        own[k] = largest(own[k]);
+        if (threadIdx.x % LANES == 0) room[threadIdx.x / LANES][k] = own[k];
+    }
+    __syncthreads();
+    if (threadIdx.x >= FOUND) return;
+    BITS most = 0;
+    for (unsigned w = 0; w < WARPS; ++w) most = room[w][threadIdx.x] > most ? room[w][threadIdx.x] : most;
+    if (most) atomicMax(&found[threadIdx.x], most);
+}
+
+// The largest number of a type that is no greater than a positive value.
+__device__ __forceinline__ double round_down(double value, double) { return value; }
+
+__device__ __forceinline__ float round_down(double value, float)
+{
+    if (value >= (double)value_of((unsigned)infinite() - 1)) return value_of((unsigned)infinite() - 1);
+    const float rounded = (float)value;
+    return (double)rounded > value ? value_of(bits_of(rounded) - 1) : rounded;
+}
+
+// A bound as compress/bounds.py has it; bits_step is not 0 for point-wise ones.
+struct Bound {
+    double bound;
+    Word bits_step;
+    unsigned relative;
+};
+
+// The rule of a component of which `found` says what the survey found (compress/bounds.py: quantizer). Where there
+// is none, and values go without loss, it is of no use, and nobody uses it.
+__device__ __forceinline__ Rule rule_of(const BITS* found, const Bound& bound)
+{
+    Rule rule = {};
+    if (bound.bits_step) {
+        rule.bits_step = (BITS)bound.bits_step;
+        rule.base_bits = found[2] ? (BITS)~found[2] : (BITS)least_normal();
+        return rule;
+    }
+    const BITS ranks[2] = {(BITS)~found[0], found[1]};
+    double ends[2];
+    for (unsigned k = 0; k < 2; ++k) ends[k] = value_of((BITS)(ranks[k] & SIGN_BIT ? ranks[k] ^ SIGN_BIT : ~ranks[k]));
+    if (!found[1] || ends[0] == ends[1]) return rule;
+    const double most = fmax(fabs(ends[0]), fabs(ends[1])), range = less(ends[1], ends[0]);
+    const double limit = bound.relative ? times(times(bound.bound, range), 1 - 0x1p-50) : bound.bound;
+    rule.largest = sizeof(REAL) == 4 ? (REAL)(1 << 20) : (REAL)(1 << 30);
+    const double rounding = sizeof(REAL) == 4 ? 0x1p-22 : 0x1p-51;
+    const double reached = fmin(most, times(times(2, limit), (double)rule.largest));
+    const double shrunk = less(times(limit, 1 - 0x1p-20), times(reached, rounding));
+    if (!(shrunk > 0)) return rule;
+    rule.step = round_down(times(2, shrunk), (REAL)0);
+    rule.inverse = (REAL)1 / rule.step;
+    rule.limit = round_down(limit, (REAL)0);
+    return rule;
 }
 
 __device__ __forceinline__ unsigned class_of(const Element& element, const Rules& rules)
@@ -120,22 +178,30 @@ __device__ __forceinline__ unsigned class_of(const Element& element, const Rules
     return sum < 1u << (CLASSES - 2) ? 32 - __clz((unsigned)sum) : CLASSES - 1;
 }
 
-// Count the pairs of classes of sampled elements and of their neighbours along axis y: counts (axes, CLASSES,
-// CLASSES), from zero (compress/tiles.py: sampled). n_elements is a multiple of 2^axes.
+// Count the pairs of classes of sampled elements and of their neighbours along axis y, of those that the stream of
+// an array of n_elements will hold: counts (axes, CLASSES, CLASSES), from zero (compress/tiles.py: sampled). found:
+// what the survey found; axes beyond those of the elements are left out.
 extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
-    const Element* values, Word n_elements, Rules rules, unsigned samples, unsigned* counts)
+    const Element* values, Word n_elements, Bound bound, unsigned samples, const BITS* found, unsigned* counts)
 {
     __shared__ unsigned sums[CLASSES * CLASSES];
+    __shared__ Rules rules;
+    const bool mirrored = n_elements > 1 && !(found[FOUND - 2] && found[FOUND - 1]);
+    const Word stored = mirrored ? (n_elements + 1) / 2 : n_elements;
+    unsigned n_axes = gridDim.y;
+    while (stored >> n_axes == 0) --n_axes;
+    if (blockIdx.y >= n_axes) return;
     if (threadIdx.x < CLASSES * CLASSES) sums[threadIdx.x] = 0;
+    if (threadIdx.x < COMPONENTS) rules.of[threadIdx.x] = rule_of(found + 4 * threadIdx.x, bound);
     __syncthreads();
+    const Word whole = stored >> n_axes << n_axes;
     for (unsigned k = blockIdx.x * THREADS + threadIdx.x; k < samples; k += gridDim.x * THREADS) {
         Word mixed = (k + 1ull) * 0x9E3779B97F4A7C15ull;
         mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9ull;
         mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBull;
-        const Word number = (mixed ^ mixed >> 31) % n_elements;
-        const unsigned own = class_of(values[number], rules);
-        const unsigned other = class_of(values[number ^ 1ull << blockIdx.y], rules);
-        atomicAdd(&sums[own * CLASSES + other], 1u);
+        const Word number = (mixed ^ mixed >> 31) % whole;
+        const Element one = values[number], two = values[number ^ 1ull << blockIdx.y];
+        atomicAdd(&sums[class_of(one, rules) * CLASSES + class_of(two, rules)], 1u);
     }
     __syncthreads();
     if (threadIdx.x < CLASSES * CLASSES && sums[threadIdx.x]) {

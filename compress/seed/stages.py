@@ -90,10 +90,22 @@ def unpack_lz4(data: bytes, size: int) -> Bytes:
     return bitmap
 
 
+def pack_nvcomp(bitmap: Bytes) -> bytes:
+    """As `pack_lz4`, by nvCOMP on the current GPU; `unpack_lz4` reads its blocks, which may be others."""
+    from nvidia import nvcomp
+
+    codec = nvcomp.Codec(algorithm="LZ4", bitstream_kind=nvcomp.BitstreamKind.RAW)
+    starts = range(0, bitmap.size, LZ4_CHUNK)
+    chunks = [nvcomp.as_array(bitmap[start : start + LZ4_CHUNK]).cuda() for start in starts]
+    blocks = [np.asarray(codec.encode(chunk).cpu()).tobytes() for chunk in chunks]
+    return b"".join(struct.pack("<I", len(block)) + block for block in blocks)
+
+
 BITMAPS = {
     "raw": (pack_raw, unpack_raw),
     "2L": (pack_two_level, unpack_two_level),
     "LZ4": (pack_lz4, unpack_lz4),
+    "nvCOMP": (pack_nvcomp, unpack_lz4),
 }
 
 

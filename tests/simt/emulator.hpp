@@ -134,6 +134,17 @@ template <typename T> static T atomicMax(T* place, T value)
 static int __popc(unsigned word) { return __builtin_popcount(word); }
 static int __clz(unsigned word) { return word ? __builtin_clz(word) : 32; }
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned count)
+{
+    return (unsigned)(((uint64_t)high << 32 | low) << count % 32 >> 32);
+}
+static unsigned __byte_perm(unsigned low, unsigned high, unsigned chosen)
+{
+    const uint64_t both = (uint64_t)high << 32 | low;
+    unsigned word = 0;
+    for (unsigned k = 0; k < 4; ++k) word |= (unsigned)(both >> 8 * (chosen >> 4 * k & 7) & 255) << 8 * k;
+    return word;
+}
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
 static double __dadd_rn(double a, double b) { return a + b; }
