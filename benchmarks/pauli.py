@@ -46,6 +46,7 @@ from planner.errors import InputError
 
 Row = dict[str, Any]
 REPEATS = 3
+LARGER_CUTS = (1.05, 1.1, 1.15, 1.2, 1.3, 1.4)
 WARM_S = 1.0
 WARM_CUT = 2.0**-15
 SEED_TABLE = (
@@ -263,22 +264,31 @@ def sample(options: argparse.Namespace) -> list[Row]:
 
 
 def ising(options: argparse.Namespace) -> list[Row]:
-    """Square lattices, every angle 0.08; errors against a cut 10 times smaller."""
+    """Square lattices, every angle 0.08; errors against a cut 10 times smaller.
+
+    With a rival ours is also timed at the largest of some cuts whose error is not larger than the rival's.
+    """
     rows = []
     for side, layers, cut in ((6, 15, 1e-5), (8, 15, 1e-5), (12, 21, 3e-5)):
         turns, n, middle = circuits.ising_2d(side, layers, 0.08), side**2, side**2 // 2 + side // 2
         steps, start = circuits.steps_of(turns), parse(f"Z{middle}", n)
-        exact = propagate(steps, start, Truncation(branch_cut=cut / 10), keep="none").value
-        found = []
-        for name, use in uses(options.device):
-            limits = Truncation(branch_cut=cut)
-            run = partial(propagate, steps, start, limits, use, keep="none")
-            found.append({"by": name, **timed(run, WARM_S)[1]})
+
+        def value(cut: float, steps: Any = steps, start: Any = start) -> float:
+            return propagate(steps, start, Truncation(branch_cut=cut), keep="none").value
+
+        exact = value(cut / 10)
         problem = {"n_qubits": n, "rotations": turns, "observable": middle, "cut": cut}
-        found += rival(options, "monoprop", problem)
+        found = [{"cut": cut, **row} for row in rival(options, "monoprop", problem)]
+        cuts = [cut]
+        for row in found:
+            least = abs(row["value"] - exact)
+            cuts += [c for c in (cut * f for f in LARGER_CUTS) if abs(value(c) - exact) <= least][-1:]
+        for name, use in uses(options.device):
+            for own in cuts:
+                run = partial(propagate, steps, start, Truncation(branch_cut=own), use, keep="none")
+                found.append({"cut": own, "by": name, **timed(run, WARM_S)[1]})
         rows += [
-            {"side": side, "layers": layers, "cut": cut, **row, "error": abs(row["value"] - exact)}
-            for row in found
+            {"side": side, "layers": layers, **row, "error": abs(row["value"] - exact)} for row in found
         ]
     return rows
 

@@ -29,14 +29,14 @@ Array = NDArray[Any]
 Result = TypeVar("Result")
 
 COSTS = Costs(exchange_s=2e-4, move_s=1e-3, term_s=1e-7)
-SERIAL_BELOW = 1 << 14
+SERIAL_BELOW = 1 << 16
 """Terms of a rank below which its threads cost more than they save."""
 
 
 class ShardedTerms:
     """The terms of this rank, and the books of what happened to them.
 
-    With T > 1 threads a rank has 2 T shards or more, so that every thread has one to work on.
+    A rank has a shard for each of its threads, rounded up to a power of two.
     """
 
     def __init__(self, start: PauliSum, threads: int = 1, ranks: Communicator | None = None) -> None:
@@ -45,7 +45,7 @@ class ShardedTerms:
         self.rank, n_ranks = (0, 1) if ranks is None else (ranks.rank, ranks.size)
         if n_ranks & (n_ranks - 1):
             raise InputError("ranks", f"are {n_ranks}", "start a power of two")
-        self.n_local = 1 if threads == 1 else 2 << (threads - 1).bit_length()
+        self.n_local = 1 << (threads - 1).bit_length()
         self.sharding = Sharding(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
         owners = self.sharding.of(start.keys) - self.rank * self.n_local
         self.shards = [
