@@ -152,15 +152,10 @@ class Redistribute:
 
 
 @dataclass(frozen=True)
-class Gather:
-    """Like `Redistribute`, to an `out` that every rank holds whole."""
+class Gather(Redistribute):
+    """A `Redistribute` to an `out` that every rank holds whole."""
 
     op: ClassVar[str] = "gather"
-    source: int
-    out: int
-    workspace: int | None
-    step: int
-    compressed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from planner.hardware.overlap import Span, Spans, cut_modes, exposed_s, hazards
 from planner.passes import beside, pipeline
 from planner.passes.overlap import Overlaps
 from planner.passes.verify import verify
-from planner.schedule import Redistribute, Schedule
+from planner.schedule import Gather, Instruction, Redistribute, Schedule
 from planner.schedule_file import load_schedule, save_schedule
 from tnplan.execution import execute
 
@@ -79,7 +79,8 @@ def test_parts_give_the_bits_of_the_whole(monkeypatch, batch):
             assert np.array_equal(result, whole), (seed, memory)
         seen["before"] += sum(item.before for item in parts)
         seen["after"] += sum(item.after for item in parts)
-    assert min(seen["before"], seen["after"]) >= 1, seen
+        seen["gathers"] += sum(isinstance(item, Gather) for item in parts)
+    assert min(seen[kind] for kind in ("before", "after", "gathers")) >= 1, seen
 
 
 def test_without_the_check_of_hazards_values_would_be_wrong(monkeypatch):
@@ -196,25 +197,31 @@ def changed(schedule: Schedule, **fields: object) -> Schedule:
 
 def test_an_alias_that_does_harm_is_refused():
     """The result of the chain after, or the operand of the one before, moved onto what parts still need."""
-    schedule = rising()
     refused = Counter()
-    for part in (schedule.once, schedule.body):
-        for item in part:
-            if not (isinstance(item, Redistribute) and item.before and item.after and item.parts == 2):
-                continue
-            chains = [next(p for p in part if getattr(p, "out", None) == item.source and p.op == "fused"),
-                      next(p for p in part if getattr(p, "operand", None) == item.out)]  # fmt: skip
-            for moved, onto in ((chains[1].out, item.source), (item.out, chains[0].operand)):
-                size = schedule.buffers[onto].size_bytes
-                for shift in (-size // 2, size // 2):
-                    offset = schedule.buffers[onto].offset_bytes + shift
-                    buffers = list(schedule.buffers)
-                    buffers[moved] = replace(buffers[moved], offset_bytes=max(offset, 0))
-                    try:
-                        verify(replace(schedule, buffers=tuple(buffers)))
-                    except InputError as refusal:
-                        refused["part " in refusal.problem] += 1
+    for schedule in map(case, SEEDS):
+        for part in (schedule.once, schedule.body):
+            for item in part:
+                if isinstance(item, Redistribute) and item.before and item.after and item.parts > 1:
+                    refused += refusals(schedule, part, item)
     assert refused[True], refused
+
+
+def refusals(schedule: Schedule, part: tuple[Instruction, ...], item: Redistribute) -> Counter[bool]:
+    """How often half a buffer moved onto another is refused for a part, or for another reason."""
+    refused: Counter[bool] = Counter()
+    chains = [next(p for p in part if getattr(p, "out", None) == item.source and p.op == "fused"),
+              next(p for p in part if getattr(p, "operand", None) == item.out)]  # fmt: skip
+    for moved, onto in ((chains[1].out, item.source), (item.out, chains[0].operand)):
+        size = schedule.buffers[onto].size_bytes
+        for shift in (-size // 2, size // 2):
+            offset = schedule.buffers[onto].offset_bytes + shift
+            buffers = list(schedule.buffers)
+            buffers[moved] = replace(buffers[moved], offset_bytes=max(offset, 0))
+            try:
+                verify(replace(schedule, buffers=tuple(buffers)))
+            except InputError as refusal:
+                refused["part " in refusal.problem] += 1
+    return refused
 
 
 def interleavings(parts, order, before, after):

@@ -35,7 +35,6 @@ from planner.schedule import (
     FixSlice,
     Free,
     Fused,
-    Gather,
     Instruction,
     Load,
     Redistribute,
@@ -164,7 +163,7 @@ class Binder:
                 return self._contract(instruction)
             case Fused():
                 return self._fused(instruction)
-            case Redistribute() | Gather() | ReduceScatter():
+            case Redistribute() | ReduceScatter():
                 return self._exchange(instruction)
             case Encode():
                 return self._encode(instruction)
@@ -319,7 +318,7 @@ class Binder:
         if chains:
             self._device.prepare_fused(chains, schedule.dtype, schedule.profile["fused_bytes"])
 
-    def _exchange(self, instruction: Redistribute | Gather | ReduceScatter) -> Call:
+    def _exchange(self, instruction: Redistribute | ReduceScatter) -> Call:
         schedule = self._schedule
         source, out = schedule.buffers[instruction.source], schedule.buffers[instruction.out]
         source_shard, out_shard = self._shard(instruction.source), self._shard(instruction.out)
@@ -343,7 +342,7 @@ class Binder:
             Places(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
         )  # fmt: skip
 
-    def _compressing(self, instruction: Redistribute | Gather) -> tuple[Room, Compressing]:
+    def _compressing(self, instruction: Redistribute) -> tuple[Room, Compressing]:
         """The workspace of an exchange that is compressed, and how it is."""
         schedule, compression = self._schedule, self._schedule.compression
         if compression is None or compression.exchange is None or instruction.workspace is None:

@@ -18,7 +18,7 @@ from executor.device.communicator import Communicator
 from executor.device.device import Call, Device
 from executor.device.distributed import TensorLibrary, UnsupportedError
 from planner.errors import InputError
-from planner.schedule import Contract, Gather, Redistribute, ReduceScatter, Schedule
+from planner.schedule import Contract, Redistribute, ReduceScatter, Schedule
 
 
 def bind_distributed(
@@ -49,7 +49,7 @@ class _LibraryBinder(Binder):
         shards = local_tensors(modes, [shard.shape for shard in (a, b, c)])
         return self._library.bind_contract(shards, (a.view, b.view, c.view), instruction.precision)
 
-    def _exchange(self, instruction: Redistribute | Gather | ReduceScatter) -> Call:
+    def _exchange(self, instruction: Redistribute | ReduceScatter) -> Call:
         schedule = self._schedule
         source, out = schedule.buffers[instruction.source], schedule.buffers[instruction.out]
         if isinstance(instruction, ReduceScatter):

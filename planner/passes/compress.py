@@ -14,7 +14,7 @@ from planner.hardware.compression import PLACE, Compression, Lossy, Request, los
 from planner.hardware.cost import CostModel
 from planner.hardware.profile import profile_from_document
 from planner.passes.annotate import predict
-from planner.schedule import Gather, Instruction, Redistribute, Schedule, Step
+from planner.schedule import Instruction, Redistribute, Schedule, Step
 from planner.schedule_file import with_identity
 
 Sizes = tuple[list[float], list[int], float]
@@ -73,7 +73,7 @@ def _marked(
     marked: list[Instruction] = []
     for item in part:
         marked.append(item)
-        if not isinstance(item, Redistribute | Gather) or item.workspace is None:
+        if not isinstance(item, Redistribute) or item.workspace is None:
             continue
         if isinstance(item, Redistribute) and item.parts > 1:
             continue
@@ -94,7 +94,7 @@ def _marked(
     return tuple(marked)
 
 
-def exchange_sizes(schedule: Schedule, item: Redistribute | Gather) -> Sizes:
+def exchange_sizes(schedule: Schedule, item: Redistribute) -> Sizes:
     """What the busiest rank receives in an exchange, as `StateSpace.exchange` counts it, from the layouts."""
     source, out = schedule.buffers[item.source], schedule.buffers[item.out]
     grid, extents = schedule.grid, schedule.extents

@@ -234,12 +234,18 @@ class _Lowering:
         shares = zip(chain.nodes, chain.times_s, strict=True)
         numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
         self.n_chains += 1
-        step, layout = self._planned(chain.nodes[0])
-        operands = [self._deliver(chain.stem, step, layout, numbers[0])]
-        for node, branch, number in zip(chain.nodes, chain.branches, numbers, strict=True):
-            operands.append(self._deliver(branch, *self._planned(node), number))
+        reads = [
+            (chain.stem, chain.nodes[0], numbers[0]),
+            *zip(chain.branches, chain.nodes, numbers, strict=True),
+        ]
+        parts = self.parts.get(chain.stem)
+        if parts is not None and parts.exposed_s(False, True) < parts.exposed_s(True, False):
+            # The exchange in parts stands right before this chain, rather than right after the one before.
+            reads = [*reads[1:], reads[0]]
+        buffers = {node: self._deliver(node, *self._planned(step), number) for node, step, number in reads}
         last = chain.nodes[-1]
         output = self._buffer(self.orders[last], self.placed.produced[last])
+        operands = [buffers[node] for node in (chain.stem, *chain.branches)]
         self._emit(Fused(operands[0], tuple(operands[1:]), output, numbers, chain.precision), reads=operands)
         for buffer in operands:
             self._free(buffer)
@@ -285,7 +291,7 @@ class _Lowering:
 
     def _exchange(
         self,
-        kind: type[Gather] | type[Redistribute] | type[ReduceScatter],
+        kind: type[Redistribute] | type[ReduceScatter],
         source: int,
         output: int,
         received_bytes: int,
@@ -299,10 +305,9 @@ class _Lowering:
             size = max(min(2 * received_bytes, self.space.model.profile.exchange_bytes), least)
             workspace = self._workspace(size)
         exchange = kind(source, output, workspace, number)
-        if isinstance(exchange, Redistribute) and output in self.program.parts:
-            exchange = replace(exchange, parts=self.program.parts[output].parts)
-        if isinstance(exchange, Redistribute | Gather):
-            exchange = replace(exchange, compressed=compressed)
+        if isinstance(exchange, Redistribute):
+            parts = self.program.parts.get(output)
+            exchange = replace(exchange, parts=1 if parts is None else parts.parts, compressed=compressed)
         self._emit(exchange, reads=(source,))
         self._free(source)
         if workspace is not None:

@@ -110,7 +110,7 @@ class _Chooser:
         if before is None or tree.runs_once[stem] != tree.runs_once[first]:
             return None
         needed = self._needed(after)
-        if needed == self.placed.produced[stem] or not any(mode is not None for mode in needed):
+        if needed == self.placed.produced[stem]:
             return None
         choice = self.chosen.choices[first]
         assert choice is not None

@@ -17,7 +17,7 @@ from planner.hardware.layout import Layout, largest_shard
 from planner.passes.memory import Lifetime, assign
 from planner.passes.place import restrict_layout
 from planner.passes.uses import reads, writes
-from planner.schedule import Buffer, Contract, Free, Fused, Gather, Instruction, Redistribute, Schedule
+from planner.schedule import Buffer, Contract, Free, Fused, Instruction, Redistribute, Schedule
 
 ENGINE = "cutensor"
 
@@ -94,7 +94,7 @@ def _order_for_exchange(part: Sequence[Instruction], buffers: list[Buffer]) -> N
         if isinstance(instruction, Contract):
             made.add(instruction.c)
     for instruction in part:
-        if not isinstance(instruction, Redistribute | Gather) or instruction.source not in made:
+        if not isinstance(instruction, Redistribute) or instruction.source not in made:
             continue
         source, out = buffers[instruction.source], buffers[instruction.out]
         after = readers.get(instruction.out, [])

@@ -22,13 +22,12 @@ from planner.schedule import (
     Encode,
     Free,
     Fused,
-    Gather,
     Instruction,
     Redistribute,
     ReduceScatter,
 )
 
-Makers = Contract | Fused | Redistribute | Gather | ReduceScatter
+Makers = Contract | Fused | Redistribute | ReduceScatter
 
 
 def store(program: Program, model: CostModel, limit_bytes: float) -> tuple[Program, Arena] | None:
@@ -135,7 +134,7 @@ def _reading(item: Instruction, old: int, new: int) -> Instruction:
             return replace(
                 item, operand=changed(item.operand), branches=tuple(map(changed, item.branches))
             )
-        case Redistribute() | Gather() | ReduceScatter():
+        case Redistribute() | ReduceScatter():
             return replace(item, source=changed(item.source))
         case _:
             raise ValueError(f"{item.op} reads no stored tensor")

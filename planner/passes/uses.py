@@ -14,7 +14,6 @@ from planner.schedule import (
     FixSlice,
     Free,
     Fused,
-    Gather,
     Instruction,
     Load,
     Redistribute,
@@ -34,7 +33,7 @@ def reads(instruction: Instruction) -> tuple[int, ...]:
             return (instruction.operand, *instruction.branches)
         case FixSlice() | SumModes() | Accumulate() | Encode() | Decode():
             return (instruction.source,)
-        case Redistribute() | Gather() | ReduceScatter():
+        case Redistribute() | ReduceScatter():
             return (instruction.source,)
 
 
@@ -45,7 +44,7 @@ def writes(instruction: Instruction) -> tuple[int, ...]:
             return ()
         case Contract():
             return _with(instruction.c, instruction.workspace)
-        case Redistribute() | Gather() | ReduceScatter():
+        case Redistribute() | ReduceScatter():
             return _with(instruction.out, instruction.workspace)
         case _:
             return (instruction.out,)

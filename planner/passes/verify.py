@@ -348,7 +348,7 @@ class _Verifier:
     def _check_step(self, number: int) -> None:
         self._require(0 <= number < len(self.schedule.steps), f"step {number} does not exist")
 
-    def _check_exchange(self, item: Redistribute | Gather | ReduceScatter) -> None:
+    def _check_exchange(self, item: Redistribute | ReduceScatter) -> None:
         source, out = self.buffers[item.source], self.buffers[item.out]
         same = source.modes == out.modes
         if isinstance(item, Redistribute):

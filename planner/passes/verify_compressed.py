@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from planner.hardware.profile import Profile
-from planner.schedule import Decode, Encode, Gather, Redistribute, Schedule
+from planner.schedule import Decode, Encode, Redistribute, Schedule
 
 
 def memory_problems(schedule: Schedule, profile: Profile) -> Iterator[str]:
@@ -24,7 +24,7 @@ def memory_problems(schedule: Schedule, profile: Profile) -> Iterator[str]:
         )
 
 
-def exchange_problems(schedule: Schedule, item: Redistribute | Gather) -> Iterator[str]:
+def exchange_problems(schedule: Schedule, item: Redistribute) -> Iterator[str]:
     """Whether an exchange can be compressed on its tiers."""
     if not item.compressed:
         return
