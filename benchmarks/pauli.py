@@ -383,13 +383,8 @@ def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
             print(f"linear ends before {2 * n} terms: {error}")
             break
         begin, begin_cpu = time.perf_counter(), time.process_time()
-        if options.device == "gpu":
-            turns = np.repeat(turn[None], again, axis=0)
-            terms.turns(turns, [0.8] * again, [0.6] * again, 0.0, [False] * again, Truncation().limits)
-        else:
-            for _ in range(again):
-                terms.rotate(turn, 0.8, 0.6, 0.0)
-                terms.end_step()
+        turns = np.repeat(turn[None], again, axis=0)
+        terms.turns(turns, [0.8] * again, [0.6] * again, 0.0, [False] * again, Truncation().limits)
         assert terms.n == n
         wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
         if n > 10_000:

@@ -9,10 +9,11 @@ from mpi_case import SCRIPTS, mpirun, needs_mpi
 from pauli_case import chain_edges, eagle_edges, ising_trotter, kicked_ising
 
 from executor.device.threads import ThreadCommunicator, run_ranks
-from executor.pauli import resharding, sharded_terms
+from executor.pauli import hash_terms, resharding, sharded_terms
 from executor.pauli.channels import amplitude_damping, depolarizing
 from executor.pauli.expectation import in_bits
 from executor.pauli.gpu_terms import GpuTerms
+from executor.pauli.hash_terms import HashTerms
 from executor.pauli.propagate import Propagation, prepared, propagate
 from executor.pauli.resharding import Costs, Sample, Stretch
 from executor.pauli.resources import Resources, term_bytes
@@ -20,7 +21,7 @@ from executor.pauli.sharded_terms import ShardedTerms
 from executor.pauli.sharding import Sharding
 from executor.pauli.steps import Clifford, Step, circuit_steps, rotation
 from executor.pauli.truncation import Truncation
-from executor.pauli.words import PauliSum, commuting_groups, pack, parse
+from executor.pauli.words import PauliSum, commuting_groups, pack, pack_all, parse
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit
 from planner.networks.circuits.gates import gate
@@ -61,12 +62,66 @@ def check_same(found: Propagation, expected: Propagation) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("threads", [2, 3])
-def test_threads_give_the_terms_of_one(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("threads", "alone"), [(2, 0), (2, 200), (3, 0)])
+def test_threads_give_the_terms_of_one(
+    name: str, threads: int, alone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sharded_terms, "SERIAL_BELOW", 0)
-    found, again = run(name, threads=threads), run(name, threads=threads)
+    monkeypatch.setattr(sharded_terms, "FEW", alone)
+    found, again, expected = run(name, threads=threads), run(name, threads=threads), run(name)
     assert np.array_equal(found.result.coefficients, again.result.coefficients)
-    check_same(found, run(name))
+    if name != "letters":  # which has transfers
+        assert np.array_equal(found.result.coefficients, expected.result.coefficients)
+    check_same(found, expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_shards_begin_small_and_grow_between_rotations(
+    name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown, reserve = [], HashTerms.reserve
+
+    def counted(shard: HashTerms, n_terms: int, listed: int = 0) -> None:
+        grown.append(n_terms > shard.capacity and listed > 0)
+        reserve(shard, n_terms, listed)
+
+    monkeypatch.setattr(hash_terms, "SMALLEST", 4)
+    monkeypatch.setattr(sharded_terms, "FEW", 20)
+    monkeypatch.setattr(sharded_terms, "MOST_TURNS", 50)
+    monkeypatch.setattr(HashTerms, "reserve", counted)
+    check_same(run(name, threads=threads), run(name, engine="sort"))
+    assert sum(grown) >= (0 if name == "largest" else 2 * threads)
+
+
+def test_every_thread_has_the_terms_of_its_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharded_terms, "FEW", 100)
+    turns = [rotation(word, (q, q + 1), 0.4) for word in ("YX", "ZY", "XZ") for q in range(12)]
+    generators = pack_all([(turn.x, turn.z) for turn in turns], 13)
+    terms = ShardedTerms(parse("Z6", 13), 2)
+    cosines, sines, due = [np.cos(0.4)] * 36, [np.sin(0.4)] * 36, [False] * 36
+    terms.turns(generators, cosines, sines, 0.0, due, Truncation().limits)
+    assert min(shard.n for shard in terms.shards) > 100
+    for number, shard in enumerate(terms.shards):
+        assert np.all(terms.sharding.of(shard.rows().keys) == number)
+    expected = propagate(turns[::-1], parse("Z6", 13)).result
+    assert np.array_equal(terms.own().keys, expected.keys)
+    assert np.array_equal(terms.own().coefficients, expected.coefficients)
+    record = terms.books.record()
+    assert record.before[1:] == record.terms[:-1]
+    terms.close()
+
+
+def test_a_shard_without_numbers_for_its_rows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hash_terms, "MOST_ROWS", 1500)
+    with pytest.raises(InputError, match=r"terms: may be \d+ in a shard, which has at most 1500; truncate"):
+        propagate(ising_trotter(20, 0.6, 4), parse("Z10", 20))
+
+
+def test_a_memory_that_is_not_full_changes_nothing() -> None:
+    expected = run("rotations")
+    room = 3 * expected.largest
+    check_same(run("rotations", memory_bytes=float(room * term_bytes(70, 8)), threads=2), expected)
 
 
 @pytest.mark.parametrize("name", CASES)

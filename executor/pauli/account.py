@@ -1,13 +1,15 @@
-"""What happened to the terms of a propagation: how many there were, and what was dropped. Knows no array."""
+"""What happened to the terms of a propagation: how many there were, and what was dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+Array = NDArray[Any]
 Number = TypeVar("Number", int, complex)
 
 
@@ -58,19 +60,39 @@ class Account:
     """The books of one rank, kept while it works: a line a step, and every loss in order."""
 
     steps: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    """The fields of `Record`, in order."""
+    """The fields of `Record`, in order; those of the newest steps."""
     losses: list[Loss] = field(default_factory=list)
+    """The newest losses."""
+    blocks: list[tuple[Array, Array]] = field(default_factory=list)
+    """Steps and losses before those, as `rows` gives them."""
+
+    def enter(self, steps: Array, losses: Array) -> None:
+        """Enter many steps and losses at once, as `rows` gives them."""
+        self.blocks += [_rows(self.steps, self.losses), (steps, losses)]
+        self.steps.clear()
+        self.losses.clear()
+
+    def rows(self) -> tuple[Array, Array]:
+        """All steps, int64 [n, 5], and all losses, float64 [m, 4]; a line has the fields in order."""
+        steps, losses = zip(*self.blocks, _rows(self.steps, self.losses), strict=True)
+        return np.concatenate(steps), np.concatenate(losses)
 
     def record(self) -> Record:
         """The steps, field by field."""
-        columns: list[tuple[int, ...]] = list(zip(*self.steps, strict=True)) or [()] * 5
-        return Record(*columns)
+        steps, _ = self.rows()
+        return Record(*(tuple(column.tolist()) for column in steps.T))
 
     def dropped(self) -> Dropped:
         """The sums of all losses."""
-        l1, squares, terms, may_merge = zip(*self.losses, strict=True) if self.losses else [()] * 4
-        norms = np.where(np.array(may_merge, bool), l1, np.sqrt(squares))
-        return Dropped(sum(l1, 0.0), float(norms.sum()), sum(terms))
+        _, losses = self.rows()
+        l1, squares, terms, may_merge = losses.T
+        norms = np.where(may_merge != 0, l1, np.sqrt(squares))
+        return Dropped(float(l1.sum()), float(norms.sum()), int(terms.sum()))
+
+
+def _rows(steps: Sequence[tuple[int, ...]], losses: Sequence[Loss]) -> tuple[Array, Array]:
+    """Steps and losses as arrays, a line each."""
+    return np.array(steps, np.int64).reshape(-1, 5), np.array(losses, np.float64).reshape(-1, 4)
 
 
 def total_loss(losses: Sequence[Loss]) -> Loss:
@@ -85,11 +107,5 @@ def total_loss(losses: Sequence[Loss]) -> Loss:
 
 def total(accounts: Sequence[Account]) -> Account:
     """The books of all ranks as one; each has the same steps and events."""
-    if len(accounts) == 1:
-        return accounts[0]
-    steps = [
-        tuple(sum(column) for column in zip(*lines, strict=True))
-        for lines in zip(*(account.steps for account in accounts), strict=True)
-    ]
-    losses = zip(*(account.losses for account in accounts), strict=True)
-    return Account(steps, [total_loss(event) for event in losses])
+    steps, losses = zip(*(account.rows() for account in accounts), strict=True)
+    return Account(blocks=[(np.sum(steps, axis=0), np.sum(losses, axis=0))])

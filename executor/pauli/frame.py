@@ -46,14 +46,18 @@ class Frame:
         self.images: tuple[list[Word], list[Word]] = (
             [(1 << q, 0, 0) for q in range(n_qubits)], [(0, 1 << q, 0) for q in range(n_qubits)]
         )  # fmt: skip
+        self.is_identity = True
 
     def image(self, x: int, z: int) -> Masks:
         """B^dagger P B."""
+        if self.is_identity:
+            return x, z, 1
         return signed(self._product((x & z).bit_count(), _factors(x, z)))
 
     def append(self, step: Clifford | Rotation) -> None:
         """Let another Clifford act after those so far; a rotation must be by a multiple of pi/2."""
         changes = _changes(step)
+        self.is_identity = self.is_identity and not changes
         words = [self._product(power, factors) for _, _, power, factors in changes]
         for (part, q, _, _), word in zip(changes, words, strict=True):
             self.images[part][q] = word
@@ -164,7 +168,7 @@ def absorb(steps: Sequence[Step], observable: PauliSum, kept: AbstractSet[int] =
     for number, step in enumerate(steps):
         if isinstance(step, Rotation) and (number in kept or quarter_turns(step.angle) is None):
             x, z, sign = frame.image(step.x, step.z)
-            rotations.append(Rotation(x, z, sign * step.angle))
+            rotations.append(step if frame.is_identity else Rotation(x, z, sign * step.angle))
             origins.append(number)
             signs.append(sign)
         else:

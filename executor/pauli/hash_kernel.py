@@ -1,13 +1,14 @@
 """The numba kernels of one shard of terms in a hash table: splits, meetings, Cliffords, sweeps.
 
 Imported lazily (numba loads slowly). A term i has the row keys[i] (W words of x, W of z; columns are
-contiguous), its coefficient and its frequency; terms are 0 .. n-1. `slots` is a table of 2^k entries, k at
-most 32, with linear probing: 0 is free, else the low 32 bits are i + 1 and the high 32 the hash, whose last k
-bits are the entry's home.
+contiguous), its coefficient, its frequency and the tag of its row, a linear hash of 32 bits: that of P Q is
+the xor of theirs. `slots` is a table of 2^k entries, k at most 32, with linear probing: 0 is free, else the
+low 32 bits are i + 1 and the high 32 the tag. Rows are 0 .. n-1, of which the `n_spare` in `spare` are free:
+their coefficients are 0, and `where` says DEAD of them.
 
 A step is done in two halves. The first reads terms, writes the branches that they send to other words as a
 list (index of the term, value, frequency), and scales the terms. The second takes a list, here or in the
-shard that owns its words, and adds each value to its word or appends the word. A word receives at most one
+shard that owns its words, and adds each value to its word or makes a term of it. A word receives at most one
 value of a list, and lists are taken in a fixed order, so that a result has the same bits in every run.
 """
 
@@ -17,75 +18,92 @@ from typing import Any
 
 import numpy as np
 
-from executor.device.bits_kernel import ONE, count_bits, inline, jit
+from executor.device.bits_kernel import ONE, inline, jit
+from executor.pauli.machine_kernel import fetch, ones
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
-STIR = np.uint64(0xBF58476D1CE4E5B9)
 HALF = np.uint64(32)
 LOW = np.uint64((1 << 32) - 1)
 FREE = np.uint64(0)
+DEAD, NONE = np.uint32(0xFFFFFFFF), np.uint32(0xFFFFFFFE)
+"""What `where` says of a row that is free, and of one that no list has."""
 BLOCK = 64
 
 
 @inline
-def hash_row(row: Any) -> Any:
-    """A 32-bit hash of a row."""
-    value = MIX
-    for w in range(row.size):
-        value = (value ^ row[w]) * STIR
-        value ^= value >> HALF
-    return (value * MIX) >> HALF
-
-
-@inline
-def same(a: Any, b: Any) -> Any:
-    """Whether two rows are equal."""
-    different = FREE
-    for w in range(a.size):
-        different |= a[w] ^ b[w]
-    return different == FREE
-
-
-@inline
-def entry(value: Any, i: Any) -> Any:
-    """What stands in the table for term i, whose row has the hash `value`."""
-    return value << HALF | np.uint64(i + 1)
+def stirred(value: Any) -> Any:
+    """A linear bijection of 64 bits, a round of xorshift."""
+    value ^= value << np.uint64(13)
+    value ^= value >> np.uint64(7)
+    return value ^ (value << np.uint64(17))
 
 
 @jit
-def find(keys: Any, slots: Any, row: Any, value: Any) -> Any:
-    """The place in `slots` of `row`, whose hash is `value`, or the free one where it belongs."""
-    mask = np.uint64(slots.size - 1)
-    at = value & mask
-    while slots[at] != FREE:
-        if slots[at] >> HALF == value and same(keys[np.int64(slots[at] & LOW) - 1], row):
-            break
+def tag_of(keys: Any, i: Any) -> Any:
+    """The tag of row i, a linear hash of 32 bits."""
+    value = FREE
+    for w in range(keys.shape[1]):
+        value = stirred(stirred(value ^ keys[i, w]))
+    value = stirred(stirred(value))
+    return np.uint32((value ^ (value >> HALF)) & LOW)
+
+
+@jit
+def tag_all(keys: Any, n: int, tags: Any) -> None:
+    """Write the tags of the first `n` rows."""
+    for i in range(n):
+        tags[i] = tag_of(keys, i)
+
+
+@inline
+def home(tag: Any, mask: Any) -> Any:
+    """Where the search for a tag begins; `mask` is one less than the entries of the table."""
+    return ((np.uint64(tag) * MIX) >> HALF) & mask
+
+
+@inline
+def entry(tag: Any, i: Any) -> Any:
+    """What stands in the table for term i."""
+    return np.uint64(tag) << HALF | np.uint64(i + 1)
+
+
+@inline
+def term(found: Any) -> Any:
+    """The term that an entry stands for."""
+    return np.int64(found & LOW) - 1
+
+
+@inline
+def tag_at(slots: Any, tag: Any, mask: Any) -> Any:
+    """The first place of an entry with this tag, or the free one behind those that may have it."""
+    at = home(tag, mask)
+    while slots[at] != FREE and slots[at] >> HALF != np.uint64(tag):
         at = (at + ONE) & mask
     return at
 
 
 @jit
-def place(keys: Any, slots: Any, i: Any) -> Any:
+def place(slots: Any, tag: Any, i: Any) -> Any:
     """The place in `slots` of term i."""
-    value = hash_row(keys[i])
     mask = np.uint64(slots.size - 1)
-    at = value & mask
-    while slots[at] != entry(value, i):
+    at = home(tag, mask)
+    while slots[at] != entry(tag, i):
         at = (at + ONE) & mask
     return at
 
 
 @jit
-def rebuild(keys: Any, n: int, slots: Any) -> None:
-    """Enter all terms, which are distinct, into a table."""
+def rebuild(tags: Any, where: Any, n: int, slots: Any) -> None:
+    """Enter the rows 0 .. n-1 that are terms, which are distinct, into a table."""
     slots[:] = FREE
     mask = np.uint64(slots.size - 1)
     for i in range(n):
-        value = hash_row(keys[i])
-        at = value & mask
+        if where[i] == DEAD:
+            continue
+        at = home(tags[i], mask)
         while slots[at] != FREE:
             at = (at + ONE) & mask
-        slots[at] = entry(value, i)
+        slots[at] = entry(tags[i], i)
 
 
 @jit
@@ -106,228 +124,236 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any) -> int:
         a, mask = keys[:, columns[0]], masks[0]
         for i in range(n):
             hits[count] = i
-            count += count_bits(a[i] & mask) & 1
+            count += ones(a[i] & mask) & 1
     elif used == 2:
         a, b, mask, other = keys[:, columns[0]], keys[:, columns[1]], masks[0], masks[1]
         for i in range(n):
             hits[count] = i
-            count += count_bits((a[i] & mask) ^ (b[i] & other)) & 1
+            count += ones((a[i] & mask) ^ (b[i] & other)) & 1
     elif generator.size == 4:
         x0, x1, z0, z1 = generator[0], generator[1], generator[2], generator[3]
         for i in range(n):
             both = (keys[i, 0] & z0) ^ (keys[i, 1] & z1) ^ (keys[i, 2] & x0) ^ (keys[i, 3] & x1)
             hits[count] = i
-            count += count_bits(both) & 1
+            count += ones(both) & 1
     else:
         for i in range(n):
             both = FREE
             for u in range(used):
                 both ^= keys[i, columns[u]] & masks[u]
             hits[count] = i
-            count += count_bits(both) & 1
+            count += ones(both) & 1
     return count
 
 
 @jit
+def unite(keys: Any, n: int, union: Any) -> None:
+    """The bits that any row has."""
+    for w in range(union.size):
+        bits = FREE
+        for i in range(n):
+            bits |= keys[i, w]
+        union[w] = bits
+
+
+@inline
+def may_split(union: Any, generator: Any) -> Any:
+    """Whether a row with bits of `union` may anticommute with `generator`."""
+    words = generator.size // 2
+    shared = FREE
+    for w in range(words):
+        shared |= (union[w] & generator[words + w]) | (union[words + w] & generator[w])
+    return shared != FREE
+
+
+@jit
 def split(
-    keys: Any, coefficients: Any, frequencies: Any, generator: Any, cosine: float, sine: float, cut: float,
-    hits: Any, n_hits: int, index: Any, values: Any, counts: Any,
+    keys: Any, coefficients: Any, frequencies: Any, where: Any, follow: bool, generator: Any, cosine: float,
+    sine: float, cut: float, hits: Any, n_hits: int, index: Any, values: Any, counts: Any,
 ) -> Any:  # fmt: skip
     """P becomes cosine P - s sine Q with G P = i s Q, for the terms of `hits`: scale them, list -s sine Q.
 
-    Returns the branches listed, and the L1 norm and squares of those below `cut`, which are not.
+    Returns the branches listed, and the L1 norm and squares of those below `cut`, which are not. `where` has
+    the places of terms in the list. Frequencies are kept where they are to be followed.
     """
     words = generator.size // 2
-    own = 0
+    used, n_used, own = np.zeros(words, np.int64), 0, np.int64(0)
     for w in range(words):
-        own += count_bits(generator[w] & generator[words + w])
+        if generator[w] | generator[words + w] != FREE:
+            own += ones(generator[w] & generator[words + w])
+            used[n_used] = w
+            n_used += 1
     n = 0
     l1 = squares = 0.0
     for h in range(n_hits):
         i = hits[h]
         branch = sine * coefficients[i]
         coefficients[i] *= cosine
-        frequencies[i] += 1
+        if follow:
+            frequencies[i] += 1
         if abs(branch) < cut:
             l1, squares = l1 + abs(branch), squares + abs(branch) ** 2
             continue
         power = own
-        for w in range(words):
+        for u in range(n_used):
+            w = used[u]
             x, z = keys[i, w], keys[i, words + w]
-            power += count_bits(x & z) - count_bits((x ^ generator[w]) & (z ^ generator[words + w]))
-            power += 2 * count_bits(generator[words + w] & x)
-        index[n] = i
+            power += ones(x & z) - ones((x ^ generator[w]) & (z ^ generator[words + w]))
+            power += 2 * ones(generator[words + w] & x)
+        index[n], where[i] = i, n
         values[n] = -branch if power & 3 == 1 else branch
-        counts[n] = frequencies[i]
+        if follow:
+            counts[n] = frequencies[i]
         n += 1
     return n, l1, squares
 
 
-@jit
-def local_word(row: Any, qubits: Any) -> Any:
-    """The number of the local word that a row has on `qubits`."""
-    words = row.size // 2
-    word = np.int64(0)
-    for j in range(qubits.size):
-        w, bit = qubits[j] >> 6, np.uint64(qubits[j] & 63)
-        word |= np.int64((row[w] >> bit) & ONE) << (2 * j)
-        word |= np.int64((row[words + w] >> bit) & ONE) << (2 * j + 1)
-    return word
-
-
-@jit
-def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, touched: Any) -> None:
-    """Every row becomes the product of the images of its factors; see `frame.Layer`."""
-    words = touched.size
-    out = np.empty(2 * words, np.uint64)
-    for i in range(n):
-        power = np.int64(0)
-        for w in range(words):
-            out[w], out[words + w] = keys[i, w] & ~touched[w], keys[i, words + w] & ~touched[w]
-            power += count_bits(keys[i, w] & keys[i, words + w] & touched[w])
-        for w in range(words):
-            rest = (keys[i, w] | keys[i, words + w]) & touched[w]
-            while rest != FREE:
-                bit = count_bits((rest & (~rest + ONE)) - ONE)
-                rest &= rest - ONE
-                for part in range(2):
-                    if (keys[i, part * words + w] >> np.uint64(bit)) & ONE:
-                        row = 64 * (part * words + w) + bit
-                        power += powers[row] + multiply(out, images[row])
-        for w in range(words):
-            keys[i, w], keys[i, words + w] = out[w], out[words + w]
-        if power & 2:
-            coefficients[i] = -coefficients[i]
-
-
-@jit
-def multiply(row: Any, other: Any) -> int:
-    """Multiply a word by another in place; the power of i that the product has."""
-    words = row.size // 2
-    power = 0
-    for w in range(words):
-        power += count_bits(row[w] & row[words + w]) + count_bits(other[w] & other[words + w])
-        power += 2 * count_bits(row[words + w] & other[w])
-        row[w] ^= other[w]
-        row[words + w] ^= other[words + w]
-        power -= count_bits(row[w] & row[words + w])
-    return power
-
-
-@jit
-def branches(
-    keys: Any, coefficients: Any, frequencies: Any, n: int, qubits: Any, weights: Any, cut: float,
-    index: Any, values: Any, counts: Any,
-) -> Any:  # fmt: skip
-    """List weights[a] times each term of local word a with another than 0.
-
-    Returns the branches listed, and the L1 norm and number of those below `cut`, which are not.
-    """
-    listed = dropped = 0
-    l1 = 0.0
-    for i in range(n):
-        weight = weights[local_word(keys[i], qubits)]
-        if weight == 0:
-            continue
-        branch = weight * coefficients[i]
-        if abs(branch) < cut:
-            l1, dropped = l1 + abs(branch), dropped + 1
-            continue
-        index[listed], values[listed], counts[listed] = i, branch, frequencies[i]
-        listed += 1
-    return listed, l1, dropped
-
-
-@jit
-def scale(keys: Any, coefficients: Any, n: int, qubits: Any, factors: Any, splits: Any) -> int:
-    """Multiply each term by the factor of its local word; return how many have a word that splits."""
-    count = 0
-    for i in range(n):
-        word = local_word(keys[i], qubits)
-        coefficients[i] *= factors[word]
-        count += splits[word]
-    return count
+@inline
+def is_product(row: Any, j: Any, source: Any, i: Any, generator: Any) -> Any:
+    """Whether row j is the product of row i of `source` with `generator`."""
+    different = FREE
+    for w in range(generator.size):
+        different |= row[j, w] ^ source[i, w] ^ generator[w]
+    return different == FREE
 
 
 @jit
 def meet(
-    keys: Any, coefficients: Any, frequencies: Any, n: int, slots: Any, sources: Any, index: Any,
-    values: Any, counts: Any, generator: Any, listed: int, targets: Any,
+    keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, union: Any,
+    n: int, n_spare: int, sources: Any, source_tags: Any, index: Any, values: Any, counts: Any, listed: int,
+    generator: Any, generator_tag: Any, is_own: bool, follow: bool, targets: Any, hits: Any, n_hits: int,
 ) -> Any:  # fmt: skip
-    """Add each value of a list to the word sources[index] times `generator`; append the words not there.
+    """Add each value of a list to the word sources[index] times `generator`; make terms of words not there.
 
-    Writes where each went to `targets`, and returns the number of terms. Goes in blocks, whose entries of the
-    table are all read once ahead, so that the processor waits for many places of memory at once.
+    Writes where each went to `targets` and new terms behind the `n_hits` first of `hits`. Returns the rows,
+    the spare ones, the number of new terms, and of values that met a term. `is_own`: the list is this shard's
+    newest, so that of two terms that send branches to each other the first finds the other for both.
+
+    Goes in blocks, whose entries and rows are asked for ahead, so that the processor waits for many places of
+    memory at once.
     """
-    words = generator.size
-    rows = np.empty((BLOCK, words), np.uint64)
-    hashes, ahead = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
     mask = np.uint64(slots.size - 1)
+    fresh = merged = 0
     for begin in range(0, listed, BLOCK):
-        size = min(BLOCK, listed - begin)
-        for k in range(size):
-            for w in range(words):
-                rows[k, w] = sources[index[begin + k], w] ^ generator[w]
-            hashes[k] = hash_row(rows[k])
-        for k in range(size):
-            ahead[k] = slots[hashes[k] & mask]
-        for k in range(size):
-            b, at = begin + k, find(keys, slots, rows[k], hashes[k])
-            if slots[at] != FREE:
-                targets[b] = j = np.int64(slots[at] & LOW) - 1
-                coefficients[j] += values[b]
-                frequencies[j] = min(frequencies[j], counts[b])
+        end = min(listed, begin + BLOCK)
+        look_ahead(
+            keys, coefficients, slots, where, source_tags, index, begin, end, generator_tag, is_own
+        )
+        for b in range(begin, end):
+            i = np.int64(index[b])
+            if is_own and np.int64(where[i]) != b:
                 continue
-            for w in range(words):
-                keys[n, w] = rows[k, w]
-            coefficients[n], frequencies[n] = values[b], counts[b]
-            slots[at] = entry(hashes[k], n)
-            targets[b] = n
-            n += 1
-    return n
+            tag = source_tags[i] ^ generator_tag
+            at = tag_at(slots, tag, mask)
+            while slots[at] != FREE and (
+                slots[at] >> HALF != np.uint64(tag)
+                or not is_product(keys, term(slots[at]), sources, i, generator)
+            ):
+                at = (at + ONE) & mask
+            if slots[at] != FREE:
+                targets[b] = j = term(slots[at])
+                add(coefficients, frequencies, j, values, counts, b, follow)
+                merged += 1
+                back = np.int64(where[j])
+                if is_own and back < listed and np.int64(index[back]) == j:
+                    targets[back], where[j] = i, NONE
+                    add(coefficients, frequencies, i, values, counts, back, follow)
+                    merged += 1
+                continue
+            n_spare -= 1
+            j = np.int64(spare[n_spare]) if n_spare >= 0 else n - 1 - n_spare
+            for w in range(generator.size):
+                keys[j, w] = word = sources[i, w] ^ generator[w]
+                union[w] |= word
+            coefficients[j], tags[j], where[j] = values[b], tag, NONE
+            if follow:
+                frequencies[j] = counts[b]
+            slots[at] = entry(tag, j)
+            targets[b] = hits[n_hits + fresh] = j
+            fresh += 1
+    return n - min(n_spare, 0), max(n_spare, 0), fresh, merged
+
+
+@jit
+def look_ahead(
+    keys: Any, coefficients: Any, slots: Any, where: Any, source_tags: Any, index: Any, begin: int, end: int,
+    generator_tag: Any, is_own: bool,
+) -> None:  # fmt: skip
+    """Ask for the entries and the rows that values begin .. end-1 of a list will meet."""
+    mask = np.uint64(slots.size - 1)
+    for b in range(begin, end):
+        fetch(slots, np.int64(home(source_tags[index[b]] ^ generator_tag, mask)))
+    for b in range(begin, end):
+        if is_own and np.int64(where[index[b]]) != b:
+            continue
+        found = slots[tag_at(slots, source_tags[index[b]] ^ generator_tag, mask)]
+        if found != FREE:
+            j = term(found)
+            fetch(coefficients, j)
+            fetch(where, j)
+            for w in range(keys.shape[1]):
+                fetch(keys, w * keys.shape[0] + j)
+
+
+@inline
+def add(
+    coefficients: Any, frequencies: Any, j: Any, values: Any, counts: Any, b: Any, follow: bool
+) -> None:
+    """Add value b of a list to term j."""
+    coefficients[j] += values[b]
+    if follow:
+        frequencies[j] = min(frequencies[j], counts[b])
+
+
+@inline
+def letters(keys: Any, i: Any) -> Any:
+    """On how many qubits a row acts, and how many letters X and Y it has."""
+    words = keys.shape[1] // 2
+    weight = xy = 0
+    for w in range(words):
+        weight += ones(keys[i, w] | keys[i, words + w])
+        xy += ones(keys[i, w])
+    return weight, xy
 
 
 @jit
 def sweep(
-    keys: Any, coefficients: Any, frequencies: Any, n: int, slots: Any, cut: float, max_weight: int,
-    max_xy: int, max_frequency: int, has_letters: bool, touched: Any, n_touched: int, first: int,
+    keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, n: int,
+    n_spare: int, cut: float, max_weight: int, max_xy: int, max_frequency: int, has_letters: bool,
+    follow: bool, changed: Any, n_hits: int, n_changed: int,
 ) -> Any:  # fmt: skip
-    """Remove terms that are zero or past a limit; the last term takes the place of one removed.
+    """Remove terms that are zero or past a limit; one of frequency where they are followed.
 
-    Looks at the terms from `first` on and at those of `touched`, which rise and are below. Returns the
-    number of terms, and the L1 norm, squares and number of those removed that were not zero.
+    Looks at all terms where `n_changed` is negative, else at those of `changed`, of which the first `n_hits`
+    have the letters that they had. Returns the spare rows, and the L1 norm, squares and number of the terms
+    removed that were not zero.
     """
-    words = keys.shape[1] // 2
     l1 = squares = 0.0
     dropped = 0
-    last, total = n - 1, n - first + n_touched
-    for k in range(total):
-        i = last - k if last - k >= first else touched[total - 1 - k]
-        size = np.float64(abs(coefficients[i]))
-        gone = size < cut or size == 0 or frequencies[i] > max_frequency
-        if has_letters and not gone:
-            weight = xy = 0
-            for w in range(words):
-                weight += count_bits(keys[i, w] | keys[i, words + w])
-                xy += count_bits(keys[i, w])
-            gone = weight > max_weight or xy > max_xy
-        if gone:
-            l1, squares, dropped = l1 + size, squares + size**2, dropped + int(size > 0)
-            n -= 1
-            remove(keys, coefficients, frequencies, n, slots, i)
-    return n, l1, squares, dropped
-
-
-@jit
-def remove(keys: Any, coefficients: Any, frequencies: Any, last: int, slots: Any, i: int) -> None:
-    """Put the last term in the place of term i."""
-    free(slots, place(keys, slots, i))
-    if i != last:
-        at = place(keys, slots, last)
-        slots[at] = entry(slots[at] >> HALF, i)
-        for w in range(keys.shape[1]):
-            keys[i, w] = keys[last, w]
-        coefficients[i], frequencies[i] = coefficients[last], frequencies[last]
+    is_full = n_changed < 0
+    mask, doomed = np.uint64(slots.size - 1), n_spare
+    looked = n if is_full else n_changed
+    for begin in range(0, looked, BLOCK):
+        for k in range(begin, min(looked, begin + BLOCK)):
+            i = k if is_full else np.int64(changed[k])
+            size = np.float64(abs(coefficients[i]))
+            gone = size < cut or size == 0 or (follow and frequencies[i] > max_frequency)
+            if has_letters and not gone and (is_full or k >= n_hits):
+                weight, xy = letters(keys, i)
+                gone = weight > max_weight or xy > max_xy
+            if gone and where[i] != DEAD:
+                l1, squares, dropped = l1 + size, squares + size**2, dropped + int(size > 0)
+                coefficients[i], where[i] = 0, DEAD
+                fetch(slots, np.int64(home(tags[i], mask)))
+                spare[doomed] = i
+                doomed += 1
+        for k in range(n_spare, doomed):
+            i = np.int64(spare[k])
+            free(slots, place(slots, tags[i], i))
+            for w in range(keys.shape[1]):
+                keys[i, w] = FREE
+        n_spare = doomed
+    return n_spare, l1, squares, dropped
 
 
 @jit
@@ -336,9 +362,31 @@ def free(slots: Any, hole: Any) -> None:
     mask = np.uint64(slots.size - 1)
     at = (hole + ONE) & mask
     while slots[at] != FREE:
-        home = (slots[at] >> HALF) & mask
-        if ((at - home) & mask) >= ((at - hole) & mask):
+        start = home(slots[at] >> HALF, mask)
+        if ((at - start) & mask) >= ((at - hole) & mask):
             slots[hole] = slots[at]
             hole = at
         at = (at + ONE) & mask
     slots[hole] = FREE
+
+
+@jit
+def close_gaps(
+    keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, n: int,
+    n_spare: int,
+) -> int:  # fmt: skip
+    """Put the last terms into the spare rows; return the number of terms."""
+    left, last = n - n_spare, n - 1
+    for k in range(n_spare):
+        i = np.int64(spare[k])
+        if i >= left:
+            continue
+        while where[last] == DEAD:
+            last -= 1
+        slots[place(slots, tags[last], last)] = entry(tags[last], i)
+        for w in range(keys.shape[1]):
+            keys[i, w] = keys[last, w]
+        coefficients[i], tags[i], frequencies[i] = coefficients[last], tags[last], frequencies[last]
+        where[i] = NONE
+        last -= 1
+    return left

@@ -27,7 +27,7 @@ from planner.errors import InputError
 KEEP = ("all", "own", "none")
 SAY_EVERY_S = 1.0
 TOGETHER = 128
-"""Rotations that are given to a GPU at once, at most."""
+"""Rotations that are given to a GPU at once, and in a bounded memory, at most."""
 AHEAD = 512
 """Rotations ahead for which terms are spread over ranks, at most."""
 EXACT_TURNS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
@@ -230,7 +230,9 @@ class Work:
         self.has_zeros = False
         ranks = getattr(terms, "ranks", None)
         self.has_ranks = ranks is not None and ranks.size > 1
-        self.takes_many = isinstance(terms, GpuTerms) and (room, stop_above, limits.max_terms) == (None,) * 3
+        self.takes_many = (stop_above, limits.max_terms) == (None, None) and (
+            isinstance(terms, ShardedTerms) or (room is None and isinstance(terms, GpuTerms))
+        )
         self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
         if room is not None:
             terms.limit(room)
@@ -242,7 +244,7 @@ class Work:
         while number < len(batches):
             if number == spread:
                 spread += self._reshard(batches[number : number + AHEAD])
-            many = self._rotations(batches[number : min(number + TOGETHER, spread)])
+            many = first_rotations(batches[number : min(number + self._at_once(), spread)])
             number += max(1, len(many))
             if many:
                 self._turn(many, last=number == len(batches))
@@ -275,11 +277,16 @@ class Work:
         masks = [(rotation.x, rotation.z) for rotation in first_rotations(batches)]
         return max(1, self.terms.reshard(pack_all(masks, self.terms.n_qubits)))
 
-    def _rotations(self, batches: Sequence[Rotation | Transfer | list[Clifford]]) -> list[Rotation]:
-        """The rotations that come first, where they can be given to the terms at once."""
+    def _at_once(self) -> int:
+        """How many rotations may be given to the terms at once: those that fit if each doubles the terms."""
         if not self.takes_many:
-            return []
-        return first_rotations(batches)
+            return 0
+        if not isinstance(self.terms, ShardedTerms):
+            return TOGETHER
+        if self.room is None:
+            return self.terms.at_once
+        n = max(1, self.terms.all_ranks(self.terms.n))
+        return min(TOGETHER, max(0, (self.room // n).bit_length() - 1))
 
     def _turn(self, rotations: Sequence[Rotation], *, last: bool) -> None:
         """Rotations, and the truncations that are due after them."""

@@ -66,5 +66,5 @@ class Resources:
 
 
 def term_bytes(n_qubits: int, coefficient_bytes: int) -> int:
-    """What a term takes at most: its key (twice while arrays grow), the table, the list of branches."""
-    return 2 * 16 * n_words(n_qubits) + 2 * coefficient_bytes + 2 * 4 + 3 * 8 + 4 * 8
+    """What a term takes at most: its key (twice while arrays grow), the table, eight numbers of 4 bytes."""
+    return 2 * 16 * n_words(n_qubits) + 2 * coefficient_bytes + 8 * 4 + 4 * 8

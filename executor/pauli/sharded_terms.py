@@ -1,8 +1,9 @@
 """All terms of a propagation as shards: of this rank's threads, and of other ranks. Knows steps as arrays.
 
-Each half of a step runs on all shards of the rank at once. Between the halves the lists of branches go to the
-shards that own their words; those of other ranks in messages. A result depends on the number of shards
-through the order of sums alone: in a step without transfers no coefficient is a sum of more than two numbers.
+Rotations whose branches stay on the rank are done many at once (`shard_turns`). Of other steps each half runs
+on all shards of the rank at once. Between the halves the lists of branches go to the shards that own their
+words; those of other ranks in messages. A result depends on the number of shards through the order of sums
+alone: in a step without transfers no coefficient is a sum of more than two numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from executor.pauli.account import Account, Loss, Number, total_loss
 from executor.pauli.expectation import in_bits
 from executor.pauli.hash_terms import Branches, HashTerms, unpacked
 from executor.pauli.resharding import FEWEST, SAMPLE, Costs, Sample, Stretch
+from executor.pauli.shard_turns import Turns, turn_all
 from executor.pauli.sharding import Sharding
 from executor.pauli.steps import Clifford, Transfer
 from executor.pauli.truncation import Limits
@@ -30,13 +32,19 @@ Result = TypeVar("Result")
 
 COSTS = Costs(exchange_s=2e-4, move_s=1e-3, term_s=1e-7)
 SERIAL_BELOW = 1 << 16
-"""Terms of a rank below which its threads cost more than they save."""
+"""Terms of a rank below which its threads cost more than they save in the halves of a rotation."""
+FEW = 1 << 13
+"""The same of passes over all terms, and of many rotations at once: so few are all in the first shard."""
+MOST_TURNS = 1024
+VISITS = 1 << 27
+"""Rotations, and terms that they meet, after which a propagation may report, about."""
 
 
 class ShardedTerms:
     """The terms of this rank, and the books of what happened to them.
 
-    A rank has a shard for each of its threads, rounded up to a power of two.
+    A rank has a shard for each of its threads, rounded up to a power of two. A single rank's first shard has
+    all terms while they are few.
     """
 
     def __init__(self, start: PauliSum, threads: int = 1, ranks: Communicator | None = None) -> None:
@@ -47,11 +55,15 @@ class ShardedTerms:
             raise InputError("ranks", f"are {n_ranks}", "start a power of two")
         self.n_local = 1 << (threads - 1).bit_length()
         self.sharding = Sharding(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
+        self.is_spread = threads == 1 or n_ranks > 1
         owners = self.sharding.of(start.keys) - self.rank * self.n_local
+        if not self.is_spread:
+            owners[:] = 0
         self.shards = [
             HashTerms(PauliSum(start.n_qubits, start.keys[owners == s], start.coefficients[owners == s]))
             for s in range(self.n_local)
         ]
+        self.threads = threads
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.books = Account()
         self._step = (0, 0, 0, 0)
@@ -71,12 +83,18 @@ class ShardedTerms:
         """What this rank's arrays take."""
         return sum(shard.size_bytes for shard in self.shards)
 
+    @property
+    def at_once(self) -> int:
+        """How many rotations may be done at once."""
+        return max(1, min(MOST_TURNS, VISITS // max(1, self.n)))
+
     def all_ranks(self, value: Number) -> Number:
         """The sum of a number over the ranks; collective."""
         return value if self.ranks is None else sum(self.ranks.gather_objects(value))
 
     def limit(self, n_terms: int) -> None:
         """Grow no shard past its part of so many terms of this rank, unless it has more."""
+        self._spread()
         for shard in self.shards:
             shard.most = n_terms // self.n_local
 
@@ -102,15 +120,37 @@ class ShardedTerms:
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
-        before = self.n
+        before = self._begin_step()
         done = self._each(lambda shard: shard.split(generator, cosine, sine, cut))
         self.books.losses.append(total_loss([loss for _, _, loss in done]))
         merged = self._meet([branches for branches, _, _ in done], generator)
         self._step = (before, self.n, sum(hits for _, hits, _ in done), merged)
 
+    def turns(
+        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
+        due: Sequence[bool], limits: Limits,
+    ) -> None:  # fmt: skip
+        """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+        distances = self.sharding.of(generators)
+        turns = Turns(generators, np.array(cosines), np.array(sines), distances, np.array(due, bool))
+        first = 0
+        while first < len(generators):
+            last = first
+            while last < len(generators) and distances[last] < self.n_local:
+                last += 1
+            if last > first:
+                self._turn(turns.part(first, last), cut, limits)
+            else:
+                self.rotate(generators[first], cosines[first], sines[first], cut)
+                if due[first]:
+                    self.sweep(limits)
+                self.end_step()
+                last += 1
+            first = last
+
     def transfer(self, step: Transfer, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
-        before = self.n
+        before = self._begin_step()
         done = self._each(lambda shard: shard.transfer(step, cut))
         self.books.losses.append(total_loss([loss for _, _, loss in done]))
         merged = 0
@@ -120,14 +160,13 @@ class ShardedTerms:
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
-        self._each(lambda shard: shard.clifford(gates))
-        for gate in gates:
-            self.sharding.carry(gate)
+        self._each(lambda shard: shard.clifford(gates), least=FEW)
+        self.sharding.carry(*gates)
         self._step = (self.n, self.n, 0, 0)
 
     def sweep(self, limits: Limits) -> None:
         """Drop terms past the limits, and zeros."""
-        self.books.losses.append(total_loss(self._each(lambda shard: shard.sweep(limits))))
+        self.books.losses.append(total_loss(self._each(lambda shard: shard.sweep(limits), least=FEW)))
 
     def keep_largest(self, count: int) -> None:
         """Of the terms of all ranks keep the `count` largest magnitudes; of equal ones the least words."""
@@ -162,14 +201,49 @@ class ShardedTerms:
         """This rank's part of the value in a computational state; None is all 0."""
         return sum((in_bits(shard.rows(), bits) for shard in self.shards), 0.0)
 
-    def _each(self, work: Callable[..., Result], *arguments: Sequence[Any]) -> list[Result]:
-        """`work(shard, argument ...)` for all shards of this rank, in their order."""
-        run = map if self.pool is None or self.n < SERIAL_BELOW else self.pool.map
+    def _turn(self, turns: Turns, cut: float, limits: Limits) -> None:
+        """Rotations that leave all branches on this rank."""
+        if not self.is_spread:
+            alone = turns._replace(distances=np.zeros_like(turns.distances))
+            done = turn_all(self.shards[:1], alone, cut, limits, self.books, most=FEW)
+            turns = turns.part(done)
+            if not len(turns.due):
+                return
+            self._spread()
+        self._each(HashTerms.refresh, least=FEW)
+        turn_all(self.shards, turns, cut, limits, self.books, self.pool, self.threads)
+
+    def _begin_step(self) -> int:
+        """The terms of this rank, spread if they are many."""
+        n = self.n
+        if n > FEW:
+            self._spread()
+        return n
+
+    def _spread(self) -> None:
+        """Give every shard its terms, if the first one has all."""
+        if self.is_spread:
+            return
+        first = self.shards[0]
+        for number in range(1, self.n_local):
+            owners = self.sharding.of(first.keys[: first.n])
+            self.shards[number].join(*first.leave(np.flatnonzero(owners == number)))
+        self.is_spread = True
+
+    def _each(
+        self, work: Callable[..., Result], *arguments: Sequence[Any], least: int | None = None
+    ) -> list[Result]:
+        """`work(shard, argument ...)` for all shards of this rank, in their order.
+
+        Threads do it where the rank has at least so many terms (default: SERIAL_BELOW).
+        """
+        is_alone = self.pool is None or self.n < (SERIAL_BELOW if least is None else least)
+        run = map if self.pool is None or is_alone else self.pool.map
         return list(run(work, self.shards, *arguments))
 
     def _meet(self, lists: Sequence[Branches], generator: Array) -> int:
         """Take every list to the shard that owns its words; return how many branches met a term."""
-        across, within = divmod(self.sharding.distance(generator), self.n_local)
+        across, within = divmod(self.sharding.distance(generator) if self.is_spread else 0, self.n_local)
         if across:
             lists = self._exchange(lists, self.rank ^ across)
         return sum(self._each(HashTerms.meet, [lists[s ^ within] for s in range(self.n_local)]))

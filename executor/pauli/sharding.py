@@ -7,6 +7,8 @@ the same distance away, or to none. A Clifford moves no word: the masks change w
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,18 +37,26 @@ class Sharding:
         """How far away G P is from P, for every word P."""
         return int(self.of(generator))
 
-    def carry(self, gate: Clifford) -> None:
+    def carry(self, *gates: Clifford) -> None:
         """Change the masks so that every word's image belongs to the shard that the word belonged to."""
         if not len(self.masks):
             return
-        places = [
-            (word, np.uint64(qubit % 64))
-            for qubit in gate.qubits
-            for word in (qubit // 64, self.masks.shape[1] // 2 + qubit // 64)
-        ]
-        sources = np.argsort(gate.images)
-        for mask in self.masks:
-            local = sum(int(mask[w] >> bit & np.uint64(1)) << j for j, (w, bit) in enumerate(places))
-            for j, (w, bit) in enumerate(places):
-                one = np.uint64((int(sources[1 << j]) & local).bit_count() & 1)
-                mask[w] = mask[w] & ~(np.uint64(1) << bit) | one << bit
+        half, size_bytes = 32 * self.masks.shape[1], 8 * self.masks.shape[1]
+        masks = [int.from_bytes(mask.tobytes(), "little") for mask in self.masks.astype("<u8")]
+        for gate in gates:
+            bits = [place for qubit in gate.qubits for place in (qubit, half + qubit)]
+            sources = _sources(gate)
+            for number, mask in enumerate(masks):
+                local = sum((mask >> bit & 1) << j for j, bit in enumerate(bits))
+                for bit, source in zip(bits, sources, strict=True):
+                    mask = mask & ~(1 << bit) | ((source & local).bit_count() & 1) << bit
+                masks[number] = mask
+        rows = [np.frombuffer(mask.to_bytes(size_bytes, "little"), "<u8") for mask in masks]
+        self.masks = np.array(rows, np.uint64)
+
+
+@lru_cache(maxsize=4096)
+def _sources(gate: Clifford) -> list[int]:
+    """For each bit of a local word the word whose image has it alone."""
+    order = np.argsort(gate.images)
+    return [int(order[1 << j]) for j in range(2 * len(gate.qubits))]

@@ -65,3 +65,8 @@ class Limits:
     max_xy: int
     max_frequency: int
     has_letters: bool
+
+    @property
+    def has_frequency(self) -> bool:
+        """Whether frequencies are limited, so that they must be followed."""
+        return self.max_frequency < NO_LIMIT
