@@ -8,8 +8,9 @@ workspace of a batch of frames; the output buffer is the caller's. Knows no CuPy
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf, prod
 from typing import Any, Protocol
 
@@ -72,6 +73,10 @@ class Device(Protocol):
 
     def download(self, array: DeviceArray) -> NDArray[Any]:
         """A copy on the host."""
+
+    def fetch(self, array: DeviceArray) -> Callable[[], NDArray[Any]]:
+        """A copy of a few bytes on the host, begun now; what is returned waits for it, but for nothing that
+        is asked for later."""
 
     def zeros(self, size: int, dtype: str) -> DeviceArray:
         """A new array of zeros."""
@@ -151,10 +156,10 @@ def _look(
     )
     if n_axes:
         device.launch(
-            launches.survey("neighbours", SAMPLE_BLOCKS, n_axes), dtype, values, np.uint64(size), bound,
-            np.uint32(SAMPLE), found, found[n_found:],
+            launches.survey("neighbours", SAMPLE_BLOCKS), dtype, values, np.uint64(size), bound,
+            np.uint32(SAMPLE), np.uint32(n_axes), found, found[n_found:],
         )  # fmt: skip
-    host = device.download(found)
+    host = device.fetch(found)()
     changed, flipped = host[4 * n : n_found]
     kind = 1 if not changed else 2 if not flipped else 0
     mirror = MIRRORS[kind if size > 1 else 0]
@@ -239,13 +244,13 @@ def frame_count(header: Header) -> int:
     return -(-header.stored >> header.frame_log2)
 
 
-def add_checksums(device: Device, dtype: str, data: DeviceArray, frames: DeviceArray, count: int) -> None:
-    """Add the words' part of the checksums of `count` frames to their sums."""
+def checked_parts(data: DeviceArray, frames: DeviceArray, count: int) -> Iterator[tuple[int, Any, int, int]]:
+    """How the words of `count` frames are summed: in each launch the first frame and the table from it on,
+    blocks a frame, frames."""
     for first in range(0, count, MOST_FRAMES):
         part = min(MOST_FRAMES, count - first)
         blocks = max(1, min(SURVEY_BLOCKS // part, data.size // (WORD_BYTES * TILE)))
-        there = frames[FRAME_WORDS * first :]
-        device.launch(launches.frames("checksums", blocks, part), dtype, data, there)
+        yield first, frames[FRAME_WORDS * first :], blocks, part
 
 
 def encode(
@@ -260,19 +265,20 @@ def encode(
     if not count:
         out[:start] = device.upload(np.frombuffer(stream.pack_header(header), np.uint8))
         return start
-    writer = _Writer(device, header, limits, values, out, start)
-    frames, end = device.empty(count * FRAME_WORDS, "uint64"), device.empty(1, "uint64")
+    writer = _Writer(device, header, limits, values, out, start, count)
     frame_tiles = tile_count(min(header.stored, 1 << header.frame_log2))
     slots_bytes = frame_tiles * (launches.FAST_SLOT_BYTES + 4 * TILE * header.components)
     for group in groups(header, BATCH_BYTES // slots_bytes):
-        writer.put(group, group.frames_of(frames), end)
-    add_checksums(device, header.dtype, out, frames, count)
+        writer.put(group)
+    frames, end = writer.frames, writer.end
     head = stream.pack_header(header)
-    device.launch(
-        launches.frames("seal_frames", -(-count // launches.THREADS)), header.dtype, launches.header(head),
-        np.uint32(start // WORD_BYTES), frames, np.uint32(count), np.uint64(stream.checksum(head)), out,
-    )  # fmt: skip
-    used = int(device.download(end)[0])
+    words, seed = launches.header(head), np.uint64(stream.checksum(head))
+    for first, table, blocks, part in checked_parts(out, frames, count):
+        device.launch(
+            launches.frames("seal_frames", blocks, part), header.dtype, words, np.uint32(start // WORD_BYTES),
+            table, np.uint64(first), seed, out,
+        )  # fmt: skip
+    used = int(device.fetch(end)()[0])
     _check_room(out, used)
     return used
 
@@ -287,23 +293,35 @@ class _Writer:
 
     def __init__(
         self, device: Device, header: Header, limits: tuple[float, ...], values: DeviceArray,
-        out: DeviceArray, start: int,
+        out: DeviceArray, start: int, count: int,
     ) -> None:  # fmt: skip
         self.device, self.header, self.values, self.out, self.start = device, header, values, out, start
-        self.rules = launches.rules(header, limits)
+        self.count, self.rules = count, launches.rules(header, limits)
 
-    def put(self, group: Group, frames: DeviceArray, end: DeviceArray) -> None:
+    @cached_property
+    def frames(self) -> DeviceArray:
+        """The table of frames, and behind it where the stream ends; made once the first tiles are on their
+        way."""
+        return self.device.empty(self.count * FRAME_WORDS + 1, "uint64")
+
+    @property
+    def end(self) -> DeviceArray:
+        """Where the stream ends so far."""
+        return self.frames[self.count * FRAME_WORDS :]
+
+    def put(self, group: Group) -> None:
         """Append a group of frames to what ends at `end`, which moves on; their headers stay out."""
         device, dtype, parts = self.device, self.header.dtype, group.count * group.n_tiles
-        values = group.values_of(self.values, self.header)
-        exact = device.empty(parts * self.header.components, "uint32")
-        sizes, heads = device.empty(parts, "uint32"), device.empty(group.count, "uint32")
+        values, last = group.values_of(self.values, self.header), parts * (1 + self.header.components)
+        words = device.empty(last + group.count, "uint32")
+        sizes, exact, heads = words[:parts], words[parts:last], words[last:]
         pack = None
-        if self.header.coder == "lossless":
-            self._as_raw(group, frames)
-        else:
+        if self.header.coder != "lossless":
             code = self._fast if self.header.coder == "fast" else self._small
             pack = code(group, values, exact, sizes, heads)
+        frames, end = group.frames_of(self.frames), self.end
+        if not pack:
+            self._as_raw(group, frames)
         exact_starts, starts = device.empty(exact.size, "uint64"), device.empty(parts, "uint64")
         if pack:
             device.launch(

@@ -1,7 +1,8 @@
 """Streams read where they are: the kernels of compress/kernels in the order of `compress.codec.decode`.
 
-The host reads the header, and looks once at what the kernels found of the frames, checksums included, when
-all is done. Knows no CuPy; the device is given (`compress.device_codec.Device`).
+The host reads the header while the device looks for frames, and looks once at what the kernels found of
+these, checksums included, when all is done. Knows no CuPy; the device is given
+(`compress.device_codec.Device`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from compress.device_codec import (
     Device,
     DeviceArray,
     Group,
-    add_checksums,
+    checked_parts,
     frame_count,
     groups,
     survey_blocks,
@@ -26,21 +27,19 @@ from compress.errors import CodecError, StreamError
 from compress.frame import PLANES
 from compress.launches import FRAME
 from compress.stream import Header, damaged_unless
+from compress.tiles import tile_count
 
 MOST_HEADER_BYTES = stream.header_size_bytes(stream.LARGEST_NDIM, 2)
 PARTS = (256, 128)
 """Parts of a table of one and of two components, of which kernels know the first token."""
 EXACT_BLOCKS = 16
+TILE_WORDS = 2
+"""`Tile` of fast_decode.cu."""
 
 
 def read_header(device: Device, data: DeviceArray) -> Header:
     """The header of a stream of bytes on the device."""
-    return stream.read_header(io.BytesIO(_head(device, data)))
-
-
-def _head(device: Device, data: DeviceArray) -> bytes:
-    """The bytes of a stream in which its header is."""
-    return device.download(data[:MOST_HEADER_BYTES]).tobytes()
+    return stream.read_header(io.BytesIO(device.fetch(data[:MOST_HEADER_BYTES])().tobytes()))
 
 
 def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
@@ -50,24 +49,26 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
     Raises StreamError for what is no whole, undamaged stream (some of `values` may be filled then), and
     CodecError where `values` do not suit it and for frames that were stored without loss on a CPU.
     """
-    head = _head(device, data)
+    if values.dtype.name not in ("float32", "float64"):
+        raise CodecError("values", f"are of {values.dtype}", "give real numbers")
+    arriving = device.fetch(data[:MOST_HEADER_BYTES])
+    # The device looks for frames while the host reads the header; no frame is smaller than a tile.
+    room = tile_count(values.size) or 1
+    frames = device.empty(room * FRAME_WORDS, "uint64")
+    device.launch(
+        launches.frames("find_frames", 1), values.dtype.name, data, np.uint64(data.size), np.uint64(room),
+        frames,
+    )  # fmt: skip
+    head = arriving().tobytes()
     header = stream.read_header(io.BytesIO(head), checked=False)
     if values.size != header.size * header.components or values.dtype != header.real_dtype:
         stream.check_header(head)
         raise CodecError("values", f"are {values.size} of {values.dtype}", f"give those of {header.shape}")
-    count, start = frame_count(header), stream.header_size_bytes(len(header.shape), header.components)
+    count = frame_count(header)
     if not count:
         stream.check_header(head)
-        _check_end(start, data)
+        _check_end(stream.header_size_bytes(len(header.shape), header.components), data)
         return header
-    frames = device.empty(count * FRAME_WORDS, "uint64")
-    elements = min(header.stored, 1 << header.frame_log2)
-    last = header.stored - (count - 1 << header.frame_log2)
-    device.launch(
-        launches.frames("find_frames", 1), header.dtype, data, np.uint64(data.size), np.uint64(start),
-        np.uint32(count), np.uint64(elements), np.uint64(last), np.uint32(header.coder != "lossless"),
-        frames,
-    )  # fmt: skip
     rules = launches.rules(header, (0.0,) * header.components)
     decoder = _small if header.coder == "small" else _fast
     for group in groups(header, 1 << 31):
@@ -78,7 +79,8 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
             *group.arguments, own,
         )  # fmt: skip
     if header.coder == "small":
-        add_checksums(device, header.dtype, data, frames, count)
+        for _, table, blocks, part in checked_parts(data, frames, count):
+            device.launch(launches.frames("checksums", blocks, part), header.dtype, data, table)
     if header.mirror != "none":
         device.launch(
             launches.survey("fill_mirrored", survey_blocks(header.size)), header.dtype, values,
@@ -87,7 +89,7 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
     # The host checks the header while the kernels run.
     stream.check_header(head)
     seed = np.uint64(stream.frame_seed(header))
-    _check_frames(device.download(frames).view(FRAME), seed, data)
+    _check_frames(device.fetch(frames[: count * FRAME_WORDS])().view(FRAME), seed, data)
     return header
 
 
@@ -110,12 +112,12 @@ def _fast(
     device: Device, header: Header, data: DeviceArray, group: Group, frames: DeviceArray, rules: Any,
     own: DeviceArray,
 ) -> None:  # fmt: skip
-    starts = device.empty(group.count * group.n_tiles, "uint64")
+    tiles = device.empty(group.count * group.n_tiles * TILE_WORDS + launches.THREADS, "uint64")
     device.launch(
-        launches.fast_index(group.count), header.dtype, data, frames, np.uint32(group.n_tiles), starts
-    )
+        launches.fast_index(group.count), header.dtype, data, frames, *group.arguments[1:], tiles
+    )  # fmt: skip
     device.launch(
-        launches.fast_decode(group.count, group.n_tiles), header.dtype, data, frames, starts,
+        launches.fast_decode(group.count, group.n_tiles), header.dtype, data, frames, tiles,
         *group.arguments, rules, own,
     )  # fmt: skip
 

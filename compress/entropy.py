@@ -20,6 +20,9 @@ from compress.stream import damaged_unless
 from compress.tiles import TILE
 
 LONGEST_SEGMENT_LOG2 = 6
+"""Of the tiles a segment that are read."""
+LONGEST_WRITTEN_LOG2 = 5
+"""Of those written: a segment is decoded by a warp, one number a lane after the other."""
 WASTE = 32
 """A segment is at least so many times the 64 bytes that its states take beyond what they hold."""
 STATES_WASTE_BYTES = 64
@@ -45,7 +48,7 @@ def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int) -> Plan:
     units = (raw_bits << COST_LOG2) + cost_units(counts, frequencies)
     least = (WASTE * STATES_WASTE_BYTES * 8 * n_tiles) << COST_LOG2
     log2 = 0
-    while log2 < LONGEST_SEGMENT_LOG2 and units << log2 < least:
+    while log2 < LONGEST_WRITTEN_LOG2 and units << log2 < least:
         log2 += 1
     return Plan(frequencies, log2, units / (8 << COST_LOG2))
 

@@ -6,9 +6,10 @@ CuPy: whatever compiles and launches kernels is elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from struct import Struct
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,7 @@ PLAN_WORDS = 3
 """`Plan` of small.cuh."""
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """A kernel with its grid (blocks along x and y) and the threads of a block."""
 
     file: str
@@ -67,7 +67,7 @@ def defines(dtype: str) -> dict[str, str | int]:
 
 
 def rules(header: Header, limits: tuple[float, ...]) -> NDArray[np.void]:
-    """The struct `Rules` of a header's quantizers (components,); `limits` are the largest errors."""
+    """The struct `Rules` (1,) of a header's quantizers; `limits` are the largest errors."""
     dtype = header.real_dtype
     row = RULES[dtype]
     sign = 1 << (8 * dtype.itemsize - 1)
@@ -82,7 +82,7 @@ def rules(header: Header, limits: tuple[float, ...]) -> NDArray[np.void]:
         packed += row.pack(
             rule.step, inverse, least, largest, rule.zero_bits, checked, rule.bits_step, rule.base_bits
         )
-    return np.frombuffer(packed, f"V{row.size}")
+    return _structure(packed)
 
 
 def bound(value: float, mode: str, dtype: str) -> NDArray[np.void]:
@@ -91,21 +91,27 @@ def bound(value: float, mode: str, dtype: str) -> NDArray[np.void]:
     made["bound"], made["relative"] = value, mode == "range"
     if mode == "pointwise":
         made["bits_step"] = pointwise_step(value, real_dtype(dtype))
-    return made
+    return _structure(made)
 
 
 def header(data: bytes) -> NDArray[np.void]:
     """The struct `Header` (1,) of a header's bytes."""
-    return np.frombuffer(data.ljust(8 * MOST_HEADER_WORDS, b"\0"), [("words", "<u8", MOST_HEADER_WORDS)])
+    return _structure(data.ljust(8 * MOST_HEADER_WORDS, b"\0"))
 
 
+@lru_cache(256)
 def order(axes: tuple[int, ...]) -> NDArray[np.void]:
     """The struct `Order` (1,) of a frame's axes."""
     ranked = sorted(range(len(axes)), key=axes.__getitem__)
     numbers = [1 << axes[place] for place in ranked]
     above = [(1 << 32) - number for number in numbers]
     packed = ORDER.pack(*above, *numbers, *(TURNS[place] for place in ranked), *axes)
-    return np.frombuffer(packed, f"V{ORDER.size}")
+    return _structure(packed)
+
+
+def _structure(data: Any) -> NDArray[np.void]:
+    """The bytes of a structure as an array of one."""
+    return np.frombuffer(data, np.dtype((np.void, memoryview(data).nbytes)))
 
 
 def fast_encode(n_frames: int, n_tiles: int) -> Launch:
@@ -164,6 +170,6 @@ def frames(entry: str, blocks: int, n_frames: int = 1) -> Launch:
     return Launch("frames.cu", entry, (blocks, n_frames), WARP if entry == "find_frames" else THREADS)
 
 
-def survey(entry: str, blocks: int, axes: int = 1) -> Launch:
-    """A kernel of survey.cu, with so many blocks along x."""
-    return Launch("survey.cu", entry, (blocks, axes), THREADS)
+def survey(entry: str, blocks: int) -> Launch:
+    """A kernel of survey.cu, with so many blocks."""
+    return Launch("survey.cu", entry, (blocks, 1), THREADS)

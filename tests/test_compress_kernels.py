@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,22 @@ from compress_devices import has_compiler, make_device, source
 from gpu_case import needs_gpus
 from test_compress_stream import mutated
 
-from compress import StreamError, decompress, device_codec, launches, worst_size_bytes
+from compress import CodecError, StreamError, decompress, device_codec, entropy, launches, worst_size_bytes
 from compress.bounds import error_limit, extent, quantizer
 from compress.codec import flat_values
 from compress.device_codec import OVERLAP_SUMS, add_overlaps, encode, extents, overlap_sums, squares, survey
 from compress.device_decode import decode
 from compress.frame import encode_frame, quantize
 from compress.mirror import fill_mirrored, mirror_of
-from compress.stream import Header, frame_seed, pack_frame, pack_header, read_frame, read_header
+from compress.stream import (
+    Header,
+    frame_seed,
+    header_size_bytes,
+    pack_frame,
+    pack_header,
+    read_frame,
+    read_header,
+)
 from compress.tiles import NATURAL, class_counts, sampled
 
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -121,6 +130,34 @@ def test_kernels_write_and_read_the_twins_bytes(device: Any, dtype: str, coder: 
     assert kinds == {0, 2}
 
 
+@pytest.mark.parametrize("dtype", DTYPES[::3])
+def test_small_takes_the_way_of_sparse_frames_and_that_of_others(device: Any, dtype: str) -> None:
+    sparse = set()
+    for share in (1 / 256, 1 / 8):
+        array = make_array("normal", 16384, dtype, 3)
+        array[np.random.default_rng(4).random(array.size) >= share] = 0
+        header, limits = header_of(array, 1e-2, "range", "small", NATURAL, 14)
+        wanted = stream_of(array, header, limits)
+        assert np.array_equal(bits(restored(device, wanted, array)), bits(decompress(wanted)))
+        kind, _, coded = np.frombuffer(payloads_of(wanted)[0][:24], "<u8").tolist()
+        assert kind == 2
+        sparse.add(16 * coded < array.size * header.components)
+    assert sparse == {False, True}
+
+
+def test_small_reads_longer_segments_than_it_writes(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.zeros(1 << 18, np.float32)
+    array[::4999] = np.random.default_rng(5).normal(size=array[::4999].size)
+    header, limits = header_of(array, 1e-3, "range", "small", NATURAL, 18)
+    now = stream_of(array, header, limits)
+    assert written(device, array, header, limits) == now
+    monkeypatch.setattr(entropy, "LONGEST_WRITTEN_LOG2", entropy.LONGEST_SEGMENT_LOG2)
+    longer = stream_of(array, header, limits)
+    tiles_log2 = [int.from_bytes(payloads_of(data)[0][24:28], "little") for data in (now, longer)]
+    assert tiles_log2 == [5, 6]
+    assert np.array_equal(bits(restored(device, longer, array)), bits(decompress(now)))
+
+
 def payloads_of(data: bytes) -> list[bytes]:
     source = io.BytesIO(data)
     header = read_header(source)
@@ -155,11 +192,34 @@ def test_several_blocks_sum_a_frame_s_words(device: Any, monkeypatch: pytest.Mon
 def test_a_header_with_a_wrong_checksum_is_refused(device: Any) -> None:
     array = make_array("normal", 4096, "float32", 5)
     header, limits = header_of(array, 1e-3, "range", "fast", NATURAL, 12)
-    damaged = bytearray(stream_of(array, header, limits))
-    damaged[24] ^= 1
-    for like in (array, array[1:]):
-        with pytest.raises(StreamError, match="header"):
-            restored(device, bytes(damaged), like)
+    data = stream_of(array, header, limits)
+    for place in range(header_size_bytes(1, 1)):
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << place % 8
+        for like in (array, array[1:]) if place == 24 else (array,):
+            with pytest.raises(StreamError):
+                restored(device, bytes(damaged), like)
+
+
+def test_sound_headers_of_other_streams_harm_nothing(device: Any) -> None:
+    array = make_array("normal", 4096, "float32", 5)
+    header, limits = header_of(array, 1e-3, "range", "fast", NATURAL, 12)
+    payloads = payloads_of(stream_of(array, header, limits))
+    for other in (
+        {"shape": (1 << 62,), "frame_log2": 30}, {"shape": (1 << 40, 1 << 40)}, {"shape": (2,) * 64},
+        {"shape": (0,)}, {"dtype": "complex128", "quantizers": header.quantizers * 2}, {"mirror": "equal"},
+        {"coder": "small"}, {"coder": "lossless"}, {"shape": (2048, 2), "frame_log2": 22},
+    ):  # fmt: skip
+        data = sealed(replace(header, **other), payloads)
+        try:
+            wanted = decompress(data) if replace(header, **other).size == 4096 else None
+        except StreamError:
+            wanted = None
+        if wanted is not None and wanted.dtype == array.dtype:
+            assert np.array_equal(bits(restored(device, data, array)), bits(wanted.reshape(-1)))
+        else:
+            with pytest.raises((StreamError, CodecError)):
+                restored(device, data, array)
 
 
 @pytest.mark.parametrize("coder", CODERS)

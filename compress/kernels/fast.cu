@@ -53,7 +53,17 @@ __device__ __forceinline__ unsigned put_mask(Shared& shared, unsigned count)
 struct Seen {
     unsigned elements, bits, missing[COMPONENTS];
 
-    __device__ __forceinline__ void see(unsigned any) { elements += any != 0, bits |= any; }
+    // 1 for what is not 0 as a minimum is one instruction less than as a comparison.
+    __device__ __forceinline__ void see(unsigned any)
+    {
+        bits |= any;
+#ifdef __CUDA_ARCH__
+        asm("min.u32 %0, %0, 1;" : "+r"(any));
+#else
+        any = any != 0;
+#endif
+        elements += any;
+    }
 };
 
 // Fill shared.z with a tile's numbers.

@@ -12,28 +12,42 @@
 // number is restored once, and zeros are not.
 #define HOLDS (sizeof(REAL) == 4)
 
-// Where the tiles of each coded frame start behind their sizes: starts (frames, n_tiles). A block a frame.
+#define NOT_CODED ~0u
+
+// What a block needs to know of its tile: where its bytes start in the stream, its first element's number, and how many
+// bytes it has, or NOT_CODED: look at the frame.
+struct __align__(16) Tile {
+    Word start;
+    unsigned offset, size;
+};
+
+// Fill tiles (frames, n_tiles), and behind them what threads need to know of the order where rules are plain: number
+// and, from bit 32 on, place (Mine). A block a frame; frames whose sizes make no sense become BAD.
 extern "C" __global__ void __launch_bounds__(THREADS) fast_index(
-    const Byte* data, Frame* frames, unsigned n_tiles, Word* starts)
+    const Byte* data, Frame* frames, Order order, unsigned n_tiles, Tile* all_tiles)
 {
     __shared__ Word sums[WARPS];
     Frame& frame = frames[blockIdx.x];
-    if (frame.kind != CODED) return;
-    const unsigned* sizes = (const unsigned*)(data + frame.start + CODED_HEAD_BYTES);
-    const bool room = frame.coded >= 4ull * n_tiles;
-    Word end = 0;
+    Tile* tiles = all_tiles + (Word)blockIdx.x * n_tiles;
+    if (blockIdx.x == 0) {
+        const Mine mine = mine_of<VECTOR_LOG2>(order);
+        ((Word*)(all_tiles + (Word)gridDim.x * n_tiles))[threadIdx.x] = (Word)mine.place << 32 | mine.number;
+    }
+    const bool coded = frame.kind == CODED, room = coded && frame.coded >= 4ull * n_tiles;
+    const Word begin = frame.start + CODED_HEAD_BYTES, stop = begin + frame.coded;
+    const unsigned* sizes = (const unsigned*)(data + begin);
+    Word end = begin + 4ull * n_tiles;
     for (unsigned first = 0; room && first < n_tiles; first += THREADS) {
-        const unsigned tile = first + threadIdx.x;
+        const unsigned tile = first + threadIdx.x, size = tile < n_tiles ? sizes[tile] : 0;
         Word total;
-        const Word before = scanned<WARPS>((Word)(tile < n_tiles ? sizes[tile] : 0), sums, total);
-        if (tile < n_tiles) starts[(Word)blockIdx.x * n_tiles + tile] = end + before;
+        const Word before = scanned<WARPS>((Word)size, sums, total);
+        if (tile < n_tiles) tiles[tile] = {(end + before) / 4 * 4, tile_offset(tile, order), size};
         end += total;
     }
     __syncthreads();
-    if (threadIdx.x == 0 && !(room && end + 4ull * n_tiles == frame.coded)) {
-        frame.damaged = 1;
-        frame.kind = BAD;
-    }
+    if (room && end == stop) return;
+    for (unsigned tile = threadIdx.x; tile < n_tiles; tile += THREADS) tiles[tile].size = NOT_CODED;
+    if (coded && threadIdx.x == 0) frame.damaged = 1, frame.kind = BAD;
 }
 
 // Fill shared.mask from the tile's first bytes in shared.head; where its planes' numbers start, or 0 where the
@@ -60,16 +74,6 @@ __device__ __forceinline__ unsigned take_mask(Shared& shared, unsigned size)
         shared.mask[2 * own] = rows[0], shared.mask[2 * own + 1] = rows[1];
     }
     return at + total;
-}
-
-// Fill shared.places from shared.mask; how many there are.
-__device__ __forceinline__ unsigned take_places(Shared& shared)
-{
-    const unsigned bits = threadIdx.x < ROWS ? shared.mask[threadIdx.x] : 0;
-    unsigned total;
-    const unsigned before = scanned<WARPS>((unsigned)__popc(bits), shared.sums, total);
-    put_places(shared, threadIdx.x, bits, before);
-    return total;
 }
 
 // Put this lane's number of block warp + k WARPS to its place, or where it is `held` the bits of its value.
@@ -131,39 +135,45 @@ __device__ __forceinline__ void read_planes(
     }
 }
 
-// Fill shared.z with the tile's numbers, or `held` values; whether its bytes make sense.
+// Fill shared.z with the tile's numbers, or `held` values, for threads that wait for the others first; whether its
+// bytes make sense. One scan counts places, in its lowest 13 bits, and planes.
 template <bool held>
 __device__ __forceinline__ bool take_tile(Shared& shared, const unsigned* data, unsigned size, const Rules& rules)
 {
-    for (unsigned k = threadIdx.x; k < HEAD_BYTES / 4; k += THREADS) shared.head[k] = 4 * k < size ? data[k] : 0;
-    if (threadIdx.x == 0) shared.damaged = shared.wide = 0;
+    static_assert(HEAD_BYTES / 4 == THREADS && COMPONENTS * TILE / 4 % THREADS == 0, "threads have equal shares");
+    const unsigned own = threadIdx.x;
+    shared.head[own] = 4 * own < size ? data[own] : 0;
+    if (own == 0) shared.damaged = shared.wide = 0;
     __syncthreads();
     const unsigned head = shared.head[0], stated = head & (DENSE - 1);
     const bool dense = head & DENSE;
+    if (stated == 0 || stated > TILE || head >= 2 * DENSE) return false;
+    unsigned rates = 4, bits = 0;
     if (!dense) {
-        for (unsigned k = threadIdx.x; k < COMPONENTS * TILE / 4; k += THREADS) {
-            ((uint4*)shared.z)[k] = make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (unsigned k = 0; k < COMPONENTS * TILE / 4; k += THREADS) {
+            ((uint4*)shared.z)[k + own] = make_uint4(0, 0, 0, 0);
         }
+        rates = take_mask(shared, size);
+        __syncthreads();
+        if (own < ROWS) bits = shared.mask[own];
     }
-    const unsigned rates = dense ? 4 : take_mask(shared, size);
-    __syncthreads();
-    const bool counted = dense ? stated <= TILE : take_places(shared) == stated;
-    const unsigned most = dense ? TILE : stated, blocks = (most + LANES - 1) / LANES;
+    const unsigned blocks = dense ? ROWS : (stated + LANES - 1) / LANES;
     const unsigned end = filled_words(rates + COMPONENTS * blocks);
-    if (!(stated && rates && head < 2 * DENSE && counted && end <= size)) return false;
-    unsigned n_planes;
-    const unsigned own = threadIdx.x < COMPONENTS * blocks ? ((const Byte*)shared.head)[rates + threadIdx.x] : 0;
-    const unsigned before = scanned<WARPS>(own, shared.sums, n_planes);
-    if (threadIdx.x < COMPONENTS * blocks) shared.planes[threadIdx.x] = own | before << 8;
-    if (own > LANES) shared.damaged = 1;
-    if (own > HALF_WARP) shared.wide = 1;
+    if (rates == 0 || end > size) return false;
+    const unsigned planes = own < COMPONENTS * blocks ? ((const Byte*)shared.head)[rates + own] : 0;
+    unsigned total;
+    const unsigned before = scanned<WARPS>(__popc(bits) | planes << 13, shared.sums, total);
+    if (own < COMPONENTS * blocks) shared.planes[own] = planes | before >> 13 << 8;
+    if (planes > LANES) shared.damaged = 1;
+    if (planes > HALF_WARP) shared.wide = 1;
+    if (!dense) put_places(shared, own, bits, before % 8192);
     __syncthreads();
-    if (end + 4 * n_planes != size || shared.damaged) return false;
+    if ((!dense && total % 8192 != stated) || end + 4 * (total >> 13) != size || shared.damaged) return false;
     const unsigned* words = settled(data + end / 4);
     if (shared.wide) read_planes<held>(shared, stated, dense, blocks, words, rules);
     else if (dense) read_pairs<true, held>(shared, stated, ROWS, words, rules);
     else read_pairs<false, held>(shared, stated, blocks, words, rules);
-    __syncthreads();
     return true;
 }
 
@@ -193,12 +203,25 @@ __device__ __forceinline__ void put_vector(const Vector& vector, Element* into)
     __stwb((uint4*)into, make_uint4(words[0], words[1], words[2], words[3]));
 }
 
-// Values of a tile from its numbers, or those of a tile without any.
+// Values of a tile from its numbers, of which this thread's first one is at `first`.
 __device__ __forceinline__ void take_vectors(
-    Shared& shared, bool any, unsigned tile, const Order& order, const Rules& rules, Element* into)
+    Shared& shared, unsigned first, const Order& order, const Rules& rules, Element* into)
 {
-    const Mine mine = mine_of<VECTOR_LOG2>(order);
-    into += tile_offset(tile, order) + mine.number;
+#pragma unroll
+    for (unsigned k = 0; k < VECTORS; ++k) {
+        const unsigned place = first ^ combined<VECTOR_LOG2 + 8, TILE_LOG2>(k, order.turns);
+        Vector vector;
+#pragma unroll
+        for (unsigned v = 0; v < VECTOR; ++v) {
+            vector.of[v] = element_at<true>(shared, place ^ combined<0, VECTOR_LOG2>(v, order.turns), rules);
+        }
+        put_vector(vector, into + combined<VECTOR_LOG2 + 8, TILE_LOG2>(k, order.numbers));
+    }
+}
+
+// Values of a tile without any numbers.
+__device__ __forceinline__ void put_zeros(const Order& order, const Rules& rules, Element* into)
+{
     Vector vector;
 #pragma unroll
     for (unsigned v = 0; v < VECTOR; ++v) {
@@ -206,22 +229,17 @@ __device__ __forceinline__ void take_vectors(
     }
 #pragma unroll
     for (unsigned k = 0; k < VECTORS; ++k) {
-        const unsigned place = mine.place ^ combined<VECTOR_LOG2 + 8, TILE_LOG2>(k, order.turns);
-#pragma unroll
-        for (unsigned v = 0; any && v < VECTOR; ++v) {
-            vector.of[v] = element_at<true>(shared, place ^ combined<0, VECTOR_LOG2>(v, order.turns), rules);
-        }
         put_vector(vector, into + combined<VECTOR_LOG2 + 8, TILE_LOG2>(k, order.numbers));
     }
 }
 
-// The same for any order, rules and frame.
+// Values of a tile from its numbers, or of one without any, for any order, rules and frame.
 __device__ __forceinline__ void take_elements(
-    Shared& shared, bool any, unsigned tile, const Order& order, const Rules& rules, Word frame_elements,
+    Shared& shared, bool any, unsigned offset, const Order& order, const Rules& rules, Word frame_elements,
     Element* into)
 {
     const Mine mine = mine_of<0>(order);
-    const Word first = (Word)tile_offset(tile, order) + mine.number;
+    const Word first = (Word)offset + mine.number;
 #pragma unroll 1
     for (unsigned k = 0; k < TILE / THREADS; ++k) {
         const unsigned place = mine.place ^ combined<8, TILE_LOG2>(k, order.turns);
@@ -233,11 +251,11 @@ __device__ __forceinline__ void take_elements(
     }
 }
 
-// starts (frames, n_tiles): where each tile's bytes are behind their sizes. Values are filled, those of frames
-// that are stored raw too; frames whose bytes make no sense become `damaged`. Words are added to the frames' sums.
-// Frames along y; of the blocks along x the last n_tiles take a tile each, those before them checksums.
+// tiles: what fast_index has found. Values are filled, those of frames that are stored raw too; frames whose bytes
+// make no sense become `damaged`. Words are added to the frames' sums. Frames along y; of the blocks along x the last
+// n_tiles take a tile each, those before them checksums.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
-    const Byte* data, Frame* frames, const Word* starts, Word frame_elements, Order order, unsigned n_tiles,
+    const Byte* data, Frame* frames, const Tile* tiles, Word frame_elements, Order order, unsigned n_tiles,
     Rules rules, Element* values)
 {
     __shared__ Shared shared;
@@ -248,26 +266,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
         return;
     }
     Element* into = values + number * frame_elements;
-    if (frame.kind == RAW) {
+    const Tile own = tiles[number * n_tiles + tile];
+    if (own.size == NOT_CODED) {
+        if (frame.kind != RAW) return;
         copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, tile, threadIdx.x, THREADS);
+        return;
     }
-    if (frame.kind != CODED) return;
-    const unsigned* sizes = (const unsigned*)(data + frame.start + CODED_HEAD_BYTES);
-    const unsigned size = sizes[tile];
-    const Word start = starts[number * n_tiles + tile];
     const bool plain = is_plain(rules, order, frame_elements, values);
-    bool good = size % 4 == 0 && start % 4 == 0;
-    if (size && good) {
-        const unsigned* own = sizes + n_tiles + start / 4;
-        good = plain ? take_tile<HOLDS>(shared, own, size, rules) : take_tile<false>(shared, own, size, rules);
+    bool good = own.size % 4 == 0;
+    if (own.size && good) {
+        const unsigned* from = (const unsigned*)(data + own.start);
+        if (plain) good = take_tile<HOLDS>(shared, from, own.size, rules);
+        else good = take_tile<false>(shared, from, own.size, rules);
     }
     if (!good) {
         if (threadIdx.x == 0) frame.damaged = 1;
         return;
     }
+    // On its way while the block's threads wait for one another.
+    const Word mine = plain ? ((const Word*)(tiles + gridDim.y * n_tiles))[threadIdx.x] : 0;
+    __syncthreads();
     if (plain) {
-        take_vectors(shared, size != 0, tile, order, rules, into);
+        into += own.offset + (unsigned)mine;
+        if (own.size) take_vectors(shared, (unsigned)(mine >> 32), order, rules, into);
+        else put_zeros(order, rules, into);
     } else {
-        take_elements(shared, size != 0, tile, order, rules, frame_elements, into);
+        take_elements(shared, own.size != 0, own.offset, order, rules, frame_elements, into);
     }
 }

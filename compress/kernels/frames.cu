@@ -8,6 +8,11 @@
 #define PLANES 1
 #define AT_ONCE 4
 #define MOST_HEADER_WORDS 79
+// Of a header: bytes before the quantizers, of each of these, and of the axes.
+#define FIXED_BYTES 32
+#define RULE_BYTES 32
+#define AXES_BYTES 16
+#define LARGEST_FRAME_LOG2 30
 
 // The sum of `count` sizes (~0: 2^40), and of those before each: starts (count). A block.
 __device__ __forceinline__ Word summed(const unsigned* sizes, unsigned count, Word* starts, Word* sums)
@@ -156,29 +161,61 @@ struct Header {
     Word words[MOST_HEADER_WORDS];
 };
 
-// Write the stream's header, and those of n_frames frames, whose numbers begin with 0.
+// Write the headers of frames, along y, of which the first is frame `first`, and that of the stream before frame 0.
+// Blocks along x add shares of a frame's words; the last one of them, counted in `damaged`, writes the header.
 extern "C" __global__ void __launch_bounds__(THREADS) seal_frames(
-    Header stream, unsigned n_words, const Frame* frames, unsigned n_frames, Word seed, Byte* out)
+    Header stream, unsigned n_words, Frame* frames, Word first, Word seed, Byte* out)
 {
-    const unsigned number = blockIdx.x * THREADS + threadIdx.x;
-    if (number < n_words) ((Word*)out)[number] = stream.words[number];
-    if (number >= n_frames || frames[number].kind == BAD) return;
-    const Frame& frame = frames[number];
+    __shared__ Word sums[WARPS];
+    Frame& frame = frames[blockIdx.y];
+    const Word number = first + blockIdx.y;
+    if (number == 0 && blockIdx.x == 0 && threadIdx.x < n_words) ((Word*)out)[threadIdx.x] = stream.words[threadIdx.x];
+    add_words<AT_ONCE>(out, frame, blockIdx.x, gridDim.x, sums);
+    if (threadIdx.x != 0 || frame.kind == BAD) return;
+    __threadfence();
+    if (atomicAdd(&frame.damaged, (Word)1) + 1 != gridDim.x) return;
     Word* header = (Word*)(out + frame.start - FRAME_HEADER_BYTES);
     header[0] = frame.size;
-    header[1] = frame.sum + frame.size + seed + (number + 1ull) * GOLDEN;
+    header[1] = atomicAdd(&frame.sum, (Word)0) + frame.size + seed + (number + 1) * GOLDEN;
 }
 
-// Find n_frames frames of frame_elements, the last of last_elements, in a stream from byte `at` on; `coded`:
-// whether they may be. At the first one whose fields contradict each other all that follow are BAD. One thread.
+// What a stream's header (compress/stream.py) says of its frames. Where it makes no sense there are none, or the host
+// refuses it.
+struct Layout {
+    Word at, n_frames, frame_bytes, last_bytes;
+    bool coded;
+};
+
+__device__ __forceinline__ Layout layout_of(const Byte* data, Word data_bytes)
+{
+    Layout layout = {};
+    if (data_bytes < FIXED_BYTES) return layout;
+    const unsigned components = data[16] < 2 ? 1 : 2, log2 = data[20], n_axes = *(const Half*)(data + 22);
+    const Word sizes = FIXED_BYTES + components * RULE_BYTES + AXES_BYTES;
+    layout.at = ((const unsigned*)data)[3];
+    if (log2 > LARGEST_FRAME_LOG2 || layout.at != sizes + 8ull * n_axes + 8 || layout.at > data_bytes) return layout;
+    Word elements = 1;
+    for (unsigned k = 0; k < n_axes; ++k) elements *= ((const Word*)(data + sizes))[k];
+    if (data[19]) elements = elements / 2 + elements % 2;
+    const Word whole = elements >> log2, rest = elements & ((1ull << log2) - 1), bytes = components * sizeof(REAL);
+    layout.n_frames = whole + (rest != 0), layout.frame_bytes = bytes << log2;
+    layout.last_bytes = rest ? rest * bytes : layout.frame_bytes;
+    layout.coded = data[18] != 0;
+    return layout;
+}
+
+// Find the frames of a stream, `room` of them at most. At the first one whose fields contradict each other all that
+// follow are BAD. One thread; REAL is that of the stream, COMPONENTS may be another.
 extern "C" __global__ void __launch_bounds__(LANES) find_frames(
-    const Byte* data, Word data_bytes, Word at, unsigned n_frames, Word frame_elements, Word last_elements,
-    unsigned coded, Frame* frames)
+    const Byte* data, Word data_bytes, Word room_frames, Frame* frames)
 {
     if (threadIdx.x != 0) return;
+    const Layout layout = layout_of(data, data_bytes);
+    const Word n_frames = layout.n_frames < room_frames ? layout.n_frames : room_frames;
     bool good = true;
-    for (unsigned number = 0; number < n_frames; ++number) {
-        const Word raw_bytes = (number + 1 == n_frames ? last_elements : frame_elements) * VALUE_BYTES;
+    Word at = layout.at;
+    for (Word number = 0; number < n_frames; ++number) {
+        const Word raw_bytes = number + 1 == n_frames ? layout.last_bytes : layout.frame_bytes;
         Frame frame = {at + FRAME_HEADER_BYTES, 0, 0, 0, BAD, 0, 0, 0};
         if (good && at + FRAME_HEADER_BYTES + 8 <= data_bytes) {
             const Word* words = (const Word*)(data + at);
@@ -187,12 +224,12 @@ extern "C" __global__ void __launch_bounds__(LANES) find_frames(
             const Word size = words[0], kind = words[2];
             const Word exact = whole ? words[3] : 0, bytes = whole ? words[4] : 0;
             frame.size = size;
-            frame.stated = words[1] - size - (number + 1ull) * GOLDEN;
+            frame.stated = words[1] - size - (number + 1) * GOLDEN;
             good = size % 8 == 0 && size >= 8 && size <= filled(8 + raw_bytes) && size <= room;
             if (kind == RAW) good = good && size == filled(8 + raw_bytes);
             else if (kind == CODED) {
-                good = good && coded && size >= CODED_HEAD_BYTES && exact <= size && bytes <= size && bytes % 4 == 0
-                    && size == CODED_HEAD_BYTES + filled(bytes) + exact_bytes(exact);
+                good = good && layout.coded && size >= CODED_HEAD_BYTES && exact <= size && bytes <= size
+                    && bytes % 4 == 0 && size == CODED_HEAD_BYTES + filled(bytes) + exact_bytes(exact);
                 frame.exact = exact, frame.coded = bytes;
             } else good = good && kind == PLANES;
             if (good) frame.kind = kind;

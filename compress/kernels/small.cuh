@@ -26,6 +26,7 @@
 #define TOTAL (1u << TOTAL_LOG2)
 #define COST_LOG2 8
 #define LONGEST_SEGMENT_LOG2 6
+#define LONGEST_WRITTEN_LOG2 5
 #define WASTE_LOG2 22
 #define LOW (1u << 16)
 #define RAW_LOG2 12
@@ -34,7 +35,8 @@
 #define TILE_WORDS (COMPONENTS * TILE * 2)
 #define SLOT_HALVES (STATES_BYTES / 2 + TILE_WORDS + MOST_ROUND_WORDS)
 #define HEAD_BYTES ((12 + TABLES * (1 + 2 * TOKENS)) / 4 * 4)
-#define SLOTS (COMPONENTS == 1 ? 256 : 128)
+#define SLOTS_LOG2 (COMPONENTS == 1 ? 8 : 7)
+#define SLOTS (1u << SLOTS_LOG2)
 
 struct Numbers {
     int of[COMPONENTS];
@@ -180,6 +182,21 @@ __device__ __forceinline__ unsigned token_of(unsigned z, unsigned& bits)
     const unsigned length = 32 - __clz(z);
     bits = length - 2;
     return DIRECT + 2 * (length - 5) + (z >> (length - 2) & 1);
+}
+
+// Whether a coded frame is decoded by a way that is shorter for rounds of zeros and longer for others: where it has
+// less than half a bit a number.
+__device__ __forceinline__ bool is_sparse(const Frame& frame, unsigned n_tiles)
+{
+    return 16 * frame.coded < (Word)n_tiles * TILE * COMPONENTS;
+}
+
+// A table's slots from `zeros` on are in SLOTS parts of 2^this: those behind its first token in sparse frames, all in
+// others.
+__device__ __forceinline__ unsigned part_log2(unsigned zeros)
+{
+    const unsigned length = 32 - __clz(TOTAL - 1 - zeros);
+    return length > SLOTS_LOG2 ? length - SLOTS_LOG2 : 0;
 }
 
 __device__ __forceinline__ unsigned parts_of(unsigned bits) { return (bits + RAW_LOG2 - 1) / RAW_LOG2; }

@@ -66,20 +66,27 @@ __device__ __forceinline__ void refill(unsigned& state, bool active, Reader& rea
     }
 }
 
-// The next number in a table: `starts` of its tokens, and the token of the first slot of each part.
+// The next number in a table: `starts` of its tokens, and the token of the first slot of each part. In sparse frames
+// rounds that have nothing but token 0, the number 0, need no more than that.
+template <bool SPARSE>
 __device__ __forceinline__ int take_number(
     unsigned& state, const Half* starts, const Byte* parts, Reader& reader, unsigned lane)
 {
-    const unsigned slot = state & (TOTAL - 1);
-    unsigned token = parts[slot / (TOTAL / SLOTS)], start = starts[token], stop = starts[token + 1];
+    const unsigned slot = state & (TOTAL - 1), zeros = SPARSE ? starts[1] : 0;
+    const bool other = !SPARSE || slot >= zeros, others = !SPARSE || __any_sync(WHOLE_WARP, other);
+    unsigned token = 0, start = 0, stop = zeros;
+    if (other) {
+        token = parts[slot - zeros >> part_log2(zeros)], start = starts[token], stop = starts[token + 1];
 #pragma unroll 1
-    while (slot >= stop) {
-        ++token;
-        start = stop;
-        stop = starts[token + 1];
+        while (slot >= stop) {
+            ++token;
+            start = stop;
+            stop = starts[token + 1];
+        }
     }
     state = (stop - start) * (state >> TOTAL_LOG2) + slot - start;
     refill(state, true, reader, lane);
+    if (!others) return 0;
     unsigned bits = 0, z = token;
     if (token >= DIRECT) {
         bits = 3 + (token - DIRECT) / 2;
@@ -137,7 +144,7 @@ struct Nearby : Sums {
 };
 
 // Decode a tile's rounds, two at a time, and put its values.
-template <bool PLAIN>
+template <bool PLAIN, bool SPARSE>
 __device__ __forceinline__ void take_tile(
     const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, const Half* starts,
     const Byte* parts, Element* into, unsigned& state, Reader& reader)
@@ -158,8 +165,8 @@ __device__ __forceinline__ void take_tile(
 #pragma unroll
                 for (unsigned c = 0; c < COMPONENTS; ++c) {
                     const unsigned which = table_of(c, bucket, numbers.of[0]);
-                    numbers.of[c] =
-                        take_number(state, starts + which * (TOKENS + 1), parts + which * SLOTS, reader, lane);
+                    numbers.of[c] = take_number<SPARSE>(
+                        state, starts + which * (TOKENS + 1), parts + which * SLOTS, reader, lane);
                     element.part[c] = restored<PLAIN>(numbers.of[c], rules.of[c]);
                 }
                 nearby.own[k] = magnitude_of(numbers);
@@ -206,14 +213,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     const unsigned lane_number = deposited<0, 5>(lane, order.axes);
     const unsigned stop = segment_stop(segment, plan, n_tiles);
     View view = view_of(values, frame_elements, order);
-    const bool plain = is_plain(rules, frame_elements);
+    const bool plain = is_plain(rules, frame_elements), sparse = is_sparse(frame, n_tiles);
     for (unsigned tile = segment_begin(segment, plan); tile < stop && reader.taken <= reader.count; ++tile) {
         view.first = tile_offset(tile, order) + lane_number;
-        if (plain) {
-            take_tile<true>(view, rounds, rules, histories[warp], table, parts, into, state, reader);
-        } else {
-            take_tile<false>(view, rounds, rules, histories[warp], table, parts, into, state, reader);
-        }
+        unsigned* history = histories[warp];
+        if (!plain && sparse) take_tile<false, true>(view, rounds, rules, history, table, parts, into, state, reader);
+        else if (!plain) take_tile<false, false>(view, rounds, rules, history, table, parts, into, state, reader);
+        else if (sparse) take_tile<true, true>(view, rounds, rules, history, table, parts, into, state, reader);
+        else take_tile<true, false>(view, rounds, rules, history, table, parts, into, state, reader);
     }
     if (state != LOW || reader.taken != reader.count) frame.damaged = 1;
 }

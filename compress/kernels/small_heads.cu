@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
         Word units = raw_bits[frame] << COST_LOG2;
         for (unsigned w = 0; w < PLAN_WARPS; ++w) units += costs[w];
         unsigned log2 = 0, at = 0, rest = 0;
-        while (log2 < LONGEST_SEGMENT_LOG2 && units << log2 < (Word)n_tiles << WASTE_LOG2) ++log2;
+        while (log2 < LONGEST_WRITTEN_LOG2 && units << log2 < (Word)n_tiles << WASTE_LOG2) ++log2;
         for (unsigned table = 0; table < TABLES; ++table) {
             const unsigned length = lengths[table], many = longs[table];
             head[8 + table] = (Byte)length;
@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
 }
 
 // Read the heads of coded frames: starts (frames, TABLES, TOKENS + 1), coarse (frames, TABLES, SLOTS): the token
-// of the first slot of each of SLOTS parts; plans (frames); segment_starts (frames, n_tiles), behind the head. A block a
+// of the first slot of each part; plans (frames); segment_starts (frames, n_tiles), behind the head. A block a
 // frame; frames that make no sense become BAD.
 extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     const Byte* data, Frame* frames, unsigned n_tiles, Half* starts, Byte* coarse, Plan* plans,
@@ -220,9 +220,10 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     }
     __syncthreads();
     const bool good = sound && words_at + 4ull * n_segments + end == frame.coded;
+    const bool sparse = is_sparse(frame, n_tiles);
     for (unsigned k = threadIdx.x; good && k < TABLES * SLOTS; k += PLAN_THREADS) {
         const Half* own = starts + ((Word)blockIdx.x * TABLES + k / SLOTS) * (TOKENS + 1);
-        const unsigned slot = k % SLOTS * (TOTAL / SLOTS);
+        const unsigned zeros = sparse ? own[1] : 0, slot = zeros + (k % SLOTS << part_log2(zeros));
         unsigned token = 0;
         for (unsigned step = 64; step; step /= 2) {
             if (token + step <= TOKENS && own[token + step] <= slot) token += step;

@@ -6,6 +6,9 @@
 #define THREADS 256
 #define AHEAD 4
 #define CLASSES 6
+#define PAIRS (CLASSES * CLASSES)
+#define MOST_AXES 30
+#define NEAR (COMPONENTS == 1 ? 12 : 8)
 #define WARPS (THREADS / LANES)
 // Numbers that the survey finds.
 #define FOUND (4 * COMPONENTS + 2)
@@ -178,20 +181,19 @@ __device__ __forceinline__ unsigned class_of(const Element& element, const Rules
     return sum < 1u << (CLASSES - 2) ? 32 - __clz((unsigned)sum) : CLASSES - 1;
 }
 
-// Count the pairs of classes of sampled elements and of their neighbours along axis y, of those that the stream of
-// an array of n_elements will hold: counts (axes, CLASSES, CLASSES), from zero (compress/tiles.py: sampled). found:
-// what the survey found; axes beyond those of the elements are left out.
+// Count the pairs of classes of sampled elements and of their neighbours along each axis, of those that the stream of
+// an array of n_elements will hold: counts (n_axes, CLASSES, CLASSES), from zero (compress/tiles.py: sampled). found:
+// what the survey found; axes beyond those of the elements are left out. A thread a sample, NEAR neighbours in flight.
 extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
-    const Element* values, Word n_elements, Bound bound, unsigned samples, const BITS* found, unsigned* counts)
+    const Element* values, Word n_elements, Bound bound, unsigned samples, unsigned n_axes, const BITS* found,
+    unsigned* counts)
 {
-    __shared__ unsigned sums[CLASSES * CLASSES];
+    __shared__ unsigned sums[MOST_AXES * PAIRS];
     __shared__ Rules rules;
     const bool mirrored = n_elements > 1 && !(found[FOUND - 2] && found[FOUND - 1]);
     const Word stored = mirrored ? (n_elements + 1) / 2 : n_elements;
-    unsigned n_axes = gridDim.y;
     while (stored >> n_axes == 0) --n_axes;
-    if (blockIdx.y >= n_axes) return;
-    if (threadIdx.x < CLASSES * CLASSES) sums[threadIdx.x] = 0;
+    for (unsigned k = threadIdx.x; k < n_axes * PAIRS; k += THREADS) sums[k] = 0;
     if (threadIdx.x < COMPONENTS) rules.of[threadIdx.x] = rule_of(found + 4 * threadIdx.x, bound);
     __syncthreads();
     const Word whole = stored >> n_axes << n_axes;
@@ -200,12 +202,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
         mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9ull;
         mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBull;
         const Word number = (mixed ^ mixed >> 31) % whole;
-        const Element one = values[number], two = values[number ^ 1ull << blockIdx.y];
-        atomicAdd(&sums[class_of(one, rules) * CLASSES + class_of(two, rules)], 1u);
+        const unsigned own = class_of(values[number], rules) * CLASSES;
+        for (unsigned first = 0; first < n_axes; first += NEAR) {
+            Element near[NEAR];
+#pragma unroll
+            for (unsigned j = 0; j < NEAR; ++j) near[j] = values[number ^ (Word)(first + j < n_axes) << first + j];
+#pragma unroll
+            for (unsigned j = 0; j < NEAR && first + j < n_axes; ++j) {
+                atomicAdd(&sums[(first + j) * PAIRS + own + class_of(near[j], rules)], 1u);
+            }
+        }
     }
     __syncthreads();
-    if (threadIdx.x < CLASSES * CLASSES && sums[threadIdx.x]) {
-        atomicAdd(&counts[blockIdx.y * CLASSES * CLASSES + threadIdx.x], sums[threadIdx.x]);
+    for (unsigned k = threadIdx.x; k < n_axes * PAIRS; k += THREADS) {
+        if (sums[k]) atomicAdd(&counts[k], sums[k]);
     }
 }
 

@@ -22,7 +22,8 @@ struct Order {
 };
 
 // A frame of a stream: where its payload starts and its bytes, the sum of its stirred words, the sum that its
-// header states, and the payload's first words. `damaged` is set by whoever finds contradictions.
+// header states, and the payload's first words. `damaged` is set by whoever finds contradictions; while a stream is
+// written, it counts the blocks that have summed words.
 struct Frame {
     Word start, size, sum, stated, kind, exact, coded, damaged;
 };
@@ -53,16 +54,29 @@ __device__ __forceinline__ unsigned tile_offset(unsigned tile, const Order& orde
     return number;
 }
 
+// `upto` of this lane and, where there is one, of that `step` below.
+template <typename T> __device__ __forceinline__ T joined(T upto, unsigned step)
+{
+    const T other = __shfl_up_sync(WHOLE_WARP, upto, step);
+    return threadIdx.x % LANES >= step ? upto + other : upto;
+}
+
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ unsigned joined(unsigned upto, unsigned step)
+{
+    asm volatile("{ .reg .pred any; .reg .b32 other; shfl.sync.up.b32 other|any, %0, %1, 0, -1;"
+                 " @any add.u32 %0, %0, other; }" : "+r"(upto) : "r"(step));
+    return upto;
+}
+#endif
+
 // The sum of `value` over the threads below, and of all threads in `total`; every thread takes part.
 template <unsigned warps, typename T> __device__ __forceinline__ T scanned(T value, T* sums, T& total)
 {
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     T upto = value;
 #pragma unroll
-    for (unsigned step = 1; step < LANES; step *= 2) {
-        const T other = __shfl_up_sync(WHOLE_WARP, upto, step);
-        if (lane >= step) upto += other;
-    }
+    for (unsigned step = 1; step < LANES; step *= 2) upto = joined(upto, step);
     if (lane == LANES - 1) sums[warp] = upto;
     __syncthreads();
     T below = 0;

@@ -6,16 +6,21 @@ Knows how kernels are launched; never what a stream holds. Importing it makes `c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from ctypes import addressof, c_uint64
 from functools import cache
 from typing import Any
 
 import cupy
 import numpy as np
+from cupy_backends.cuda.api import driver
 from numpy.typing import NDArray
 
 from compress.device_arrays import register
 from compress.launches import FOLDER, Launch, defines
 from executor.device.kernel_cache import load_kernel
+
+WORD_BYTES = 8
 
 
 class CupyCodec:
@@ -30,6 +35,23 @@ class CupyCodec:
         host: NDArray[Any] = array.get()
         return host
 
+    def fetch(self, array: Any) -> Callable[[], NDArray[Any]]:
+        """A copy of a few bytes in pinned memory, begun now; what is returned waits for it."""
+        pinned = cupy.cuda.alloc_pinned_memory(max(1, array.nbytes))
+        host: NDArray[Any] = np.frombuffer(pinned, array.dtype, array.size)
+        stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
+        runtime.memcpyAsync(
+            pinned.ptr, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
+        )  # fmt: skip
+        copied = cupy.cuda.Event(disable_timing=True)
+        copied.record(stream)
+
+        def wait() -> NDArray[Any]:
+            copied.synchronize()
+            return host
+
+        return wait
+
     def zeros(self, size: int, dtype: str) -> Any:
         """A new array of zeros."""
         return cupy.zeros(size, dtype)
@@ -41,20 +63,31 @@ class CupyCodec:
     def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
         """Run a kernel that is compiled for arrays of `dtype`; structures go as NumPy arrays on the host."""
         kernel = _kernel(cupy.cuda.runtime.getDevice(), launch.file, launch.entry, dtype)
-        kernel(launch.grid, (launch.threads,), tuple(map(_argument, arguments)))
+        words, places = _words(len(arguments))(), _words(len(arguments))()
+        first = addressof(words)
+        for number, one in enumerate(arguments):
+            if isinstance(one, np.ndarray):
+                places[number] = one.ctypes.data
+            else:
+                words[number] = int(one) if isinstance(one, np.generic) else one.data.ptr
+                places[number] = first + WORD_BYTES * number
+        # The driver has copied all arguments when it returns.
+        driver.launchKernel(
+            kernel, *launch.grid, 1, launch.threads, 1, 1, 0, cupy.cuda.get_current_stream().ptr,
+            addressof(places), 0,
+        )  # fmt: skip
 
 
 @cache
-def _kernel(device: int, file: str, entry: str, dtype: str) -> Any:
+def _kernel(device: int, file: str, entry: str, dtype: str) -> int:
     """A kernel of the current device, whose number only tells kernels of several apart."""
-    return load_kernel(file, entry, defines(dtype), FOLDER)
+    return int(load_kernel(file, entry, defines(dtype), FOLDER).kernel.ptr)
 
 
-def _argument(given: Any) -> Any:
-    """A structure as one value, anything else as it is."""
-    if isinstance(given, np.ndarray):
-        return np.frombuffer(given.tobytes(), f"V{given.nbytes}")[0]
-    return given
+@cache
+def _words(count: int) -> Any:
+    """So many words of 8 bytes."""
+    return c_uint64 * count
 
 
 register("cupy", CupyCodec)
