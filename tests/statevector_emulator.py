@@ -44,21 +44,17 @@ extern "C" void call(unsigned blocks, Amplitude* state, Place rank_base, const T
 
 SWAP = KERNEL.with_name("state_swap.cu")
 CALL_SWAP = """
-extern "C" void call(UNIT* own, UNIT* theirs, Place first, Place end)
+extern "C" void call(const Sides* sides)
 {
-    run(3, 1, 32, [=] { swap_places(own, theirs, first, end); });
+    run(3, 1, 32, [=] { swap_places(*sides); });
 }
 """
 
 
-def emulate_swap(
-    own: int, theirs: int, first: int, end: int, defines: dict[str, Any], folder: Path
-) -> None:  # fmt: skip
-    """Swap a half of the places between two addresses."""
+def emulate_swap(sides: np.ndarray, defines: dict[str, Any], folder: Path) -> None:
+    """Swap a half of the places with each peer."""
     library = _library(SWAP.read_text(encoding="utf-8"), CALL_SWAP, defines, folder)
-    library.call(
-        ctypes.c_void_p(own), ctypes.c_void_p(theirs), ctypes.c_longlong(first), ctypes.c_longlong(end)
-    )
+    library.call(ctypes.c_void_p(sides.ctypes.data))
 
 
 def _library(kernel: str, call: str, defines: dict[str, Any], folder: Path) -> ctypes.CDLL:

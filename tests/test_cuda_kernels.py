@@ -134,10 +134,10 @@ def of_state_measure() -> Iterator[Defines]:
 
 
 def of_state_pass() -> Iterator[Defines]:
-    from executor.device.cupy_state import TILES, pass_defines
+    from executor.device.cupy_state import PROGRAM_TILES, TILES, pass_defines
 
     for dtype in DTYPES[2:]:
-        for bits in (2, TILES[dtype].bits):
+        for bits in (2, TILES[dtype].bits, PROGRAM_TILES[dtype].wide_bits):
             yield pass_defines(dtype, bits)
 
 
@@ -148,18 +148,21 @@ def of_state_program() -> Iterator[Defines]:
     from executor.device.cupy_state import PROGRAM_TILES, program_defines
     from executor.statevector.program import make_program
 
-    for dtype, circuit in product(DTYPES[2:], (qft(16), random_circuit(16, 60, 1))):
-        tile = PROGRAM_TILES[dtype]
+    tiles = [(name, tile) for name in DTYPES[2:] for tile in (PROGRAM_TILES[name], PROGRAM_TILES[name].wide)]
+    for (dtype, tile), circuit in product(tiles, (qft(16), random_circuit(16, 60, 1))):
         item = plan_of(circuit, tile).passes[0]
         made = make_program(item, 16, tile.register_bits, np.dtype(dtype).itemsize)
         assert made is not None
-        yield program_defines(dtype, made, item.held, tile.register_bits, 16)
+        defines = program_defines(dtype, made, item.held, tile.register_bits, 16)
+        yield defines
+    yield {**defines, "NEIGHBOURS": 2}
 
 
 def of_state_swap() -> Iterator[Defines]:
     from executor.device.cupy_swap import swap_defines
 
-    yield from (swap_defines(size, bits, b) for size in (8, 16) for bits in ((0,), (27, 3)) for b in (0, 1))
+    for size, bits, threads, at_once in product((8, 16), ((0,), (27, 3)), (256, 512), (4, 8)):
+        yield swap_defines(size, bits, threads, at_once)
 
 
 CASES = {

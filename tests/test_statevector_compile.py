@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from statevector_case import dense_matrix, hadamards, many_kinds, plan_of, qft, random_unitary
 from test_circuits import random_circuit, state_vector
 
+from executor.statevector import passes
 from executor.statevector.blocks import (
     Block,
     as_swap,
@@ -21,8 +22,9 @@ from executor.statevector.blocks import (
     merged,
 )
 from executor.statevector.fusion import fuse
-from executor.statevector.passes import MODES, Pass, Tile
+from executor.statevector.passes import MODES, Pass, Tile, compile_blocks
 from executor.statevector.plain import apply_pass
+from executor.statevector.staging import first_places
 from executor.statevector.twists import Twist, gathered, split
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit, Gate
@@ -142,10 +144,10 @@ def test_plans_equal_dense_states(mode: str, tile: Tile) -> None:
         np.testing.assert_allclose(found, state_vector(circuit), atol=1e-12)
 
 
-@pytest.mark.parametrize(("n", "counts"), [(26, (4, 3, 3, 2)), (30, (5, 4, 3, 3)), (33, (5, 4, 3, 3))])
+@pytest.mark.parametrize(("n", "counts"), [(26, (4, 3, 3, 3)), (30, (5, 4, 3, 3)), (33, (5, 4, 3, 3))])
 def test_as_few_passes_as_the_bits_of_a_tile_allow(n: int, counts: tuple[int, ...]) -> None:
     """The counts are 1 + ceil((n - k) / (k - c)) for k bits in a tile and runs of 2^c amplitudes."""
-    for (k, c), expected in zip(((10, 4), (12, 4), (13, 3), (14, 2)), counts, strict=True):
+    for (k, c), expected in zip(((10, 4), (12, 4), (13, 3), (14, 4)), counts, strict=True):
         assert expected == 1 + ceil((n - k) / (k - c))
         for circuit in (hadamards(n), qft(n)):
             assert len(plan_of(circuit, Tile(k, c, 3)).passes) == expected
@@ -180,3 +182,23 @@ def test_bad_gates_are_one_line(call: object, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         call()  # type: ignore[operator]
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_inside", "price", "wide", "sizes"),
+    [(31, 30, 1.4, 14, "13 13 X 13"), (33, 31, 1.2, 0, "13 13 X 13"), (33, 31, 2.1, 0, "13 13 13 X 13"),
+     (33, 31, 1.4, 14, "14 14 X 13"), (32, 32, 1.4, 14, "14 14 14"), (30, 30, 1.4, 14, "13 13 13"),
+     (32, 32, 1.0, 14, "13 13 13")],
+)  # fmt: skip
+def test_passes_are_put_off_where_that_takes_less_time(
+    n: int, n_inside: int, price: float, wide: int, sizes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H on all: 13 + 9 + 9 bits have runs of 2^4; more need 13 + 10 + 10, wide tiles, or a fourth pass."""
+    monkeypatch.setattr(passes, "SHORT_PRICE", price)
+    blocks = [gate_block(item) for item in hadamards(n).gates]
+    places = first_places(blocks, n, n_inside)
+    plan = compile_blocks(blocks, places, Tile(13, 3, 1, 5, True, wide), "compiled", n_inside)
+    found = [str(len(step.held)) if isinstance(step, Pass) else "X" for step in plan.steps]
+    assert found == sizes.split()
+    short = any(3 not in item.held for item in plan.passes)
+    assert short == (len(plan.passes) == 3 and price < 1.4)

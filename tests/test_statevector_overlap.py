@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from statevector_case import on_ranks
+from statevector_case import hadamards, on_ranks, qft
 from test_circuits import state_vector
 
 from executor.device import stream_signal
@@ -19,7 +20,7 @@ from executor.statevector.blocks import gate_block
 from executor.statevector.overlap import Overlap, with_overlaps
 from executor.statevector.passes import SHORT_BITS, Pass, Tile, compile_blocks
 from executor.statevector.spread_state import PreparedOverlap
-from executor.statevector.staging import Exchange
+from executor.statevector.staging import Exchange, first_places
 from planner.networks.circuits.circuit import Circuit
 from planner.networks.circuits.gates import gate
 
@@ -48,7 +49,7 @@ def test_exchanges_beside_passes_change_no_bit(n_ranks: int, monkeypatch: pytest
         whole(prepared)
 
     monkeypatch.setattr(PreparedOverlap, "run", counted)
-    circuit = layers(14, 6)
+    circuit = layers(14, 9)
     runs = [on_ranks(circuit, n_ranks, "compiled", Tile(6, 1, 3, 3, True), least) for least in (20, 1)]
     assert {simulator.exchanges for run in runs for simulator in run} == {runs[0][0].exchanges}
     assert len(parts) > n_ranks
@@ -65,9 +66,10 @@ def test_exchanges_beside_passes_change_no_bit(n_ranks: int, monkeypatch: pytest
 def test_overlaps_take_the_steps_in_their_order() -> None:
     circuit = layers(30, 12)
     blocks = [gate_block(item) for item in circuit.gates]
-    steps = compile_blocks(blocks, range(29, -1, -1), Tile(13, 3, 1, 5, True), "compiled", 28).steps
+    tile = Tile(13, 3, 1, 5, True)
+    steps = compile_blocks(blocks, range(29, -1, -1), tile, "compiled", 28).steps
     passes = [isinstance(step, Pass) for step in steps]
-    found = with_overlaps(steps, passes, 28, 13, 11)
+    found = with_overlaps(steps, passes, 28, tile, 11)
     flat: list[Pass | Exchange] = []
     for step in found:
         flat += (*step.before, step.exchange, *step.after) if isinstance(step, Overlap) else (step,)
@@ -80,8 +82,23 @@ def test_overlaps_take_the_steps_in_their_order() -> None:
             assert not {*held, *(inside for inside, _ in step.exchange.pairs)} & set(bits)
             assert list(bits) == sorted(set(bits))
             assert SHORT_BITS <= bits[0] <= bits[-1] < 28
-    assert with_overlaps(steps, [False] * len(steps), 28, 13, 11) == list(steps)
-    assert with_overlaps(steps, passes, 28, 13, 15) == list(steps)
+    assert with_overlaps(steps, [False] * len(steps), 28, tile, 11) == list(steps)
+    assert with_overlaps(steps, passes, 28, tile, 15) == list(steps)
+
+
+@pytest.mark.parametrize("make", [hadamards, lambda n: Circuit(n, qft(n).gates[: -(n // 2)])])
+@pytest.mark.parametrize(("n", "n_inside", "share", "wide"), [(31, 30, 1, False), (33, 31, 2, True)])
+def test_an_exchange_of_more_has_more_room(
+    make: Callable[[int], Circuit], n: int, n_inside: int, share: int, wide: bool
+) -> None:
+    """Pieces before the turn are beside the two passes before, with wide tiles at 33 qubits on four ranks."""
+    tile = Tile(13, 3, 1, 5, True, 14)
+    blocks = [gate_block(item) for item in make(n).gates]
+    plan = compile_blocks(blocks, first_places(blocks, n, n_inside), tile, "compiled", n_inside)
+    (found,) = with_overlaps(plan.steps, [isinstance(s, Pass) for s in plan.steps], n_inside, tile)
+    assert isinstance(found, Overlap)
+    assert (len(found.before), len(found.after), found.share) == (2, 1, share)
+    assert found.beside_wide(tile.bits) == [wide] * found.n_whole + [False] * (1 << len(found.after_bits))
 
 
 class Machine:
@@ -158,7 +175,7 @@ def test_streams_exchange_what_all_have_done_and_go_on_with_what_has_come(
         bits = tuple(range(n_parts.bit_length() - 1))
         step = Overlap((), Exchange(()), (), bits, bits if not turn else (5, 6, 7), turn)
         n_after, n_pieces = len(step.awaits), len(step.pieces)
-        kernels = [[act(beside, "swap", rank, piece)] for piece in range(n_pieces)]
+        kernels = [act(beside, "swap", rank, piece) for piece in range(n_pieces)]
         swap = cupy_swap.PartSwap(kernels, Signals(rank, addresses).bind(peers, beside), beside)
         prepared = PreparedOverlap(
             step.exchange, [[act(main, "before", rank, part)] for part in range(n_parts)], step.begins, swap,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def emulated(
     real = {"complex64": "float", "complex128": "double"}[state.dtype.name]
     defines: dict[str, Any] = {
         "REAL": real, "TILE_BITS": tile.bits, "REGISTER_BITS": tile.register_bits, "BLOCKS": 1,
-        "HELD": ",".join(map(str, item.held)), "NUMBER_BITS": N_BITS - tile.bits,
+        "HELD": ",".join(map(str, item.held)), "NUMBER_BITS": _bits_of(state) - tile.bits, "NEIGHBOURS": 1,
         "N_VALUES": len(made.values), "N_TWISTS": made.n_twists,
         "HAS_FAR_PAIRS": int(made.has_far_pairs), "STEPS": made.steps,
     }  # fmt: skip
@@ -48,13 +47,17 @@ def on_gpu(
 ) -> None:  # fmt: skip
     from executor.device.cupy_state import CupyState
 
-    there = CupyState(N_BITS, state.dtype.name, tile=tile, programs_from=0)
+    there = CupyState(_bits_of(state), state.dtype.name, tile=tile, programs_from=0)
     there.load(state)
     (prepared,) = there.prepare([item])
     assert there.is_divisible(prepared)
     for part in range(1 << len(bits)):
         there.bind_part(prepared, bits, part)() if bits else there.apply(prepared)
     state[:] = there.to_host()
+
+
+def _bits_of(state: np.ndarray) -> int:
+    return state.size.bit_length() - 1
 
 
 RUNS = [
@@ -161,6 +164,84 @@ def test_diagonals_of_every_form(run: Run, tmp_path: Path) -> None:
     np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
 
 
+def wide_pass(n_bits: int, tile: Tile, dtype: str) -> tuple[Pass, np.ndarray, np.ndarray]:
+    """A pass in wide tiles, a state, and what the pass makes of it."""
+    held = (*range(tile.run_bits + 1), *range(n_bits - tile.wide_bits + tile.run_bits + 1, n_bits))
+    steps = tuple(gate_block(gate("ry", (bit,), (0.3 + bit,))) for bit in held)
+    item = Pass(held, (*steps[::2], gate_block(gate("cp", (4, n_bits - 1), (0.7,))), *steps[1::2]))
+    generator = np.random.default_rng(3)
+    state = generator.normal(size=2**n_bits) + 1j * generator.normal(size=2**n_bits)
+    state = (state / np.linalg.norm(state)).astype(dtype)
+    expected = state.astype(np.complex128)
+    apply_pass(expected, item)
+    return item, state, expected
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_wide_tiles_equal_the_twin(dtype: str, tmp_path: Path) -> None:
+    tile = pytest.importorskip("executor.device.cupy_state").PROGRAM_TILES[dtype]
+    item, state, expected = wide_pass(16, tile, dtype)
+    made = make_program(item, 16, tile.register_bits, state.itemsize)
+    assert made is not None
+    emulated(state, item, made, tile.wide, tmp_path)
+    np.testing.assert_allclose(state, expected, rtol=0, atol=TOLERANCE[dtype] / 10)
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_wide_tiles_equal_the_twin_on_a_gpu(dtype: str) -> None:
+    """Compiled and read from tables, whole and part by part."""
+    from executor.device import cupy_state
+
+    n_bits, tile = 18, cupy_state.PROGRAM_TILES[dtype]
+    item, state, expected = wide_pass(n_bits, tile, dtype)
+    for programs_from, parts in ((0, 0), (0, 4), (n_bits + 1, 0)):
+        there = cupy_state.CupyState(n_bits, dtype, tile=tile, programs_from=programs_from)
+        there.load(state)
+        (prepared,) = there.prepare([item])
+        assert there.is_divisible(prepared) == (not programs_from)
+        for part in range(parts):
+            there.bind_part(prepared, (5, 6)[: parts // 2], part)()
+        if not parts:
+            there.apply(prepared)
+        np.testing.assert_allclose(there.to_host(), expected, rtol=0, atol=TOLERANCE[dtype] / 10)
+
+
+@needs_gpus(1)
+def test_neighbouring_tiles_at_the_same_time_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole passes and parts of them."""
+    from executor.device import cupy_state
+
+    n_bits, tile = 22, Tile(13, 3, 1, 5, True)
+    steps = tuple(gate_block(gate("ry", (bit,), (0.3 + bit,))) for bit in (*range(3), *range(12, 22)))
+    item = Pass((*range(3), *range(12, 22)), steps)
+    values = np.random.default_rng(3).normal(size=2**n_bits).astype(np.complex64)
+    found = []
+    for near, count in ((64, 1), (128, 2)):
+        monkeypatch.setattr(cupy_state, "NEAR_BYTES", near)
+        assert cupy_state.neighbours("complex64", item.held, n_bits) == count
+        state = cupy_state.CupyState(n_bits, "complex64", tile=tile, programs_from=0)
+        (prepared,) = state.prepare([item])
+        state.load(values)
+        state.apply(prepared)
+        for part in range(4):
+            state.bind_part(prepared, (7, 11), part)()
+        found.append(state.part())
+    assert not np.array_equal(found[0], values)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_tiles_with_short_runs_have_neighbours() -> None:
+    cupy_state = pytest.importorskip("executor.device.cupy_state")
+    short, long = (0, 1, 2, *range(11, 21)), (*range(4), *range(12, 21))
+    assert [cupy_state.neighbours("complex64", held, 30) for held in (short, long)] == [2, 1]
+    assert [cupy_state.neighbours("complex128", held, 30) for held in ((0, 1, *range(9, 19)), short)] == [
+        2, 1,
+    ]  # fmt: skip
+    assert cupy_state.neighbours("complex64", short, 14) == 1
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_a_cz_signs_the_gates_after_it(run: Run, tmp_path: Path) -> None:
     """No CZ is done but by signs: of gates on its bits after it, and of all amplitudes at the end."""
@@ -217,15 +298,15 @@ def _writers(registers: list[int], threads: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_threads_meet_all_whose_amplitudes_they_take(seed: int) -> None:
+@pytest.mark.parametrize("tile", [Tile(13, 3, 1, 4), Tile(14, 4, 1, 5, True)], ids=str)
+def test_threads_meet_all_whose_amplitudes_they_take(tile: Tile, seed: int) -> None:
     """In a group of warps; and no barrier is used by two sets of groups before all threads have met."""
     generator = np.random.default_rng(seed)
-    tile = Tile(13, 3, 1, 4)
     gates = [gate("x_1_2", (int(q),)) if k % 3 else gate("cz", (int(q), (int(q) + 5) % 16))
              for k, q in enumerate(generator.integers(0, 16, 300))]  # fmt: skip
     kinds = set()
     for item in plan_of(Circuit(16, tuple(gates)), tile).passes:
-        made = make_program(item, 16, 4, 8)
+        made = make_program(item, 16, tile.register_bits, 8)
         assert made is not None
         used: set[int] = set()
         for move in re.findall(r"MOVE\(([^)]*)\)", made.steps):
@@ -245,7 +326,9 @@ def test_threads_meet_all_whose_amplitudes_they_take(seed: int) -> None:
                 assert max(numbers) < 16
                 used |= numbers
             mask = sum(1 << k for k in same)
-            was, now = (_writers(_bits(codes[k], 4), threads) for k, threads in ((0, old), (2, new)))
+            was, now = (
+                _writers(_bits(codes[k], tile.register_bits), threads) for k, threads in ((0, old), (2, new))
+            )
             np.testing.assert_array_equal(was & mask, now & mask)
     assert kinds == {-1, 0, 1}
 
@@ -255,8 +338,8 @@ def test_threads_meet_all_whose_amplitudes_they_take(seed: int) -> None:
     ("dtype", "inside"), [("complex64", (4,)), ("complex64", (0, 3)), ("complex128", (2, 5))]
 )
 def test_swaps_in_mapped_memory_are_exchanges(dtype: str, inside: tuple[int, ...], tmp_path: Path) -> None:
-    """Every pair of ranks swaps a half of its places each."""
-    swap_defines = pytest.importorskip("executor.device.cupy_swap").swap_defines
+    """Every pair of ranks swaps a half of its places each; a rank has its peers one after the other."""
+    swap = pytest.importorskip("executor.device.cupy_swap")
     n, k = 7, len(inside)
     parts = np.arange(1 << (n + k), dtype=dtype).reshape(1 << k, 1 << n)
     index = np.arange(1 << (n + k))
@@ -265,13 +348,14 @@ def test_swaps_in_mapped_memory_are_exchanges(dtype: str, inside: tuple[int, ...
         differ = (index >> bit ^ index >> (n + place)) & 1
         moved ^= differ << bit | differ << (n + place)
     expected = parts.reshape(-1)[moved].reshape(parts.shape)
-    defines = swap_defines(parts.itemsize, inside)
+    defines = swap.swap_defines(parts.itemsize, inside, n_peers=(1 << k) - 1)
     count = (parts[0].nbytes // (8 if defines["UNIT"] == "float2" else 16)) >> k
-    at = [sum((v >> j & 1) << bit for j, bit in enumerate(inside)) * parts.itemsize for v in range(1 << k)]
-    for rank, peer in permutations(range(1 << k), 2):
-        half = (0, count // 2) if rank < peer else (count // 2, count)
-        own, theirs = (parts[r].ctypes.data for r in (rank, peer))
-        emulate_swap(own + at[peer], theirs + at[rank], *half, defines, tmp_path)
+    for rank in range(1 << k):
+        peers = [rank ^ turn for turn in range(1, 1 << k)]
+        addresses = [[parts[r].ctypes.data for r in ranks] for ranks in ([rank] * len(peers), peers)]
+        values, halves = [(peer, rank) for peer in peers], [rank < peer for peer in peers]
+        sides = swap.swap_sides(*addresses, values, halves, parts.itemsize, inside, 0, count)
+        emulate_swap(sides, defines, tmp_path)
     np.testing.assert_array_equal(parts, expected)
 
 

@@ -98,7 +98,7 @@ def test_one_exchange_is_enough_for_transforms(rank_bits: int) -> None:
 @pytest.mark.parametrize(("n", "rank_bits"), [(31, 1), (32, 1), (33, 2)])
 def test_an_exchange_takes_no_more_passes(n: int, rank_bits: int) -> None:
     """Passes before it that fill no tile with what comes after it do so after it."""
-    tile = Tile(13, 3, 1, 5, True)
+    tile = Tile(13, 3, 1, 5, True, 14)
     for circuit in (hadamards(n), Circuit(n, qft(n).gates[: -(n // 2)])):
         blocks = [gate_block(item) for item in circuit.gates]
         n_inside = n - rank_bits

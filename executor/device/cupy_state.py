@@ -6,6 +6,7 @@ Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import cupy
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from executor.device.communicator import Communicator
 from executor.device.cuda_memory import OWN_BLOCK_BYTES
-from executor.device.cupy_swap import BESIDE_BLOCKS
+from executor.device.cupy_swap import BESIDE_BLOCKS, BESIDE_THREADS
 from executor.device.kernel_cache import compile_ahead, load_kernel
 from executor.device.launch import Launch
 from executor.statevector.passes import Pass, Tile
@@ -32,12 +33,18 @@ PASS_FILE, PROGRAM_FILE, MEASURE_FILE = "state_pass.cu", "state_program.cu", "st
 REALS = {"complex64": "float", "complex128": "double"}
 TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
 """64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
-PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True), "complex128": Tile(12, 2, 1, 4, True)}
+PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True, 14), "complex128": Tile(12, 2, 1, 4, True, 13)}
 """Those of compiled passes."""
-PROGRAM_BLOCKS = 2
-"""Blocks on a multiprocessor; threads of complex64 then have 128 registers."""
+PROGRAM_THREADS = 512
+"""Those on a multiprocessor, of two blocks, or one where tiles are wide; each has 128 registers at most."""
 PROGRAMS_FROM = 18
 """States of so many bits have a kernel compiled for each structure of a pass, which takes about a second."""
+NEAR_BYTES = 128
+"""Neighbouring tiles with shorter runs are done at the same time, so that memory has runs of so many."""
+LEAST_NUMBER_BITS = 8
+"""Passes of fewer than 2^8 tiles are not done so."""
+CLUSTER_GROUPS = 8
+"""Parts of a GPU; neighbours share one, where other blocks may leave room for one of two."""
 LEAST_STEPS = 3
 """A pass of fewer steps, such as a measurement makes, is read from tables, but where most others are not."""
 MOST_VALUES_BYTES = 30000
@@ -64,10 +71,20 @@ def program_defines(
     """The definitions of state_program.cu for a pass that holds some bits of the `n_bits` of a rank."""
     return {
         "REAL": REALS[dtype], "TILE_BITS": len(held), "REGISTER_BITS": register_bits,
-        "BLOCKS": PROGRAM_BLOCKS, "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
+        "BLOCKS": max(1, PROGRAM_THREADS >> (len(held) - register_bits)),
+        "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
+        "NEIGHBOURS": neighbours(dtype, held, n_bits),
         "N_VALUES": len(program.values), "N_TWISTS": program.n_twists,
         "HAS_FAR_PAIRS": int(program.has_far_pairs), "STEPS": program.steps,
     }  # fmt: skip
+
+
+def neighbours(dtype: str, held: Sequence[int], n_bits: int) -> int:
+    """How many blocks do neighbouring tiles at the same time."""
+    run_bits = next((k for k, bit in enumerate(held) if k != bit), len(held))
+    if n_bits - len(held) < LEAST_NUMBER_BITS:
+        return 1
+    return max(1, NEAR_BYTES // (np.dtype(dtype).itemsize << run_bits))
 
 
 def program_bytes(dtype: str, n_entries: int, tile_bits: int) -> int:
@@ -114,23 +131,39 @@ class ProgramLaunch:
     """A compiled pass over 2^n_bits amplitudes; `arguments` are those before and after the tiles."""
 
     def __init__(
-        self, kernel: Any, n_bits: int, held: Sequence[int], blocks: int, threads: int, size_bytes: int,
-        arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any,
+        self, kernel: Any, n_bits: int, held: Sequence[int], threads: int, size_bytes: int,
+        arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any, together: int = 1,
     ) -> None:  # fmt: skip
+        """Blocks come `together` as many at a time."""
         self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
-        self._blocks, self._threads, self._size_bytes, self._tables = blocks, threads, size_bytes, tables
-        self.whole = self._launch((), 0, blocks)
+        self._threads, self._tables, self._together = threads, tables, together
+        attributes = cupy.cuda.Device().attributes
+        most = max(1, PROGRAM_THREADS // threads)
+        self._part_bytes = max(size_bytes, attributes["MaxSharedMemoryPerMultiprocessor"] // (most + 1))
+        """So much that no more blocks fit than have `PROGRAM_THREADS`, also where registers would do for
+        more: else blocks that exchange find no room on multiprocessors that have three of a pass."""
+        kernel.max_dynamic_shared_size_bytes = self._part_bytes
+        whole, part = (
+            driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size)
+            * attributes["MultiProcessorCount"]
+            for size in (size_bytes, self._part_bytes)
+        )
+        self._part_blocks = part
+        self.whole = self._launch((), 0, whole, size_bytes)
 
-    def part(self, bits: Sequence[int], part: int) -> Launch:
+    def part(self, bits: Sequence[int], part: int, share: int) -> Launch:
         """The launch of a part of the tiles, which leaves room for an exchange."""
-        return self._launch(bits, part, max(1, self._blocks - BESIDE_BLOCKS))
+        room = -(-BESIDE_BLOCKS[share] * BESIDE_THREADS // self._threads)
+        left = self._part_blocks - room - (CLUSTER_GROUPS if self._together > 1 else 0)
+        return self._launch(bits, part, max(1, left), self._part_bytes)
 
-    def _launch(self, bits: Sequence[int], part: int, blocks: int) -> Launch:
+    def _launch(self, bits: Sequence[int], part: int, blocks: int, size_bytes: int) -> Launch:
         tiles = tile_numbers(self._n_bits, self._held, bits, part)
         before, after = self._arguments
+        blocks = max(1, min(int(tiles[0]), blocks) // self._together) * self._together
         return Launch(
-            self._kernel, min(int(tiles[0]), blocks), self._threads,
-            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after), self._size_bytes,
+            self._kernel, blocks, self._threads,
+            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after), size_bytes,
             cupy.cuda.get_current_stream(), self._tables,
         )  # fmt: skip
 
@@ -146,19 +179,15 @@ class CupyState:
     ) -> None:  # fmt: skip
         self.n_bits, self.rank, self.dtype, self.programs_from = n_bits, rank, dtype, programs_from
         self.tile = tile or (PROGRAM_TILES if n_bits >= programs_from else TILES)[dtype]
+        room = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        if program_bytes(dtype, 0, self.tile.wide_bits) > room:
+            self.tile = replace(self.tile, wide_bits=0)
         self.tile_bits = min(n_bits, self.tile.bits)
         if self.tile_bits < 2:
             raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
         self.amplitudes = _own_memory(1 << n_bits, dtype)
-        self._pass = load_kernel(PASS_FILE, "run_tiles", pass_defines(dtype, self.tile_bits))
-        self._pass.max_dynamic_shared_size_bytes = shared_bytes(dtype, self.tile_bits)
-        self._threads = int(pass_defines(dtype, self.tile_bits)["THREADS"])
-        a_multiprocessor = driver.occupancyMaxActiveBlocksPerMultiprocessor(
-            self._pass.kernel.ptr, self._threads, shared_bytes(dtype, self.tile_bits)
-        )
         properties = runtime.getDeviceProperties(cupy.cuda.Device().id)
         self._multiprocessors = int(properties["multiProcessorCount"])
-        self._blocks = a_multiprocessor * self._multiprocessors
         self._kernels = {
             entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype))
             for entry in ("chunk_sums", "draw", "marginal", "pauli")
@@ -172,7 +201,7 @@ class CupyState:
             self.amplitudes[0] = 1
 
     def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
-        """What launches each pass, its tables on the GPU: a compiled kernel's launch, or arguments.
+        """What launches each pass: a compiled kernel's launch, or what takes arguments, and these.
 
         No kernel is compiled for passes that are not done again.
         """
@@ -206,10 +235,8 @@ class CupyState:
 
     def _launch(self, made: Program, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
-        threads = 1 << (self.tile_bits - self.tile.register_bits)
-        size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.twists), self.tile_bits)
-        kernel.max_dynamic_shared_size_bytes = size_bytes
-        fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
+        threads = 1 << (len(held) - self.tile.register_bits)
+        size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.twists), len(held))
         far = [bit for bit in range(self.n_bits) if bit not in held]
         turns = [one.tables(far, self.rank << self.n_bits, made.has_far_pairs) for one in made.twists]
         factors = cupy.asarray(made.factors.astype(self.dtype))
@@ -220,18 +247,28 @@ class CupyState:
             np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0],
         )  # fmt: skip
         return ProgramLaunch(
-            kernel, self.n_bits, held, fitting * self._multiprocessors, threads, size_bytes, (before, after),
-            (factors, tables),
+            kernel, self.n_bits, held, threads, size_bytes, (before, after), (factors, tables),
+            int(defines["NEIGHBOURS"]),
         )  # fmt: skip
 
+    def _by_tables(self, tile_bits: int, n_tiles: int) -> Callable[[tuple[Any, ...]], None]:
+        """What launches state_pass.cu with its arguments."""
+        defines, size_bytes = pass_defines(self.dtype, tile_bits), shared_bytes(self.dtype, tile_bits)
+        kernel, threads = load_kernel(PASS_FILE, "run_tiles", defines), int(defines["THREADS"])
+        kernel.max_dynamic_shared_size_bytes = size_bytes
+        fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
+        blocks = min(fitting * self._multiprocessors, n_tiles)
+        return lambda arguments: kernel((blocks,), (threads,), arguments, shared_mem=size_bytes)
+
     def _arguments(self, tables: Tables) -> tuple[Any, ...]:
-        made = make_rounds(tables, min(REGISTER_BITS, self.tile_bits))
+        """What launches a pass read from tables, and its arguments."""
+        made = make_rounds(tables, min(REGISTER_BITS, len(tables.held)))
         run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
-        rows = np.arange(1 << (self.tile_bits - run_bits), dtype=np.int64)
+        rows = np.arange(1 << (len(tables.held) - run_bits), dtype=np.int64)
         starts = sum(
             ((rows >> k & 1) << bit for k, bit in enumerate(tables.held[run_bits:])), np.zeros_like(rows)
         )
-        return (
+        return self._by_tables(len(tables.held), 1 << len(tables.far)), (
             self.amplitudes, np.int64(self.rank << self.n_bits), np.int64(1 << len(tables.far)),
             cupy.asarray(tables.held.astype(np.int32)), cupy.asarray(tables.far.astype(np.int32)),
             np.int32(len(tables.far)), cupy.asarray(starts), np.int32(run_bits), cupy.asarray(made.rounds),
@@ -244,17 +281,22 @@ class CupyState:
         """Whether `bind_part` can divide a pass."""
         return isinstance(prepared, ProgramLaunch)
 
-    def bind_part(self, prepared: Any, bits: Sequence[int], part: int) -> Callable[[], None]:
-        """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value."""
-        return prepared.part(bits, part)
+    def bind_part(
+        self, prepared: Any, bits: Sequence[int], part: int, share: int = 0
+    ) -> Callable[[], None]:  # fmt: skip
+        """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
+
+        It leaves room for an exchange; `share` as in `Overlap`.
+        """
+        return prepared.part(bits, part, share)
 
     def apply(self, prepared: Any) -> None:
         """Do a pass."""
         if isinstance(prepared, ProgramLaunch):
             prepared.whole()
             return
-        blocks = int(min(self._blocks, prepared[2]))
-        self._pass((blocks,), (self._threads,), prepared, shared_mem=shared_bytes(self.dtype, self.tile_bits))
+        launch, arguments = prepared
+        launch(arguments)
 
     def sums(self, chunk_bits: int) -> NDArray[Any]:
         """The probability of each chunk of 2^chunk_bits amplitudes, float64."""

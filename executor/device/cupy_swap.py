@@ -22,18 +22,26 @@ from executor.device.stream_event import record
 SWAP_FILE = "state_swap.cu"
 THREADS, AT_ONCE = 512, 4
 BLOCKS_A_MULTIPROCESSOR = 4
-BESIDE_THREADS, BESIDE_AT_ONCE = 256, 8
-BESIDE_BLOCKS = 24
-"""They have 0.86 of NCCL's rate. Each has the registers of a block of a pass, which leaves room for them."""
+BESIDE_THREADS = 256
+BESIDE_BLOCKS, BESIDE_AT_ONCE = (24, 36, 72), (8, 8, 4)
+"""For each share of `overlap.SHARES`; 24 have 0.86 of NCCL's rate alone.
+
+None takes more of a multiprocessor than a block of a pass, and passes have so many fewer.
+"""
+WIDE_THREADS = 512
+"""Beside passes whose blocks fill a multiprocessor, half as many blocks: they keep no more multiprocessors
+from these than passes leave free, wherever they come to be."""
 
 
-def swap_defines(item_bytes: int, bits: Sequence[int], beside: bool = False) -> dict[str, str | int]:
+def swap_defines(
+    item_bytes: int, bits: Sequence[int], threads: int = THREADS, at_once: int = AT_ONCE, n_peers: int = 1
+) -> dict[str, str | int]:  # fmt: skip
     """The definitions of state_swap.cu for bits of an index of amplitudes of `item_bytes`."""
     shift = int(item_bytes == 8 and min(bits) > 0)
     unit = "float2" if item_bytes == 8 and not shift else "double2"
     return {
         "UNIT": unit, "BITS": ",".join(str(bit - shift) for bit in sorted(bits)),
-        "THREADS": BESIDE_THREADS if beside else THREADS, "AT_ONCE": BESIDE_AT_ONCE if beside else AT_ONCE,
+        "THREADS": threads, "AT_ONCE": at_once, "PEERS": n_peers,
     }  # fmt: skip
 
 
@@ -44,7 +52,7 @@ class PartSwap:
     What waits is no kernel, and passes leave room for those that swap.
     """
 
-    def __init__(self, pieces: Sequence[Sequence[Call]], meet: Call, beside: Any) -> None:
+    def __init__(self, pieces: Sequence[Call], meet: Call, beside: Any) -> None:
         self._pieces, self._meet = pieces, meet
         self._stream, self._beside = cupy.cuda.get_current_stream(), beside
         self._ready, self._done = (
@@ -58,8 +66,7 @@ class PartSwap:
         self._meet()
         if piece:
             record(self._done[piece - 1], self._beside)
-        for call in self._pieces[piece]:
-            call()
+        self._pieces[piece]()
         if piece == len(self._pieces) - 1:
             self._meet()
             record(self._done[piece], self._beside)
@@ -87,18 +94,27 @@ class StateSwap:
         memory = self._reaching(peers)
         if memory is None:
             return None
-        calls = self._launches(memory, inside, peers, value, (), 0)
-        return memory.bind(calls, (), [peer for _, peer in peers], 0)
+        most = BLOCKS_A_MULTIPROCESSOR * int(cupy.cuda.Device().attributes["MultiProcessorCount"])
+        call = self._launch(memory, inside, peers, value, (), 0, most)
+        return memory.bind([call], (), [peer for _, peer in peers], 0)
 
     def bind_parts(
         self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int,
-        pieces: Sequence[tuple[Sequence[int], int]],
+        pieces: Sequence[tuple[Sequence[int], int]], share: int, wide: Sequence[bool],
     ) -> PartSwap | None:  # fmt: skip
-        """The same for each piece in turn, some bits and their value, to be done beside passes."""
+        """The same for each piece in turn, some bits and their value, to be done beside passes.
+
+        `wide` says of each whether blocks of these passes fill a multiprocessor.
+        """
         memory = self._reaching(peers)
         if memory is None:
             return None
-        launches = [self._launches(memory, inside, peers, value, bits, part) for bits, part in pieces]
+        most = BESIDE_BLOCKS[share] * BESIDE_THREADS
+        launches = []
+        for (bits, part), fills in zip(pieces, wide, strict=True):
+            threads = WIDE_THREADS if fills else BESIDE_THREADS
+            blocks, at_once = most // threads, BESIDE_AT_ONCE[share]
+            launches.append(self._launch(memory, inside, peers, value, bits, part, blocks, threads, at_once))
         return PartSwap(launches, memory.bind_meeting([peer for _, peer in peers]), memory.copy_stream)
 
     def _reaching(self, peers: Sequence[tuple[int, int]]) -> CudaMemory | None:
@@ -106,32 +122,45 @@ class StateSwap:
         memory = self._memory
         return memory if memory is not None and {peer for _, peer in peers} <= memory.ranks else None
 
-    def _launches(
+    def _launch(
         self, memory: CudaMemory, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int,
-        bits: Sequence[int], part: int,
-    ) -> list[Call]:  # fmt: skip
-        """A kernel for each peer; where there are `bits`, for what has the value `part` in them."""
-        item_bytes = self._own.itemsize
+        bits: Sequence[int], part: int, most: int, threads: int = THREADS, at_once: int = AT_ONCE,
+    ) -> Call:  # fmt: skip
+        """The kernel for all peers, one after the other; where there are `bits`, for their value `part`.
+
+        It has `most` blocks or fewer.
+        """
         fixed = [*inside, *bits]
-        defines = swap_defines(item_bytes, fixed, bool(bits))
-        kernel = load_kernel(SWAP_FILE, "swap_places", defines)
-        threads = int(defines["THREADS"])
+        defines = swap_defines(self._own.itemsize, fixed, threads, at_once, len(peers))
         unit = 8 if defines["UNIT"] == "float2" else 16
         count = self._own.nbytes // unit >> len(fixed)
-        multiprocessors = int(cupy.cuda.Device().attributes["MultiProcessorCount"])
-        most = BESIDE_BLOCKS if bits else BLOCKS_A_MULTIPROCESSOR * multiprocessors
-        calls: list[Call] = []
-        for own_value, peer in peers:
-            theirs = memory.view(peer, 0, len(self._own), self._own.dtype.name)
-            first, end = (0, count // 2) if self._rank < peer else (count // 2, count)
-            starts = [
-                array.data.ptr + item_bytes * _place(fixed, number | part << len(inside))
-                for array, number in ((self._own, own_value), (theirs, value))
-            ]
-            arguments = (np.uint64(starts[0]), np.uint64(starts[1]), np.int64(first), np.int64(end))
-            blocks = max(1, min(most, (end - first) // threads))
-            calls.append(Launch(kernel, blocks, threads, arguments, 0, memory.copy_stream, theirs))
-        return calls
+        theirs = [memory.view(peer, 0, len(self._own), self._own.dtype.name) for _, peer in peers]
+        values = [(own_value, value) for own_value, _ in peers]
+        sides = swap_sides([self._own.data.ptr] * len(peers), [view.data.ptr for view in theirs], values,
+                           [self._rank < peer for _, peer in peers], self._own.itemsize, fixed,
+                           part << len(inside), count)  # fmt: skip
+        blocks = max(1, min(most, -(-count // 2) // threads))
+        kernel = load_kernel(SWAP_FILE, "swap_places", defines)
+        argument = sides.view(f"V{sides.nbytes}")[0]
+        return Launch(kernel, blocks, threads, (argument,), 0, memory.copy_stream, theirs)
+
+
+def swap_sides(
+    own: Sequence[int], theirs: Sequence[int], values: Sequence[tuple[int, int]], halves: Sequence[bool],
+    item_bytes: int, bits: Sequence[int], part: int, count: int,
+) -> Any:  # fmt: skip
+    """`Sides` of state_swap.cu, int64, for amplitudes at addresses here and there.
+
+    For each peer `values` has what `bits` are here and there, but for `part`; `count` units have them, of
+    which this side swaps the first half (where `halves` says so) or the second.
+    """
+    starts = [
+        [at + item_bytes * _place(bits, pair[side] | part) for at, pair in zip(sides, values, strict=True)]
+        for side, sides in enumerate((own, theirs))
+    ]
+    first = [0 if half else count // 2 for half in halves]
+    end = [count // 2 if half else count for half in halves]
+    return np.array([*starts[0], *starts[1], *first, *end], np.int64)
 
 
 def _place(bits: Sequence[int], value: int) -> int:

@@ -53,8 +53,13 @@ class HostState:
         """Whether `bind_part` can divide a pass."""
         return True
 
-    def bind_part(self, tables: Tables, bits: Sequence[int], part: int) -> Callable[[], None]:
-        """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value."""
+    def bind_part(
+        self, tables: Tables, bits: Sequence[int], part: int, share: int = 0
+    ) -> Callable[[], None]:  # fmt: skip
+        """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
+
+        Exchanges come in turn with it, so that their `share` makes no difference.
+        """
         far = tables.far[~np.isin(tables.far, bits)]
         first = sum((part >> k & 1) << bit for k, bit in enumerate(bits))
         return lambda: self._run(replace(tables, far=far), first)

@@ -12,18 +12,22 @@ The order of steps of an amplitude stays, so that results have the same bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from executor.statevector.passes import SHORT_BITS, Pass
+from executor.statevector.blocks import Block
+from executor.statevector.passes import SHORT_BITS, Pass, Tile, price
 from executor.statevector.staging import Exchange
 
 MOST_PART_BITS = 4
 LEAST_TILE_BITS = 13
 """A part has 2^13 tiles or more, so that they are many for each of the blocks that do them."""
-EXCHANGE_PASSES = 6.0
-"""An exchange of all amplitudes beside passes takes as long as so many of them (measured on H200s)."""
-SLOWER = 1.06
-"""Passes leave room for an exchange beside them, and take so many times as long."""
+EXCHANGE_COPIES = 5.8
+"""An exchange of all amplitudes takes as long as so many copies of them (measured on H200s)."""
+SHARES = (1.08, 7.2), (1.12, 6.4), (1.25, 6.0)
+"""How much room an exchange has beside passes: from less to more of the device.
+
+Passes take so many times as long, and the exchange so many copies.
+"""
 MOST_BESIDE = 4
 TURNS = (1, 2)
 
@@ -33,7 +37,8 @@ class Overlap:
     """Passes done for each value of `bits`, an exchange, and passes done for each value of `after_bits`.
 
     Bits rise. Where those of passes after are others, `turn` of the highest of `bits` are all 1 in what is
-    exchanged last, divided by `after_bits`; else `turn` is 0.
+    exchanged last, divided by `after_bits`; else `turn` is 0. `share` is the place in `SHARES` of the room
+    that the exchange has.
     """
 
     before: tuple[Pass, ...]
@@ -42,6 +47,7 @@ class Overlap:
     bits: tuple[int, ...]
     after_bits: tuple[int, ...]
     turn: int = 0
+    share: int = 0
 
     @property
     def n_whole(self) -> int:
@@ -59,6 +65,14 @@ class Overlap:
         last = (1 << self.turn) - 1
         return whole + [(divided, last | part << self.turn) for part in range(1 << len(self.after_bits))]
 
+    def beside_wide(self, tile_bits: int) -> list[bool]:
+        """For each piece whether passes beside it have tiles of more than so many bits."""
+        before, after = (
+            any(len(item.held) > tile_bits for item in items) for items in (self.before, self.after)
+        )
+        n_divided = len(self.pieces) - self.n_whole
+        return [before or (after and not self.turn)] * self.n_whole + [after] * n_divided
+
     @property
     def begins(self) -> list[range]:
         """The pieces that can be exchanged once a part of the passes before is done, for each part."""
@@ -75,14 +89,14 @@ class Overlap:
 
 
 def with_overlaps(
-    steps: Sequence[Pass | Exchange], divisible: Sequence[bool], n_bits: int, tile_bits: int,
+    steps: Sequence[Pass | Exchange], divisible: Sequence[bool], n_bits: int, tile: Tile,
     least_tile_bits: int = LEAST_TILE_BITS,
 ) -> list[Pass | Exchange | Overlap]:  # fmt: skip
     """Steps on the 2^n_bits amplitudes of a rank, with exchanges beside passes where that takes less time.
 
     `divisible` says which of the steps are passes that can be done in parts.
     """
-    most_bits = min(MOST_PART_BITS, n_bits - min(n_bits, tile_bits) - least_tile_bits)
+    most_bits = min(MOST_PART_BITS, n_bits - min(n_bits, tile.bits) - least_tile_bits)
     made: list[Pass | Exchange | Overlap] = []
     done = 0
     for at, step in enumerate(steps):
@@ -98,7 +112,7 @@ def with_overlaps(
             [item for item in items if isinstance(item, Pass)]
             for items in (steps[first:at], steps[at + 1 : end])
         )
-        found = _best(before, step, after, n_bits, most_bits)
+        found = _best(before, step, after, n_bits, most_bits, tile)
         if found is not None:
             made += [*steps[done : at - len(found.before)], found]
             done = at + 1 + len(found.after)
@@ -106,8 +120,9 @@ def with_overlaps(
 
 
 def _best(
-    before: Sequence[Pass], exchange: Exchange, after: Sequence[Pass], n_bits: int, most_bits: int
-) -> Overlap | None:
+    before: Sequence[Pass], exchange: Exchange, after: Sequence[Pass], n_bits: int, most_bits: int,
+    tile: Tile,
+) -> Overlap | None:  # fmt: skip
     """The passes next to an exchange that save most beside it; None where none do."""
     moved = 1 - 2.0 ** -len(exchange.pairs)
     best, most = None, 0.0
@@ -115,20 +130,28 @@ def _best(
         for n_after in range(min(len(after), MOST_BESIDE - n_before) + 1):
             sides = tuple(before[len(before) - n_before :]), tuple(after[:n_after])
             for chosen in _divided(*sides, exchange, n_bits, max(0, most_bits)):
-                saved = EXCHANGE_PASSES * moved + n_before + n_after - _time(chosen, moved)
-                if saved > most:
-                    best, most = chosen, saved
+                times = tuple(sum(_price(item, tile) for item in items) for items in sides)
+                for share in range(len(SHARES)):
+                    shared = replace(chosen, share=share)
+                    saved = EXCHANGE_COPIES * moved + sum(times) - _time(shared, moved, *times)
+                    if saved > most:
+                        best, most = shared, saved
     return best
 
 
-def _time(chosen: Overlap, moved: float) -> float:
-    """What an overlap takes, in passes.
+def _price(item: Pass, tile: Tile) -> float:
+    return price(item.held, sum(isinstance(s, Block) and bool(s.targets) for s in item.steps), tile)
+
+
+def _time(chosen: Overlap, moved: float, before: float, after: float) -> float:
+    """What an overlap takes, in copies of the state, where its passes take so many before and after.
 
     Amplitudes exchanged are read and written as in a pass; a part of passes comes before, or after, all else.
     """
-    before, after, exchange = len(chosen.before), len(chosen.after), EXCHANGE_PASSES * moved
+    slower, exchange = SHARES[chosen.share]
+    exchange *= moved
     n_parts, n_after = 1 << len(chosen.bits), 1 << len(chosen.after_bits)
-    slower = SLOWER + moved / (before + after)
+    slower += moved / (before + after)
     if not chosen.turn:
         return max(slower * (before + after), exchange + (before + after) / n_parts)
     last = exchange / (1 << chosen.turn)

@@ -6,7 +6,7 @@ written in runs of 2^run_bits amplitudes. Targets of the gates of a pass are hel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,16 @@ SHORT_BITS = 5
 """An exchange of a bit below this one moves runs that are too short for the links between GPUs."""
 MOST_LATER = 3
 """Diagonals a bit that the next pass may do; more of them, all at once, cost as much in any pass."""
+PRICES, WIDE_PRICES = (0.85, 0.0215), (0.8, 0.028)
+"""What a pass takes, and each of its blocks with targets, in copies (one H200); in wide tiles."""
+SHORT_PRICE = 1.4
+"""What a pass takes at least where its runs are as short as they may be, in copies."""
+WIDE_FROM = 26
+"""States of fewer bits have no wide tiles: much of them is in a GPU's cache, where runs may be short."""
+LEAST_SAVED = 0.25
+"""Passes are put off behind an exchange, or are more and with longer runs, where that saves as much."""
+Group = tuple[tuple[int, ...], list[Block]]
+"""The bits and the blocks of a pass."""
 SWAP = np.eye(4, dtype=np.complex128)[[0, 2, 1, 3]]
 
 
@@ -31,9 +41,11 @@ class Tile:
     """How many `bits` of the index a tile holds, always the lowest `run_bits`, and a cluster (`width`).
 
     A device that does a pass in rounds has `register_bits`, the most bits of the targets of a round. There
-    runs are made as long as they can be without more passes. Where passes become `programs`, phases of many
+    runs are made as long as they can be without more time. Where passes become `programs`, phases of many
     bits at once cost little, so that gates are taken apart into them and rotations, and an exchange of two
-    bits at the end of a pass costs nothing, so that exchanges between ranks move long runs.
+    bits at the end of a pass costs nothing, so that exchanges between ranks move long runs. Tiles have
+    `wide_bits` (0: never) in states of `WIDE_FROM` bits or more where runs would be as short as they may be
+    and that takes less time.
     """
 
     bits: int
@@ -41,6 +53,12 @@ class Tile:
     width: int
     register_bits: int = 0
     programs: bool = False
+    wide_bits: int = 0
+
+    @property
+    def wide(self) -> Tile:
+        """The wider tile, with runs that are longer than the shortest."""
+        return replace(self, bits=self.wide_bits, run_bits=self.run_bits + 1)
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= self.bits - self.run_bits or self.run_bits < 0:
@@ -117,32 +135,51 @@ def compile_blocks(
 def _put_off(
     stages: Sequence[Stage], n_bits: int, n_inside: int, tile: Tile
 ) -> tuple[Stage, ...]:  # fmt: skip
-    """The stages, with the last passes of one done after the next exchange where that makes them fewer.
+    """The stages, with the last passes of one done after the next exchange where that takes less time.
 
-    What comes after an exchange often fills no tile; passes that target no leaving bit may come there too.
+    What comes after an exchange often fills no tile; passes that target no leaving bit may come there too, as
+    few as save most of it.
     """
+
+    def divided(*parts: Sequence[Block]) -> list[Group]:
+        return [one for blocks in parts for one in _with_long_runs(blocks, n_inside, tile)]
+
     made = list(stages)
     for at, following in enumerate(stages[1:]):
         if following.exchange is None:
             continue
-        groups = [part for _, part in group(made[at].blocks, n_inside, tile)]
-        least = len(groups) + len(group(following.blocks, n_inside, tile))
-        leaving = mask_of([inside for inside, _ in following.exchange.pairs])
-        where = list(range(n_bits))
-        for inside, outside in following.exchange.pairs:
-            where[inside], where[outside] = outside, inside
-        later = list(following.blocks)
-        for first in range(len(groups) - 1, 0, -1):
-            if any(block.target_mask & leaving for block in groups[first]):
-                break
-            later = [*(block.on(where) for block in groups[first]), *later]
-            count = first + len(group(later, n_inside, tile))
-            if count < least:
-                least = count
-                kept = tuple(block for part in groups[:first] for block in part)
-                made[at] = replace(made[at], blocks=kept)
-                made[at + 1] = replace(following, blocks=tuple(later))
+        blocks = list(made[at].blocks)
+        now_before = _with_long_runs(blocks, n_inside, tile)
+        now = [*now_before, *divided(following.blocks)]
+        ways = [(0, _time(now, tile), blocks, list(following.blocks))]
+        least = group(blocks, n_inside, tile)
+        for groups in (least, now_before, *_wide(least, blocks, n_inside, tile)):
+            for count, kept, later in _later(groups, following, n_bits):
+                if len(groups) - count + len(group(later, n_inside, tile)) < len(now):
+                    ways.append((count, _time(divided(kept, later), tile), kept, later))
+        most = min(time for _, time, _, _ in ways) + LEAST_SAVED
+        _, _, kept, later = min((way for way in ways if way[1] <= most), key=lambda way: way[:2])
+        made[at] = replace(made[at], blocks=tuple(kept))
+        made[at + 1] = replace(following, blocks=tuple(later))
     return tuple(made)
+
+
+def _later(
+    groups: Sequence[Group], following: Stage, n_bits: int
+) -> Iterator[tuple[int, list[Block], list[Block]]]:  # fmt: skip
+    """How many of the last passes come after an exchange, the blocks before it and those after it."""
+    assert following.exchange is not None
+    leaving = mask_of([inside for inside, _ in following.exchange.pairs])
+    where = list(range(n_bits))
+    for inside, outside in following.exchange.pairs:
+        where[inside], where[outside] = outside, inside
+    later = list(following.blocks)
+    for first in range(len(groups) - 1, 0, -1):
+        part = groups[first][1]
+        if any(block.target_mask & leaving for block in part):
+            return
+        later = [*(block.on(where) for block in part), *later]
+        yield len(groups) - first, [block for _, part in groups[:first] for block in part], later
 
 
 def _low_bits_kept(item: Pass, leaving: Sequence[int], now: list[int]) -> Pass:
@@ -173,7 +210,7 @@ def rename(blocks: Sequence[Block], before: Sequence[int]) -> tuple[list[Block],
     return [block for block in placed if not is_identity(block)], tuple(where)
 
 
-def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[tuple[tuple[int, ...], list[Block]]]:
+def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:
     """The bits and the blocks of each pass, as few passes as are found."""
     left = list(blocks)
     groups = []
@@ -201,27 +238,59 @@ def _needed(blocks: Sequence[Block]) -> tuple[list[Block], list[Block]]:
     return needed[::-1], later[::-1]
 
 
-def _with_long_runs(
-    blocks: Sequence[Block], n_bits: int, tile: Tile
-) -> list[tuple[tuple[int, ...], list[Block]]]:
-    """Like `group`; where a device has rounds, with runs as long as they can be in as many passes."""
-    groups = group(blocks, n_bits, tile)
-    if not tile.register_bits:
+def _with_long_runs(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:
+    """Like `group`; where a device has rounds, with runs as long as they can be without more time."""
+    groups = _lengthened(blocks, n_bits, tile, tile)
+    if any(_is_short(held, tile) for held, _ in groups):
+        return min([groups, *_wide(groups, blocks, n_bits, tile)], key=lambda way: _time(way, tile))
+    return groups
+
+
+def _wide(
+    groups: Sequence[Group], blocks: Sequence[Block], n_bits: int, tile: Tile
+) -> list[list[Group]]:  # fmt: skip
+    """The passes in wide tiles, if there are such and `groups` would take less time in these."""
+    if not tile.wide_bits or n_bits < WIDE_FROM:
+        return []
+    empty, target = WIDE_PRICES
+    time = sum(empty + target * sum(bool(block.targets) for block in part) for _, part in groups)
+    return [_lengthened(blocks, n_bits, tile.wide, tile)] if time < _time(groups, tile) else []
+
+
+def _lengthened(blocks: Sequence[Block], n_bits: int, size: Tile, tile: Tile) -> list[Group]:
+    """Passes in tiles of a size, with runs as long as they can be; `tile` says what they take."""
+    groups = group(blocks, n_bits, size)
+    if not size.register_bits:
         return groups
     widest = max([tile.width, *(len(block.targets) for block in blocks)])
-    for run_bits in range(tile.run_bits + 1, min(n_bits, tile.bits) - widest + 1):
-        longer = group(blocks, n_bits, replace(tile, run_bits=run_bits))
-        if len(longer) > len(groups):
+    for run_bits in range(size.run_bits + 1, min(n_bits, size.bits) - widest + 1):
+        longer = group(blocks, n_bits, replace(size, run_bits=run_bits))
+        saved = _time(groups, tile) - _time(longer, tile)
+        if saved < (LEAST_SAVED if len(longer) > len(groups) else 0):
             break
         groups = longer
     return groups
 
 
+def _time(groups: Sequence[Group], tile: Tile) -> float:
+    return sum(price(held, sum(bool(block.targets) for block in part), tile) for held, part in groups)
+
+
+def price(held: Sequence[int], n_targets: int, tile: Tile) -> float:
+    """What a pass takes that does so many blocks with targets, in copies of the state; 1 without rounds."""
+    if not tile.register_bits:
+        return 1.0
+    empty, target = WIDE_PRICES if len(held) > tile.bits else PRICES
+    return max(empty + target * n_targets, SHORT_PRICE if _is_short(held, tile) else 0)
+
+
+def _is_short(held: Sequence[int], tile: Tile) -> bool:
+    return tile.run_bits in range(len(held)) and held[tile.run_bits] != tile.run_bits
+
+
 def _fused(part: Sequence[Block], held: Sequence[int], n_bits: int, tile: Tile) -> tuple[Step, ...]:
     if tile.register_bits and all(len(block.targets) <= tile.register_bits for block in part):
-        return fuse_in_rounds(
-            part, mask_of(held), n_bits, tile.width, tile.register_bits, tile.programs
-        )
+        return fuse_in_rounds(part, mask_of(held), n_bits, tile.width, tile.register_bits, tile.programs)
     return fuse(part, mask_of(held), n_bits, tile.width)
 
 

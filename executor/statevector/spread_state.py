@@ -49,9 +49,10 @@ class Swap(Protocol):
         """The call that does an exchange; None where messages have to."""
 
     def bind_parts(
-        self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int, pieces: Sequence[Piece]
-    ) -> PartSwap | None:
-        """The same for each piece in turn."""
+        self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int, pieces: Sequence[Piece],
+        share: int, wide: Sequence[bool],
+    ) -> PartSwap | None:  # fmt: skip
+        """The same for each piece in turn; `share` as in `Overlap`, `wide` as `beside_wide` of it."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,8 @@ class SpreadState:
         passes = [step for step in steps if isinstance(step, Pass)]
         made = dict(zip(map(id, passes), self.own.prepare(passes, again), strict=True))
         divisible = [isinstance(step, Pass) and self.own.is_divisible(made[id(step)]) for step in steps]
-        tile_bits = min(self.n_bits, self.tile.bits)
         found: list[Any] = []
-        for step in with_overlaps(steps, divisible, self.n_bits, tile_bits, self._least_tile_bits):
+        for step in with_overlaps(steps, divisible, self.n_bits, self.tile, self._least_tile_bits):
             if isinstance(step, Overlap):
                 found += self._beside(step, made)
             else:
@@ -142,7 +142,10 @@ class SpreadState:
         if swap is None:
             return [*before, self._alone(step.exchange), *after]
         calls = [
-            [[self.own.bind_part(item, bits, part) for item in items] for part in range(1 << len(bits))]
+            [
+                [self.own.bind_part(item, bits, part, step.share) for item in items]
+                for part in range(1 << len(bits))
+            ]
             for items, bits in ((before, step.bits), (after, step.after_bits))
         ]
         return [PreparedOverlap(step.exchange, calls[0], step.begins, swap, step.awaits, calls[1])]
@@ -151,7 +154,8 @@ class SpreadState:
         if self._swap is None:
             return _ByMessages(lambda bits, part: self._exchange(step.exchange, bits, part), step.pieces)
         inside, own, peers = self._peers(step.exchange)
-        return self._swap.bind_parts(inside, peers, own, step.pieces)
+        wide = step.beside_wide(self.tile.bits)
+        return self._swap.bind_parts(inside, peers, own, step.pieces, step.share, wide)
 
     def _alone(self, exchange: Exchange) -> Prepared:
         inside, own, peers = self._peers(exchange)

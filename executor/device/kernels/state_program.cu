@@ -1,8 +1,9 @@
 // One pass over a state vector, compiled for it: the tile is held in registers, and changes hands between rounds.
 //
 // Defines: REAL (float or double), TILE_BITS, REGISTER_BITS, BLOCKS (on a multiprocessor), HELD (the bits of the state's
-// index in a tile, rising, with commas), NUMBER_BITS (of a tile's number), N_VALUES, N_TWISTS, HAS_FAR_PAIRS, and STEPS,
-// the pass as macros of this file; executor/statevector/program.py writes them, and says what they mean.
+// index in a tile, rising, with commas), NUMBER_BITS (of a tile's number), NEIGHBOURS (blocks that do neighbouring tiles
+// at the same time), N_VALUES, N_TWISTS, HAS_FAR_PAIRS, and STEPS, the pass as macros of this file;
+// executor/statevector/program.py writes them, and says what they mean.
 // A thread holds 2^REGISTER_BITS amplitudes. A layout says which bits of a tile number them (REGS) and which the threads
 // (THREAD_BITS), four binary digits each. The twin is executor/statevector/tile_kernel.py.
 
@@ -13,6 +14,18 @@ typedef unsigned long long Code;
 #define IN_THREAD (1 << REGISTER_BITS)
 #ifndef MEET
 #define MEET(NUMBER, COUNT) asm volatile("bar.sync %0, %1;" ::"r"(NUMBER), "r"(COUNT) : "memory")
+// Neighbours load and store at the same time, so that memory has their runs as longer ones; they share no data, and do
+// without each other where a GPU has no clusters.
+#if NEIGHBOURS > 1 && __CUDA_ARCH__ >= 900
+#define CLUSTER __cluster_dims__(NEIGHBOURS, 1, 1)
+#define ARRIVE asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#define AWAIT asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+#endif
+#ifndef CLUSTER
+#define CLUSTER
+#define ARRIVE
+#define AWAIT
 #endif
 
 template <typename T> struct Types;
@@ -209,7 +222,7 @@ __device__ __forceinline__ void move(Amplitude *tile, Amplitude *a)
     Layout<REGS, BITS>::load(state + base, a);                                                                         \
     if (N_TWISTS) make_turns(tables, (unsigned)number, turns);                                                         \
     __syncthreads();
-#define STORE(REGS, BITS) Layout<REGS, BITS>::store(state + base, a);
+#define STORE(REGS, BITS) ARRIVE Layout<REGS, BITS>::store(state + base, a);
 #define MOVE(REGS, BITS, NEW_REGS, NEW_BITS, BARRIER) move<REGS, BITS, NEW_REGS, NEW_BITS, BARRIER>(tile, a);
 #define ONE(P, KINDS, AT, MASK, VALUE) one<P, KINDS, MASK, VALUE>(values.at + (AT), a);
 #define TWO(P, Q, KINDS, AT, MASK, VALUE) two<P, Q, KINDS, MASK, VALUE>(values.at + (AT), a);
@@ -232,7 +245,7 @@ __device__ __forceinline__ void move(Amplitude *tile, Amplitude *a)
     by_factors<MASK, HAS_ALL, true, TURNED>(factors + (ROW) * THREADS, turns + (NUMBER) * ENTRIES, a);
 
 // Tiles are done one after another by as many blocks as there is room for.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCKS)
     run_program(Amplitude *__restrict__ state, Place rank_base, const __grid_constant__ Tiles tiles,
                 const Amplitude *__restrict__ factors, const Amplitude *__restrict__ tables,
                 const __grid_constant__ Values values)
@@ -240,12 +253,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     extern __shared__ __align__(16) Amplitude shared[];
     Amplitude *tile = shared + 2 * N_TWISTS * ENTRIES;
     int turn_about = 0;
+    ARRIVE
     for (unsigned at = blockIdx.x; at < tiles.count; at += gridDim.x) {
         const Place number = tiles.number(at), base = opened(number), index = base | rank_base;
         // Made while others may still read those of the tile before.
         Amplitude *turns = shared + turn_about * N_TWISTS * ENTRIES;
         turn_about ^= 1;
         Amplitude a[IN_THREAD];
+        AWAIT
         STEPS
     }
+    AWAIT
 }
