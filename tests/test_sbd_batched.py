@@ -12,14 +12,26 @@ from sbd_case import random_integrals, some_strings, string_set
 
 from executor.device.threads import run_ranks
 from executor.sbd import batched as batched_module
+from executor.sbd import cost
 from executor.sbd.batched import BatchedHamiltonian
 from executor.sbd.davidson import Criteria, davidson
 from executor.sbd.element_word import NONE, SIGN
 from executor.sbd.mixed_spin import beta_entries
 from executor.sbd.numpy_batch import NumpyBatch
-from executor.sbd.pair_tiles import LANES, PADDING, PART, PARTS, pair_tiles
+from executor.sbd.pair_tiles import (
+    DEEP,
+    LANES,
+    MOST,
+    PADDING,
+    PART,
+    PARTS,
+    ROWS,
+    pair_tiles,
+    tile_counts,
+)
+from executor.sbd.pieces import row_pieces, tile_work
 from executor.sbd.place import Here
-from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian
+from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian, row_costs
 from executor.sbd.shares import Shares
 from executor.sbd.spread import SpreadHamiltonian
 from planner.errors import InputError
@@ -95,6 +107,85 @@ def test_batches_give_the_product_of_equal_sets(
     assert made.dtype == dtype
     error = np.abs(made - expected).max() / np.abs(expected).max()
     assert error < (1e-13 if dtype == "float64" else 3e-6)
+
+
+@pytest.mark.parametrize("make", STEPS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("parity", [EVEN, NEITHER])
+@pytest.mark.parametrize("at_once", [4, 200, 1584])
+def test_rows_in_several_pieces_give_the_product(
+    make: Any, dtype: str, parity: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("executor.sbd.product.WARPS_AT_ONCE", at_once)
+    integrals = random_integrals(12, 6, 6, seed=4)
+    h = ProductHamiltonian(integrals, string_set(some_strings(12, 6, 90, 9), integrals))
+    spare = h.pieces(h.block(0, 90)).spare
+    assert spare == 0 if at_once == 4 else spare > 20
+    steps = make(dtype)
+    operator = on_one_rank(h, steps)
+    x = h.project(np.random.default_rng(0).standard_normal(h.shape), parity)
+    expected = h.apply(x, parity)
+    made = [steps.get(operator.apply(steps.put(x.astype(dtype)), parity)) for _ in range(2)]
+    np.testing.assert_array_equal(*made)
+    error = np.abs(made[0] - expected).max() / np.abs(expected).max()
+    assert error < (1e-13 if dtype == "float64" else 3e-6)
+
+
+@pytest.mark.parametrize(("n_rows", "at_once"), [(500, 40), (30, 40), (500, 1)])
+def test_pieces_have_all_tiles_once_and_end_together(n_rows: int, at_once: int) -> None:
+    random = np.random.default_rng(0)
+    work = random.random((n_rows, 20)) * (random.random((n_rows, 20)) > 0.3)
+    work[7::50] *= 9
+    work[9::50] = 0
+    pieces = row_pieces(work, at_once)
+    met = np.zeros(work.shape)
+    for row, first, last, _ in pieces.table:
+        met[row, first:last] += 1
+    np.testing.assert_array_equal(met, np.broadcast_to(work.any(1, keepdims=True), work.shape))
+    spare = {int(place): int(row) for row, _, _, place in pieces.table if place >= 0}
+    assert [spare[k] for k in range(pieces.spare)] == np.repeat(pieces.split, np.diff(pieces.bounds)).tolist()
+    assert (pieces.table[pieces.table[:, 3] < 0, 1] == 0).all()
+    assert (pieces.spare > 0) == (n_rows * at_once > 500)
+    ends = np.zeros(at_once)
+    for row, first, last, _ in pieces.table:
+        ends[ends.argmin()] += work[row, first:last].sum()
+    assert ends.max() - ends.mean() <= (0 if at_once == 1 else work.sum(1).mean() / 2 + 1)
+    assert row_pieces(work[:0], at_once).spare == 0
+
+
+def test_tiles_are_counted_and_their_work() -> None:
+    integrals = random_integrals(12, 6, 6, seed=4)
+    h = ProductHamiltonian(integrals, string_set(some_strings(12, 6, 300, 9), integrals), threads=1)
+    tiles, singles = h.pair_tiles(), h.alpha.singles
+    places, counts = h.beta.matching.active[singles.pairs], np.diff(singles.start)
+    n_columns = LANES * tiles.columns.shape[1]
+    n_tiles = tile_counts(places // ROWS, singles.other, len(tiles.start) - 1, n_columns)
+    np.testing.assert_array_equal(n_tiles, np.diff(tiles.start))
+    for half in (True, False):
+        work = tile_work(counts, places if half else None, n_tiles)
+        for row, m in ((0, 0), (17, 1), (299, len(n_tiles) - 1)):
+            own = places[singles.start[row] : singles.start[row + 1]]
+            depth = int((own < ROWS * (m + 1)).sum()) if half else len(own)
+            seconds = cost.STEP_S * -(-depth // DEEP) + cost.VISIT_S * -(-depth // MOST)
+            np.testing.assert_allclose(work[row, m], n_tiles[m] * seconds)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_rows_that_are_read_from_far_cost_more(symmetric: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    integrals = random_integrals(12, 6, 6, seed=4)
+    h = ProductHamiltonian(integrals, string_set(some_strings(12, 6, 300, 9), integrals), threads=1)
+    tiles, singles = h.pair_tiles(), h.alpha.singles
+    monkeypatch.setattr(cost, "FAR", 100)
+    costs = row_costs(singles, singles, symmetric, cost.GPU)
+    monkeypatch.setattr(cost, "FAR", 300)
+    more = costs - row_costs(singles, singles, symmetric, cost.GPU)
+    for row in (0, 17, 299):
+        own = slice(singles.start[row], singles.start[row + 1])
+        places = h.beta.matching.active[singles.pairs[own]][np.abs(singles.other[own] - row) > 100]
+        met = sum(int(tiles.start[-1] - tiles.start[place // ROWS if symmetric else 0]) for place in places)
+        seconds = cost.FAR_S * met * LANES * tiles.columns.shape[1]
+        assert seconds > 0
+        np.testing.assert_allclose(more[row], seconds / 300)
 
 
 @pytest.mark.parametrize("make", STEPS)

@@ -7,8 +7,11 @@ import time
 
 import numpy as np
 import pytest
+from sbd_case import random_integrals, some_strings, string_set
 
-from executor.sbd.work import over_rows
+from executor.sbd.product import ProductHamiltonian
+from executor.sbd.solve import solve
+from executor.sbd.work import _thread_pools, blas_threads, over_rows
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -44,3 +47,20 @@ def test_an_error_is_raised_when_no_chunk_runs_any_more() -> None:
     assert len(begun) < 16
     over_rows(64, 2, lambda first, last: begun.clear())
     assert not begun
+
+
+def widest_blas() -> int:
+    """The most threads that a BLAS takes which was there when the first product was made."""
+    return max(pool["num_threads"] for pool in _thread_pools().info() if pool["user_api"] == "blas")
+
+
+def test_blas_keeps_to_the_threads_of_a_solve() -> None:
+    integrals = random_integrals(7, 3, 3, 4)
+    h = ProductHamiltonian(integrals, string_set(some_strings(7, 3, 20, 9), integrals), threads=1)
+    seen = []
+    with blas_threads(2):
+        before = widest_blas()
+        solve(h, integrals, progress=lambda step: seen.append(widest_blas()))
+        assert widest_blas() == before
+    assert before == 2
+    assert set(seen) == {1}

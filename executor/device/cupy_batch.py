@@ -39,7 +39,7 @@ def tile_defines(dtype: str, held: bool, warps: int) -> dict[str, str | int]:
     return {
         "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": HELD_WARPS // warps, "HELD": int(held),
         "PART": pair_tiles.PART, "PARTS": pair_tiles.PARTS, "PADDING": pair_tiles.PADDING,
-        "SIGN": f"{element_word.SIGN}u", "MOST": pair_tiles.MOST,
+        "SIGN": f"{element_word.SIGN}u", "DEEP": pair_tiles.DEEP, "MOST": pair_tiles.MOST,
     }  # fmt: skip
 
 
@@ -89,20 +89,22 @@ class CupyBatch:
         return cupy.empty(shape, self.dtype)
 
     def mixed(
-        self, rows: Array, shift: int, half: bool, start: Array, other: Array, pairs: Array, sign: Array,
-        rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
+        self, pieces: tuple[Array, ...], shift: int, half: bool, start: Array, other: Array, pairs: Array,
+        sign: Array, rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
     ) -> None:  # fmt: skip
         """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
-        if not len(rows):
+        table, split, bounds, spare = pieces
+        if not len(table):
             return
         n_beta, warps = y.shape[1], tiles[1].shape[1]
         kernel, shared_bytes = self._tiled or self._load_tiled(n_beta, warps)
-        sizes = n_beta, active.shape[1], len(tiles[0]) - 1, shift, int(half)
+        sizes = n_beta, active.shape[1], shift, int(half)
         kernel(
-            (len(rows),), (pair_tiles.LANES * warps,),
-            (rows, *map(np.int64, sizes), start, other, pairs, sign, rank, active, own, *tiles, x, y),
+            (len(table),), (pair_tiles.LANES * warps,),
+            (table, *map(np.int64, sizes), start, other, pairs, sign, rank, active, own, *tiles, x, spare, y),
             shared_mem=shared_bytes,
         )  # fmt: skip
+        self._launch("join", (len(split),), (n_beta,), split, bounds, spare, y)
 
     def numbers(
         self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,

@@ -35,8 +35,6 @@ Matrix = Any
 
 ROWS_TURNED = 256
 """Rows of a state that are transposed at once where the beta matrix is sparse."""
-MANY = 1.5
-"""Times the mean excitations of a row that make it one of the first."""
 
 
 class BatchSteps(Protocol):
@@ -54,14 +52,15 @@ class BatchSteps(Protocol):
         """An array there, not set."""
 
     def mixed(
-        self, rows: Array, shift: int, half: bool, start: Array, other: Array, pairs: Array, sign: Array,
-        rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
+        self, pieces: tuple[Array, ...], shift: int, half: bool, start: Array, other: Array, pairs: Array,
+        sign: Array, rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
     ) -> None:  # fmt: skip
         """y[row, j] += the sum over excitations of the row and of beta string j of +-(pair | a) x[other, j'].
 
-        `tiles` are start, columns, more and places of a `PairTiles`. For shift >= 0 with own[row] and
-        x[row + shift] too, unless `half`: then only with excitations whose pair, by its place rank[pair]
-        among the active ones, stands before a, and one half of those by a itself.
+        `pieces` are table, split and bounds of `Pieces`, and at least its spare rows; `tiles` start, columns,
+        more and places of a `PairTiles`. For shift >= 0 with own[row] and x[row + shift] too, as if by an
+        excitation before the others, unless `half`: then only with excitations whose pair, by its place
+        rank[pair] among the active ones, stands before a, and one half of those by a itself.
         """
 
     def numbers(
@@ -88,9 +87,8 @@ class BatchSteps(Protocol):
 class BatchedBlock:
     """A `SourceBlock` where the steps work: tables of the rows held, numbered from 0.
 
-    Row i is string i + shift of the block; shift is -1 where the block is of other rows. `rows` are all rows
-    held, those with many excitations first, so that they do not end last, and others as they stand: those
-    beside each other share rows of the state, which caches keep.
+    Row i is string i + shift of the block; shift is -1 where the block is of other rows. `pieces` are table,
+    split and bounds of the rows held.
     """
 
     first: int
@@ -101,7 +99,7 @@ class BatchedBlock:
     pairs: Array
     sign: Array
     matrix: Matrix
-    rows: Array
+    pieces: tuple[Array, ...]
 
 
 class BatchedHamiltonian:
@@ -120,6 +118,7 @@ class BatchedHamiltonian:
         self._tiles = tuple(map(steps.put, (tiles.start, tiles.columns, tiles.more, tiles.places)))
         self._rank = steps.put(h.beta.matching.active)
         self._beta: Matrix = () if h.symmetric else self._put_matrix(h.beta.matrix)
+        self._spare = steps.empty(0, n_beta)
         self._turned = [steps.empty(n_beta * ROWS_TURNED) for _ in range(2 * (len(self._beta) == 3))]
 
     def _put_matrix(self, matrix: SpinMatrix) -> Matrix:
@@ -135,12 +134,13 @@ class BatchedHamiltonian:
         begin, end = int(singles.start[held[0]]), int(singles.start[held[1]])
         entries = slice(begin, end)
         place = block.place(held[0])
-        counts = np.diff(singles.start[held[0] : held[1] + 1])
-        rows = np.argsort(counts <= MANY * counts.mean(), kind="stable") if len(counts) else counts
+        pieces = self._tables.pieces(block)
+        if pieces.spare > len(self._spare):
+            self._spare = self._steps.empty(pieces.spare, self.shape[1])
         return BatchedBlock(
             first, last, -1 if place is None else place, put(singles.start[held[0] : held[1] + 1] - begin),
             put(singles.other[entries]), put(singles.pairs[entries]), put(singles.sign[entries]),
-            self._put_matrix(block.matrix), put(rows),
+            self._put_matrix(block.matrix), tuple(map(put, (pieces.table, pieces.split, pieces.bounds))),
         )  # fmt: skip
 
     def empty(self, *shape: int) -> Array:
@@ -170,8 +170,8 @@ class BatchedHamiltonian:
             block.shift, x, y,
         )  # fmt: skip
         self._steps.mixed(
-            block.rows, block.shift, half, block.start, block.other, block.pairs, block.sign, self._rank,
-            self._active, self._own, self._tiles, x, y,
+            (*block.pieces, self._spare), block.shift, half, block.start, block.other, block.pairs,
+            block.sign, self._rank, self._active, self._own, self._tiles, x, y,
         )  # fmt: skip
 
     def _add_product(self, matrix: Matrix, x: Array, y: Array) -> None:

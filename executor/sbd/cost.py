@@ -18,19 +18,25 @@ class Rates:
     """Operations a second of dense and of sparse products within a spin, and seconds of the mixed-spin part.
 
     `value_s` is for an element of a row that an excitation brings, with its number operators; `product_s` for
-    one of its products with an excitation of beta.
+    one of its products with an excitation of beta, or None where tiles make these.
     """
 
     gemm_flop_per_s: float
     sparse_flop_per_s: float
     value_s: float
-    product_s: float
+    product_s: float | None
 
 
 CPU = Rates(50e9, 17e9, 1e-9, 8e-11)
-GPU = Rates(50e12, 7.5e11, 1.7e-12, 6.3e-13)
+GPU = Rates(62e12, 7.5e11, 1.7e-12, None)
 """On a GPU a sparse product reads 8 bytes for two operations, at about 3e12 bytes a second. A value is one of
-`numbers`, a product one of `mixed`, as fe4s4 takes them on an H200 with a parity."""
+`numbers`, as fe4s4 takes them on an H200 with a parity."""
+STEP_S, VISIT_S, FAR_S = 1.24e-11, 2.4e-11, 2.3e-12
+"""Seconds of a GPU for a column of a tile: for 8 excitations of a row; each time that products of up to 64
+are stored and added; and for an excitation from a string more than FAR away, whose row of the state blocks
+beside rarely share. Fitted to `mixed` of fe4s4 on an H200: the rows of the first and of the last of four
+ranks, all rows, and the ratio of the other two ranks. They make 51, 30 and 19 % of it."""
+FAR = 300
 
 
 def dense_is_faster(n_strings: int, n_linked: int, rates: Rates) -> bool:
@@ -41,11 +47,6 @@ def dense_is_faster(n_strings: int, n_linked: int, rates: Rates) -> bool:
 def spin_seconds(linked: Any, n_strings: int, rates: Rates) -> Any:
     """The part within a spin of alpha rows, for one beta string, from their elements of the alpha matrix."""
     return np.minimum(2 * linked / rates.sparse_flop_per_s, 2 * n_strings / rates.gemm_flop_per_s)
-
-
-def mixed_seconds(singles: Any, excitations: float, rates: Rates) -> Any:
-    """The mixed-spin part of rows with so many excitations, for a beta string that has `excitations`."""
-    return singles * (rates.value_s + excitations * rates.product_s)
 
 
 def dense_bytes(n_rows: int, n_strings: int) -> int:

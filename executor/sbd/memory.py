@@ -65,7 +65,9 @@ def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
     spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
     total = sum(spin.matrix.size_bytes for spin in spins)
     entries = int(h.alpha.singles.start[h.rows[1]] - h.alpha.singles.start[h.rows[0]])
-    total += 9 * entries + 8 * (n_rows + 1) + 8 * n_rows
+    total += 9 * entries + 8 * (n_rows + 1)
+    pieces = h.pieces(h.block(0, h.shape[0]))
+    total += pieces.size_bytes + 8 * pieces.spare * n_beta
     total += product_mixed_bytes(h) + h.pair_tiles().size_bytes + h.beta.matching.active.nbytes
     if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
         total += 2 * 8 * n_beta * ROWS_TURNED

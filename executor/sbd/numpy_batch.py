@@ -37,12 +37,14 @@ class NumpyBatch:
         return np.empty(shape, self.dtype)
 
     def mixed(
-        self, rows: Array, shift: int, half: bool, start: Array, other: Array, pairs: Array, sign: Array,
-        rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
+        self, pieces: tuple[Array, ...], shift: int, half: bool, start: Array, other: Array, pairs: Array,
+        sign: Array, rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
     ) -> None:  # fmt: skip
         """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
+        table, split, bounds, spare = pieces
         first, columns, more, places = tiles
-        for row in rows:
+        spare[:] = 0
+        for row, begin, end, place in table:
             span = slice(start[row], start[row + 1])
             weights, sources = sign[span, None] * active[pairs[span]], other[span]
             if half:
@@ -51,7 +53,10 @@ class NumpyBatch:
             elif shift >= 0:
                 weights = np.concatenate([own[row][None], weights])
                 sources = np.append(row + shift, sources)
-            _add_tiles(weights, x[sources], first, columns, more, places, y[row])
+            target = y[row] if place < 0 else spare[place]
+            _add_tiles(weights, x[sources], range(begin, end), first, columns, more, places, target)
+        for row, (begin, end) in zip(split, itertools.pairwise(bounds), strict=True):
+            y[row] += spare[begin:end].sum(0)
 
     def numbers(
         self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
@@ -80,12 +85,13 @@ class NumpyBatch:
 
 
 def _add_tiles(
-    weights: Array, values: Array, first: Array, columns: Array, more: Array, places: Array, y: Array
-) -> None:
-    """y[j] += the elements of weights^T values that its places in tiles want; see `pair_tiles.PairTiles`."""
+    weights: Array, values: Array, rows: range, first: Array, columns: Array, more: Array, places: Array,
+    y: Array,
+) -> None:  # fmt: skip
+    """y[j] += the elements of weights^T values that its places in rows of tiles want; see `PairTiles`."""
     warps = columns.shape[1]
-    for m, (begin, last) in enumerate(itertools.pairwise(first)):
-        for part in range(PARTS * begin, PARTS * last):
+    for m in rows:
+        for part in range(PARTS * first[m], PARTS * first[m + 1]):
             a = (m * PARTS + part % PARTS) * PART
             strings = columns[part // PARTS].transpose(0, 2, 1).ravel()
             products = np.zeros((PART, LANES * warps + PADDING))

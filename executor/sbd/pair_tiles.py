@@ -43,8 +43,8 @@ MOST_STRINGS = 1 << 18
 """Targets that fit in a place beside an element."""
 AHEAD = 3
 """Tiles beyond the last whose columns are read, though not used."""
-MOST = 64
-"""Excitations of a row whose coefficients are held at once."""
+DEEP, MOST = 8, 64
+"""Excitations of a row that are multiplied at once, and whose coefficients are held at once."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,13 @@ def _dealt(
     places = np.empty((int(more[-1]), n_threads, taken), np.uint32)
     tile_kernel.deal(bounds, heads, sizes, words, more, places)
     return more, places
+
+
+def tile_counts(row: Array, source: Array, n_rows: int, n_columns: int) -> Array:
+    """How many tiles each row of tiles has, for excitations with these rows of tiles and sources."""
+    width = int(source.max(initial=0)) + 1
+    wanted = np.bincount(np.unique(row * width + source) // width, minlength=n_rows)
+    return np.asarray(-(-wanted // n_columns))
 
 
 def _columns(row: Array, source: Array, n_rows: int, n_columns: int) -> tuple[Array, Array, Array]:

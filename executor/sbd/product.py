@@ -25,7 +25,8 @@ from executor.sbd import cost
 from executor.sbd.excitations import Matching, Singles, find_singles, match_pairs
 from executor.sbd.integrals import Integrals
 from executor.sbd.mixed_spin import MixedSpin, beta_entries, mixed_spin
-from executor.sbd.pair_tiles import PairTiles, block_warps, pair_tiles
+from executor.sbd.pair_tiles import LANES, ROWS, PairTiles, block_warps, pair_tiles, tile_counts
+from executor.sbd.pieces import WARPS_AT_ONCE, Pieces, row_pieces, tile_work
 from executor.sbd.same_spin import SpinMatrix, own_energies, same_spin
 from executor.sbd.shares import share_rows
 from executor.sbd.strings import StringSet
@@ -160,6 +161,15 @@ class ProductHamiltonian:
             self._tiles = pair_tiles(bounds, entries, len(beta.matching.pairs), warps)
         return self._tiles
 
+    def pieces(self, block: SourceBlock) -> Pieces:
+        """How the rows held are dealt to blocks of threads, for what a block of rows contributes."""
+        bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.pair_tiles()
+        # Without a parity the row itself counts as one more.
+        own = not self.symmetric and block.place(self.rows[0]) is not None
+        places = self.beta.matching.active[block.singles.pairs[bounds[0] : bounds[-1]]]
+        work = tile_work(np.diff(bounds) + own, places if self.symmetric else None, np.diff(tiles.start))
+        return row_pieces(work, WARPS_AT_ONCE // tiles.columns.shape[1])
+
     @property
     def pairs_contributing(self) -> int:
         """Pairs of determinants whose element is not zero by the rules of Slater and Condon."""
@@ -245,9 +255,27 @@ class ProductHamiltonian:
 def row_costs(alpha: Singles, beta: Singles, symmetric: bool, rates: cost.Rates) -> Array:
     """The work of every alpha row for one beta string; with equal sets, that of states with a parity."""
     singles, n_beta = np.diff(alpha.start), len(beta.start) - 1
-    excitations = len(beta.other) / n_beta / (1 + symmetric)
     spin = cost.spin_seconds(alpha.linked, len(singles), rates)
-    return np.asarray(spin + cost.mixed_seconds(singles, excitations, rates))
+    if rates.product_s is None:
+        mixed = _tile_seconds(alpha, beta, symmetric) / n_beta
+    else:
+        mixed = singles * len(beta.other) / n_beta / (1 + symmetric) * rates.product_s
+    return np.asarray(spin + singles * rates.value_s + mixed)
+
+
+def _tile_seconds(alpha: Singles, beta: Singles, symmetric: bool) -> Array:
+    """Seconds of a GPU in the mixed-spin part of every alpha row."""
+    n_beta = len(beta.start) - 1
+    active = match_pairs(beta).active
+    n_columns = LANES * block_warps(n_beta)
+    tiles = tile_counts(active[beta.pairs] // ROWS, beta.other, -(-(active.max() + 1) // ROWS), n_columns)
+    places = active[alpha.pairs] if symmetric else None
+    counts = np.diff(alpha.start)
+    row = np.repeat(np.arange(len(counts)), counts)
+    far = np.abs(alpha.other - row) > cost.FAR
+    met = np.full(len(row), tiles.sum()) if places is None else np.cumsum(tiles[::-1])[::-1][places // ROWS]
+    met_far = np.bincount(row[far], met[far], len(counts))
+    return np.asarray(n_columns * (tile_work(counts, places, tiles).sum(1) + cost.FAR_S * met_far))
 
 
 def _add_transpose(y: Array, parity: int, threads: int) -> None:

@@ -21,6 +21,7 @@ from executor.sbd.integrals import Integrals
 from executor.sbd.place import Here, Place
 from executor.sbd.product import ProductHamiltonian
 from executor.sbd.spin import PenalizedHamiltonian, spin_square
+from executor.sbd.work import blas_threads
 from planner.errors import InputError
 
 Array = NDArray[Any]
@@ -83,7 +84,6 @@ def solve(
     store = None
     if checkpoint is not None:
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, integrals, f"{n_roots} {penalty}"))
-    vectors = _begin(where, hamiltonian, n_roots, start, penalized, store, resume)
 
     def on_step(step: Step, kept: Callable[[], Vectors]) -> None:
         if store is not None and where.on_first(store.due):
@@ -92,15 +92,17 @@ def solve(
             energies = tuple(energy + integrals.core for energy in step.energies)
             progress(replace(step, energies=energies))
 
-    early = 0
-    if mixed and isinstance(hamiltonian, ProductHamiltonian) and penalized is None:
-        vectors, early = _early(where, hamiltonian, n_roots, vectors, criteria, on_step)
-    operator = where.operator(DOUBLE)
-    begin = [(where.put(vector, DOUBLE), parity) for vector, parity in vectors]
-    found = davidson(operator, n_roots, begin, criteria, on_step)
-    if store is not None and not found.converged:
-        _keep(where, store, list(zip(found.states, found.parities, strict=True)))
-    states = [where.collect(state) for state in found.states]
+    with blas_threads(hamiltonian.threads):
+        vectors = _begin(where, hamiltonian, n_roots, start, penalized, store, resume)
+        early = 0
+        if mixed and isinstance(hamiltonian, ProductHamiltonian) and penalized is None:
+            vectors, early = _early(where, hamiltonian, n_roots, vectors, criteria, on_step)
+        operator = where.operator(DOUBLE)
+        begin = [(where.put(vector, DOUBLE), parity) for vector, parity in vectors]
+        found = davidson(operator, n_roots, begin, criteria, on_step)
+        if store is not None and not found.converged:
+            _keep(where, store, list(zip(found.states, found.parities, strict=True)))
+        states = [where.collect(state) for state in found.states]
     whole = replace(
         found, states=states if where.first else [], energies=found.energies + integrals.core,
         early_multiplications=early,

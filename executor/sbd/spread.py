@@ -115,14 +115,15 @@ class SpreadHamiltonian:
         ranks, shares = self._ranks, self._shares
         if ranks.size == 1:
             return x
-        own = slice(*shares.rows(ranks.rank))
-        self._whole[own] = x
         sends, receives = [], []
         for peer in self._peers():
             theirs = slice(*shares.rows(peer))
-            sends.append((peer, self._whole[own].reshape(-1)))
+            sends.append((peer, x.reshape(-1)))
             receives.append((peer, self._whole[theirs].reshape(-1)))
-        ranks.exchange(_present(sends), _present(receives))
+        begin, end = ranks.bind_exchange(_present(sends), _present(receives))
+        begin()
+        self._whole[slice(*shares.rows(ranks.rank))] = x
+        end()
         return self._whole
 
     def _add_ring(self, x: Array, y: Array, half: bool) -> None:

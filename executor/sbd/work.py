@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -29,6 +30,12 @@ def _workers(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
+def blas_threads(threads: int) -> AbstractContextManager[Any]:
+    """Where BLAS takes so many threads at most: ranks on one machine would otherwise take all cores each."""
+    limit: AbstractContextManager[Any] = _thread_pools().limit(limits=threads, user_api="blas")
+    return limit
+
+
 def over_rows(
     n_rows: int, threads: int, work: Callable[[int, int], None], longest: int | None = None
 ) -> None:
@@ -39,7 +46,7 @@ def over_rows(
     length = max(1, -(-n_rows // (threads * CHUNKS_A_THREAD))) if threads > 1 else max(1, n_rows)
     length = min(length, longest or length)
     spans = [(first, min(n_rows, first + length)) for first in range(0, n_rows, length)]
-    with _thread_pools().limit(limits=1, user_api="blas"):
+    with blas_threads(1):
         if threads == 1 or len(spans) == 1:
             for first, last in spans:
                 work(first, last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 
@@ -20,14 +21,24 @@ from executor.sbd.site import choose_device
 from executor.sbd.solve import solve
 
 device, ranks = sys.argv[1], world()
+begin = perf_counter()
+
+
+def say(line: str) -> None:
+    if ranks.rank == 0:
+        print(f"{perf_counter() - begin:6.2f} s: {line}", flush=True)
+
+
 integrals = random_integrals(9, 4, 4, 4)
 chosen = choose_device(device, ranks, 1)
+say("connected")
 with chosen.on_stream():
     for equal in (True, False):
         alpha = string_set(some_strings(9, 4, 101, 9), integrals)
         beta = None if equal else string_set(some_strings(9, 4, 64, 5), integrals)
         alone = ProductHamiltonian(integrals, alpha, beta, threads=1)
         expected = solve(alone, integrals, 2)
+        say(f"{'equal' if equal else 'different'} sets, on one CPU")
         for dense in (True, False):
             h = ProductHamiltonian(
                 integrals, alpha, beta, dense=dense, threads=1, rank=ranks.rank, size=ranks.size,
@@ -54,6 +65,7 @@ with chosen.on_stream():
                         assert np.array_equal(*made)
                 found = solve(h, integrals, 2, criteria=Criteria(), place=place, mixed=True)
                 assert np.allclose(found.energies, expected.energies, rtol=0, atol=1e-9)
+                say(f"{'dense' if dense else 'sparse'}, {'gathered' if gathers else 'round a ring'}")
 chosen.close()
 ranks.barrier()
 if ranks.rank == 0:

@@ -1,7 +1,7 @@
 // Steps of a Hamiltonian over products of half-strings, for alpha strings 0 .. n_rows-1, whose single excitations are
 // e in start[i] .. start[i+1]-1: to string i from other[e], by pairs[e], with sign[e].
-// Injected: REAL (float, double), THREADS of a block of `numbers`. NumPy twin: executor/sbd/numpy_batch.py. Every
-// element is written by one thread, and sums run in one order, so that the same bits come out whatever the grid.
+// Injected: REAL (float, double), THREADS of a block of `numbers` and `join`. NumPy twin: executor/sbd/numpy_batch.py.
+// Every element is written by one thread, and sums run in one order, so that the same bits come out whatever the grid.
 
 typedef long long Index;
 
@@ -27,6 +27,17 @@ extern "C" __global__ void numbers(Index n_rows, Index n_beta, Index n_orbitals,
         sum += factor * own * x[(row + shift) * n_beta + j];
     }
     y[row * n_beta + j] += sum;
+}
+
+// y[rows[i], j] += the sum of spare[k, j] over k in bounds[i] .. bounds[i+1]-1. Grid: one block for each i.
+extern "C" __global__ void join(Index n_beta, const Index *__restrict__ rows, const Index *__restrict__ bounds,
+                                const REAL *__restrict__ spare, REAL *__restrict__ y) {
+    for (Index j = threadIdx.x; j < n_beta; j += THREADS) {
+        REAL sum = 0;
+        for (Index k = bounds[blockIdx.x]; k < bounds[blockIdx.x + 1]; ++k)
+            sum += spare[k * n_beta + j];
+        y[rows[blockIdx.x] * n_beta + j] += sum;
+    }
 }
 
 // y[i, j] += the sum over e in start[i] .. start[i+1]-1 of value[e] x[column[e], j]. Grid: i along x, tiles of j

@@ -1,12 +1,12 @@
-// The mixed-spin part of y[row], a block for each row of alpha strings, by tiles of ROWS active pairs a and COLUMNS
-// beta strings j'. Warps make, for 32 columns each,
+// The mixed-spin part of y[row], a block for each piece of a row of alpha strings, by tiles of ROWS active pairs a and
+// COLUMNS beta strings j'. Warps make, for 32 columns each,
 //     product[a, j'] = sum over excitations e of the row of +-(pair of e | a) x[other of e, j']
 // on tensor cores, put PART rows of that in shared memory, and add them where excitations of beta want them:
 // y[row, j] +-= product[a, j']. No sum comes twice between two barriers: no addition is atomic, and sums, in fp64,
 // run in one order. What a tile wants is read while the tile before it is worked on. Excitations of a row stand in
 // rising order of the rank of their pair.
 // Injected: REAL of x, y and tables, WARPS, BLOCKS that a multiprocessor is to hold, HELD (1: sums of a row lie in
-// shared memory, 0: in y), and of the tables PART, PARTS, PADDING and SIGN; see
+// shared memory, 0: in y or a spare row), and of the tables PART, PARTS, PADDING, SIGN, DEEP and MOST; see
 // executor/sbd/pair_tiles.py. NumPy twin: executor/sbd/numpy_batch.py. Products in fp64 need compute capability 8.0.
 
 typedef long long Index;
@@ -15,7 +15,6 @@ typedef long long Index;
 #define COLUMNS (32 * WARPS)
 #define ROWS (PART * PARTS)
 #define LD (COLUMNS + PADDING)
-#define DEEP 8
 #define NONE 0xffffffffu
 // Products whose elements of x are under way.
 #ifndef SLOTS
@@ -85,24 +84,31 @@ template <class Sum> __device__ inline void add(Sum *sums, const double *product
         sums[to[3]] = before[3] + element[3];
 }
 
-// Excitations of a row as excite.cu has them; active[pair, a] and own[row, a] are coefficients. rank[pair] is the
-// active pair, or -1. With `half` only excitations whose pair stands before a, and one half of those by a itself.
-// A turn has MOST excitations.
+// A piece has tiles of active pairs ROWS m .. ROWS (m + 1) - 1 for m from piece[1] to before piece[2], of row piece[0],
+// and adds to y[row] or, for piece[3] >= 0, sets that row of `spare`. Excitations of a row as excite.cu has them, the
+// row itself before them where it counts. active[pair, a] and own[row, a] are coefficients. rank[pair] is the active
+// pair, or -1. With `half` only excitations whose pair stands before a, and one half of those by a itself. A turn has
+// MOST excitations.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    mixed(const Index *__restrict__ rows, Index n_beta, Index n_active, Index n_tiles, Index shift, Index half,
+    mixed(const Index *__restrict__ pieces, Index n_beta, Index n_active, Index shift, Index half,
           const Index *__restrict__ start, const int *__restrict__ other, const int *__restrict__ pairs,
           const signed char *__restrict__ sign, const int *__restrict__ rank, const REAL *__restrict__ active,
           const REAL *__restrict__ own, const int *__restrict__ tiles, const int *__restrict__ columns,
           const int *__restrict__ more, const uint4 *__restrict__ places, const REAL *__restrict__ x,
-          REAL *__restrict__ y) {
-    const Index row = rows[blockIdx.x];
+          REAL *__restrict__ spare, REAL *__restrict__ y) {
+    const Index *const piece = pieces + 4 * (Index)blockIdx.x;
+    const Index row = piece[0];
+    REAL *const out = piece[3] < 0 ? y + row * n_beta : spare + piece[3] * n_beta;
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    if (piece[3] >= 0)
+        for (int j = thread; j < n_beta; j += THREADS)
+            out[j] = 0;
 #if HELD
     double *const sums = memory;
     for (int j = thread; j < n_beta; j += THREADS)
         sums[j] = 0;
 #else
-    REAL *const sums = y + row * n_beta;
+    REAL *const sums = out;
 #endif
     // An even number of doubles before those that are read and written in twos.
     double *const weights = memory + (HELD ? (n_beta + 1) / 2 * 2 : 0), *const products = weights + MOST * ROWS;
@@ -128,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         }
         __syncthreads();
         int depth = half ? 0 : count;
-        for (int m = 0; m < n_tiles; ++m) {
+        for (int m = piece[1]; m < (int)piece[2]; ++m) {
             while (depth < count && order[depth] < (m + 1) * ROWS)
                 ++depth;
             const int begin = tiles[m], last = tiles[m + 1];
@@ -228,6 +234,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #if HELD
     __syncthreads();
     for (int j = thread; j < n_beta; j += THREADS)
-        y[row * n_beta + j] += sums[j];
+        out[j] += sums[j];
 #endif
 }
