@@ -55,6 +55,21 @@ def terms_of(numbers: Any, s: Any) -> Any:
     return numbers[s, N] - numbers[s, N_SPARE]
 
 
+@inline
+def rows_of(at: Any, own: Any, width: int, kind: Any) -> Any:
+    """The arrays of a shard's terms: keys, coefficients, tags, frequencies, slots, where, spare."""
+    room = own[CAPACITY]
+    return (
+        numba.farray(pointer(at[KEYS]), (room, width), np.uint64),
+        numba.carray(pointer(at[COEFFICIENTS]), room, kind.dtype),
+        numba.carray(pointer(at[TAGS]), room, np.uint32),
+        numba.carray(pointer(at[FREQUENCIES]), room, np.int32),
+        numba.carray(pointer(at[SLOTS]), own[N_SLOTS], np.uint64),
+        numba.carray(pointer(at[WHERE]), room, np.uint32),
+        numba.carray(pointer(at[SPARE]), room, np.uint32),
+    )
+
+
 @jit
 def split_shard(
     places: Any, numbers: Any, s: int, kind: Any, generator: Any, cosine: float, sine: float, cut: float,
@@ -96,17 +111,12 @@ def meet_shard(
         if lacks > 0:
             own[LACKS] = lacks
             return False
-        n, room, width = own[N], own[CAPACITY], generator.size
+        room, width = own[CAPACITY], generator.size
+        keys, coefficients, tags, frequencies, slots, where, spare = rows_of(at, own, width, kind)
         own[N], own[N_SPARE], fresh, log[MERGED] = meet(
-            numba.farray(pointer(at[KEYS]), (room, width), np.uint64),
-            numba.carray(pointer(at[COEFFICIENTS]), room, kind.dtype),
-            numba.carray(pointer(at[TAGS]), room, np.uint32),
-            numba.carray(pointer(at[FREQUENCIES]), room, np.int32),
-            numba.carray(pointer(at[SLOTS]), own[N_SLOTS], np.uint64),
-            numba.carray(pointer(at[WHERE]), room, np.uint32),
-            numba.carray(pointer(at[SPARE]), room, np.uint32),
+            keys, coefficients, tags, frequencies, slots, where, spare,
             numba.carray(pointer(at[UNION]), width, np.uint64),
-            n, own[N_SPARE],
+            own[N], own[N_SPARE],
             numba.farray(pointer(to[KEYS]), (its[CAPACITY], width), np.uint64),
             numba.carray(pointer(to[TAGS]), its[CAPACITY], np.uint32),
             numba.carray(pointer(to[INDEX]), listed, np.uint32),
@@ -125,16 +135,10 @@ def meet_shard(
 @jit
 def close_shard(places: Any, numbers: Any, s: int, kind: Any, width: int) -> None:
     """Put the last terms of shard s into its spare rows."""
-    at, own, room = places[s], numbers[s], numbers[s, CAPACITY]
+    own = numbers[s]
+    keys, coefficients, tags, frequencies, slots, where, spare = rows_of(places[s], own, width, kind)
     own[N] = close_gaps(
-        numba.farray(pointer(at[KEYS]), (room, width), np.uint64),
-        numba.carray(pointer(at[COEFFICIENTS]), room, kind.dtype),
-        numba.carray(pointer(at[TAGS]), room, np.uint32),
-        numba.carray(pointer(at[FREQUENCIES]), room, np.int32),
-        numba.carray(pointer(at[SLOTS]), own[N_SLOTS], np.uint64),
-        numba.carray(pointer(at[WHERE]), room, np.uint32),
-        numba.carray(pointer(at[SPARE]), room, np.uint32),
-        own[N], own[N_SPARE],
+        keys, coefficients, tags, frequencies, slots, where, spare, own[N], own[N_SPARE]
     )  # fmt: skip
     own[N_SPARE] = 0
 
@@ -147,18 +151,12 @@ def sweep_shard(
     """The third phase: drop terms of shard s that are past the limits, if that is due."""
     at, own = places[s], numbers[s]
     if is_due:
-        room = own[CAPACITY]
+        keys, coefficients, tags, frequencies, slots, where, spare = rows_of(at, own, width, kind)
         own[N_SPARE], losses[2], losses[3], log[SWEPT] = sweep(
-            numba.farray(pointer(at[KEYS]), (room, width), np.uint64),
-            numba.carray(pointer(at[COEFFICIENTS]), room, kind.dtype),
-            numba.carray(pointer(at[TAGS]), room, np.uint32),
-            numba.carray(pointer(at[FREQUENCIES]), room, np.int32),
-            numba.carray(pointer(at[SLOTS]), own[N_SLOTS], np.uint64),
-            numba.carray(pointer(at[WHERE]), room, np.uint32),
-            numba.carray(pointer(at[SPARE]), room, np.uint32),
+            keys, coefficients, tags, frequencies, slots, where, spare,
             own[N], own[N_SPARE], limits[0], int(limits[1]), int(limits[2]), int(limits[3]), limits[4] != 0,
             follow,
-            numba.carray(pointer(at[HITS]), room, np.uint32),
+            numba.carray(pointer(at[HITS]), own[CAPACITY], np.uint32),
             own[N_HITS], own[N_CHANGED] if own[IS_SWEPT] else -1,
         )  # fmt: skip
         if GAPS * own[N_SPARE] > own[N]:
