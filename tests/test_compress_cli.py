@@ -27,10 +27,13 @@ def test_there_and_back(saved: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["compress", str(saved), "--bound", "5e-3"]) == 0
     assert "half of a mirrored array; range bound 0.005" in capsys.readouterr().out
     assert run(["decompress", str(packed), "-o", str(back)]) == 0
+    assert str(back) in capsys.readouterr().out
     assert saved.read_bytes() == before
     holds_bound(np.load(saved), np.load(back), 5e-3, "range")
     with pytest.raises(InputError, match="is an input and would be replaced"):
         tnplan.decompress_file(packed, packed)
+    assert "t.npy: is there already; name the output with -o" in refused(["decompress", str(packed)], capsys)
+    assert saved.read_bytes() == before
     saved.unlink()
     assert run(["decompress", str(packed)]) == 0
     assert saved.read_bytes() == back.read_bytes()

@@ -44,11 +44,16 @@ def compress_file(
 
 
 def decompress_file(source: str | Path, output: str | Path | None = None) -> dict[str, Any]:
-    """Write the array of a compressed file as .npy (default name: without .tnz). Returns the report."""
+    """Write the array of a compressed file as .npy (default name: without .tnz). Returns the report.
+
+    Under the default name it replaces no file: that may be the exact array. InputError otherwise.
+    """
     name = str(file_path(source))
     if output is None and not name.endswith(SUFFIX):
         raise InputError(name, f"does not end in {SUFFIX}", "name the output with -o")
     target = Path(output) if output is not None else Path(name.removesuffix(SUFFIX))
+    if output is None and target.exists():
+        raise InputError(str(target), "is there already", "name the output with -o")
     check_writable(target, source)
     start_s = perf_counter()
     try:

@@ -11,7 +11,9 @@ from tnplan.cli.compress import show
 
 @click.command()
 @click.argument("stream", type=click.Path(path_type=Path), metavar="FILE.npy.tnz")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="[default: the name without .tnz]")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="[default: the name without .tnz, if it is free]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(stream: Path, output: Path | None, as_json: bool) -> None:
     """Restore the array that 'tnplan compress' wrote."""
