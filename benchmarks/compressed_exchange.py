@@ -75,7 +75,7 @@ def run(world: Any, given: argparse.Namespace) -> list[dict[str, Any]]:
         return measure(device, ranks, given, count, workspace_bytes)
     finally:
         device.synchronize()
-        ranks.close_memory()
+        ranks.close()
         chosen.close()
 
 

@@ -100,7 +100,7 @@ def main() -> None:
     for row in rows:
         row["bytes_per_s"] = moved_bytes / row["time_s"]
         row["share_of_nccl"] = nccl_s / row["time_s"]
-    ranks.close_memory()
+    ranks.close()
     if world.rank == 0:
         show(rows, moved_bytes)
         document = {

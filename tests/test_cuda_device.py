@@ -212,6 +212,16 @@ class FakeHost:
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+@pytest.mark.parametrize(
+    ("asked", "given"), [(0, 1 << 21), (1, 1 << 21), (1 << 21, 1 << 21), ((5 << 21) + 23552, 6 << 21)]
+)
+def test_memory_for_other_ranks_is_whole_blocks(asked: int, given: int) -> None:
+    from executor.device.cuda_memory import whole_blocks
+
+    assert whole_blocks(asked) == given
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
 def test_arenas_are_opened_by_handle_and_without_one_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     from executor.device import cuda_memory
 

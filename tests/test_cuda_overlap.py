@@ -192,6 +192,14 @@ def test_a_rank_that_dies_ends_the_job_though_a_stream_waits_for_it(tmp_path, ho
 
 
 @needs_mpi
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(2))])
+def test_a_process_runs_again_whenever_its_ranks_collect_garbage(tmp_path, device):
+    done = mpirun(2, SCRIPTS / "run_again.py", *saved(tmp_path, SEEDS[0]), device)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "equal 3 times"
+
+
+@needs_mpi
 @needs_gpus(2)
 @pytest.mark.parametrize("seed", SEEDS[:3])
 def test_parts_on_two_gpus_under_mpirun(tmp_path, seed):

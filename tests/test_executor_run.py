@@ -335,7 +335,7 @@ def test_peers_memory_is_closed_where_all_ranks_agree_on_a_refusal(
         raise InputError("output", "is refused", "ask again")
 
     case = make_case(tmp_path, 2)
-    monkeypatch.setattr(Blocking, "close_memory", lambda self: closed.append(self.rank))
+    monkeypatch.setattr(Blocking, "close", lambda self: closed.append(self.rank))
     monkeypatch.setattr(execution, "_write", refuse)
     with pytest.raises(InputError, match="is refused"):
         execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "r.npy")

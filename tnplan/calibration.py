@@ -125,6 +125,7 @@ class _Calibration:
             self.say(f"memory {total_bytes / 1e9:.4g} GB, of which {figures['reserved_bytes'] / 1e9:.3g} GB "
                      "are taken")  # fmt: skip
             tiers = self.base.tiers if tier is None else (tier, *self.base.tiers[1:])
+            ranks.close()
             return replace(self.base, name=name or self.base.name, tiers=tiers, **figures)
         finally:
             self.chosen.close()

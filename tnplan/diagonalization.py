@@ -194,6 +194,7 @@ def _solved(
                 progress=progress, place=site.place, mixed=options.mixed,
             )  # fmt: skip
             peak_bytes = site.peak_bytes()
+        chosen.ranks.close()
     finally:
         chosen.close()
     solve_s = perf_counter() - begin - setup_s

@@ -323,7 +323,7 @@ def _given_back(chosen: Chosen) -> Iterator[None]:
     except AgreedError as error:
         refusal = error
     chosen.device.synchronize()
-    chosen.ranks.close_memory()
+    chosen.ranks.close()
     chosen.close()
     if refusal is not None:
         raise refusal

@@ -171,6 +171,8 @@ def _opened(use: Resources, rank: Communicator) -> Iterator[Resources]:
     try:
         with chosen.device.stream:  # type: ignore[attr-defined]
             yield replace(use, ranks=shared and chosen.ranks.split(0, rank.rank))
+        chosen.device.synchronize()
+        chosen.ranks.close()
     finally:
         chosen.close()
 

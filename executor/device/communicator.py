@@ -91,6 +91,12 @@ class Communicator(Protocol):
     def close_memory(self) -> None:
         """Close what `open_memory` opened, here and in groups split off; arenas may be freed afterwards."""
 
+    def close(self) -> None:
+        """Close memory and the ways to peers, here and in groups split off, when the device has no more work.
+
+        Collective. Devices that are not closed stay connected until the process ends.
+        """
+
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """An exchange bound, begun and ended. Messages between hosts are done when it returns."""
 
@@ -133,6 +139,9 @@ class Blocking:
     def close_memory(self) -> None:
         """Nothing to close."""
 
+    def close(self) -> None:
+        """Nothing to close."""
+
 
 class AgreedError(InputError):
     """A refusal of the input that every rank of the job raises."""
@@ -151,6 +160,7 @@ class CountedCommunicator:
         self.overlaps = inner.overlaps
         self.connect = inner.connect
         self.close_memory = inner.close_memory
+        self.close = inner.close
         self.barrier = inner.barrier
         self.broadcast_object = inner.broadcast_object
         self.gather_objects = inner.gather_objects

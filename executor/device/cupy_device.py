@@ -13,7 +13,7 @@ import numpy as np
 from cupy.cuda import nvtx, runtime
 from numpy.typing import NDArray
 
-from executor.device.cuda_memory import OWN_BLOCK_BYTES
+from executor.device.cuda_memory import whole_blocks
 from executor.device.cupy_contract import bind_contract, scratch_bytes
 from executor.device.cupy_copy import bind_copy, bind_load, bind_sum
 from executor.device.cupy_fused import bind_fused, prepare_fused
@@ -68,7 +68,7 @@ class CupyDevice:
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena; raises InputError where the GPU has too little free memory."""
         check_free(self.device_id, size_bytes)
-        self._arena = cupy.cuda.MemoryPointer(cupy.cuda.Memory(max(size_bytes, OWN_BLOCK_BYTES)), 0)
+        self._arena = cupy.cuda.MemoryPointer(cupy.cuda.Memory(whole_blocks(size_bytes)), 0)
         self._held_bytes += size_bytes
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> Array:

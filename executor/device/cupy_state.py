@@ -15,7 +15,7 @@ from cupy.cuda import driver, runtime
 from numpy.typing import NDArray
 
 from executor.device.communicator import Communicator
-from executor.device.cuda_memory import OWN_BLOCK_BYTES
+from executor.device.cuda_memory import whole_blocks
 from executor.device.cupy_swap import BESIDE_BLOCKS, BESIDE_THREADS
 from executor.device.kernel_cache import compile_ahead, load_kernel
 from executor.device.launch import Launch
@@ -122,7 +122,7 @@ def between_gpus(ranks: Communicator) -> Communicator:
 
 def _own_memory(count: int, dtype: str) -> Array:
     """An array in an allocation of its own, which other ranks can open."""
-    size_bytes = max(count * np.dtype(dtype).itemsize, OWN_BLOCK_BYTES)
+    size_bytes = whole_blocks(count * np.dtype(dtype).itemsize)
     cupy.get_default_memory_pool().free_all_blocks()
     return cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0))
 

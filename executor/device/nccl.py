@@ -22,6 +22,9 @@ from planner.errors import InputError
 START_LIMIT_S = 25.0
 START_LIMIT_A_RANK_S = 0.05
 
+_OPEN: list[Any] = []
+"""What `connect_ranks` gave. Its destructor waits for the peers, so that only `disconnect` may let it go."""
+
 
 class NcclCommunicator:
     """A group of ranks, each with the GPU that is current and with its `stream`; see `Communicator`.
@@ -44,6 +47,7 @@ class NcclCommunicator:
         self._targets: set[int] = set()
         self._sources: set[int] = set()
         self._memories: list[CudaMemory] = []
+        self._connections = [] if self._nccl is None else [self._nccl]
         self._room = cupy.ndarray(2 * host.size, np.uint8)
         # On one machine, messages that move while the GPU packs others slow both down (measured on H200).
         self.overlaps = connect and len(set(host.gather_objects(machine()))) > 1
@@ -103,6 +107,12 @@ class NcclCommunicator:
             memory.close()
         self.barrier()
 
+    def close(self) -> None:
+        """Unmap the peers' arenas and disconnect from the peers."""
+        self.close_memory()
+        while self._connections:
+            disconnect(self._connections.pop())
+
     def connect(self) -> None:
         """Exchange a byte with every peer; NCCL opens its ways when they are first used."""
         if not self._targets and not self._sources:
@@ -137,6 +147,8 @@ class NcclCommunicator:
         """The ranks with the same colour, connected among themselves."""
         part = NcclCommunicator(self._host.split(color, key), self._stream)
         part._memories = self._memories
+        self._connections += part._connections
+        part._connections = self._connections
         return part
 
     def abort(self, message: str, status: int) -> None:
@@ -167,10 +179,18 @@ def connect_ranks(host: Communicator) -> Any:
     watch.start()
     try:
         identity = host.broadcast_object(nccl.get_unique_id() if host.rank == 0 else None, 0)
-        return nccl.NcclCommunicator(host.size, identity, host.rank)
+        made = nccl.NcclCommunicator(host.size, identity, host.rank)
     except nccl.NcclError as error:
         raise InputError(
             "NCCL", f"cannot connect {host.size} ranks ({error})", "see what it says with NCCL_DEBUG=INFO"
         ) from None
     finally:
         watch.cancel()
+    _OPEN.append(made)
+    return made
+
+
+def disconnect(connection: Any) -> None:
+    """Let go what `connect_ranks` gave; collective over its ranks."""
+    _OPEN.remove(connection)
+    connection.destroy()
