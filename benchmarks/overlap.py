@@ -112,7 +112,7 @@ def main() -> None:
 
 @contextmanager
 def timed_slices() -> Iterator[list[tuple[float, ...]]]:
-    """Seconds of contractions, of exchanges on their stream, of waits for those in parts, and of parts themselves.
+    """Seconds of contractions, exchanges on their stream, waits for those in parts, and parts themselves.
 
     An entry for what comes once and one for every slice of this rank, in order.
     """

@@ -212,6 +212,18 @@ class FakeHost:
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+def test_a_call_that_loads_kernels_finds_the_device_at_rest_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from executor.device.cupy_device import CupyDevice
+
+    done: list[str] = []
+    monkeypatch.setattr(CupyDevice, "synchronize", lambda self: done.append("at rest"))
+    call = object.__new__(CupyDevice)._at_rest_first(lambda: done.append("called"))
+    call()
+    call()
+    assert done == ["at rest", "called", "called"]
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
 @pytest.mark.parametrize(
     ("asked", "given"), [(0, 1 << 21), (1, 1 << 21), (1 << 21, 1 << 21), ((5 << 21) + 23552, 6 << 21)]
 )

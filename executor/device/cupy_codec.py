@@ -7,7 +7,7 @@ Knows how kernels are launched; never what a stream holds. Importing it makes `c
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import addressof, c_uint64
+from ctypes import Array, addressof, c_uint64
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,27 @@ from compress.launches import FOLDER, Launch, defines
 from executor.device.kernel_cache import load_kernel
 
 WORD_BYTES = 8
+ROOM_BYTES = 1 << 13
+"""Of pinned memory for what the host is told, which kernels can write: more than a stream's header."""
+LOOKS = 256
+"""So often the host looks whether it has been told, some 20 us, before it waits for the stream."""
+
+
+class _Room:
+    """Pinned memory that is used again, for one copy or mailbox at a time."""
+
+    def __init__(self) -> None:
+        self.bytes: NDArray[np.uint8] = np.frombuffer(
+            cupy.cuda.alloc_pinned_memory(ROOM_BYTES), np.uint8, ROOM_BYTES
+        )
+        self.address = int(self.bytes.ctypes.data)
+
+
+_ROOMS: list[_Room] = []
+
+
+def _take_room() -> _Room:
+    return _ROOMS.pop() if _ROOMS else _Room()
 
 
 class CupyCodec:
@@ -32,25 +53,35 @@ class CupyCodec:
 
     def download(self, array: Any) -> NDArray[Any]:
         """A copy on the host."""
-        host: NDArray[Any] = array.get()
-        return host
-
-    def fetch(self, array: Any) -> Callable[[], NDArray[Any]]:
-        """A copy of a few bytes in pinned memory, begun now; what is returned waits for it."""
-        pinned = cupy.cuda.alloc_pinned_memory(max(1, array.nbytes))
-        host: NDArray[Any] = np.frombuffer(pinned, array.dtype, array.size)
-        stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
-        runtime.memcpyAsync(
-            pinned.ptr, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
-        )  # fmt: skip
-        copied = cupy.cuda.Event(disable_timing=True)
-        copied.record(stream)
-
-        def wait() -> NDArray[Any]:
-            copied.synchronize()
+        if array.nbytes > ROOM_BYTES or array.ndim != 1 or not array.flags.c_contiguous:
+            host: NDArray[Any] = array.get()
             return host
+        room, stream, runtime = _take_room(), cupy.cuda.get_current_stream(), cupy.cuda.runtime
+        runtime.memcpyAsync(
+            room.address, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
+        )  # fmt: skip
+        stream.synchronize()
+        copied: NDArray[Any] = room.bytes[: array.nbytes].view(array.dtype).copy()
+        _ROOMS.append(room)
+        return copied
 
-        return wait
+    def mailbox(self, n_words: int) -> tuple[np.uint64, Callable[[], NDArray[np.uint64]]]:
+        """Where a kernel tells the host so many words, and what waits for them."""
+        room, stream = _take_room(), cupy.cuda.get_current_stream()
+        words = room.bytes.view(np.uint64)
+        words[n_words] = 0
+
+        def told() -> NDArray[np.uint64]:
+            for _ in range(LOOKS):
+                if words[n_words]:
+                    break
+            else:
+                stream.synchronize()
+            copied = words[:n_words].copy()
+            _ROOMS.append(room)
+            return copied
+
+        return np.uint64(room.address), told
 
     def zeros(self, size: int, dtype: str) -> Any:
         """A new array of zeros."""
@@ -61,13 +92,13 @@ class CupyCodec:
         return cupy.empty(size, dtype)
 
     def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
-        """Run a kernel that is compiled for arrays of `dtype`; structures go as NumPy arrays on the host."""
+        """Run a kernel that is compiled for arrays of `dtype`; structures go as ctypes arrays."""
         kernel = _kernel(cupy.cuda.runtime.getDevice(), launch.file, launch.entry, dtype)
         words, places = _words(len(arguments))(), _words(len(arguments))()
         first = addressof(words)
         for number, one in enumerate(arguments):
-            if isinstance(one, np.ndarray):
-                places[number] = one.ctypes.data
+            if isinstance(one, Array):
+                places[number] = addressof(one)
             else:
                 words[number] = int(one) if isinstance(one, np.generic) else one.data.ptr
                 places[number] = first + WORD_BYTES * number

@@ -35,12 +35,16 @@ ADD_BLOCKS_A_MULTIPROCESSOR = 8
 
 
 class CupyDevice:
-    """GPU `device_id` of this host, for the thread that makes it; to be closed by that thread."""
+    """GPU `device_id` of this host, for the thread that makes it; to be closed by that thread.
+
+    It `has_neighbours` where other threads of this process have GPUs that exchange with it.
+    """
 
     name = "gpu"
 
-    def __init__(self, device_id: int) -> None:
+    def __init__(self, device_id: int, has_neighbours: bool = False) -> None:
         self.device_id = device_id
+        self._has_neighbours = has_neighbours
         self._outer = runtime.getDevice()
         runtime.setDevice(device_id)
         self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -118,9 +122,28 @@ class CupyDevice:
             from executor.device import cutensor
 
             scratch = self.scratch(cutensor.workspace_bytes(shape, dtype, precision))
-            return cutensor.bind_contract(shape, a, b, c, scratch, precision, self.stream)
-        scratch = self.scratch(scratch_bytes(shape, dtype, precision))
-        return bind_contract(shape, a, b, c, workspace, precision, self.stream, scratch)
+            call = cutensor.bind_contract(shape, a, b, c, scratch, precision, self.stream)
+        else:
+            scratch = self.scratch(scratch_bytes(shape, dtype, precision))
+            call = bind_contract(shape, a, b, c, workspace, precision, self.stream, scratch)
+        return self._at_rest_first(call) if self._has_neighbours else call
+
+    def _at_rest_first(self, call: Call) -> Call:
+        """The call, which at its first time finds the device at rest.
+
+        Libraries load a kernel when it is first used, and wait for the device while CUDA is locked. A device
+        that waits for a neighbour, whose thread waits for CUDA, would wait for ever.
+        """
+        first = True
+
+        def run() -> None:
+            nonlocal first
+            if first:
+                self.synchronize()
+                first = False
+            call()
+
+        return run
 
     def scratch(self, size_bytes: int) -> Array:
         """Scratch memory that calls share, since they run one after the other; larger where it was too small.

@@ -85,7 +85,7 @@ def _look() -> VisibleGpus | tuple[str, str, str]:
 def _open_gpu(number: int, world: Communicator) -> Chosen:
     from executor.device.cupy_device import CupyDevice
 
-    device = CupyDevice(number)
+    device = CupyDevice(number, has_neighbours=world.size > 1 and world.name == "threads")
     line = f"device: gpu ({world.size} x {device.facts()['gpu']})"
     if world.size == 1:
         return Chosen(device, world, line, device.close)

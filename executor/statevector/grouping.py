@@ -6,35 +6,76 @@ A block can be done while its targets are held, if no block left behind that doe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from executor.statevector.blocks import Block
 
 EXCHANGES_TRIED = 64
 WINDOW = 2000
 """So many of the blocks left are looked at when bits are chosen."""
+WAYS_KEPT, STARTS = 8, 8
+"""The ways to do the first passes that are followed, and the random bits from which each goes on."""
 
 
 def choose(blocks: Sequence[Block], always: int, size: int) -> int:
     """The mask of `size` bits or fewer, those of `always` among them, that let many blocks be done."""
-    held = grow(blocks, always, size)
-    taken = len(sweep(blocks, held)[0])
-    if taken == len(blocks):
-        return held
-    return _improve(blocks[:WINDOW], held, always, min(taken, WINDOW))
+    from executor.statevector import grouping_kernel as kernel
+
+    targets, masks, left = _columns(blocks)
+    held = kernel.grow(targets, masks, left, always, size)
+    if kernel.n_done(targets, masks, left, held) < len(left):
+        held = kernel.climb(targets, masks, left[:WINDOW], held, always, EXCHANGES_TRIED)
+    return int(held)
 
 
-def grow(blocks: Sequence[Block], always: int, size: int) -> int:
-    """The mask of `size` bits or fewer that the first blocks want, the bits of `always` among them."""
-    held = always
-    blocked = fixed = 0
-    for block in blocks:
-        wanted = held | block.target_mask
-        if _waits(block, blocked, fixed) or wanted.bit_count() > size:
-            blocked |= block.target_mask
-            fixed |= block.mask
-        else:
-            held = wanted
-    return held
+def cover(blocks: Sequence[Block], always: int, size: int) -> list[int]:
+    """The masks of `size` bits or fewer that do all blocks one after another: as few as are found.
+
+    The best bits for one pass after another, unless fewer come of following several ways at once.
+    """
+    if not blocks:
+        return []
+    columns = _columns(blocks)
+    greedy = _search(columns, always, size, 1, 0)
+    every = always | int(np.bitwise_or.reduce(columns[0], initial=0))
+    least = 1 + max(0, -(-(every.bit_count() - size) // (size - always.bit_count())))
+    if len(greedy) == least:
+        return greedy
+    return min(greedy, _search(columns, always, size, WAYS_KEPT, STARTS), key=len)
+
+
+def _search(columns: tuple[Any, Any, Any], always: int, size: int, kept: int, starts: int) -> list[int]:
+    """The masks of a cover; after each pass the ways that leave fewest blocks with targets are kept."""
+    from executor.statevector import grouping_kernel as kernel
+
+    targets, masks, every = columns
+    generator = np.random.default_rng(0)
+    ways: list[tuple[Any, list[int]]] = [(every, [])]
+    while True:
+        found: dict[bytes, tuple[Any, list[int]]] = {}
+        for left, done in ways:
+            window = left[:WINDOW]
+            bits = bits_of(int(np.bitwise_or.reduce(targets[window], initial=0)) & ~always)
+            n_chosen = min(len(bits), size - always.bit_count())
+            first = [int(kernel.grow(targets, masks, left, always, size))]
+            drawn = (generator.choice(bits, n_chosen, replace=False) for _ in range(starts))
+            for start in (*first, *(always | sum(1 << int(bit) for bit in one) for one in drawn)):
+                held = int(kernel.climb(targets, masks, window, start, always, EXCHANGES_TRIED))
+                rest = kernel.remaining(targets, masks, left, held)
+                found.setdefault(rest.tobytes(), (rest, [*done, held]))
+        ways = sorted(found.values(), key=lambda way: np.count_nonzero(targets[way[0]]))[:kept]
+        if not len(ways[0][0]):
+            return ways[0][1]
+
+
+def _columns(blocks: Sequence[Block]) -> tuple[Any, Any, Any]:
+    """Masks of targets and of all bits, int64, and the numbers of the blocks."""
+    return (
+        np.array([block.target_mask for block in blocks], np.int64),
+        np.array([block.mask for block in blocks], np.int64), np.arange(len(blocks)),
+    )  # fmt: skip
 
 
 def sweep(blocks: Sequence[Block], held: int) -> tuple[list[Block], list[Block]]:
@@ -55,25 +96,6 @@ def sweep(blocks: Sequence[Block], held: int) -> tuple[list[Block], list[Block]]
 def _waits(block: Block, blocked: int, fixed: int) -> bool:
     """Whether a block left behind, with targets in `blocked` and bits in `fixed`, has to act before it."""
     return bool(block.mask & blocked or block.target_mask & fixed)
-
-
-def _improve(blocks: Sequence[Block], held: int, always: int, taken: int) -> int:
-    """Exchange a held bit for another one while that lets more blocks be done."""
-    every = 0
-    for block in blocks:
-        every |= block.target_mask
-    for _ in range(EXCHANGES_TRIED):
-        best = held
-        for out in bits_of(held & ~always):
-            for new in bits_of(every & ~held):
-                other = held & ~(1 << out) | 1 << new
-                count = len(sweep(blocks, other)[0])
-                if count > taken:
-                    best, taken = other, count
-        if best == held:
-            return held
-        held = best
-    return held
 
 
 def bits_of(mask: int) -> list[int]:

@@ -23,7 +23,7 @@ LEAST_TILE_BITS = 13
 """A part has 2^13 tiles or more, so that they are many for each of the blocks that do them."""
 EXCHANGE_COPIES = 5.8
 """An exchange of all amplitudes takes as long as so many copies of them (measured on H200s)."""
-SHARES = (1.08, 7.2), (1.12, 6.4), (1.25, 6.0)
+SHARES = (1.04, 7.8), (1.07, 6.4), (1.2, 6.0)
 """How much room an exchange has beside passes: from less to more of the device.
 
 Passes take so many times as long, and the exchange so many copies.

@@ -13,7 +13,7 @@ import numpy as np
 
 from executor.statevector.blocks import Block, as_swap, is_identity, mask_of
 from executor.statevector.fusion import Step, fuse, fuse_in_rounds
-from executor.statevector.grouping import bits_of, choose, sweep
+from executor.statevector.grouping import bits_of, cover, sweep
 from executor.statevector.lighter import lighter
 from executor.statevector.staging import Exchange, Stage, make_stages
 from planner.errors import InputError
@@ -23,14 +23,14 @@ SHORT_BITS = 5
 """An exchange of a bit below this one moves runs that are too short for the links between GPUs."""
 MOST_LATER = 3
 """Diagonals a bit that the next pass may do; more of them, all at once, cost as much in any pass."""
-PRICES, WIDE_PRICES = (0.85, 0.0215), (0.8, 0.028)
-"""What a pass takes, and each of its blocks with targets, in copies (one H200); in wide tiles."""
-SHORT_PRICE = 1.4
-"""What a pass takes at least where its runs are as short as they may be, in copies."""
+EMPTY_PRICE, TARGET_PRICE, SHORT_PRICE = 0.95, 0.0205, 0.2
+"""What a pass takes in copies (one H200): an empty one, each of its blocks with targets, and runs that are as
+short as they may be."""
 WIDE_FROM = 26
 """States of fewer bits have no wide tiles: much of them is in a GPU's cache, where runs may be short."""
 LEAST_SAVED = 0.25
-"""Passes are put off behind an exchange, or are more and with longer runs, where that saves as much."""
+"""Passes are put off behind an exchange, have wide tiles, or are more and with longer runs, where that saves
+as much."""
 Group = tuple[tuple[int, ...], list[Block]]
 """The bits and the blocks of a pass."""
 SWAP = np.eye(4, dtype=np.complex128)[[0, 2, 1, 3]]
@@ -44,8 +44,7 @@ class Tile:
     runs are made as long as they can be without more time. Where passes become `programs`, phases of many
     bits at once cost little, so that gates are taken apart into them and rotations, and an exchange of two
     bits at the end of a pass costs nothing, so that exchanges between ranks move long runs. Tiles have
-    `wide_bits` (0: never) in states of `WIDE_FROM` bits or more where runs would be as short as they may be
-    and that takes less time.
+    `wide_bits` (0: never) in states of `WIDE_FROM` bits or more where that takes less time.
     """
 
     bits: int
@@ -152,8 +151,7 @@ def _put_off(
         now_before = _with_long_runs(blocks, n_inside, tile)
         now = [*now_before, *divided(following.blocks)]
         ways = [(0, _time(now, tile), blocks, list(following.blocks))]
-        least = group(blocks, n_inside, tile)
-        for groups in (least, now_before, *_wide(least, blocks, n_inside, tile)):
+        for groups in (now_before, group(blocks, n_inside, tile), *_wide(blocks, n_inside, tile)):
             for count, kept, later in _later(groups, following, n_bits):
                 if len(groups) - count + len(group(later, n_inside, tile)) < len(now):
                     ways.append((count, _time(divided(kept, later), tile), kept, later))
@@ -216,8 +214,7 @@ def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:
     groups = []
     size = min(n_bits, tile.bits)
     low = mask_of(range(min(n_bits, tile.run_bits)))
-    while left:
-        held = choose(left, low, size)
+    for held in cover(blocks, low, size):
         part, left = sweep(left, held)
         if tile.programs and left:
             needed, later = _needed(part)
@@ -241,20 +238,16 @@ def _needed(blocks: Sequence[Block]) -> tuple[list[Block], list[Block]]:
 def _with_long_runs(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:
     """Like `group`; where a device has rounds, with runs as long as they can be without more time."""
     groups = _lengthened(blocks, n_bits, tile, tile)
-    if any(_is_short(held, tile) for held, _ in groups):
-        return min([groups, *_wide(groups, blocks, n_bits, tile)], key=lambda way: _time(way, tile))
+    for wide in _wide(blocks, n_bits, tile):
+        if _time(wide, tile) <= _time(groups, tile) - LEAST_SAVED:
+            groups = wide
     return groups
 
 
-def _wide(
-    groups: Sequence[Group], blocks: Sequence[Block], n_bits: int, tile: Tile
-) -> list[list[Group]]:  # fmt: skip
-    """The passes in wide tiles, if there are such and `groups` would take less time in these."""
-    if not tile.wide_bits or n_bits < WIDE_FROM:
-        return []
-    empty, target = WIDE_PRICES
-    time = sum(empty + target * sum(bool(block.targets) for block in part) for _, part in groups)
-    return [_lengthened(blocks, n_bits, tile.wide, tile)] if time < _time(groups, tile) else []
+def _wide(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[list[Group]]:
+    """The passes in wide tiles, if there are such."""
+    has = tile.wide_bits and n_bits >= WIDE_FROM
+    return [_lengthened(blocks, n_bits, tile.wide, tile)] if has else []
 
 
 def _lengthened(blocks: Sequence[Block], n_bits: int, size: Tile, tile: Tile) -> list[Group]:
@@ -273,15 +266,16 @@ def _lengthened(blocks: Sequence[Block], n_bits: int, size: Tile, tile: Tile) ->
 
 
 def _time(groups: Sequence[Group], tile: Tile) -> float:
-    return sum(price(held, sum(bool(block.targets) for block in part), tile) for held, part in groups)
+    """In copies; rounded, so that equal times are equal."""
+    times = (price(held, sum(bool(block.targets) for block in part), tile) for held, part in groups)
+    return round(sum(times), 6)
 
 
 def price(held: Sequence[int], n_targets: int, tile: Tile) -> float:
     """What a pass takes that does so many blocks with targets, in copies of the state; 1 without rounds."""
     if not tile.register_bits:
         return 1.0
-    empty, target = WIDE_PRICES if len(held) > tile.bits else PRICES
-    return max(empty + target * n_targets, SHORT_PRICE if _is_short(held, tile) else 0)
+    return EMPTY_PRICE + TARGET_PRICE * n_targets + SHORT_PRICE * _is_short(held, tile)
 
 
 def _is_short(held: Sequence[int], tile: Tile) -> bool:

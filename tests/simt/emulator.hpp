@@ -66,6 +66,7 @@ static const std::vector<uint64_t>& exchange(uint64_t value)
 
 static void __syncwarp() { exchange(0); }
 static void __threadfence() {}
+static void __threadfence_system() {}
 
 static unsigned __ballot_sync(unsigned, bool value)
 {
