@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf, prod
 from typing import Any, Protocol
 
@@ -74,9 +74,9 @@ class Device(Protocol):
     def download(self, array: DeviceArray) -> NDArray[Any]:
         """A copy on the host."""
 
-    def fetch(self, array: DeviceArray) -> Callable[[], NDArray[Any]]:
-        """A copy of a few bytes on the host, begun now; what is returned waits for it, but for nothing that
-        is asked for later."""
+    def mailbox(self, n_words: int) -> tuple[Any, Callable[[], NDArray[np.uint64]]]:
+        """What a kernel is given to tell the host so many words of 8 bytes, behind which it writes a 1, and
+        what returns them: it waits for the 1, at most until all that was asked for before is done."""
 
     def zeros(self, size: int, dtype: str) -> DeviceArray:
         """A new array of zeros."""
@@ -85,8 +85,8 @@ class Device(Protocol):
         """A new array of anything."""
 
     def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
-        """Run a kernel that is compiled for arrays of `dtype`; arguments are device arrays and NumPy scalars,
-        and of structures NumPy arrays on the host."""
+        """Run a kernel that is compiled for arrays of `dtype`; arguments are device arrays, NumPy scalars,
+        structures as ctypes arrays of bytes, and what `mailbox` gave."""
 
 
 def survey(
@@ -140,7 +140,7 @@ def extents(device: Device, values: DeviceArray, dtype: str, size: int) -> tuple
 
 
 def _look(
-    device: Device, values: DeviceArray, dtype: str, size: int, bound: NDArray[np.void], n_axes: int
+    device: Device, values: DeviceArray, dtype: str, size: int, bound: Any, n_axes: int
 ) -> tuple[list[Extent], str, NDArray[np.uint32]]:
     """As `extents`, and how often pairs of classes occur along each axis (n_axes, CLASSES, CLASSES). The host
     waits once: what a number's class is, the device finds out for itself."""
@@ -148,19 +148,23 @@ def _look(
     if not size:
         empty = [Extent(inf, -inf, inf, False, False)] * n
         return empty, MIRRORS[0], np.zeros((0, CLASSES, CLASSES), np.uint32)
-    n_found = 4 * n + 2
-    words = n_axes * CLASSES * CLASSES * 4 // real.itemsize
-    found = device.zeros(n_found + words, f"uint{8 * real.itemsize}")
+    n_found = 4 * n + 3
+    words = n_found + n_axes * CLASSES * CLASSES * 4 // real.itemsize
+    found = device.zeros(words, f"uint{8 * real.itemsize}")
     device.launch(
         launches.survey("survey", look_blocks(size // 2)), dtype, values, np.uint64(size), found
     )
     if n_axes:
+        box, told = device.mailbox(-(-words * real.itemsize // WORD_BYTES))
         device.launch(
             launches.survey("neighbours", SAMPLE_BLOCKS), dtype, values, np.uint64(size), bound,
             np.uint32(SAMPLE), np.uint32(n_axes), found, found[n_found:],
+            np.uint32(words * real.itemsize // 4), box,
         )  # fmt: skip
-    host = device.fetch(found)()
-    changed, flipped = host[4 * n : n_found]
+        host = told().view(found.dtype)[:words]
+    else:
+        host = device.download(found)
+    changed, flipped = host[4 * n : 4 * n + 2]
     kind = 1 if not changed else 2 if not flipped else 0
     mirror = MIRRORS[kind if size > 1 else 0]
     counts = host[n_found:].view(np.uint32).reshape(n_axes, CLASSES, CLASSES)
@@ -222,20 +226,25 @@ class Group:
         return frames[FRAME_WORDS * self.first :]
 
 
-def groups(header: Header, most: int) -> Iterator[Group]:
+def groups(header: Header, most: int) -> tuple[Group, ...]:
     """The frames of a stream in groups of at most `most`, and at most `MOST_FRAMES`, nearly equal ones."""
-    whole, rest = divmod(header.stored, 1 << header.frame_log2)
-    step = max(1, min(most, MOST_FRAMES))
+    return _groups(header.stored, header.frame_log2, header.axes, min(most, MOST_FRAMES))
+
+
+@lru_cache(256)
+def _groups(stored: int, frame_log2: int, axes: tuple[int, ...], most: int) -> tuple[Group, ...]:
+    whole, rest = divmod(stored, 1 << frame_log2)
+    step = max(1, most)
     step = -(-whole // max(1, -(-whole // step))) or 1
-    for first in range(0, whole, step):
-        yield _group(header, first, min(step, whole - first), 1 << header.frame_log2)
-    if rest:
-        yield _group(header, whole, 1, rest)
+    made = [
+        _group(axes, first, min(step, whole - first), 1 << frame_log2) for first in range(0, whole, step)
+    ]
+    return (*made, _group(axes, whole, 1, rest)) if rest else tuple(made)
 
 
-def _group(header: Header, first: int, count: int, elements: int) -> Group:
+def _group(axes: tuple[int, ...], first: int, count: int, elements: int) -> Group:
     n_tiles = tile_count(elements)
-    order = launches.order(usable_axes(header.axes, elements))
+    order = launches.order(usable_axes(axes, elements))
     return Group(first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)))
 
 
@@ -258,7 +267,8 @@ def encode(
 ) -> int:
     """Write the stream of flat real numbers to `out` (bytes, from a multiple of 8 on): how many were written.
 
-    `worst_size_bytes` are always enough. Raises CodecError where `out` is too small.
+    `worst_size_bytes` are always enough. The device may still be writing the stream, in the order of what it
+    was asked for. Raises CodecError where `out` is too small.
     """
     start, count = stream.header_size_bytes(len(header.shape), header.components), frame_count(header)
     _check_room(out, start)
@@ -270,15 +280,14 @@ def encode(
     slots_bytes = frame_tiles * (launches.FAST_SLOT_BYTES + 4 * TILE * header.components)
     for group in groups(header, BATCH_BYTES // slots_bytes):
         writer.put(group)
-    frames, end = writer.frames, writer.end
-    head = stream.pack_header(header)
-    words, seed = launches.header(head), np.uint64(stream.checksum(head))
+    frames, head = writer.frames, stream.pack_header(header)
+    words, seed = launches.header(head), np.uint64(stream.seed_of(head))
     for first, table, blocks, part in checked_parts(out, frames, count):
         device.launch(
             launches.frames("seal_frames", blocks, part), header.dtype, words, np.uint32(start // WORD_BYTES),
             table, np.uint64(first), seed, out,
         )  # fmt: skip
-    used = int(device.fetch(end)()[0])
+    used = int(writer.mailbox[1]()[0])
     _check_room(out, used)
     return used
 
@@ -304,13 +313,19 @@ class _Writer:
         way."""
         return self.device.empty(self.count * FRAME_WORDS + 1, "uint64")
 
+    @cached_property
+    def mailbox(self) -> tuple[Any, Callable[[], NDArray[np.uint64]]]:
+        """Where the device tells at which byte the stream ends, and what waits for it."""
+        return self.device.mailbox(1)
+
     @property
     def end(self) -> DeviceArray:
         """Where the stream ends so far."""
         return self.frames[self.count * FRAME_WORDS :]
 
     def put(self, group: Group) -> None:
-        """Append a group of frames to what ends at `end`, which moves on; their headers stay out."""
+        """Append a group of frames to what ends at `end`, which moves on; their headers stay out. With the last
+        group, the host is told of it."""
         device, dtype, parts = self.device, self.header.dtype, group.count * group.n_tiles
         values, last = group.values_of(self.values, self.header), parts * (1 + self.header.components)
         words = device.empty(last + group.count, "uint32")
@@ -331,6 +346,7 @@ class _Writer:
         device.launch(
             launches.frames("place_frames", 1), dtype, frames, np.uint32(group.count),
             np.uint64(self.out.size), np.uint64(0 if group.first else self.start), end,
+            np.uint32(group.first + group.count == self.count), self.mailbox[0],
         )  # fmt: skip
         if pack:
             pack(starts, frames)

@@ -1,18 +1,18 @@
 """How the CUDA kernels of compress/kernels are launched: files, definitions, grids, tables and structures.
 
-Arguments are given in the order of the kernel, scalars as NumPy scalars, arrays as device pointers. Knows no
-CuPy: whatever compiles and launches kernels is elsewhere.
+Arguments are given in the order of the kernel, scalars as NumPy scalars, arrays as device pointers, structures
+as ctypes arrays of their bytes. Knows no CuPy: whatever compiles and launches kernels is elsewhere.
 """
 
 from __future__ import annotations
 
+from ctypes import Array, c_char
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compress.bounds import LARGEST_Q, pointwise_step, round_down
 from compress.stream import Header, components, real_dtype
@@ -66,7 +66,7 @@ def defines(dtype: str) -> dict[str, str | int]:
     return {"REAL": real, "BITS": bits, "COMPONENTS": components(dtype)}
 
 
-def rules(header: Header, limits: tuple[float, ...]) -> NDArray[np.void]:
+def rules(header: Header, limits: tuple[float, ...]) -> Array[c_char]:
     """The struct `Rules` (1,) of a header's quantizers; `limits` are the largest errors."""
     dtype = header.real_dtype
     row = RULES[dtype]
@@ -85,7 +85,7 @@ def rules(header: Header, limits: tuple[float, ...]) -> NDArray[np.void]:
     return _structure(packed)
 
 
-def bound(value: float, mode: str, dtype: str) -> NDArray[np.void]:
+def bound(value: float, mode: str, dtype: str) -> Array[c_char]:
     """The struct `Bound` (1,) of a bound in a mode (compress/bounds.py)."""
     made = np.zeros(1, BOUND)
     made["bound"], made["relative"] = value, mode == "range"
@@ -94,13 +94,13 @@ def bound(value: float, mode: str, dtype: str) -> NDArray[np.void]:
     return _structure(made)
 
 
-def header(data: bytes) -> NDArray[np.void]:
+def header(data: bytes) -> Array[c_char]:
     """The struct `Header` (1,) of a header's bytes."""
     return _structure(data.ljust(8 * MOST_HEADER_WORDS, b"\0"))
 
 
 @lru_cache(256)
-def order(axes: tuple[int, ...]) -> NDArray[np.void]:
+def order(axes: tuple[int, ...]) -> Array[c_char]:
     """The struct `Order` (1,) of a frame's axes."""
     ranked = sorted(range(len(axes)), key=axes.__getitem__)
     numbers = [1 << axes[place] for place in ranked]
@@ -109,9 +109,9 @@ def order(axes: tuple[int, ...]) -> NDArray[np.void]:
     return _structure(packed)
 
 
-def _structure(data: Any) -> NDArray[np.void]:
-    """The bytes of a structure as an array of one."""
-    return np.frombuffer(data, np.dtype((np.void, memoryview(data).nbytes)))
+def _structure(data: Any) -> Array[c_char]:
+    """The bytes of a structure where a kernel's launch takes them from."""
+    return (c_char * memoryview(data).nbytes).from_buffer_copy(data)
 
 
 def fast_encode(n_frames: int, n_tiles: int) -> Launch:

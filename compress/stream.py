@@ -142,9 +142,7 @@ def checksum(data: bytes | memoryview | NDArray[np.uint8]) -> int:
     for start in range(0, whole, _CHECK_WORDS):
         total += _stirred(words[start : start + _CHECK_WORDS], start)
     if flat.size % 8:
-        last = np.zeros(8, np.uint8)
-        last[: flat.size % 8] = flat[whole * 8 :]
-        total += _stirred(last.view("<u8"), whole)
+        total += _stirred_word(int.from_bytes(flat[whole * 8 :].tobytes(), "little"), whole)
     return total & _MASK
 
 
@@ -155,6 +153,14 @@ def _stirred(words: NDArray[np.uint64], start: int) -> int:
     mixed *= _GOLDEN
     mixed ^= mixed >> np.uint64(29)
     return int(mixed.sum(dtype=np.uint64))
+
+
+def _stirred_word(word: int, number: int) -> int:
+    """What word `number` adds to a checksum."""
+    golden = int(_GOLDEN)
+    mixed = (word ^ (number + 1) * golden & _MASK) * int(_STIR) & _MASK
+    mixed = (mixed ^ mixed >> 32) * golden & _MASK
+    return mixed ^ mixed >> 29
 
 
 def pack_header(header: Header) -> bytes:
@@ -202,6 +208,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         mode < len(MODES) and coder < len(CODERS) and mirror < len(MIRRORS) and spare == 0
         and TILE_LOG2 <= frame_log2 <= LARGEST_FRAME_LOG2
         and len(set(axes)) == TILE_LOG2 and max(axes) < frame_log2
+        and not any(rest[end + TILE_LOG2 : end + AXES_BYTES])
     )  # fmt: skip
     quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(rest[:end]))
     width = 8 * real_dtype(DTYPES[dtype]).itemsize
@@ -236,8 +243,15 @@ def _sound(rule: Quantizer, width: int) -> bool:
 
 
 def frame_seed(header: Header) -> int:
-    """What ties frames to their header: part of every frame's checksum."""
-    return checksum(pack_header(header))
+    """What ties frames to their header: the checksum of its bytes, part of every frame's checksum."""
+    return seed_of(pack_header(header))
+
+
+def seed_of(data: bytes) -> int:
+    """As `frame_seed`, of the header that `data` begins with: its last word has the sum over those before."""
+    size = _FIXED.unpack_from(data)[2]
+    stated: int = _U64.unpack_from(data, size - _U64.size)[0]
+    return (stated + _U64.size + _stirred_word(stated, size // _U64.size - 1)) & _MASK
 
 
 def pack_frame(payload: bytes, number: int, seed: int) -> bytes:

@@ -196,7 +196,7 @@ def test_a_rank_that_dies_ends_the_job_though_a_stream_waits_for_it(tmp_path, ho
 def test_a_process_runs_again_whenever_its_ranks_collect_garbage(tmp_path, device):
     done = mpirun(2, SCRIPTS / "run_again.py", *saved(tmp_path, SEEDS[0]), device)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "equal 3 times"
+    assert "equal 3 times" in done.stdout
 
 
 @needs_mpi

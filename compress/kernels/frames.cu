@@ -63,9 +63,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) frame_sizes(
 }
 
 // Put n_frames frames behind one another, from byte `begin` on, or from *end on where it is 0; *end moves on. Those
-// that would end beyond out_bytes become BAD. One block.
+// that would end beyond out_bytes become BAD. Of the last ones the host is told where they end. One block.
 extern "C" __global__ void __launch_bounds__(THREADS) place_frames(
-    Frame* frames, unsigned n_frames, Word out_bytes, Word begin, Word* end)
+    Frame* frames, unsigned n_frames, Word out_bytes, Word begin, Word* end, unsigned last, Word* told)
 {
     __shared__ Word sums[WARPS];
     Word at = begin ? begin : *end;
@@ -81,7 +81,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) place_frames(
         }
         at += total;
     }
-    if (threadIdx.x == 0) *end = at;
+    if (threadIdx.x != 0) return;
+    *end = at;
+    if (last) told[0] = at, post(told, 2);
 }
 
 // What coders leave out of frames in the stream: first words, filling, exact values (their places in the order of
@@ -204,12 +206,19 @@ __device__ __forceinline__ Layout layout_of(const Byte* data, Word data_bytes)
     return layout;
 }
 
-// Find the frames of a stream, `room` of them at most. At the first one whose fields contradict each other all that
-// follow are BAD. One thread; REAL is that of the stream, COMPONENTS may be another.
+// Tell the host the first words of a stream, MOST_HEADER_WORDS at most, and find its frames, `room` of them at most. At
+// the first one whose fields contradict each other all that follow are BAD. A warp, and then one thread; REAL is that
+// of the stream, COMPONENTS may be another.
 extern "C" __global__ void __launch_bounds__(LANES) find_frames(
-    const Byte* data, Word data_bytes, Word room_frames, Frame* frames)
+    const Byte* data, Word data_bytes, Word room_frames, Frame* frames, Word* told)
 {
+    for (unsigned k = threadIdx.x; k < MOST_HEADER_WORDS && k < data_bytes / 8; k += LANES) {
+        told[k] = ((const Word*)data)[k];
+    }
+    __threadfence_system();
+    __syncwarp();
     if (threadIdx.x != 0) return;
+    post(told, MOST_HEADER_WORDS + 1);
     const Layout layout = layout_of(data, data_bytes);
     const Word n_frames = layout.n_frames < room_frames ? layout.n_frames : room_frames;
     bool good = true;
@@ -238,6 +247,31 @@ extern "C" __global__ void __launch_bounds__(LANES) find_frames(
         frames[number] = frame;
         at = frame.start + frame.size;
     }
+}
+
+// Tell the host, once all else is done: the number of the first frame that is damaged, whose sum is wrong, or that was
+// stored without loss by a CPU, or n_frames; whether it is one of the latter; where the last frame ends. One block.
+extern "C" __global__ void __launch_bounds__(THREADS) judge_frames(
+    const Frame* frames, Word n_frames, Word seed, Word* told)
+{
+    __shared__ Word firsts[THREADS];
+    Word first = n_frames;
+    for (Word number = threadIdx.x; number < first; number += THREADS) {
+        const Frame frame = frames[number];
+        if (frame.kind == PLANES || frame.damaged || frame.sum + seed != frame.stated) first = number;
+    }
+    firsts[threadIdx.x] = first;
+    for (unsigned half = THREADS / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x >= half) continue;
+        const Word other = firsts[threadIdx.x + half];
+        if (other < firsts[threadIdx.x]) firsts[threadIdx.x] = other;
+    }
+    if (threadIdx.x != 0) return;
+    const Frame& last = frames[n_frames - 1];
+    told[0] = firsts[0], told[1] = firsts[0] < n_frames && frames[firsts[0]].kind == PLANES;
+    told[2] = last.start + last.size;
+    post(told, 4);
 }
 
 // Put the exact values of coded frames, along y, to their places; `damaged` where these are not in order or are

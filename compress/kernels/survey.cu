@@ -183,11 +183,13 @@ __device__ __forceinline__ unsigned class_of(const Element& element, const Rules
 
 // Count the pairs of classes of sampled elements and of their neighbours along each axis, of those that the stream of
 // an array of n_elements will hold: counts (n_axes, CLASSES, CLASSES), from zero (compress/tiles.py: sampled). found:
-// what the survey found; axes beyond those of the elements are left out. A thread a sample, NEAR neighbours in flight.
+// what the survey found, and `done`, blocks that are; axes beyond those of the elements are left out. A thread a sample,
+// NEAR neighbours in flight. The last block tells the host the n_words of 32 bits that `found`, `done` and counts are.
 extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
-    const Element* values, Word n_elements, Bound bound, unsigned samples, unsigned n_axes, const BITS* found,
-    unsigned* counts)
+    const Element* values, Word n_elements, Bound bound, unsigned samples, unsigned n_axes, BITS* found, unsigned* counts,
+    unsigned n_words, Word* told)
 {
+    __shared__ bool last;
     __shared__ unsigned sums[MOST_AXES * PAIRS];
     __shared__ Rules rules;
     const bool mirrored = n_elements > 1 && !(found[FOUND - 2] && found[FOUND - 1]);
@@ -217,6 +219,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
     for (unsigned k = threadIdx.x; k < n_axes * PAIRS; k += THREADS) {
         if (sums[k]) atomicAdd(&counts[k], sums[k]);
     }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(&found[FOUND], (BITS)1) + 1 == gridDim.x;
+    __syncthreads();
+    if (!last) return;
+    for (unsigned k = threadIdx.x; k < n_words; k += THREADS) ((unsigned*)told)[k] = ((volatile unsigned*)found)[k];
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) post(told, (n_words + 1) / 2 + 1);
 }
 
 // The sum over the block, in thread 0.

@@ -90,6 +90,13 @@ template <unsigned warps, typename T> __device__ __forceinline__ T scanned(T val
     return below + upto - value;
 }
 
+// Tell the host, whose words these are, that all words before the last one of its `n_words` are written.
+__device__ __forceinline__ void post(Word* words, unsigned n_words)
+{
+    __threadfence_system();
+    *(volatile Word*)(words + n_words - 1) = 1;
+}
+
 // Copy the values of part `part` of a frame that is stored raw; payloads have no alignment but that of 8 bytes.
 __device__ __forceinline__ void copy_raw(
     const REAL* from, REAL* into, Word n_elements, unsigned part, unsigned thread, unsigned threads)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from executor.statevector.blocks import Block, commute, expanded, is_identity, merged
-from executor.statevector.grouping import cover, sweep
+from executor.statevector.grouping import choose, sweep
 from executor.statevector.twists import Twist, can_twist, gathered, split
 
 FAR_SELECTORS = 2
@@ -48,8 +48,8 @@ def fuse_in_rounds(
     steps: list[Step] = []
     left = list(blocks)
     pending: list[Block] = []
-    for held in cover(blocks, 0, register_bits):
-        part, left = sweep(left, held)
+    while left:
+        part, left = sweep(left, choose(left, 0, register_bits))
         clusters: list[Block] = []
         waiting: list[list[Block]] = [[]]
         for block in part:

@@ -39,9 +39,8 @@ def cover(blocks: Sequence[Block], always: int, size: int) -> list[int]:
         return []
     columns = _columns(blocks)
     greedy = _search(columns, always, size, 1, 0)
-    every = always | int(np.bitwise_or.reduce(columns[0], initial=0))
-    least = 1 + max(0, -(-(every.bit_count() - size) // (size - always.bit_count())))
-    if len(greedy) == least:
+    every = always | int(np.bitwise_or.reduce(columns[0]))
+    if len(greedy) == 1 or len(greedy) == 1 - (size - every.bit_count()) // (size - always.bit_count()):
         return greedy
     return min(greedy, _search(columns, always, size, WAYS_KEPT, STARTS), key=len)
 
