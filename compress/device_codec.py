@@ -219,11 +219,12 @@ class Group:
     def values_of(self, values: DeviceArray, header: Header) -> DeviceArray:
         """The group's part of the array's flat real numbers."""
         begin = (self.first << header.frame_log2) * header.components
-        return values[begin : begin + self.count * self.elements * header.components]
+        end = begin + self.count * self.elements * header.components
+        return values if end - begin == values.size else values[begin:end]
 
     def frames_of(self, frames: DeviceArray) -> DeviceArray:
         """The group's part of the table of frames."""
-        return frames[FRAME_WORDS * self.first :]
+        return frames[FRAME_WORDS * self.first :] if self.first else frames
 
 
 def groups(header: Header, most: int) -> tuple[Group, ...]:
@@ -324,8 +325,8 @@ class _Writer:
         return self.frames[self.count * FRAME_WORDS :]
 
     def put(self, group: Group) -> None:
-        """Append a group of frames to what ends at `end`, which moves on; their headers stay out. With the last
-        group, the host is told of it."""
+        """Append a group of frames to what ends at `end`, which moves on; their headers stay out. The host is
+        told where the last group ends."""
         device, dtype, parts = self.device, self.header.dtype, group.count * group.n_tiles
         values, last = group.values_of(self.values, self.header), parts * (1 + self.header.components)
         words = device.empty(last + group.count, "uint32")

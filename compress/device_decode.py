@@ -20,7 +20,6 @@ from compress.device_codec import (
     Device,
     DeviceArray,
     Group,
-    checked_parts,
     frame_count,
     groups,
     survey_blocks,
@@ -82,9 +81,6 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
             launches.frames("put_exact", EXACT_BLOCKS, group.count), header.dtype, data, table,
             *group.arguments, own,
         )  # fmt: skip
-    if header.coder == "small":
-        for _, table, blocks, part in checked_parts(data, frames, count):
-            device.launch(launches.frames("checksums", blocks, part), header.dtype, data, table)
     if header.mirror != "none":
         device.launch(
             launches.survey("fill_mirrored", survey_blocks(header.size)), header.dtype, values,

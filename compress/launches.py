@@ -1,7 +1,7 @@
 """How the CUDA kernels of compress/kernels are launched: files, definitions, grids, tables and structures.
 
-Arguments are given in the order of the kernel, scalars as NumPy scalars, arrays as device pointers, structures
-as ctypes arrays of their bytes. Knows no CuPy: whatever compiles and launches kernels is elsewhere.
+Arguments are given in the order of the kernel, scalars as NumPy scalars, arrays as device pointers,
+structures as ctypes arrays of bytes. Knows no CuPy: whatever compiles and launches kernels is elsewhere.
 """
 
 from __future__ import annotations
@@ -161,8 +161,9 @@ def small_index(n_frames: int) -> Launch:
 
 
 def small_decode(n_frames: int, n_tiles: int) -> Launch:
-    """A warp a segment, of which a frame has at most as many as tiles."""
-    return Launch("small_decode.cu", "small_decode", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
+    """A warp a segment, of which a frame has at most as many as tiles, and blocks that form checksums."""
+    blocks = -(-n_tiles // SMALL_WARPS) + -(-n_tiles // TILES_PER_CHECK)
+    return Launch("small_decode.cu", "small_decode", (blocks, n_frames), SMALL_THREADS)
 
 
 def frames(entry: str, blocks: int, n_frames: int = 1) -> Launch:

@@ -25,6 +25,7 @@ from compress.stream import (
     pack_header,
     read_frame,
     read_header,
+    seed_of,
 )
 
 MUTATIONS = 10_000
@@ -205,3 +206,15 @@ def test_checksums_in_parts_are_those_of_the_definition() -> None:
         data = np.random.default_rng(size).bytes(size)
         assert checksum(data) == checksum_by_words(data)
         assert checksum(bits(np.frombuffer(data, np.uint8))) == checksum_by_words(data)
+
+
+def test_frames_are_tied_to_all_bytes_of_their_header() -> None:
+    for data in streams():
+        header = read_header(io.BytesIO(data))
+        head = pack_header(header)
+        assert seed_of(data) == frame_seed(header) == checksum_by_words(head)
+        # What fills the axes up is 0, even where the checksum is right.
+        filled = bytearray(head[:-8])
+        filled[-8 * len(header.shape) - 1] = 1
+        with pytest.raises(StreamError, match="header: is damaged"):
+            read_header(io.BytesIO(bytes(filled) + struct.pack("<Q", checksum(bytes(filled)))))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from statevector_case import dense_matrix, hadamards, many_kinds, plan_of, qft, random_unitary
 from test_circuits import random_circuit, state_vector
 
-from executor.statevector import passes
+from executor.statevector import grouping_kernel, passes
 from executor.statevector.blocks import (
     Block,
     as_swap,
@@ -22,6 +22,7 @@ from executor.statevector.blocks import (
     merged,
 )
 from executor.statevector.fusion import fuse
+from executor.statevector.grouping import choose, cover, sweep
 from executor.statevector.passes import MODES, Pass, Tile, compile_blocks
 from executor.statevector.plain import apply_pass
 from executor.statevector.staging import first_places
@@ -154,6 +155,51 @@ def test_as_few_passes_as_the_bits_of_a_tile_allow(n: int, counts: tuple[int, ..
         reversed_order = Circuit(n, tuple(Gate(g.name, tuple(n - 1 - q for q in g.qubits), g.matrix, g.params)
                                           for g in qft(n).gates))  # fmt: skip
         assert len(plan_of(reversed_order, Tile(k, c, 3)).passes) == expected
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_several_ways_take_fewer_passes_than_the_best_bits_of_each(seed: int) -> None:
+    n, generator = 20, np.random.default_rng(seed)
+    blocks = []
+    for _ in range(12):
+        order = [int(q) for q in generator.permutation(n)]
+        gates = [gate("x_1_2", (q,)) for q in range(n)]
+        gates += [gate("cz", pair) for pair in zip(order[::2], order[1::2], strict=True)]
+        blocks += [gate_block(item) for item in gates]
+    left, n_greedy = blocks, 0
+    while left:
+        _, left = sweep(left, choose(left, 3, 9))
+        n_greedy += 1
+    held = cover(blocks, 3, 9)
+    left = blocks
+    for mask in held:
+        assert mask.bit_count() <= 9
+        assert mask & 3 == 3
+        _, left = sweep(left, mask)
+    assert not left
+    assert len(held) < n_greedy
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_blocks_are_counted_for_all_bits_at_once_as_for_each(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    n, n_blocks = 24, 300
+    targets, masks = np.zeros((2, n_blocks), np.int64)
+    for k in range(n_blocks):
+        bits = [1 << int(bit) for bit in generator.permutation(n)[: generator.integers(1, 5)]]
+        targets[k], masks[k] = sum(bits[: generator.integers(0, 3)]), sum(bits)
+    left = np.arange(n_blocks)[20:]
+    scratch, seen = np.full((3, 64), -1), set()
+    for _ in range(20):
+        drawn = [1 << int(bit) for bit in generator.permutation(n)]
+        kept, others = sum(drawn[:10]), sum(drawn[10:22])
+        grouping_kernel.count_each(targets, masks, left, kept, others, *scratch)
+        for bit in range(n):
+            if others >> bit & 1:
+                count = grouping_kernel.n_done(targets, masks, left, kept | 1 << bit)
+                assert scratch[0, bit] == count
+                seen.add(count)
+    assert len(seen) > 3
 
 
 def test_stages_are_those_of_the_source() -> None:

@@ -297,7 +297,7 @@ def _writers(registers: list[int], threads: list[int]) -> np.ndarray:
     return owner
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2, 4])
 @pytest.mark.parametrize("tile", [Tile(13, 3, 1, 4), Tile(14, 4, 1, 5, True)], ids=str)
 def test_threads_meet_all_whose_amplitudes_they_take(tile: Tile, seed: int) -> None:
     """In a group of warps; and no barrier is used by two sets of groups before all threads have met."""

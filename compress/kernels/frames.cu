@@ -152,13 +152,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) fill_frames(
     }
 }
 
-// Add the words' part of compress.stream.checksum of each payload to the frame's sum. Frames along y.
-extern "C" __global__ void __launch_bounds__(THREADS) checksums(const Byte* data, Frame* frames)
-{
-    __shared__ Word sums[WARPS];
-    add_words<AT_ONCE>(data, frames[blockIdx.y], blockIdx.x, gridDim.x, sums);
-}
-
 struct Header {
     Word words[MOST_HEADER_WORDS];
 };

@@ -1,10 +1,13 @@
 // The coder `small` reads.
 
 #include "small.cuh"
+#include "checksum.cuh"
 
 // Words that a warp brings at once, and how many of them its ring holds.
 #define PART (2 * LANES)
 #define RING (4 * PART)
+// Pairs of words of a checksum that a thread has in flight.
+#define AT_ONCE 2
 
 // Bring two words to shared memory, of which `bytes` are there, the rest 0; copies may be under way until arrived().
 __device__ __forceinline__ void bring(unsigned* into, const unsigned* from, unsigned bytes)
@@ -180,7 +183,8 @@ __device__ __forceinline__ void take_tile(
 }
 
 // What small_index has found of data; values are filled, those of frames that are stored raw too. A frame is
-// `damaged` where a segment's words or states do not come out even. A warp decodes a segment.
+// `damaged` where a segment's words or states do not come out even. A warp decodes a segment; the blocks behind those of
+// all segments add words to the frames' sums, while the longest segments are still under way.
 extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     const Byte* data, Frame* frames, const Half* starts, const Byte* all_coarse, const Plan* plans,
     const Word* segment_starts, Word frame_elements, Order order, unsigned n_tiles, Rules rules, Element* values)
@@ -189,10 +193,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     __shared__ Byte __align__(4) parts[TABLES * SLOTS];
     __shared__ Half table[STARTS];
     __shared__ Rounds rounds;
+    __shared__ Word sums[WARPS];
     const Share share = own_share();
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, number = share.frame;
     const unsigned segment = share.first + warp;
     Frame& frame = frames[number];
+    const unsigned shares = (n_tiles + WARPS - 1) / WARPS;
+    if (share.first >= shares * WARPS) {
+        add_words<AT_ONCE>(data, frame, share.first / WARPS - shares, gridDim.x - shares, sums);
+        return;
+    }
     Element* into = values + number * frame_elements;
     if (frame.kind == RAW) {
         copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, segment, lane, LANES);

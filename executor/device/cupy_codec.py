@@ -41,7 +41,10 @@ _ROOMS: list[_Room] = []
 
 
 def _take_room() -> _Room:
-    return _ROOMS.pop() if _ROOMS else _Room()
+    try:
+        return _ROOMS.pop()
+    except IndexError:
+        return _Room()
 
 
 class CupyCodec:
@@ -53,7 +56,7 @@ class CupyCodec:
 
     def download(self, array: Any) -> NDArray[Any]:
         """A copy on the host."""
-        if array.nbytes > ROOM_BYTES or array.ndim != 1 or not array.flags.c_contiguous:
+        if not 0 < array.nbytes <= ROOM_BYTES or array.ndim != 1 or not array.flags.c_contiguous:
             host: NDArray[Any] = array.get()
             return host
         room, stream, runtime = _take_room(), cupy.cuda.get_current_stream(), cupy.cuda.runtime

@@ -6,6 +6,7 @@ A block can be done while its targets are held, if no block left behind that doe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ WINDOW = 2000
 """So many of the blocks left are looked at when bits are chosen."""
 WAYS_KEPT, STARTS = 8, 8
 """The ways to do the first passes that are followed, and the random bits from which each goes on."""
+COVERS_KEPT = 64
+"""A plan asks for most covers several times; so many of the last are kept until it is made."""
 
 
 def choose(blocks: Sequence[Block], always: int, size: int) -> int:
@@ -35,24 +38,46 @@ def cover(blocks: Sequence[Block], always: int, size: int) -> list[int]:
 
     The best bits for one pass after another, unless fewer come of following several ways at once.
     """
-    if not blocks:
-        return []
-    columns = _columns(blocks)
-    greedy = _search(columns, always, size, 1, 0)
+    targets, masks, _ = _columns(blocks)
+    return list(_cover(targets.tobytes(), masks.tobytes(), always, size))
+
+
+@lru_cache(COVERS_KEPT)
+def _cover(targets: bytes, masks: bytes, always: int, size: int) -> tuple[int, ...]:
+    """The same for the masks of blocks."""
+    if not targets:
+        return ()
+    columns = (
+        np.frombuffer(targets, np.int64).copy(), np.frombuffer(masks, np.int64).copy(),
+        np.arange(len(targets) // 8),
+    )  # fmt: skip
     every = always | int(np.bitwise_or.reduce(columns[0]))
+    greedy = _search(columns, always, size, 1, 0, len(columns[0]))
+    assert greedy is not None
     if len(greedy) == 1 or len(greedy) == 1 - (size - every.bit_count()) // (size - always.bit_count()):
-        return greedy
-    return min(greedy, _search(columns, always, size, WAYS_KEPT, STARTS), key=len)
+        return tuple(greedy)
+    return tuple(_search(columns, always, size, WAYS_KEPT, STARTS, len(greedy) - 1) or greedy)
 
 
-def _search(columns: tuple[Any, Any, Any], always: int, size: int, kept: int, starts: int) -> list[int]:
-    """The masks of a cover; after each pass the ways that leave fewest blocks with targets are kept."""
+def forget_covers() -> None:
+    """Free what `cover` keeps."""
+    _cover.cache_clear()
+
+
+def _search(
+    columns: tuple[Any, Any, Any], always: int, size: int, kept: int, starts: int, most: int
+) -> list[int] | None:  # fmt: skip
+    """The masks of a cover, `most` or fewer, if one is found.
+
+    After each pass the ways that leave fewest blocks with targets are kept, but none that leave more targets
+    than the passes to come have room for.
+    """
     from executor.statevector import grouping_kernel as kernel
 
     targets, masks, every = columns
     generator = np.random.default_rng(0)
     ways: list[tuple[Any, list[int]]] = [(every, [])]
-    while True:
+    for n_done in range(most):
         found: dict[bytes, tuple[Any, list[int]]] = {}
         for left, done in ways:
             window = left[:WINDOW]
@@ -67,6 +92,15 @@ def _search(columns: tuple[Any, Any, Any], always: int, size: int, kept: int, st
         ways = sorted(found.values(), key=lambda way: np.count_nonzero(targets[way[0]]))[:kept]
         if not len(ways[0][0]):
             return ways[0][1]
+        room = (most - n_done - 1) * (size - always.bit_count())
+        ways = [way for way in ways if _n_bits(targets[way[0]] & ~always) <= room]
+        if not ways:
+            break
+    return None
+
+
+def _n_bits(masks: Any) -> int:
+    return int(np.bitwise_or.reduce(masks, initial=0)).bit_count()
 
 
 def _columns(blocks: Sequence[Block]) -> tuple[Any, Any, Any]:

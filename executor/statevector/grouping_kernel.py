@@ -1,7 +1,7 @@
 """The numba kernels behind `grouping`. Imported lazily (numba loads slowly).
 
-Block k has `targets[k]`, the mask of its targets, and `masks[k]`, that of all its bits; `left` are the numbers
-of the blocks that are left, in order.
+Block k has `targets[k]`, the mask of its targets, and `masks[k]`, that of all its bits; `left` are the
+numbers of the blocks that are left, in order.
 """
 
 from __future__ import annotations
@@ -12,6 +12,16 @@ import numba
 import numpy as np
 
 jit = numba.njit(nogil=True, cache=True)
+SEQUENCE = np.uint64(0x03F79D71B4CB0A89)
+"""A De Bruijn sequence: the 6 highest bits of its product with 2^k are another number for every k."""
+PLACES = np.zeros(64, np.int64)
+PLACES[[(int(SEQUENCE) << bit) % 2**64 >> 58 for bit in range(64)]] = range(64)
+
+
+@jit
+def lowest(mask: int) -> int:
+    """The lowest bit of a mask that is not 0."""
+    return PLACES[np.uint64(mask & -mask) * SEQUENCE >> np.uint64(58)]
 
 
 @jit
@@ -69,19 +79,82 @@ def climb(targets: Any, masks: Any, left: Any, held: int, always: int, tries: in
     for k in left:
         every |= targets[k]
     taken = n_done(targets, masks, left, held)
+    counts = np.empty(64, np.int64)
+    blocked, fixed = np.empty(64, np.int64), np.empty(64, np.int64)
     for _ in range(tries):
         best = held
         for out in range(64):
             if not (held & ~always) >> out & 1:
                 continue
+            kept, others = held & ~(1 << out), every & ~held
+            count_each(targets, masks, left, kept, others, counts, blocked, fixed)
             for new in range(64):
-                if not (every & ~held) >> new & 1:
-                    continue
-                other = held & ~(1 << out) | 1 << new
-                count = n_done(targets, masks, left, other)
-                if count > taken:
-                    best, taken = other, count
+                if others >> new & 1 and counts[new] > taken:
+                    best, taken = kept | 1 << new, counts[new]
         if best == held:
             break
         held = best
     return held
+
+
+@jit
+def count_each(
+    targets: Any, masks: Any, left: Any, kept: int, others: int, counts: Any, blocked: Any, fixed: Any
+) -> None:  # fmt: skip
+    """In `counts`, for each bit of `others` at once, the `n_done` of `kept` and this bit.
+
+    Sets of bits of `others` are masks: those with which a block is done, or stays behind; those with which a
+    bit is a target (`blocked`) or any bit (`fixed`) of a block left behind; those with which a held bit is
+    not fixed yet (`alive`): with the others no more blocks count. `common` blocks, done with all that were
+    alive then, are not in `counts` yet.
+    """
+    counts[:] = 0
+    blocked[:] = 0
+    fixed[:] = 0
+    alive = others
+    common = 0
+    for k in left:
+        outside = targets[k] & ~kept
+        done = alive
+        if outside:
+            done = alive & outside if not outside & (outside - 1) else 0
+        rest = masks[k] if done else 0
+        while rest:
+            bit = lowest(rest)
+            rest &= rest - 1
+            done &= ~(fixed[bit] if targets[k] >> bit & 1 else blocked[bit])
+        behind = alive & ~done
+        if not behind:
+            common += 1
+            continue
+        while done:
+            counts[lowest(done)] += 1
+            done &= done - 1
+        grown, rest = 0, masks[k]
+        while rest:
+            bit = lowest(rest)
+            rest &= rest - 1
+            grown |= behind & ~fixed[bit]
+            fixed[bit] |= behind
+            if targets[k] >> bit & 1:
+                blocked[bit] |= behind
+        if grown:
+            still, rest = 0, kept
+            while rest and still != alive:
+                still |= alive & ~fixed[lowest(rest)]
+                rest &= rest - 1
+            rest = alive & ~still
+            while rest:
+                bit = lowest(rest)
+                rest &= rest - 1
+                still |= ~fixed[bit] & 1 << bit
+            closed = alive & ~still
+            while closed:
+                counts[lowest(closed)] += common
+                closed &= closed - 1
+            alive &= still
+            if not alive:
+                break
+    while alive:
+        counts[lowest(alive)] += common
+        alive &= alive - 1

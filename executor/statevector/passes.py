@@ -13,7 +13,7 @@ import numpy as np
 
 from executor.statevector.blocks import Block, as_swap, is_identity, mask_of
 from executor.statevector.fusion import Step, fuse, fuse_in_rounds
-from executor.statevector.grouping import bits_of, cover, sweep
+from executor.statevector.grouping import bits_of, cover, forget_covers, sweep
 from executor.statevector.lighter import lighter
 from executor.statevector.staging import Exchange, Stage, make_stages
 from planner.errors import InputError
@@ -128,6 +128,7 @@ def compile_blocks(
             leaving = [now[inside] for inside, _ in following.exchange.pairs]
             made[-1] = _low_bits_kept(made[-1], leaving, now)
         steps += made
+    forget_covers()
     return Plan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
 
 
