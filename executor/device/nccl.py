@@ -5,6 +5,7 @@ The only file that imports NCCL's binding. Knows flat views, streams and peers; 
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -21,9 +22,6 @@ from planner.errors import InputError
 
 START_LIMIT_S = 25.0
 START_LIMIT_A_RANK_S = 0.05
-
-_OPEN: list[Any] = []
-"""What `connect_ranks` gave. Its destructor waits for the peers, so that only `disconnect` may let it go."""
 
 
 class NcclCommunicator:
@@ -168,7 +166,11 @@ def nccl_version() -> str:
 
 
 def connect_ranks(host: Communicator) -> Any:
-    """Connect the ranks of a group; where that takes too long the whole job is ended."""
+    """Connect the ranks of a group; where that takes too long the whole job is ended.
+
+    The destructor of what it gives waits for the peers. So one more reference is counted than there is: no
+    collection of garbage and no end of the process may call it before `disconnect`.
+    """
     limit_s = START_LIMIT_S + START_LIMIT_A_RANK_S * host.size
     message = (
         f"rank {host.rank}: NCCL: did not connect {host.size} ranks within {limit_s:.0f} s; see what it says "
@@ -186,11 +188,11 @@ def connect_ranks(host: Communicator) -> Any:
         ) from None
     finally:
         watch.cancel()
-    _OPEN.append(made)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
     return made
 
 
 def disconnect(connection: Any) -> None:
     """Let go what `connect_ranks` gave; collective over its ranks."""
-    _OPEN.remove(connection)
     connection.destroy()
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(connection))
