@@ -32,7 +32,7 @@ MILLISECONDS = 1000
 FIRST = -5
 """The highest priority of a stream."""
 LINK_SHARE = 2
-"""One in so many of the blocks that a GPU has room for fills its links, in short runs too (measured: H200)."""
+"""One in so many of the blocks that a GPU has room for fills its links, in short runs too (on H200)."""
 
 BLOCK_BYTES = 2 << 20
 """The size of the GPU's large pages. CUDA gives no other allocation a part of such a block."""
