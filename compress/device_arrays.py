@@ -13,8 +13,9 @@ import numpy as np
 
 from compress import stream
 from compress.codec import Compressed, check_options, worst_size_bytes
-from compress.device_codec import WORD_BYTES, Device, encode, survey
+from compress.device_codec import WORD_BYTES, Device, encode
 from compress.device_decode import decode, read_header
+from compress.device_survey import survey
 from compress.errors import CodecError
 
 _DEVICES: dict[str, Callable[[], Device]] = {}

@@ -20,9 +20,9 @@ from compress.device_codec import (
     Device,
     DeviceArray,
     Group,
+    block_count,
     frame_count,
     groups,
-    survey_blocks,
 )
 from compress.errors import CodecError, StreamError
 from compress.stream import Header, damaged_unless
@@ -83,7 +83,7 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
         )  # fmt: skip
     if header.mirror != "none":
         device.launch(
-            launches.survey("fill_mirrored", survey_blocks(header.size)), header.dtype, values,
+            launches.survey("fill_mirrored", block_count(header.size)), header.dtype, values,
             np.uint64(header.size), np.uint64(header.stored), np.uint32(header.mirror == "negated"),
         )  # fmt: skip
     box, told = device.mailbox(VERDICT_WORDS)
@@ -91,9 +91,12 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
         launches.frames("judge_frames", 1), header.dtype, frames, np.uint64(count),
         np.uint64(stream.seed_of(head)), box,
     )  # fmt: skip
-    # The host checks the header while the kernels run.
-    stream.check_header(head)
-    _check_frames(told().tolist(), count, data)
+    try:
+        # The host checks the header while the kernels run, which write to the mailbox whatever it finds.
+        stream.check_header(head)
+    finally:
+        verdict = told().tolist()
+    _check_frames(verdict, count, data)
     return header
 
 

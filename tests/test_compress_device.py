@@ -13,8 +13,9 @@ from test_compress_codec import product_tensor
 
 from compress import CodecError, StreamError, compress, decompress, worst_size_bytes
 from compress.codec import flat_values
-from compress.device_codec import encode, survey
+from compress.device_codec import encode
 from compress.device_decode import decode
+from compress.device_survey import survey
 from compress.tiles import NATURAL
 
 FRAME_LOG2 = 12

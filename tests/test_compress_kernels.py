@@ -17,11 +17,21 @@ from compress_devices import has_compiler, make_device, source
 from gpu_case import needs_gpus
 from test_compress_stream import mutated
 
-from compress import CodecError, StreamError, decompress, device_codec, entropy, launches, worst_size_bytes
+from compress import (
+    CodecError,
+    StreamError,
+    decompress,
+    device_codec,
+    device_survey,
+    entropy,
+    launches,
+    worst_size_bytes,
+)
 from compress.bounds import error_limit, extent, quantizer
 from compress.codec import flat_values
-from compress.device_codec import OVERLAP_SUMS, add_overlaps, encode, extents, overlap_sums, squares, survey
+from compress.device_codec import encode
 from compress.device_decode import decode
+from compress.device_survey import OVERLAP_SUMS, add_overlaps, extents, overlap_sums, squares, survey
 from compress.frame import encode_frame, quantize
 from compress.mirror import fill_mirrored, mirror_of
 from compress.stream import (
@@ -189,7 +199,16 @@ def test_several_blocks_sum_a_frame_s_words(device: Any, monkeypatch: pytest.Mon
         restored(device, bytes(damaged), array)
 
 
-def test_a_header_with_a_wrong_checksum_is_refused(device: Any) -> None:
+def test_a_header_with_a_wrong_checksum_is_refused(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only when no kernel will write to the host's memory any more."""
+    mailbox, n_open = device.mailbox, []
+
+    def watched(n_words: int) -> Any:
+        box, told = mailbox(n_words)
+        n_open.append(n_words)
+        return box, lambda: (n_open.pop(), told())[1]
+
+    monkeypatch.setattr(device, "mailbox", watched)
     array = make_array("normal", 4096, "float32", 5)
     header, limits = header_of(array, 1e-3, "range", "fast", NATURAL, 12)
     data = stream_of(array, header, limits)
@@ -199,6 +218,7 @@ def test_a_header_with_a_wrong_checksum_is_refused(device: Any) -> None:
         for like in (array, array[1:]) if place == 24 else (array,):
             with pytest.raises(StreamError):
                 restored(device, bytes(damaged), like)
+            assert not n_open
 
 
 def test_sound_headers_of_other_streams_harm_nothing(device: Any) -> None:
@@ -295,7 +315,7 @@ def test_neighbours_are_counted_as_on_the_cpu(
     device: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr(device_codec, "with_axes", lambda header, counts: seen.append(counts) or header)
+    monkeypatch.setattr(device_survey, "with_axes", lambda header, counts: seen.append(counts) or header)
     for number, (kind, mode, bound) in enumerate(LOOKED):
         array = make_array(kind, 1 << (17 if kind in ("mirrored", "constant") else 16), dtype, number)
         values = flat_values(array)

@@ -22,7 +22,8 @@ from executor.device.kernel_cache import load_kernel
 
 WORD_BYTES = 8
 ROOM_BYTES = 1 << 13
-"""Of pinned memory for what the host is told, which kernels can write: more than a stream's header."""
+"""Of pinned memory for what the host is told, which kernels can write: more than the header of a stream, and
+than what a survey finds along 30 axes."""
 LOOKS = 256
 """So often the host looks whether it has been told, some 20 us, before it waits for the stream."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import cupy
 
-from compress import device_codec, device_decode
+from compress import device_codec, device_decode, device_survey
 from compress.codec import worst_size_bytes
 from compress.errors import CodecError
 from compress.stream import FRAME_LOG2, real_dtype
@@ -37,8 +37,8 @@ class CupyStreamCodec:
         dtype = values.dtype.name
         with self._stream:
             reals = values.view(real_dtype(dtype))
-            norms = device_codec.squares(self._device, reals, dtype)
-            header, limits = device_codec.survey(
+            norms = device_survey.squares(self._device, reals, dtype)
+            header, limits = device_survey.survey(
                 self._device, reals, dtype, (len(values),), lossy.bound, "range", setting, FRAME_LOG2
             )
             try:
@@ -76,17 +76,17 @@ class CupyOverlaps:
     def __init__(self, stream: Any, device: CupyCodec) -> None:
         self._stream = stream
         self._device = device
-        self._sums = device.zeros(device_codec.OVERLAP_SUMS, "float64")
+        self._sums = device.zeros(device_survey.OVERLAP_SUMS, "float64")
 
     def add(self, sample: Any, values: Any) -> None:
         """Add the sums over a sample."""
         with self._stream:
-            device_codec.add_overlaps(
+            device_survey.add_overlaps(
                 self._device, values.dtype.name, sample, values, sample_stride(len(values)), self._sums
             )
 
     def read(self) -> tuple[complex, float, float]:
         """The sums so far; waits for the stream."""
         with self._stream:
-            real, imaginary, before, after = device_codec.overlap_sums(self._device, self._sums)
+            real, imaginary, before, after = device_survey.overlap_sums(self._device, self._sums)
         return complex(real, imaginary), before, after
