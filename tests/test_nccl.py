@@ -1,0 +1,83 @@
+"""When connections of NCCL end, without a GPU: a stand-in for its binding tells what it was asked."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from executor.device.communicator import Communicator
+from executor.device.threads import run_ranks
+
+MODULE = "executor.device.nccl"
+LIBRARIES = "cupy_backends.cuda.libs"
+BINDING = f"{LIBRARIES}.nccl"
+RANKS = 2
+
+pytestmark = pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """What happened to connections, in order."""
+    return []
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Any:
+    """`executor.device.nccl` over the stand-in."""
+
+    class NcclCommunicator:
+        def __init__(self, size: int, identity: int, rank: int) -> None:
+            self.alive = True
+            told.append("connected")
+
+        def destroy(self) -> None:
+            self.alive = False
+            told.append("destroyed")
+
+        def __del__(self) -> None:
+            if self.alive:
+                told.append("lost")
+
+    binding = ModuleType(BINDING)
+    binding.NcclCommunicator = NcclCommunicator  # type: ignore[attr-defined]
+    binding.NcclError = RuntimeError  # type: ignore[attr-defined]
+    binding.get_unique_id = lambda: 7  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, BINDING, binding)
+    monkeypatch.setitem(vars(import_module(LIBRARIES)), "nccl", binding)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    made = import_module(MODULE)
+    monkeypatch.delitem(sys.modules, MODULE)
+    nothing = SimpleNamespace(Stream=lambda **_: None)
+    monkeypatch.setattr(made, "cupy", SimpleNamespace(cuda=nothing, ndarray=lambda *_: None))
+    return made
+
+
+def test_groups_end_with_the_communicator_that_they_were_split_from(module: Any, told: list[str]) -> None:
+    def work(host: Communicator) -> None:
+        ranks = module.NcclCommunicator(host, None, connect=False)
+        ranks._memories.append(SimpleNamespace(close=lambda: told.append("unmapped")))
+        ranks.split(0, host.rank)
+        ranks.split(host.rank, 0)
+        host.barrier()
+        gc.collect()
+        host.barrier()
+        assert told == ["connected"] * RANKS
+        host.barrier()
+        ranks.close()
+
+    run_ranks(RANKS, work)
+    gc.collect()
+    assert told == ["connected"] * RANKS + ["unmapped"] * RANKS + ["destroyed"] * RANKS
+
+
+def test_no_collection_of_garbage_ends_a_connection(module: Any, told: list[str]) -> None:
+    run_ranks(RANKS, lambda host: module.NcclCommunicator(host, None) and None)
+    gc.collect()
+    assert told == ["connected"] * RANKS
