@@ -8,7 +8,8 @@ what the executor does), and in parts by kernels for which the chains beside lea
 free ("kernels 6", "kernels 12", "kernels 25"). Results must be equal bit for bit. Hidden is the share of the
 seconds of the exchanges in parts that nothing waited for, on the rank where it is least; the first slice, to
 which ranks come at different times, does not count. Goal: at least 0.7 of the shorter of exchange and
-contraction. Rows of other paths and device counts in the output file stay.
+contraction. `waited_s` of a row is what all exchanges took on the stream of calls, whole ones too. Rows of
+other paths and device counts in the output file stay.
 """
 
 from __future__ import annotations

@@ -123,6 +123,14 @@ def test_bad_options_are_one_line(
     assert message in error
 
 
+def test_a_result_replaces_no_circuit(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = circuit.read_text()
+    for option in ("-o", "--record"):
+        assert run(["pauli", str(circuit), "--observable", "Z0", option, str(circuit)]) == 2
+        assert "is an input and would be replaced" in capsys.readouterr().err
+    assert circuit.read_text() == before
+
+
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(InputError):
         tnplan.propagate("nowhere.qsim", "Z0")

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from pauli_case import ENGINES, chain_edges, eagle_edges, ising_trotter, kicked_ising
 from test_circuits import random_circuit, state_vector
 
-from executor.pauli.channels import amplitude_damping, depolarizing, kraus_channel, pauli_channel
+from executor.pauli.channels import (
+    amplitude_damping,
+    dephasing,
+    depolarizing,
+    kraus_channel,
+    pauli_channel,
+)
 from executor.pauli.expectation import in_bits, in_product, overlap
 from executor.pauli.propagate import propagate
 from executor.pauli.resources import Resources
 from executor.pauli.steps import (
     Clifford,
     Rotation,
+    Step,
     Transfer,
     circuit_steps,
     gate_steps,
@@ -88,6 +96,34 @@ def test_the_conventions_are_those_of_textbooks() -> None:
     assert in_bits(done.result) == pytest.approx(math.sqrt(0.75), abs=1e-15)
 
 
+def one_qubit_cliffords() -> list[np.ndarray]:
+    """The 24 products of H and S that differ by more than a phase."""
+    known = [np.eye(2, dtype=np.complex128)]
+    for matrix in known:
+        for generator in (gate("h", (0,)).matrix, gate("s", (0,)).matrix):
+            new = generator @ matrix
+            if all(abs(np.vdot(old, new)) < 1.9 for old in known):
+                known.append(new)
+    return known
+
+
+def test_cliffords_of_every_class_map_every_word_as_their_matrices() -> None:
+    local, rng = one_qubit_cliffords(), np.random.default_rng(6)
+    assert len(local) == 24
+    swap = np.eye(4)[[0, 2, 1, 3]]
+    classes = [np.eye(4), gate("cnot", (0, 1)).matrix, gate("is", (0, 1)).matrix, swap]
+    pairs = [(a, local[k], b) for a in local for k, b in zip(rng.permutation(24), local, strict=True)]
+    start = pauli_sum([(x, z, 1.0 + x + 4 * z) for x in range(4) for z in range(4)], 2)
+    for number, (a, middle, b) in enumerate(pairs):
+        matrix = np.kron(middle, b) @ classes[number % 4] @ np.kron(a, b)
+        (step,) = gate_steps(Gate("product", (0, 1), matrix))
+        assert isinstance(step, Clifford)
+        done = propagate([step], start, keep_cliffords=True)
+        np.testing.assert_allclose(
+            dense(done.result), matrix.conj().T @ dense(start) @ matrix, rtol=0, atol=1e-12
+        )
+
+
 @pytest.mark.parametrize("use", ENGINES)
 @pytest.mark.parametrize("letters", ["X", "YZ", "ZXY", "XYZZ"])
 def test_rotations_of_every_word(letters: str, use: Resources) -> None:
@@ -132,6 +168,66 @@ def test_channels_equal_dense_matrices(use: Resources) -> None:
         names = {"I": (0, 0), "Z": (0, 1)}
         values = {(x, z): c for x, z, c in found.masks()}
         assert values == {names[k]: pytest.approx(v, abs=1e-15) for k, v in expected.items()}
+    found = propagate([dephasing(0, 0.2)], parse("X0 + 2*Z0", 1), resources=use).result
+    assert {(x, z): c for x, z, c in found.masks()} == {(0, 1): 2, (1, 0): pytest.approx(0.6, abs=1e-15)}
+
+
+def noisy_value(operations: list[tuple[Sequence[int], list[np.ndarray]]], terms: PauliSum) -> float:
+    """tr(rho terms) after channels [qubits, Kraus operators] on |0...0>; rho has an axis a qubit and side."""
+    n = terms.n_qubits
+    rho = np.zeros([2] * (2 * n), np.complex128)
+    rho[(0,) * (2 * n)] = 1
+    for qubits, kraus in operations:
+        k = len(qubits)
+        total = np.zeros_like(rho)
+        for operator in kraus:
+            part = rho
+            for factor, axes in ((operator, qubits), (operator.conj(), [n + q for q in qubits])):
+                part = np.tensordot(factor.reshape([2] * (2 * k)), part, (range(k, 2 * k), axes))
+                part = np.moveaxis(part, range(k), axes)
+            total += part
+        rho = total
+    value = 0.0
+    for x, z, coefficient in terms.masks():
+        turned = rho
+        for q in range(n):
+            word = local_words(1)[(x >> q & 1) + 2 * (z >> q & 1)]
+            turned = np.moveaxis(np.tensordot(word, turned, (1, q)), 0, q)
+        value += (coefficient * np.trace(turned.reshape(2**n, 2**n))).real
+    return value
+
+
+def kraus_of(probabilities: Sequence[float], k: int) -> list[np.ndarray]:
+    """Words that strike k qubits with these probabilities."""
+    return [math.sqrt(p) * word for p, word in zip(probabilities, local_words(k), strict=True)]
+
+
+@pytest.mark.parametrize("use", ENGINES)
+def test_random_noisy_circuits_equal_the_density_matrix(use: Resources) -> None:
+    n, rng = 6, np.random.default_rng(9)
+    damped = [np.diag([1, math.sqrt(0.8)]), np.array([[0, math.sqrt(0.2)], [0, 0]])]
+    words = [word_masks((0,), word) for word in range(4)]
+    strikes = {(0, 0): 0.8, (1, 0): 0.1, (1, 1): 0.04, (0, 1): 0.06}
+    steps: list[Step] = []
+    operations: list[tuple[Sequence[int], list[np.ndarray]]] = []
+    for number, item in enumerate(random_circuit(n, 36, 4).gates):
+        steps += gate_steps(item)
+        operations.append((item.qubits, [item.matrix]))
+        if number % 3:
+            continue
+        a, b = (int(q) for q in rng.choice(n, 2, replace=False))
+        channel, struck, kraus = (
+            (amplitude_damping(a, 0.2), (a,), damped),
+            (depolarizing((a, b), 0.15), (a, b), kraus_of([0.85] + [0.01] * 15, 2)),
+            (dephasing(a, 0.06), (a,), [math.sqrt(0.94) * np.eye(2), math.sqrt(0.06) * np.diag([1, -1])]),
+            (pauli_channel(a, 0.1, 0.04, 0.06), (a,), kraus_of([strikes[word] for word in words], 1)),
+        )[number // 3 % 4]
+        steps.append(channel)
+        operations.append((struck, kraus))
+    terms = random_sum(n, 300, 3)
+    expected = noisy_value(operations, terms)
+    assert abs(expected) > 0.05
+    assert in_bits(propagate(steps, terms, resources=use).result) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("use", ENGINES)
@@ -210,7 +306,7 @@ def test_complex_coefficients_and_many_qubits() -> None:
         (lambda: propagate([], parse("Z0 + X0", 1), Truncation(max_terms=1)), "the observable has 2 terms"),
         (lambda: propagate([rotation("X", (0,), 1)], parse("Z0", 1), stop_above=1), "leaves 2 terms"),
         (lambda: gate_steps(Gate("odd", (0,), 2 * np.eye(2, dtype=np.complex128))), "is not unitary"),
-        (lambda: Truncation(merged_cut=-1), "is -1"),
+        (lambda: Truncation(merged_cut=-1), "is -1"), (lambda: Truncation(branch_cut=math.inf), "is inf"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(call: object, message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gpu_case import needs_gpus
@@ -252,6 +254,16 @@ def test_a_gpu_without_room_for_a_row_turns_no_pair_twice() -> None:
 def test_three_ranks_are_refused() -> None:
     with pytest.raises(InputError, match="start a power of two"):
         run_ranks(3, lambda world: run("rotations", ranks=world))
+
+
+@needs_mpi
+@pytest.mark.mpi
+def test_three_ranks_of_mpi_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "c.qsim").write_text("2\n0 h 0\n")
+    refused = mpirun(3, "-m", "tnplan", "pauli", tmp_path / "c.qsim", "--observable", "Z0")
+    assert refused.returncode == 2
+    assert refused.stderr.count("start a power of two") == 1
+    assert "Abort" not in refused.stderr
 
 
 @needs_mpi

@@ -231,6 +231,7 @@ def test_bits_of_a_list_are_alpha_and_beta_in_turn(files: Path) -> None:
         (["h.fcidump", "--alpha", "a.txt", "--memory", "32kB"], "memory: holds 3.2e+04 bytes"),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "0.3"], "--spin: is 0.3"),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "0", "--device", "gpu"], "run on one CPU rank alone"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "0", "--precision", "mixed"], "mixed is not there for"),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "1", "--spin-weight", "-1"], "--spin-weight: is -1"),
         (["h.fcidump", "--alpha", "a.txt", "--residual", "nan"], "--residual: is nan"),
         (["h.fcidump", "--alpha", "a.txt", "--resume"], "--resume: has no checkpoint"),

@@ -28,7 +28,7 @@ from executor.sbd.determinants import ListHamiltonian, from_product
 from executor.sbd.fcidump import read_fcidump
 from executor.sbd.memory import fit_memory
 from executor.sbd.product import EVEN, ODD, ProductHamiltonian
-from executor.sbd.solve import SpinPenalty, as_product, measured_spin, solve
+from executor.sbd.solve import SpinPenalty, as_product, solve
 from executor.sbd.spin import spin_square
 from executor.sbd.strings import read_strings
 from planner.errors import InputError
@@ -80,7 +80,7 @@ def test_states_keep_their_parity_and_spin() -> None:
 def test_a_penalty_selects_a_spin_and_energies_are_those_of_h() -> None:
     h = small(1, n=5)
     every = solve(h, h.integrals, 20, criteria=TIGHT)
-    spins = [measured_spin(h, h.integrals, state) for state in every.states]
+    spins = [spin_square(h, state) for state in every.states]
     for spin in (0, 1, 2):
         found = solve(h, h.integrals, 1, penalty=SpinPenalty(spin, 5.0), criteria=TIGHT)
         of_spin = [

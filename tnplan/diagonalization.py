@@ -214,6 +214,8 @@ def _choose(
         only_here = "lists of determinants"
     elif options.penalty is not None:
         only_here = "solves with a spin penalty"
+    if only_here is not None and options.mixed:
+        raise AgreedError("--precision", f"mixed is not there for {only_here}", "leave it out")
     if only_here is None:
         chosen = choose_device(options.device, world, options.threads or 1)
         if options.device == "auto":

@@ -88,9 +88,9 @@ def propagate(
     `depolarize` is the probability that one of the words other than I strikes the qubits of each gate after
     it. The Schroedinger `picture` takes the state forward, as far as it has words of at most the truncation's
     `max_weight`. `gradient` adds the derivatives by the angles of all rotations to the report. `keep` says
-    which terms the result has on every rank: all, its own, or none. `record` is a file for the terms at every
-    step: JSON, or a plot where it ends in .svg. Under mpirun the call is collective, and rank 0 writes.
-    Raises planner.errors.InputError for what cannot be done.
+    which terms the result has on every rank: all, its own, or none; in the Schroedinger picture it has all.
+    `record` is a file for the terms at every step: JSON, or a plot where it ends in .svg. Under mpirun the
+    call is collective, and rank 0 writes. Raises planner.errors.InputError for what cannot be done.
     """
     limits = truncation or Truncation()
     world = world_communicator()
@@ -99,11 +99,16 @@ def propagate(
     def prepare() -> _Problem:
         for path in (output, record):
             if path is not None:
-                check_writable(path)
+                check_writable(path, None if isinstance(circuit, Circuit) else circuit)
+        if world is not None and world.size & (world.size - 1):
+            raise InputError("mpirun", f"started {world.size} ranks", "start a power of two")
         if picture not in PICTURES:
             raise InputError("picture", f"is {picture!r}", f"use {' or '.join(PICTURES)}")
         if gradient and (world is not None or picture != "heisenberg" or use != Resources()):
-            raise InputError("gradient", "takes one thread in the Heisenberg picture", "leave the rest out")
+            raise InputError(
+                "gradient", "takes one thread in the Heisenberg picture, fp64, and no bound of memory",
+                "leave out the other options",
+            )  # fmt: skip
         return _problem(circuit, observable, state, depolarize)
 
     def work(rank: Communicator) -> Expectation:

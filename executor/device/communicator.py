@@ -94,7 +94,7 @@ class Communicator(Protocol):
     def close(self) -> None:
         """Close memory and the ways to peers, here and in groups split off, when the device has no more work.
 
-        Collective. Devices that are not closed stay connected until the process ends.
+        Collective. Ranks that do not close stay connected until the process ends.
         """
 
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:

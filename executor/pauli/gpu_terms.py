@@ -182,7 +182,10 @@ class GpuTerms:
         if self.all_ranks(self.n) <= count:
             return
         if self.ranks is not None:
-            raise InputError("max_terms", "is not there for several GPUs", "use a cut, or one GPU")
+            raise InputError(
+                "several GPUs", "cannot keep the largest terms (--max-terms, --when-full truncate)",
+                "use a cut, or one GPU",
+            )  # fmt: skip
         chosen, l1, squares, dropped = self.table.largest(self._settled(), count)
         self.books.losses.append(Loss(l1, squares, dropped))
         self._keep(chosen)

@@ -30,9 +30,11 @@ class Truncation:
     every: int = 1
 
     def __post_init__(self) -> None:
-        for name, cut in (("branch_cut", self.branch_cut), ("merged_cut", self.merged_cut)):
+        for name, cut in (
+            ("--branch-cut", self.branch_cut), ("--min-coefficient (merged_cut)", self.merged_cut),
+        ):  # fmt: skip
             if not 0 <= cut < float("inf"):
-                raise InputError(name, f"is {cut}", "give 0 or more")
+                raise InputError(name, f"is {cut}", "give a finite number, 0 or more")
         for name, limit in (
             ("max_weight", self.max_weight), ("max_xy", self.max_xy), ("max_frequency", self.max_frequency),
         ):  # fmt: skip

@@ -20,7 +20,7 @@ from executor.sbd.determinants import DeterminantList, ListHamiltonian
 from executor.sbd.integrals import Integrals
 from executor.sbd.place import Here, Place
 from executor.sbd.product import ProductHamiltonian
-from executor.sbd.spin import PenalizedHamiltonian, spin_square
+from executor.sbd.spin import PenalizedHamiltonian
 from executor.sbd.work import blas_threads
 from planner.errors import InputError
 
@@ -204,12 +204,6 @@ def _with_energies(hamiltonian: Hamiltonian, integrals: Integrals, found: Soluti
     pairs = zip(found.states, found.parities, strict=True)
     own = np.array([np.vdot(state, hamiltonian.apply(state, parity)) for state, parity in pairs])
     return replace(found, energies=own + integrals.core)
-
-
-def measured_spin(hamiltonian: Hamiltonian, integrals: Integrals, state: Array) -> float:
-    """The expectation value of S^2."""
-    whole, embedded = as_product(hamiltonian, integrals, state)
-    return spin_square(whole, embedded)
 
 
 def as_product(
