@@ -131,6 +131,14 @@ def check_writable(path: str | Path, *inputs: str | Path | None) -> None:
         )
 
 
+def check_suffix(path: str | Path, *suffixes: str) -> None:
+    """Refuse an output path whose name promises another format than the `suffixes` that can be written."""
+    if Path(path).suffix.lower() not in suffixes:
+        raise InputError(
+            str(path), f"does not end in {' or '.join(suffixes)}", "no other format is written: rename it"
+        )
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

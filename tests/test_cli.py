@@ -178,6 +178,8 @@ def test_plan_show_report(
     assert run(["show", "three.schedule.json", "--plot", "chain.svg"]) == 0
     assert "Large steps: 2" in capsys.readouterr().out
     assert "<svg" in (tmp_path / "chain.svg").read_text()
+    assert run(["show", "three.schedule.json", "--plot", "chain.png"]) == 2
+    assert "chain.png: does not end in .svg" in capsys.readouterr().err
     assert run(["show", "three.schedule.json", "--json", "--top", "1"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["identity"] == schedule.identity

@@ -123,6 +123,11 @@ def test_bad_options_are_one_line(
     assert message in error
 
 
+def test_a_record_of_another_format_is_refused(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pauli", str(circuit), "--observable", "Z0", "--record", "x.png"]) == 2
+    assert "x.png: does not end in .json or .svg" in capsys.readouterr().err
+
+
 def test_a_result_replaces_no_circuit(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = circuit.read_text()
     for option in ("-o", "--record"):

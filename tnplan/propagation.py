@@ -34,7 +34,7 @@ from executor.pauli.truncation import Truncation
 from executor.pauli.words import PauliSum, parse
 from executor.pauli.words import text as word_text
 from planner.errors import InputError
-from planner.files import check_writable, write_text
+from planner.files import check_suffix, check_writable, write_text
 from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.read import load_circuit
 
@@ -100,6 +100,8 @@ def propagate(
         for path in (output, record):
             if path is not None:
                 check_writable(path, None if isinstance(circuit, Circuit) else circuit)
+        if record is not None:
+            check_suffix(record, ".json", ".svg")
         if world is not None and world.size & (world.size - 1):
             raise InputError("mpirun", f"started {world.size} ranks", "start a power of two")
         if picture not in PICTURES:
@@ -131,7 +133,7 @@ def propagate(
 
 def write_record(record: Record, path: str | Path) -> None:
     """Write what happened at every step: as JSON, or as a plot where the name ends in .svg."""
-    if Path(path).suffix == ".svg":
+    if Path(path).suffix.lower() == ".svg":
         from tnplan.reporting.pauli_plot import record_svg
 
         write_text(path, record_svg(record))

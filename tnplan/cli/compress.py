@@ -74,11 +74,12 @@ def show(report: dict[str, Any], as_json: bool) -> None:
 def _compare(array: Path, bound: float, threshold: float | None, plot: Path | None, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from planner.files import check_writable, write_text
+    from planner.files import check_suffix, check_writable, write_text
     from tnplan.codec_comparison import compare_codecs
     from tnplan.reporting import codecs, tables
 
     if plot is not None:
+        check_suffix(plot, ".svg")
         check_writable(plot, array)
     rows = compare_codecs(array, bound, threshold=threshold)
     if plot is not None:

@@ -94,7 +94,7 @@ def command(
         progress=_say if first else None,
     )  # fmt: skip
     if first:
-        _show(done.report, output, as_json)
+        _show(done.report, [path for path in (output, record) if path is not None], as_json)
 
 
 def _say(at: Progress) -> None:
@@ -102,7 +102,7 @@ def _say(at: Progress) -> None:
     click.echo(f"step {at.step} of {at.steps}: {at.terms} terms, {at.size_bytes / 2**20:.0f} MiB", err=True)
 
 
-def _show(report: dict[str, Any], output: Path | None, as_json: bool) -> None:
+def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
@@ -119,5 +119,5 @@ def _show(report: dict[str, Any], output: Path | None, as_json: bool) -> None:
     for entry in report.get("gradient", ()):
         where = f"gate {entry['gate']}, {entry['rotation']}, angle {entry['angle']:.6g}"
         click.echo(f"derivative at {where}: {entry['derivative']!r}")
-    if output is not None:
-        click.echo(f"written: {output}")
+    for path in written:
+        click.echo(f"written: {path}")

@@ -103,18 +103,19 @@ def command(
     from tnplan.diagonalization import CarryOver, diagonalize
 
     _check(residual, spin, spin_weight, carryover, carryover_ratio, carryover_missing, resume, output)
+    carry = None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing)
     result = diagonalize(
         fcidump, alpha, beta, determinants=determinants, roots=roots, rdm=rdm, output=output, resume=resume,
         criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
         penalty=None if spin is None else SpinPenalty(spin, spin_weight),
         start=() if start is None else start, checkpoint=checkpoint, threads=threads,
         device=device, precision=precision,
-        carry=None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing),
-        memory_bytes=float("inf") if memory is None else memory,
+        carry=carry, memory_bytes=float("inf") if memory is None else memory,
         progress=_say_step, announce=lambda line: click.echo(line, err=True),
     )  # fmt: skip
     if launched_rank() == 0:
-        _show(result.report, output, as_json)
+        written = [] if output is None else [output, output.with_suffix(".json")]
+        _show(result.report, written + ([] if carry is None else [*carry.files]), as_json)
     if not result.solution.converged:
         if launched_rank() == 0:
             click.echo(
@@ -169,7 +170,7 @@ def _say_step(step: Step) -> None:
     )
 
 
-def _show(report: dict[str, Any], output: Path | None, as_json: bool) -> None:
+def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
@@ -182,5 +183,5 @@ def _show(report: dict[str, Any], output: Path | None, as_json: bool) -> None:
         f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
     )
-    if output is not None:
-        click.echo(f"written: {output}")
+    for path in written:
+        click.echo(f"written: {path}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from planner.files import check_writable, write_text
+from planner.files import check_suffix, check_writable, write_text
 
 
 @click.command()
@@ -28,6 +28,7 @@ def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -
     from tnplan.reporting.chain import largest, use_chain
 
     if plot:
+        check_suffix(plot, ".svg")
         check_writable(plot, schedule)
     loaded = load_verified(schedule)
     if plot:
