@@ -79,8 +79,8 @@ def _compare(array: Path, bound: float, threshold: float | None, plot: Path | No
     from tnplan.reporting import codecs, tables
 
     if plot is not None:
-        check_suffix(plot, ".svg")
         check_writable(plot, array)
+        check_suffix(plot, ".svg")
     rows = compare_codecs(array, bound, threshold=threshold)
     if plot is not None:
         write_text(plot, codecs.codec_svg(rows))

@@ -28,8 +28,8 @@ def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -
     from tnplan.reporting.chain import largest, use_chain
 
     if plot:
-        check_suffix(plot, ".svg")
         check_writable(plot, schedule)
+        check_suffix(plot, ".svg")
     loaded = load_verified(schedule)
     if plot:
         from tnplan.reporting.plots import chain_svg
