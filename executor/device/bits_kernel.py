@@ -9,21 +9,22 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
 
 ONE = np.uint64(1)
-ODD = np.uint64(0x5555555555555555)
-PAIRS = np.uint64(0x3333333333333333)
-NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
-BYTES = np.uint64(0x0101010101010101)
 
 jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 inline = numba.njit(nogil=True, cache=True, error_model="numpy", inline="always")
 
 
-@inline
-def count_bits(word: Any) -> Any:
+def _count_bits(typing_context: Any, word: Any) -> tuple[Any, Any]:
     """How many bits of a 64-bit word are set."""
-    word = word - ((word >> ONE) & ODD)
-    word = (word & PAIRS) + ((word >> np.uint64(2)) & PAIRS)
-    word = (word + (word >> np.uint64(4))) & NIBBLES
-    return np.int64((word * BYTES) >> np.uint64(56))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
+
+
+count_bits: Any = intrinsic(_count_bits)

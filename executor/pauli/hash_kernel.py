@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from executor.device.bits_kernel import ONE, inline, jit
-from executor.pauli.machine_kernel import fetch, ones
+from executor.device.bits_kernel import ONE, count_bits, inline, jit
+from executor.pauli.machine_kernel import fetch
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
 HALF = np.uint64(32)
@@ -124,25 +124,25 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any) -> int:
         a, mask = keys[:, columns[0]], masks[0]
         for i in range(n):
             hits[count] = i
-            count += ones(a[i] & mask) & 1
+            count += count_bits(a[i] & mask) & 1
     elif used == 2:
         a, b, mask, other = keys[:, columns[0]], keys[:, columns[1]], masks[0], masks[1]
         for i in range(n):
             hits[count] = i
-            count += ones((a[i] & mask) ^ (b[i] & other)) & 1
+            count += count_bits((a[i] & mask) ^ (b[i] & other)) & 1
     elif generator.size == 4:
         x0, x1, z0, z1 = generator[0], generator[1], generator[2], generator[3]
         for i in range(n):
             both = (keys[i, 0] & z0) ^ (keys[i, 1] & z1) ^ (keys[i, 2] & x0) ^ (keys[i, 3] & x1)
             hits[count] = i
-            count += ones(both) & 1
+            count += count_bits(both) & 1
     else:
         for i in range(n):
             both = FREE
             for u in range(used):
                 both ^= keys[i, columns[u]] & masks[u]
             hits[count] = i
-            count += ones(both) & 1
+            count += count_bits(both) & 1
     return count
 
 
@@ -180,7 +180,7 @@ def split(
     used, n_used, own = np.zeros(words, np.int64), 0, np.int64(0)
     for w in range(words):
         if generator[w] | generator[words + w] != FREE:
-            own += ones(generator[w] & generator[words + w])
+            own += count_bits(generator[w] & generator[words + w])
             used[n_used] = w
             n_used += 1
     n = 0
@@ -198,8 +198,8 @@ def split(
         for u in range(n_used):
             w = used[u]
             x, z = keys[i, w], keys[i, words + w]
-            power += ones(x & z) - ones((x ^ generator[w]) & (z ^ generator[words + w]))
-            power += 2 * ones(generator[words + w] & x)
+            power += count_bits(x & z) - count_bits((x ^ generator[w]) & (z ^ generator[words + w]))
+            power += 2 * count_bits(generator[words + w] & x)
         index[n], where[i] = i, n
         values[n] = -branch if power & 3 == 1 else branch
         if follow:
@@ -311,8 +311,8 @@ def letters(keys: Any, i: Any) -> Any:
     words = keys.shape[1] // 2
     weight = xy = 0
     for w in range(words):
-        weight += ones(keys[i, w] | keys[i, words + w])
-        xy += ones(keys[i, w])
+        weight += count_bits(keys[i, w] | keys[i, words + w])
+        xy += count_bits(keys[i, w])
     return weight, xy
 
 

@@ -1,4 +1,4 @@
-"""What numba lacks and the kernels of terms need: bits, prefetches, arrays by address, words between threads.
+"""What numba lacks and the kernels of terms need: prefetches, arrays by address, words between threads.
 
 Imported lazily (numba loads slowly).
 """
@@ -17,15 +17,6 @@ WORD_BYTES = 8
 
 let_others = types.ExternalFunction("sched_yield", types.int32())
 """Give the processor to another thread that waits for it."""
-
-
-def _ones(typing_context: Any, word: Any) -> tuple[Any, Generate]:
-    """The number of set bits of a 64-bit word."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), generate
 
 
 def _fetch(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
@@ -78,7 +69,6 @@ def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     return context.make_array(kind)(context, builder, array).data
 
 
-ones: Any = intrinsic(_ones)
 fetch: Any = intrinsic(_fetch)
 pointer: Any = intrinsic(_pointer)
 heard: Any = intrinsic(_heard)

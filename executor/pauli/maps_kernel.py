@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from executor.device.bits_kernel import ONE, jit
-from executor.pauli.machine_kernel import ones
+from executor.device.bits_kernel import ONE, count_bits, jit
 
 NOTHING = np.uint64(0)
 
@@ -36,11 +35,11 @@ def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, tou
         power = np.int64(0)
         for w in range(words):
             out[w], out[words + w] = keys[i, w] & ~touched[w], keys[i, words + w] & ~touched[w]
-            power += ones(keys[i, w] & keys[i, words + w] & touched[w])
+            power += count_bits(keys[i, w] & keys[i, words + w] & touched[w])
         for w in range(words):
             rest = (keys[i, w] | keys[i, words + w]) & touched[w]
             while rest != NOTHING:
-                bit = ones((rest & (~rest + ONE)) - ONE)
+                bit = count_bits((rest & (~rest + ONE)) - ONE)
                 rest &= rest - ONE
                 for part in range(2):
                     if (keys[i, part * words + w] >> np.uint64(bit)) & ONE:
@@ -58,11 +57,11 @@ def multiply(row: Any, other: Any) -> int:
     words = row.size // 2
     power = 0
     for w in range(words):
-        power += ones(row[w] & row[words + w]) + ones(other[w] & other[words + w])
-        power += 2 * ones(row[words + w] & other[w])
+        power += count_bits(row[w] & row[words + w]) + count_bits(other[w] & other[words + w])
+        power += 2 * count_bits(row[words + w] & other[w])
         row[w] ^= other[w]
         row[words + w] ^= other[words + w]
-        power -= ones(row[w] & row[words + w])
+        power -= count_bits(row[w] & row[words + w])
     return power
 
 

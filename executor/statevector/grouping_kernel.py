@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-jit = numba.njit(nogil=True, cache=True)
-SEQUENCE = np.uint64(0x03F79D71B4CB0A89)
-"""A De Bruijn sequence: the 6 highest bits of its product with 2^k are another number for every k."""
-PLACES = np.zeros(64, np.int64)
-PLACES[[(int(SEQUENCE) << bit) % 2**64 >> 58 for bit in range(64)]] = range(64)
+from executor.device.bits_kernel import count_bits, jit
 
 
 @jit
 def lowest(mask: int) -> int:
     """The lowest bit of a mask that is not 0."""
-    return PLACES[np.uint64(mask & -mask) * SEQUENCE >> np.uint64(58)]
+    return count_bits(np.uint64((mask & -mask) - 1))
 
 
 @jit
@@ -30,12 +25,8 @@ def grow(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
     held = always
     blocked = fixed = 0
     for k in left:
-        wanted = rest = held | targets[k]
-        n_bits = 0
-        while rest:
-            rest &= rest - 1
-            n_bits += 1
-        if masks[k] & blocked or targets[k] & fixed or n_bits > size:
+        wanted = held | targets[k]
+        if masks[k] & blocked or targets[k] & fixed or count_bits(np.uint64(wanted)) > size:
             blocked |= targets[k]
             fixed |= masks[k]
         else:
