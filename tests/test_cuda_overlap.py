@@ -84,6 +84,26 @@ def test_streams_that_meet_wait_for_each_other_and_never_for_ever(monkeypatch, s
             assert all(driver.memory.get(("here", rank, done[1][2])) for rank in members)
 
 
+def test_streams_run_out_when_their_peers_let_them_go(monkeypatch):
+    driver = Driver()
+    monkeypatch.setattr(stream_signal, "_operations", lambda: (driver.write, driver.wait))
+    addresses = {rank: 1 << 20 + rank for rank in range(3)}
+    ranks = [Signals(rank, addresses) for rank in range(3)]
+    for rank, times in enumerate((4, 2, 1)):
+        meet = ranks[rank].bind([peer for peer in range(3) if peer != rank], SimpleNamespace(ptr=rank))
+        for _ in range(times):
+            meet()
+    for _ in range(20):
+        while any(driver.step(rank) for rank, queue in driver.queues.items() if queue):
+            pass
+        if not any(driver.queues.values()):
+            break
+        assert not driver.queues.get("apart")
+        for signals in ranks:
+            signals.let_go(SimpleNamespace(ptr="apart"))
+    assert not any(driver.queues.values())
+
+
 def test_an_operation_that_fails_is_an_error(monkeypatch):
     monkeypatch.setattr(stream_signal, "_operations", lambda: (lambda *_: 801, lambda *_: 0))
     with pytest.raises(RuntimeError, match="error 801"):
@@ -164,18 +184,29 @@ from tnplan.execution import execute
 def strike(done, n_slices):
     raise RuntimeError("struck by a test")
 
-execute(sys.argv[1], sys.argv[2], ranks=2, device="gpu", progress=strike)
+def run(progress=None):
+    return execute(sys.argv[1], sys.argv[2], ranks=2, device="gpu", progress=progress).array
+
+wanted = run()
+for _ in range(3):
+    try:
+        run(strike)
+    except RuntimeError as error:
+        print(error, flush=True)
+print("equal", (run() == wanted).all(), flush=True)
+run(strike)
 """
 
 
 @needs_gpus(2)
-def test_a_rank_that_fails_ends_this_process_though_a_stream_waits_for_it(tmp_path):
+def test_this_process_goes_on_after_a_rank_has_failed_though_a_stream_waits_for_it(tmp_path):
     start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", STRIKE, *map(str, saved(tmp_path, SEEDS[0]))],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
-    assert time.monotonic() - start < 40
+    assert time.monotonic() - start < 80
+    assert done.stdout.splitlines() == ["struck by a test"] * 3 + ["equal True"]
     assert done.returncode == 1
     assert "struck by a test" in done.stderr
 

@@ -69,6 +69,52 @@ def test_a_rank_that_never_hears_of_a_failure_is_left_behind(monkeypatch: pytest
     released.set()
 
 
+class Held:
+    """Memory of a device, told when it is freed."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.told = told
+
+    def __del__(self) -> None:
+        self.told.append("freed")
+
+
+def test_devices_are_let_go_before_what_the_ranks_hold_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "LOOK_EVERY_S", 0.01)
+    told: list[str] = []
+    waits = threading.Event()
+
+    def let_go(ended: threading.Event) -> None:
+        told.append("letting go")
+        waits.set()
+        assert ended.wait(5)
+        told.append("let go")
+
+    def work(world: ThreadCommunicator) -> None:
+        held = Held(told)
+        if world.rank == 0:
+            world.at_failure(let_go)
+        world.barrier()
+        if world.rank == 0:
+            raise KeyError("struck")
+        assert waits.wait(5)
+        world.exchange([], [(0, np.zeros(1))])
+        del held
+
+    with pytest.raises(KeyError, match="struck") as caught:
+        run_ranks(2, work)
+    assert told == ["letting go", "let go", "freed", "freed"]
+    assert caught.value.__traceback__ is not None
+
+
+def test_nothing_is_let_go_where_no_rank_fails() -> None:
+    def work(world: ThreadCommunicator) -> int:
+        world.at_failure(lambda ended: pytest.fail("nothing failed"))
+        return world.rank
+
+    assert run_ranks(2, work) == [0, 1]
+
+
 def test_ranks_agree_on_the_first_refusal() -> None:
     refused = []
 

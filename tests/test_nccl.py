@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
@@ -41,6 +42,10 @@ def module(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Any:
             self.alive = False
             told.append("destroyed")
 
+        def abort(self) -> None:
+            self.alive = False
+            told.append("aborted")
+
         def __del__(self) -> None:
             if self.alive:
                 told.append("lost")
@@ -54,7 +59,7 @@ def module(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Any:
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     made = import_module(MODULE)
     monkeypatch.delitem(sys.modules, MODULE)
-    nothing = SimpleNamespace(Stream=lambda **_: None)
+    nothing = SimpleNamespace(Stream=lambda **_: None, Device=nullcontext)
     monkeypatch.setattr(made, "cupy", SimpleNamespace(cuda=nothing, ndarray=lambda *_: None))
     return made
 
@@ -81,3 +86,35 @@ def test_no_collection_of_garbage_ends_a_connection(module: Any, told: list[str]
     run_ranks(RANKS, lambda host: module.NcclCommunicator(host, None) and None)
     gc.collect()
     assert told == ["connected"] * RANKS
+
+
+def test_a_rank_that_fails_aborts_every_connection_once(module: Any, told: list[str]) -> None:
+    def work(host: Communicator) -> None:
+        ranks = module.NcclCommunicator(host, None)
+        ranks.split(0, host.rank)
+        if host.rank == 1:
+            raise KeyError("struck")
+        host.barrier()
+
+    with pytest.raises(KeyError, match="struck"):
+        run_ranks(RANKS, work)
+    gc.collect()
+    assert told == ["connected"] * 2 * RANKS + ["aborted"] * 2 * RANKS
+
+
+def test_messages_that_wait_for_ever_do_not_keep_a_connection(
+    module: Any, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LET_GO_AFTER_S", 0.1)
+
+    def work(host: Communicator) -> None:
+        ranks = module.NcclCommunicator(host, None)
+        ranks._turn.acquire()
+        host.barrier()
+        if host.rank == 1:
+            raise KeyError("struck")
+        host.barrier()
+
+    with pytest.raises(KeyError, match="struck"):
+        run_ranks(RANKS, work)
+    assert told == ["connected"] * RANKS + ["aborted"] * RANKS

@@ -251,6 +251,21 @@ def test_a_gpu_without_room_for_a_row_turns_no_pair_twice() -> None:
     np.testing.assert_allclose(found.coefficients, expected.coefficients, rtol=0, atol=1e-15)
 
 
+@needs_gpus(1)
+def test_a_gpu_whose_memory_ends_says_so_in_one_line() -> None:
+    import cupy
+
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    pool.set_limit(size=pool.used_bytes() + (64 << 20))
+    try:
+        with pytest.raises(InputError, match="GPU: has no memory for .* terms; truncate"):
+            turns = [rotation("X", (q,), 0.3) for q in range(24)]
+            propagate(turns, parse(" ".join(f"Z{q}" for q in range(24)), 24), None, Resources(device="gpu"))
+    finally:
+        pool.set_limit(size=0)
+
+
 def test_three_ranks_are_refused() -> None:
     with pytest.raises(InputError, match="start a power of two"):
         run_ranks(3, lambda world: run("rotations", ranks=world))

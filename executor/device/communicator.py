@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from planner.errors import InputError
@@ -14,6 +15,10 @@ if TYPE_CHECKING:  # the command line asks for ranks before it needs arrays
     from executor.device.permutation import Copy
 
 Result = TypeVar("Result")
+
+LetGo = Callable[[Event], None]
+"""Ends what a device awaits of ranks that will not come. In a thread of its own, until the event says that no
+rank of this process gives its device more work."""
 
 Message = tuple[int, Any]
 """A peer's rank and a flat contiguous view: what to send to it, or where to receive from it."""
@@ -115,6 +120,9 @@ class Communicator(Protocol):
     def abort(self, message: str, status: int) -> None:
         """End every rank of the job with a message and an exit status."""
 
+    def at_failure(self, let_go: LetGo) -> None:
+        """Have `let_go` called where a rank fails and this process goes on, so that the device can end."""
+
 
 class Blocking:
     """The part of `Communicator` that follows from an `exchange` which returns when all messages are done."""
@@ -142,6 +150,9 @@ class Blocking:
     def close(self) -> None:
         """Nothing to close."""
 
+    def at_failure(self, let_go: LetGo) -> None:
+        """Nothing to let go: the processes of the job end together."""
+
 
 class AgreedError(InputError):
     """A refusal of the input that every rank of the job raises."""
@@ -166,6 +177,7 @@ class CountedCommunicator:
         self.gather_objects = inner.gather_objects
         self.split = inner.split
         self.abort = inner.abort
+        self.at_failure = inner.at_failure
 
     def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
         """Bind an exchange that is counted whenever it begins."""

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
+from threading import Event
+from time import sleep
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +32,7 @@ STARTED = uuid4().hex
 """Tells processes apart whose numbers are equal, in two containers of a machine."""
 
 MILLISECONDS = 1000
+LET_GO_EVERY_S = 0.01
 FIRST = -5
 """The highest priority of a stream."""
 LINK_SHARE = 2
@@ -84,6 +88,9 @@ class CudaMemory:
         here = {rank for rank, offer in enumerate(offers) if offer[0].machine == offered[0].machine}
         self.ranks = frozenset(here if all(everyone[rank] >= here for rank in here) else ())
         self._signals = Signals(host.rank, counters)
+        self._gpu = gpu
+        self._closed = False
+        host.at_failure(self._let_go)
 
     def _open(self, offer: _Offer, own: _Offer) -> int | None:
         """Map the memory of a rank; None where this GPU cannot."""
@@ -107,8 +114,18 @@ class CudaMemory:
         """The stream of what is given to `bind` as copies."""
         return self._beside
 
+    def _let_go(self, ended: Event) -> None:
+        """End the waits for peers until the streams have run out and get no more work, or the GPU fails."""
+        with suppress(RuntimeError), cupy.cuda.Device(self._gpu):
+            stream = cupy.cuda.Stream(non_blocking=True)
+            while not self._closed and not (ended.is_set() and self._beside.done and self._stream.done):
+                self._signals.let_go(stream)
+                stream.synchronize()
+                sleep(LET_GO_EVERY_S)
+
     def close(self) -> None:
         """Unmap everything."""
+        self._closed = True
         while self._opened:
             runtime.ipcCloseMemHandle(self._opened.pop())
 

@@ -125,7 +125,7 @@ class GpuTable:
         self.lists: Lists = self.room(0)
         self.spare, self.patterns = cupy.empty(capacity, np.uint32), cupy.empty(0, np.uint32)
         self.failed = cupy.empty(0, np.uint32)
-        self.slots: Any = None
+        self.slots = cupy.empty(0, np.uint64)
         self.restart(n)
         self.enter_all(n)
 
@@ -295,7 +295,7 @@ class GpuTable:
                 "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs"
             )
         self.failed = self.spare[:failures].copy()
-        self.slots = self.spare = None
+        self.slots, self.spare = cupy.empty(0, np.uint64), cupy.empty(0, np.uint32)
         self.lists = self.room(0)
         try:
             for name in (*OF_ROWS, "patterns"):
@@ -318,7 +318,7 @@ class GpuTable:
     def enter_all(self, n: int) -> None:
         """A table for as many rows as there is room for, with the n that are there."""
         size = 1 << (FILL * self.capacity - 1).bit_length()
-        if self.slots is None or self.slots.size != size:
+        if self.slots.size != size:
             self.slots = cupy.empty(size, np.uint64)
         self.rebuild(0, n)
 

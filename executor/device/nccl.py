@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 from cupy_backends.cuda.libs import nccl
 
-from executor.device.communicator import Communicator, Message, PeerMemory
+from executor.device.communicator import Communicator, LetGo, Message, PeerMemory
 from executor.device.cuda_memory import FIRST, CudaMemory, machine
 from executor.device.device import Call
 from executor.device.stream_event import record
@@ -22,6 +22,7 @@ from planner.errors import InputError
 
 START_LIMIT_S = 25.0
 START_LIMIT_A_RANK_S = 0.05
+LET_GO_AFTER_S = 1.0
 
 
 class NcclCommunicator:
@@ -46,6 +47,9 @@ class NcclCommunicator:
         self._sources: set[int] = set()
         self._memories: list[CudaMemory] = []
         self._connections = [] if self._nccl is None else [self._nccl]
+        self._turn = threading.Lock()
+        self._gpu = cupy.cuda.Device()
+        host.at_failure(self._let_go)
         self._room = cupy.ndarray(2 * host.size, np.uint8)
         # On one machine, messages that move while the GPU packs others slow both down (measured on H200).
         self.overlaps = connect and len(set(host.gather_objects(machine()))) > 1
@@ -67,7 +71,7 @@ class NcclCommunicator:
 
     def _bind_messages(self, sends: Sequence[Message], receives: Sequence[Message]) -> Call:
         """The call that enqueues the messages on the stream of their own."""
-        communicator, own = self._nccl, self._own_stream
+        communicator, own, turn = self._nccl, self._own_stream, self._turn
         if communicator is None:
             raise ValueError("ranks that are not connected cannot exchange device buffers")
         self._targets.update(peer for peer, _ in sends)
@@ -76,12 +80,13 @@ class NcclCommunicator:
         incoming = [(view.data.ptr, view.nbytes, peer) for peer, view in receives]
 
         def enqueue() -> None:
-            nccl.groupStart()
-            for address, size_bytes, peer in outgoing:
-                communicator.send(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
-            for address, size_bytes, peer in incoming:
-                communicator.recv(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
-            nccl.groupEnd()
+            with turn:
+                nccl.groupStart()
+                for address, size_bytes, peer in outgoing:
+                    communicator.send(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
+                for address, size_bytes, peer in incoming:
+                    communicator.recv(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
+                nccl.groupEnd()
 
         return enqueue
 
@@ -152,6 +157,24 @@ class NcclCommunicator:
     def abort(self, message: str, status: int) -> None:
         """End every rank of the job."""
         self._host.abort(message, status)
+
+    def at_failure(self, let_go: LetGo) -> None:
+        """Have `let_go` called if a rank fails, by the host."""
+        self._host.at_failure(let_go)
+
+    def _let_go(self, ended: threading.Event) -> None:
+        """End the messages to and from peers; those bound but not begun are errors from now on.
+
+        Waits for messages that are being begun, but not for ever: their beginning may wait for a peer.
+        """
+        waited = self._turn.acquire(timeout=LET_GO_AFTER_S)
+        if self._nccl is not None and self._nccl in self._connections:
+            self._connections.remove(self._nccl)
+            with self._gpu:
+                self._nccl.abort()
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._nccl))
+        if waited:
+            self._turn.release()
 
 
 def nccl_number() -> int:

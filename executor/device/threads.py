@@ -1,6 +1,7 @@
 """Ranks in one process: a thread each, exchanging through shared memory. For one host without MPI.
 
-A rank that fails breaks all others at once; the first error is raised to the caller.
+A rank that fails breaks all others at once, and what their devices await of each other is let go; the first
+error is raised to the caller.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from traceback import clear_frames
 from typing import Any, TypeVar
 
 import numpy as np
 
-from executor.device.communicator import Blocking, Message
+from executor.device.communicator import Blocking, LetGo, Message
 
 Result = TypeVar("Result")
 
@@ -21,7 +23,8 @@ BROKEN = object()
 """Put into every queue when a rank fails."""
 LOOK_EVERY_S = 0.5
 END_WITHIN_S = 5.0
-"""How long the others may take to end when a rank has failed; one inside a library may never hear of it."""
+"""How long other ranks may take to end when one has failed, and then their devices; one inside a
+library may never hear of it."""
 
 
 class BrokenRanksError(Exception):
@@ -29,18 +32,18 @@ class BrokenRanksError(Exception):
 
 
 class _Shared:
-    """The queues between all ranks of a run, and the first error."""
+    """The queues between all ranks of a run, the first error, and what is to be done then."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queues: dict[Any, SimpleQueue[Any]] = {}
-        self.error: BaseException | None = None
+        self.errors: list[BaseException] = []
+        self.let_go: list[LetGo] = []
 
     def fail(self, error: BaseException) -> None:
         """Break every rank, now or at its next exchange."""
         with self._lock:
-            if self.error is None:
-                self.error = error
+            self.errors.append(error)
             for queue in self._queues.values():
                 queue.put(BROKEN)
 
@@ -57,7 +60,7 @@ class _Shared:
 
     def _queue(self, key: Any) -> SimpleQueue[Any]:
         with self._lock:
-            if self.error is not None:
+            if self.errors:
                 raise BrokenRanksError("another rank failed")
             return self._queues.setdefault(key, SimpleQueue())
 
@@ -117,6 +120,10 @@ class ThreadCommunicator(Blocking):
         """Break every rank."""
         self._shared.fail(RuntimeError(message))
 
+    def at_failure(self, let_go: LetGo) -> None:
+        """Have `let_go` called by `run_ranks`."""
+        self._shared.let_go.append(let_go)
+
 
 def run_ranks(size: int, work: Callable[[ThreadCommunicator], Result]) -> list[Result]:
     """Run `work(communicator)` on `size` ranks; their results in rank order, or the first error raised."""
@@ -136,14 +143,37 @@ def run_ranks(size: int, work: Callable[[ThreadCommunicator], Result]) -> list[R
         thread.start()
     try:
         for thread in threads:
-            while thread.is_alive() and shared.error is None:
+            while thread.is_alive() and not shared.errors:
                 thread.join(LOOK_EVERY_S)
-        end = time.monotonic() + END_WITHIN_S
-        for thread in threads:
-            thread.join(max(0.0, end - time.monotonic()))
     except BaseException as error:
         shared.fail(error)
-        raise
-    if shared.error is not None:
-        raise shared.error
+    if shared.errors:
+        _end(threads, shared)
+        raise shared.errors[0]
     return results
+
+
+def _end(ranks: Sequence[threading.Thread], shared: _Shared) -> None:
+    """Wait for ranks of which one has failed, and for their devices; then free what the ranks held.
+
+    Memory that is freed earlier would wait for the device, and keep others from letting go what it waits for:
+    so every rank's error is kept until then, and with it the frames of its calls.
+    """
+    ended = threading.Event()
+    letting_go = [threading.Thread(target=call, args=(ended,), daemon=True) for call in shared.let_go]
+    for thread in letting_go:
+        thread.start()
+    _join(ranks)
+    if not any(thread.is_alive() for thread in ranks):
+        ended.set()
+        _join(letting_go)
+    if letting_go:
+        for error in shared.errors:
+            clear_frames(error.__traceback__)
+    del shared.errors[1:]
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    end = time.monotonic() + END_WITHIN_S
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
