@@ -1,8 +1,9 @@
 """The 127-qubit circuit of pauli.py at several angles, at cuts 2 times smaller each, beside converged values.
 
-Usage: python benchmarks/pauli_angles.py [--angles 0.1,...] [--least 12] [--seconds 20] [--device gpu] [-o results.json]
-Both cuts are 2^-least at first; an angle ends after a run that took more than SECONDS / 4, since the next takes
-four to five times as long, or where the terms do not fit. Goal: the digits of the converged values.
+Usage: python benchmarks/pauli_angles.py [--angles 0.1,...] [--least 12] [--seconds 20] [--device gpu]
+       [-o results.json]
+Both cuts are 2^-least at first. An angle ends after a run that took more than SECONDS / 4, since the next may
+take four times as long, or where the terms do not fit. Goal: the digits of the converged values.
 """
 
 from __future__ import annotations
@@ -47,10 +48,13 @@ def at_angle(angle: float, least: int, use: Resources, seconds: float) -> list[d
         rows.append({
             "angle": angle, "power": power, "value": done.value, "converged": CONVERGED[angle],
             "terms": done.n_terms, "largest": max(done.record.before), "time_s": time_s,
-            "visits_per_s": done.visits / time_s, "dropped_l1": done.dropped.l1, "dropped_l2": done.dropped.l2,
+            "visits_per_s": done.visits / time_s,
+            "dropped_l1": done.dropped.l1, "dropped_l2": done.dropped.l2,
         })  # fmt: skip
-        print(f"{angle:4} 2^-{power} {done.value:.6f} ({done.value - CONVERGED[angle]:+.6f})  {done.n_terms:>11,}"
-              f" terms, at most {max(done.record.before):>11,}  {time_s:7.2f} s", flush=True)  # fmt: skip
+        print(
+            f"{angle:4} 2^-{power} {done.value:.6f} ({done.value - CONVERGED[angle]:+.6f})"
+            f"{done.n_terms:>14,} terms, at most {max(done.record.before):>13,}{time_s:9.2f} s", flush=True,
+        )  # fmt: skip
         if time_s * GROWTH > seconds:
             break
     return rows

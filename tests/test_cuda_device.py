@@ -210,17 +210,23 @@ class FakeHost:
         other = next(self._other)
         return [value, other(value) if callable(other) else other]
 
+    def at_failure(self, let_go: Any) -> None:
+        """This process ends with the other."""
+
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
-def test_a_call_that_loads_kernels_finds_the_device_at_rest_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("has_neighbours", "times"), [(True, 1), (False, 0)])
+def test_a_call_that_loads_kernels_is_made_once_ahead_where_there_are_neighbours(
+    has_neighbours: bool, times: int
+) -> None:
     from executor.device.cupy_device import CupyDevice
 
-    done: list[str] = []
-    monkeypatch.setattr(CupyDevice, "synchronize", lambda self: done.append("at rest"))
-    call = object.__new__(CupyDevice)._at_rest_first(lambda: done.append("called"))
+    device, done = object.__new__(CupyDevice), []
+    device._has_neighbours = has_neighbours
+    call = device._loaded(lambda: done.append("called"))
+    assert done == ["called"] * times
     call()
-    call()
-    assert done == ["at rest", "called", "called"]
+    assert done == ["called"] * (times + 1)
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")

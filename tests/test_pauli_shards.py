@@ -256,12 +256,12 @@ def test_a_gpu_whose_memory_ends_says_so_in_one_line() -> None:
     import cupy
 
     pool = cupy.get_default_memory_pool()
+    turns, start = [rotation("X", (q,), 0.3) for q in range(24)], " ".join(f"Z{q}" for q in range(24))
     pool.free_all_blocks()
     pool.set_limit(size=pool.used_bytes() + (64 << 20))
     try:
-        with pytest.raises(InputError, match="GPU: has no memory for .* terms; truncate"):
-            turns = [rotation("X", (q,), 0.3) for q in range(24)]
-            propagate(turns, parse(" ".join(f"Z{q}" for q in range(24)), 24), None, Resources(device="gpu"))
+        with pytest.raises(InputError, match=r"GPU: has no memory for .* terms; truncate"):
+            propagate(turns, parse(start, 24), None, Resources(device="gpu"))
     finally:
         pool.set_limit(size=0)
 

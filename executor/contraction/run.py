@@ -80,6 +80,8 @@ def run_rank(
     across = world.split(share.rank_in_group, share.group)
     checkpoint = _open_checkpoint(job, share, world, group)
     program = bind_program(schedule, device, group, tensors)
+    # No device waits for a rank while another still loads kernels.
+    world.barrier()
     group.connect()
     device.synchronize()
     outcome = Outcome(program, share, group, new_timings(program), checkpoint=checkpoint)

@@ -126,24 +126,17 @@ class CupyDevice:
         else:
             scratch = self.scratch(scratch_bytes(shape, dtype, precision))
             call = bind_contract(shape, a, b, c, workspace, precision, self.stream, scratch)
-        return self._at_rest_first(call) if self._has_neighbours else call
+        return self._loaded(call)
 
-    def _at_rest_first(self, call: Call) -> Call:
-        """The call, which at its first time finds the device at rest.
+    def _loaded(self, call: Call) -> Call:
+        """The call, made once now, with whatever the arena holds, where there are neighbours.
 
-        Libraries load a kernel when it is first used, and wait for the device while CUDA is locked. A device
-        that waits for a neighbour, whose thread waits for CUDA, would wait for ever.
+        Libraries load a kernel when it is first used, and wait for devices while CUDA is locked. In a replay
+        one of them would wait for a neighbour whose thread waits for CUDA.
         """
-        first = True
-
-        def run() -> None:
-            nonlocal first
-            if first:
-                self.synchronize()
-                first = False
+        if self._has_neighbours:
             call()
-
-        return run
+        return call
 
     def scratch(self, size_bytes: int) -> Array:
         """Scratch memory that calls share, since they run one after the other; larger where it was too small.

@@ -6,6 +6,7 @@ error is raised to the caller.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -149,6 +150,10 @@ def run_ranks(size: int, work: Callable[[ThreadCommunicator], Result]) -> list[R
         shared.fail(error)
     if shared.errors:
         _end(threads, shared)
+    if shared.let_go:
+        # Else garbage may free memory in the midst of a later run, and wait for a device that waits for this.
+        gc.collect()
+    if shared.errors:
         raise shared.errors[0]
     return results
 
