@@ -2,8 +2,9 @@
 
 Usage: python benchmarks/pauli_angles.py [--angles 0.1,...] [--cuts both|merged] [--least 12] [--seconds 20]
        [--device gpu] [-o results.json]
-Cuts are 2^-least at first, before and after merging or after it alone. An angle ends after a run that took more than SECONDS / 4, since the next may
-take four times as long, or where the terms do not fit. Goal: the digits of the converged values.
+Cuts are 2^-least at first, before and after merging or after it alone. An angle ends after a run that took
+more than SECONDS / 4, since the next may take four times as long, or where the terms do not fit. Goal: the
+digits of the converged values.
 """
 
 from __future__ import annotations
