@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+from uuid import uuid4
 
 from planner.errors import InputError
 
@@ -92,19 +92,18 @@ def write_text(path: str | Path, text: str) -> None:
 def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, then move it there; nothing is left half-written."""
     target = Path(path)
+    temporary = target.parent / f".{target.name}.{uuid4().hex[:8]}"
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except OSError as error:
         raise InputError(
             str(target),
             f"cannot be written ({error.strerror})",
             "choose a folder that exists and is writable",
         ) from None
-    temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
             write(stream)
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -137,9 +136,3 @@ def check_suffix(path: str | Path, *suffixes: str) -> None:
         raise InputError(
             str(path), f"does not end in {' or '.join(suffixes)}", "no other format is written: rename it"
         )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

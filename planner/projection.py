@@ -16,6 +16,7 @@ from planner.networks.contraction_path import ContractionPath
 from planner.passes.pipeline import LARGEST_WORLD, Planner, divisors_and_powers
 from planner.passes.policies import POLICIES
 from planner.schedule import Schedule, Step
+from planner.units import size_text
 
 Progress = Callable[[int, int, str], None]
 
@@ -205,8 +206,8 @@ def project(
         if demand.step_bytes > limit * ranks:
             nearest.setdefault(
                 ranks,
-                f"{names[number]}: its largest step holds {demand.step_bytes / ranks:.3g} bytes a rank, "
-                f"the limit is {limit:.3g}",
+                f"{names[number]}: its largest step holds {size_text(demand.step_bytes / ranks)} a rank, "
+                f"the limit is {size_text(limit)}",
             )
             trials.append(Trial(number, ranks, None))
             continue

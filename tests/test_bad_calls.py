@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -88,7 +89,7 @@ CALLS: list[tuple[str, Callable[..., object], list[Any]]] = [
     ("paths", report_with, [[], "path.json", None, 5, *([name] for name in NOT_FILES)]),
     ("devices", report_with, [[], 4, None, "4", *([value] for value in NOT_COUNTS)]),
     ("memory_bytes", report_with, NOT_SIZES),
-    ("html", report_with, ["folder", "absent/x.html", 5, b"x"]),
+    ("html", report_with, ["folder", "absent/x.html", "out.pdf", 5, b"x"]),
     ("schedule", execute_with, NOT_FILES),
     ("tensors", execute_with, [*NOT_ARRAYS, "absent", "four.json"]),
     ("ranks", execute_with, [3, *NOT_COUNTS]),
@@ -152,6 +153,19 @@ def fail_writes(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr(
         planner.files.os, "fdopen", lambda handle, mode: io.BufferedWriter(Failing(handle, "w"))
     )
+
+
+def test_a_file_has_the_rights_that_are_asked_for_and_a_rank_changes_them_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer = os.umask(0o027)
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the whole process would write under it"))
+    try:
+        planner.files.write_text(tmp_path / "new", "text")
+    finally:
+        monkeypatch.undo()
+        os.umask(outer)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize("line", COMMANDS)

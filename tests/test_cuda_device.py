@@ -223,10 +223,31 @@ def test_a_call_that_loads_kernels_is_made_once_ahead_where_there_are_neighbours
 
     device, done = object.__new__(CupyDevice), []
     device._has_neighbours = has_neighbours
-    call = device._loaded(lambda: done.append("called"))
+    call = device.loaded(lambda: done.append("called"))
     assert done == ["called"] * times
     call()
     assert done == ["called"] * (times + 1)
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+@pytest.mark.parametrize("has_neighbours", [True, False])
+def test_memory_of_the_host_is_taken_with_the_arena_where_there_are_neighbours(
+    has_neighbours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from executor.device import cupy_device
+
+    taken: list[int] = []
+    arena = SimpleNamespace(Memory=taken.append, MemoryPointer=lambda memory, offset: None)
+    pinned = SimpleNamespace(alloc_pinned_memory=lambda size: taken.append(size) or bytearray(size))
+    monkeypatch.setattr(
+        cupy_device, "cupy", SimpleNamespace(cuda=SimpleNamespace(**vars(arena), **vars(pinned)))
+    )
+    monkeypatch.setattr(cupy_device, "check_free", lambda device, size_bytes: None)
+    device = object.__new__(cupy_device.CupyDevice)
+    device.device_id = device._held_bytes = 0
+    device._has_neighbours, device._staging = has_neighbours, None
+    device.allocate(1 << 21)
+    assert taken == [1 << 21, *[cupy_device.STAGING_BYTES] * has_neighbours]
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import threading
 import time
 
@@ -107,6 +109,80 @@ def test_devices_are_let_go_before_what_the_ranks_hold_is_freed(monkeypatch: pyt
         run_ranks(2, work)
     assert told == ["letting go", "let go", "freed", "freed"]
     assert caught.value.__traceback__ is not None
+
+
+def interrupt() -> None:
+    """Send Ctrl-C to the thread that waits for the ranks, when it does."""
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_waits_for_ranks_with_devices() -> None:
+    told: list[str] = []
+
+    def let_go(ended: threading.Event) -> None:
+        assert ended.wait(5)
+        told.append("let go")
+
+    def work(world: ThreadCommunicator) -> None:
+        world.at_failure(let_go)
+        interrupt()
+        time.sleep(0.3)
+        told.append("rank ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_ranks(1, work)
+    assert told == ["rank ended", "let go"]
+
+
+def test_ctrl_c_waits_for_no_rank_without_a_device() -> None:
+    released = threading.Event()
+
+    def work(world: ThreadCommunicator) -> None:
+        interrupt()
+        assert released.wait(20)
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_ranks(1, work)
+    assert time.monotonic() - start < 3
+    released.set()
+
+
+class Device(Held):
+    """A device that is let go at once, and holds memory in a ring."""
+
+    def __init__(self, told: list[str], world: ThreadCommunicator) -> None:
+        super().__init__(told)
+        self.itself = self
+        world.at_failure(self.let_go)
+
+    def let_go(self, ended: threading.Event) -> None:
+        """Nothing waits."""
+
+
+def test_an_error_that_is_kept_keeps_nothing_of_devices() -> None:
+    told: list[str] = []
+
+    def refuse(held: Held) -> None:
+        raise ValueError("of old")
+
+    def work(world: ThreadCommunicator) -> None:
+        Device(told, world)
+        world.barrier()
+        try:
+            refuse(Held(told))
+        except ValueError as error:
+            raise KeyError("struck") from error
+
+    gc.disable()
+    try:
+        with pytest.raises(KeyError, match="struck") as caught:
+            run_ranks(2, work)
+    finally:
+        gc.enable()
+    assert told == ["freed"] * 4
+    assert isinstance(caught.value.__cause__, ValueError)
 
 
 def test_garbage_of_ranks_with_devices_is_freed_when_they_end_and_nothing_let_go() -> None:

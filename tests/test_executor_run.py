@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 import tracemalloc
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from executor_case import Case, check_values, make_case
 
+from executor.contraction import run, slices
 from executor.contraction.bind import bind
 from executor.contraction.null_replay import null_replay
 from executor.contraction.program import arena_bytes
@@ -185,6 +188,36 @@ def test_groups_share_the_slices_and_add_up(case: Case, ranks: int) -> None:
     check_values(case, result.array)
     assert result.report["groups"] == ranks // 2
     assert sorted(map(int, result.report["measured"]["slices_s"])) == list(range(8))
+
+
+@pytest.mark.parametrize("ranks", [2, 6])
+def test_sums_of_groups_are_bound_and_connected_before_any_replay(
+    case: Case, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, str]] = []
+
+    def telling(name: str, call: Any) -> Any:
+        def tell(*arguments: Any) -> Any:
+            told.append((name, threading.current_thread().name))
+            return call(*arguments)
+
+        return tell
+
+    monkeypatch.setattr(slices, "STAGING_ELEMENTS", 2)
+    monkeypatch.setattr(NumpyDevice, "bind_accumulate", telling("bind", NumpyDevice.bind_accumulate))
+    monkeypatch.setattr(Blocking, "connect", telling("connect", Blocking.connect))
+    monkeypatch.setattr(run, "run_once", telling("run", run.run_once))
+    check_values(case, execute(case.schedule, case.arrays, ranks=ranks).array)
+    names = [name for name, _ in told]
+    assert "bind" in names
+    assert "bind" not in names[names.index("run") :]
+    for thread in {thread for _, thread in told}:
+        assert [name for name, own in told if own == thread and name != "bind"] == ["connect"] * 2 + ["run"]
+
+
+def test_an_arena_beyond_the_hosts_memory_is_refused() -> None:
+    with pytest.raises(InputError, match=r"--device cpu: .* has no 1073741824\.00 GiB for a rank; plan with"):
+        NumpyDevice().allocate(1 << 60)
 
 
 def test_ranges_of_slices_add_up(case: Case) -> None:

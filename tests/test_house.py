@@ -242,3 +242,24 @@ def test_the_examples_of_the_documents_are_read(tmp_path: Path) -> None:
             path = tmp_path / f"{number}.{language}"
             path.write_text(block)
             load(path)
+
+
+def test_the_rates_of_products_in_the_documents_are_those_of_the_profile() -> None:
+    from planner.hardware.profile import load_profile
+
+    profile = load_profile("h200-nvlink")
+    curves = [
+        (profile.gemm_curves[dtype][precision], profile.scattered_curves[dtype][precision])
+        for dtype, precision in (
+            ("complex64", "fp32"), ("complex64", "tf32"), ("complex64", "fp16x3"), ("complex128", "fp64"),
+        )
+    ]  # fmt: skip
+    text = (ROOT / "docs" / "gpu.md").read_text()
+    rows = re.findall(r"^\| (\d+) \|((?: \d+ / \d+ \|){4})$", text, re.MULTILINE)
+    assert len(rows) > 5
+    for k, cells in rows:
+        rates = [[curve.flop_per_s[curve.k.index(int(k))] / 1e12 for curve in pair] for pair in curves]
+        assert cells == "".join(f" {direct:.0f} / {apart:.0f} |" for direct, apart in rates), k
+    tier = profile.tiers[0]
+    listed = [f"{rate / 1e9:.0f}" for rate in tier.curve_bytes_per_s]
+    assert f"{', '.join(listed[:-1])} and {listed[-1]} GB/s" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
@@ -100,6 +101,43 @@ def test_a_rank_that_fails_aborts_every_connection_once(module: Any, told: list[
         run_ranks(RANKS, work)
     gc.collect()
     assert told == ["connected"] * 2 * RANKS + ["aborted"] * 2 * RANKS
+
+
+def test_a_connection_that_its_rank_closes_meanwhile_is_ended_once(module: Any, told: list[str]) -> None:
+    def work(host: Communicator) -> None:
+        ranks = module.NcclCommunicator(host, None)
+        host.barrier()
+        if host.rank == 0:
+            while ranks._connections:
+                module.disconnect(ranks._connections.pop())
+            ranks._let_go(threading.Event())
+        host.barrier()
+        raise KeyError("struck")
+
+    with pytest.raises(KeyError, match="struck"):
+        run_ranks(RANKS, work)
+    assert sorted(told) == ["aborted"] * (RANKS - 1) + ["connected"] * RANKS + ["destroyed"]
+
+
+def test_an_abort_that_fails_leaves_the_connection_and_says_nothing(
+    module: Any, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", said.append)
+
+    def fail(connection: Any) -> None:
+        raise RuntimeError("the GPU has failed")
+
+    def work(host: Communicator) -> None:
+        ranks = module.NcclCommunicator(host, None)
+        monkeypatch.setattr(type(ranks._nccl), "abort", fail)
+        host.barrier()
+        raise KeyError("struck")
+
+    with pytest.raises(KeyError, match="struck"):
+        run_ranks(RANKS, work)
+    gc.collect()
+    assert (told, said) == (["connected"] * RANKS, [])
 
 
 def test_messages_that_wait_for_ever_do_not_keep_a_connection(

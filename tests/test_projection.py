@@ -152,7 +152,7 @@ def test_what_cannot_fit_is_not_planned(
 ) -> None:
     monkeypatch.setattr(projection, "Planner", planner_of({}, calls))
     with pytest.raises(
-        InputError, match=r"no path fits on 1, 2 devices .*largest step holds 192 bytes a rank"
+        InputError, match=r"no path fits on 1, 2 devices .*largest step holds 192 B a rank, the limit is"
     ):
         project([chain_path()], PROFILE, [2], memory_bytes=100)
     assert calls == []

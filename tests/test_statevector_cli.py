@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from statevector_case import qft
 from test_circuits import random_circuit, state_vector
 
 import tnplan
-from executor.statevector.memory import free_bytes, predicted_bytes
+import tnplan.simulation
+from executor.pauli.words import parse
+from executor.statevector.memory import check_answer_memory, free_bytes, predicted_bytes
 from executor.statevector.passes import Tile
 from planner.errors import InputError
-from planner.networks.circuits.circuit import Circuit
+from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.gates import gate
 from planner.networks.circuits.program import (
     Channel,
@@ -73,6 +76,8 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
     assert (document["format"], document["version"]) == ("tnplan.state", 1)
     for change, message in (
         ({"where": [0] * 6}, r"where: is \[0, 0"), ({"dtype": "object"}, "dtype: is 'object'"),
+        ({"where": [0, 1, 2, 3, 4, 5.0]}, r"where: is \[0, 1"), ({"where": []}, r"where: is \[\]"),
+        ({"where": list(range(9999))}, r"where: is \[0, 1"), ({"parts": ["a.npy"] * 3}, "names 3 files"),
         ({"where": [0, 1]}, "holds complex128 of shape"), ({"parts": ["none.npy"]}, "holds no amplitudes"),
         ({"parts": []}, r"parts: is \[\]"),
         ({"version": 9}, "version: is 9"),
@@ -83,6 +88,51 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
             tnplan.simulate(second, dtype="complex128", start=broken)
     with pytest.raises(InputError, match="is a state of 6 qubits in complex128"):
         tnplan.simulate(second, dtype="complex64", start=saved)
+    for wrong, text in ((math.nan, "nan"), (2.0, "256")):
+        np.save(tmp_path / "half.0.npy", np.full(64, wrong, np.complex128))
+        with pytest.raises(InputError, match=f"has probabilities whose sum is {text}"):
+            tnplan.simulate(second, dtype="complex128", start=saved, ranks=2)
+
+
+def test_a_state_has_files_of_its_own(tmp_path: Path) -> None:
+    saved, part = tmp_path / "state.json", tmp_path / "state.1.npy"
+    for output in (saved, part):
+        with pytest.raises(InputError, match="is a file of the state too; give the result another name"):
+            tnplan.simulate(Circuit(6, ()), ranks=2, save=saved, output=output)
+    save_qsim(Circuit(6, ()), part)
+    with pytest.raises(InputError, match="is an input and would be replaced"):
+        tnplan.simulate(part, ranks=2, save=saved)
+    part.unlink()
+    part.mkdir()
+    with pytest.raises(InputError, match=r"state\.1\.npy: is a folder"):
+        tnplan.simulate(Circuit(6, ()), ranks=2, save=saved)
+    assert list(tmp_path.iterdir()) == [part]
+
+
+def test_what_is_written_is_named(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_qsim(Circuit(6, (gate("h", (0,)),)), circuit)
+    for ranks, parts in ((1, "s.0.npy"), (2, "s.0.npy to s.1.npy")):
+        saved = circuit.parent / "s.json"
+        assert run(["statevector", str(circuit), "--save", str(saved), "--ranks", str(ranks)]) == 0
+        shown = capsys.readouterr().out
+        assert f"written: {saved} (state), {circuit.parent}/{parts} (its amplitudes)\n" in shown
+        assert "1 operation in 1 pass and 0 exchanges" in shown
+
+
+def test_a_state_not_saved_whole_has_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = tmp_path / "state.json"
+    tnplan.simulate(Circuit(6, ()), save=saved)
+    save_part = tnplan.simulation.save_part
+
+    def full(path: Path, rank: int, amplitudes: object) -> None:
+        if rank:
+            raise InputError(str(path), "cannot be written (No space left on device)", "free space there")
+        save_part(path, rank, amplitudes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tnplan.simulation, "save_part", full)
+    with pytest.raises(InputError, match="No space left"):
+        tnplan.simulate(Circuit(6, (gate("x", (5,)),)), ranks=2, save=saved)
+    assert not saved.exists()
 
 
 def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,6 +143,13 @@ def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFi
     assert "2 qubits in complex64 need" in capsys.readouterr().err
     with pytest.raises(InputError, match=r"50 qubits in complex64 need 8\.389e\+06 GiB"):
         tnplan.simulate(Circuit(50, ()))
+    assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "1000"]) == 0
+    capsys.readouterr()
+    assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "20000"]) == 2
+    assert "--shots: takes 0.00119" in capsys.readouterr().err
+    check_answer_memory(None, 20, 30, 2**28)
+    with pytest.raises(InputError, match=r"--marginal: takes 0\.5 GiB a rank beside the state, and 0\.25"):
+        check_answer_memory(10, 21, 30, 2**28)
 
 
 QASM3 = """OPENQASM 3.0;
@@ -139,6 +196,12 @@ def test_programs_of_openqasm() -> None:
     assert set(counts) == {"00", "11"}
 
 
+NOT_UNITARY = Program(
+    1, 1,
+    (Measurement(0, 0), Conditional((0,), 1, (Gate("n", (0,), np.ones((2, 2), np.complex128)),))),
+)  # fmt: skip
+
+
 def test_measurements_at_the_end_take_one_run() -> None:
     program = Program(3, 2, (gate("x", (2,)), Measurement(2, 0), gate("h", (0,)), Measurement(0, 1)))
     assert final_measurements(program) == {0: 2, 1: 0}
@@ -147,6 +210,36 @@ def test_measurements_at_the_end_take_one_run() -> None:
     assert set(done.report["counts"]) == {"10", "11"}
     assert abs(done.report["counts"]["10"] - 50_000) < 4.5 * 160
     assert final_measurements(Program(1, 1, (Measurement(0, 0), gate("x", (0,))))) is None
+    twice = Program(2, 2, (gate("h", (0,)), Measurement(0, 0), Measurement(0, 1), gate("x", (1,))))
+    assert final_measurements(twice) == {0: 0, 1: 0}
+    assert set(tnplan.simulate(twice, shots=100, seed=1).report["counts"]) == {"00", "11"}
+
+
+@pytest.mark.parametrize(
+    ("after", "observable", "value"),
+    [
+        ((gate("h", (0,)),), "Z0", 0.0),
+        ((Conditional((0,), 0, (gate("x", (1,)),)),), "Z1", -1.0),
+        ((Reset(0),), "Z0", 1.0),
+        ((Measurement(0, 0), gate("h", (0,))), "Z0", 0.0),
+    ],
+)  # fmt: skip
+def test_a_bit_written_again_hides_no_measurement(
+    after: tuple[Any, ...], observable: str, value: float
+) -> None:
+    """H, a measurement, another one to its bit: with H after that the qubit is even, not back at 0."""
+    program = Program(2, 1, (gate("h", (0,)), Measurement(0, 0), Measurement(1, 0), *after))
+    assert final_measurements(program) is None
+    done = tnplan.simulate(program, shots=400, observable=observable, seed=3, dtype="complex128")
+    assert abs(done.report["expectation"] - value) < 4.5 / 20
+
+
+def test_a_state_of_ranks_that_have_ended_is_refused() -> None:
+    simulator = tnplan.simulate(Circuit(6, ()), ranks=2).simulator
+    for ask in (simulator.array, simulator.norm, lambda: simulator.probabilities([0])):
+        with pytest.raises(InputError, match="2 ranks in this process, which have ended; ask in the call"):
+            ask()
+    assert tnplan.simulate(Circuit(6, ())).simulator.norm() == 1
 
 
 def test_the_transform_of_a_basis_state_from_the_api() -> None:
@@ -157,10 +250,10 @@ def test_the_transform_of_a_basis_state_from_the_api() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("while (c[0]) { x q[0]; }", r"line 4 \(while_loop\): is no gate"),
-        ("for int i in [0:1] { x q[0]; }", r"line 4 \(for_loop\): is no gate"),
-        ("switch (c) { case 1 { x q[0]; } }", "4,0: node of type SwitchStatement"),
-        ("nope q[0];", "is no OpenQASM that qiskit reads"),
+        ("while (c[0]) { x q[0]; }", r"line 4 \(while\): is not supported; write its rounds out, each"),
+        ("for int i in [0:1] { x q[0]; }", r"line 4 \(for\): is not supported; write its rounds out"),
+        ("switch (c) { case 1 { x q[0]; } }", "line 4: .*node of type SwitchStatement"),
+        ("nope q[0];", "line 4: is no OpenQASM that qiskit reads"),
         ("input float a; rx(a) q[0];", "parameters a: have no value"),
     ],
 )
@@ -177,7 +270,7 @@ def test_unsupported_openqasm_is_named_with_its_line(text: str, message: str) ->
     [
         (["--shots", "0"], "--shots: is 0"), (["--shots", "-5"], "--shots: is -5"),
         (["--observable", "Z2"], "names qubit 2"), (["--marginal", "0,0"], "names qubit 0 twice"),
-        (["--amplitudes", "001"], "'001' is no bit string"),
+        (["--amplitudes", "001"], "'001' is no bit string"), (["--amplitudes", ""], "'' is no bit string"),
         (["--depolarizing", "2", "--shots", "5"], "probability is 2"),
         (["--depolarizing", "0.1"], "--shots: is missing"),
         (["--depolarizing", "0.1", "--shots", "2", "--marginal", "0"], "ends in another state in each run"),
@@ -207,6 +300,16 @@ def test_bad_options_are_one_line(
         (lambda: tnplan.simulate(Circuit(2, ()), dtype="float32"), "--dtype: is 'float32'"),
         (lambda: tnplan.simulate(Circuit(2, ()), mode="fast"), "--mode: is 'fast'"),
         (lambda: tnplan.simulate(Circuit(2, ()), threads=0), "--threads: is 0"),
+        (lambda: tnplan.simulate(Circuit(2, ()), observable=parse("Z4", 5)), "is a sum on 5 qubits"),
+        (lambda: tnplan.simulate(Circuit(2, ()), observable=5), "--observable: is 5"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(Circuit(2, ()), memory_bytes=math.nan), "--memory: is nan"),
+        (lambda: tnplan.simulate(Circuit(2, ()), depolarize="x"), "--depolarizing: is 'x'"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(Circuit(2, ()), amplitudes=[0]), "'0' is no bit string"),  # type: ignore[list-item]
+        (lambda: tnplan.simulate(Circuit(2, ()), marginal=(0.0,)), "--marginal: is 0.0"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(Circuit(27, ()), marginal=range(27)), "--marginal: has 27 qubits"),
+        (lambda: tnplan.simulate(5), "file 5: is no name of a file"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(Circuit(2, ()), save=5), "file 5: is no name"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(NOT_UNITARY, shots=1), r"operation 1, inner gate 0 \(n\): is not unitary"),
     ],
 )
 def test_bad_calls_are_one_line(call: object, message: str) -> None:

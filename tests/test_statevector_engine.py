@@ -7,11 +7,13 @@ import pytest
 from statevector_case import TOLERANCE, hadamards, many_kinds, plan_of, qft, simulator_of
 from test_circuits import random_circuit, state_vector
 
+import tnplan
 from executor.statevector.host import TILES, HostState
 from executor.statevector.passes import MODES, Tile
 from executor.statevector.plain import apply_pass
 from planner.networks.circuits.circuit import Circuit
 from planner.networks.circuits.gates import gate
+from planner.networks.circuits.program import Measurement, Program
 
 DTYPES = ("complex64", "complex128")
 
@@ -49,6 +51,17 @@ def test_passes_equal_their_twin(dtype: str) -> None:
             apply_pass(expected, item)
             state.apply(tables)
             np.testing.assert_allclose(state.amplitudes, expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_circuits_without_a_pass(ranks: int) -> None:
+    """Nothing but identities, or exchanges of qubits, which are changes of names."""
+    flip, swap = gate("x", (0,)), gate("sw", (0, 5))
+    for gates in ((gate("id1", (0,)),), (gate("rz", (1,), (0.0,)), gate("id2", (2, 0))), (swap,)):
+        done = tnplan.simulate(Circuit(6, gates), ranks=ranks)
+        assert (done.report["passes"], done.answer.norm) == (0, 1)
+    between = Program(6, 2, (flip, Measurement(0, 0), swap, Measurement(5, 1)))
+    assert tnplan.simulate(between, ranks=ranks, shots=3).answer.counts == {"11": 3}
 
 
 def test_the_transform_is_that_of_fourier() -> None:

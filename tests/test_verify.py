@@ -80,6 +80,7 @@ CONTRACT = find(Contract)
 assert isinstance(CONTRACT, Contract)
 EXCHANGE = find(Redistribute)
 assert isinstance(EXCHANGE, Redistribute)
+WORKSPACE = next(n for n, buffer in enumerate(SCHEDULE.buffers) if buffer.workspace)
 SPREAD = next(n for n, buffer in enumerate(SCHEDULE.buffers) if any(m is not None for m in buffer.layout))
 
 
@@ -106,6 +107,9 @@ SPREAD = next(n for n, buffer in enumerate(SCHEDULE.buffers) if any(m is not Non
         (lambda: edit_buffer(SPREAD, layout=(None, None, None)), "size|digit"),
         (lambda: edit_buffer(SPREAD, layout=(None,)), "another number of digits"),
         (lambda: edit_buffer(SPREAD, size_bytes=8), "not that of its shard"),
+        (lambda: edit_buffer(WORKSPACE, size_bytes=0), "a workspace of 0 bytes holds no element"),
+        (lambda: edit_buffer(WORKSPACE, size_bytes=-64), "a workspace of -64 bytes holds no element"),
+        (lambda: replace(SCHEDULE, sliced=("cut", "cut")), "an index is sliced twice"),
         (lambda: edit_buffer(SPREAD, layout=(999, None, None)), "not one of its modes"),
         (lambda: edit_buffer(EXCHANGE.out, partial=(0,)), "spread and partial|partial"),
         (lambda: replace(SCHEDULE, result=0), "result: buffer 0 is written while it is in use"),

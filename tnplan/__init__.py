@@ -117,12 +117,12 @@ def report(
     policy: str = "ours",
     html: str | Path | None = None,
 ) -> Projection:
-    """Project time and speedup for each number of devices; write a page with the plots to `html`.
+    """Project time and speedup for each number of devices; write a page with the plots to `html` (.html).
 
     The paths are of one network; names of indices and the order of tensors do not matter.
     """
     from planner.errors import InputError
-    from planner.files import check_writable, write_text
+    from planner.files import check_suffix, check_writable, write_text
     from planner.networks.structure import structure_key
     from planner.projection import project
 
@@ -130,6 +130,7 @@ def report(
         raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
     if html is not None:
         check_writable(html)
+        check_suffix(html, ".html")
     read = [_path(path) for path in paths]
     n_networks = len({structure_key(path.network) for path in read})
     if n_networks > 1:

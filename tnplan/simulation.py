@@ -27,7 +27,13 @@ from executor.pauli.words import PauliSum, parse
 from executor.statevector.answers import Answer, Question, answer, check_question
 from executor.statevector.blocks import LARGEST_TARGETS
 from executor.statevector.host import TILES, HostState
-from executor.statevector.memory import LARGEST, check_memory, free_bytes, predicted_bytes
+from executor.statevector.memory import (
+    LARGEST,
+    check_answer_memory,
+    check_memory,
+    free_bytes,
+    predicted_bytes,
+)
 from executor.statevector.passes import MODES
 from executor.statevector.script import make_script
 from executor.statevector.simulator import Simulator, State
@@ -36,12 +42,13 @@ from executor.statevector.state_file import (
     SavedState,
     check_state_writable,
     load_state,
+    remove_index,
     save_index,
     save_part,
 )
-from planner.checks import check_count
+from planner.checks import check_count, is_number
 from planner.errors import InputError
-from planner.files import check_writable, write_text
+from planner.files import check_writable, file_path, write_text
 from planner.networks.circuits.circuit import Circuit
 from planner.networks.circuits.noise import depolarized
 from planner.networks.circuits.program import Program, circuit_program, final_measurements
@@ -50,11 +57,16 @@ from planner.networks.circuits.read import load_program
 FORMAT = "tnplan.statevector"
 VERSION = 1
 DEVICES = ("cpu", "gpu")
+NORM = 1e-2
+"""How far from 1 the sum of all probabilities of a saved state may be."""
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """The answer, the final state (of the last trajectory), and what the JSON file says."""
+    """The answer, the final state (of the last trajectory), and what the JSON file says.
+
+    With several ranks in this process the state has no more answers to give.
+    """
 
     answer: Answer
     simulator: Simulator
@@ -117,23 +129,29 @@ def simulate(
         )
 
     def prepare() -> _Request:
+        if not is_number(depolarize):
+            raise InputError("--depolarizing", f"is {depolarize!r}", "give a probability")
+        if memory_bytes is not None and not (is_number(memory_bytes) and memory_bytes > 0):
+            raise InputError("--memory", f"is {memory_bytes!r}", "give a positive number of bytes")
         program = depolarized(_program(circuit), depolarize)
         question = Question(
-            shots, parse(observable, program.n_qubits) if isinstance(observable, str) else observable,
-            tuple(amplitudes), tuple(marginal),
-        )  # fmt: skip
+            shots, _observable(observable, program.n_qubits), tuple(amplitudes), tuple(marginal)
+        )
         request = _Request(
             program, question, dtype, mode, device, _seed(seed), threads,
             float("inf") if memory_bytes is None else memory_bytes, start, save, output,
             ranks if world is None else world.size,
         )  # fmt: skip
-        _check_outputs(output, save, start, circuit)
         _check(request)
+        _check_outputs(request, circuit)
         return request
 
     if world is None:
         request = prepare()
-        return run_ranks(request.ranks, lambda own: _work(request, own, progress))[0]
+        done = run_ranks(request.ranks, lambda own: _work(request, own, progress))[0]
+        if isinstance(done.simulator.state, SpreadState):
+            done.simulator.state.end()
+        return done
     with ending_together(world):
         agreed: _Request = world.broadcast_object(
             agree(world, lambda: prepare() if world.rank == 0 else None), 0
@@ -149,9 +167,13 @@ def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int],
     threads = request.threads or max(1, cores() // host_ranks)
     needed = predicted_bytes(n, request.dtype, TILES[request.dtype], threads, ranks.size)
     room = request.memory_bytes
+    free = free_bytes() / host_ranks
     if request.device == "cpu":
-        room = min(room, free_bytes() / host_ranks)
+        room = min(room, free)
+        free = room - needed
     agree(ranks, lambda: check_memory(needed, room, n, request.dtype))
+    question = request.question
+    agree(ranks, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     state: State
     if request.device == "gpu":
@@ -162,10 +184,11 @@ def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int],
     simulator = Simulator(state, n, request.mode, request.seed)
     if request.start is not None:
         _continue(simulator, request.start, request.dtype, ranks)
-    given = answer(simulator, program, request.question, progress if ranks.rank == 0 else None)
+    given = answer(simulator, program, question, progress if ranks.rank == 0 else None)
     time_s = perf_counter() - begin
     if request.save is not None:
         target = request.save
+        agree(ranks, lambda: remove_index(target) if ranks.rank == 0 else None)
         agree(ranks, lambda: save_part(target, ranks.rank, state.part()))
         if ranks.rank == 0:
             save_index(target, ranks.size, request.dtype, simulator.where)
@@ -173,7 +196,7 @@ def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int],
         "format": FORMAT, "version": VERSION, "n_qubits": n, "operations": len(program.operations),
         "dtype": request.dtype, "mode": request.mode, "device": request.device, "ranks": ranks.size,
         "threads": threads,
-        "seed": request.seed, "shots": request.question.shots, **_answer_report(given, request.question),
+        "seed": request.seed, "shots": question.shots, **_answer_report(given, question),
         "norm": given.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
         "predicted_bytes": needed, "time_s": time_s, "environment": host_facts(),
     }  # fmt: skip
@@ -229,17 +252,23 @@ def _seed(seed: int | None) -> int:
 def _program(circuit: Program | Circuit | str | Path) -> Program:
     if isinstance(circuit, Program):
         return circuit
-    return circuit_program(circuit) if isinstance(circuit, Circuit) else load_program(circuit)
+    return circuit_program(circuit) if isinstance(circuit, Circuit) else load_program(file_path(circuit))
 
 
-def _check_outputs(
-    output: str | Path | None, save: str | Path | None, start: str | Path | None, circuit: Any
-) -> None:
-    inputs = [source for source in (start, circuit) if isinstance(source, str | Path)]
-    if output is not None:
-        check_writable(output, *inputs)
-    if save is not None:
-        check_state_writable(save, output, *inputs)
+def _observable(observable: PauliSum | str | None, n_qubits: int) -> PauliSum | None:
+    if isinstance(observable, str):
+        return parse(observable, n_qubits)
+    if observable is not None and not isinstance(observable, PauliSum):
+        raise InputError("--observable", f"is {observable!r}", "give its text or a PauliSum")
+    return observable
+
+
+def _check_outputs(request: _Request, circuit: Any) -> None:
+    inputs = [source for source in (request.start, circuit) if isinstance(source, str | Path)]
+    if request.output is not None:
+        check_writable(request.output, *inputs)
+    if request.save is not None:
+        check_state_writable(request.save, request.ranks, request.output, *inputs)
 
 
 def _continue(simulator: Simulator, start: str | Path, dtype: str, ranks: Communicator) -> None:
@@ -257,6 +286,13 @@ def _continue(simulator: Simulator, start: str | Path, dtype: str, ranks: Commun
     saved = agree(ranks, read)
     count = 1 << simulator.state.n_bits
     simulator.load(saved.read(ranks.rank * count, count), saved.where)
+    norm = simulator.norm()
+    agree(ranks, lambda: _check_norm(norm, start))
+
+
+def _check_norm(norm: float, start: str | Path) -> None:
+    if not abs(norm - 1) < NORM:
+        raise InputError(str(start), f"has probabilities whose sum is {norm:.6g}", "give a state of norm 1")
 
 
 def _answer_report(given: Answer, question: Question) -> dict[str, Any]:

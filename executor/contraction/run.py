@@ -17,7 +17,7 @@ from executor.contraction.bind import bind
 from executor.contraction.checkpoint import Checkpoint, Run
 from executor.contraction.program import Program
 from executor.contraction.replay import Timings, new_timings, run_once, run_slices
-from executor.contraction.slices import Share, active_groups, share_of, sum_groups
+from executor.contraction.slices import Share, active_groups, bind_sum_groups, share_of
 from executor.device.communicator import Communicator, CountedCommunicator, agree
 from executor.device.device import Device
 from planner.schedule import Schedule
@@ -80,9 +80,11 @@ def run_rank(
     across = world.split(share.rank_in_group, share.group)
     checkpoint = _open_checkpoint(job, share, world, group)
     program = bind_program(schedule, device, group, tensors)
+    sum_groups = bind_sum_groups(program, device, across, active_groups(*job.slices, share.n_groups))
     # No device waits for a rank while another still loads kernels.
     world.barrier()
     group.connect()
+    across.connect()
     device.synchronize()
     outcome = Outcome(program, share, group, new_timings(program), checkpoint=checkpoint)
     done, partial = 0, None
@@ -103,7 +105,7 @@ def run_rank(
     _run_slices(outcome, device, done, progress)
     summed = perf_counter()
     outcome.run_s = summed - bound
-    sum_groups(program, device, across, active_groups(*job.slices, share.n_groups))
+    sum_groups()
     outcome.sum_groups_s = perf_counter() - summed
     outcome.sent_bytes = group.sent_bytes
     outcome.direct_bytes = group.direct_bytes

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from executor.contraction.program import Program, arena_bytes
 from executor.device.communicator import Communicator
-from executor.device.device import Device
+from executor.device.device import Call, Device, nothing
 from planner.errors import InputError
 from planner.hardware.layout import largest_shard
 from planner.schedule import Schedule
@@ -61,30 +61,38 @@ def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
     return first, stop
 
 
-def sum_groups(program: Program, device: Device, across: Communicator, active: Sequence[int]) -> None:
-    """Add the partial results of the `active` groups, in rising order, to that of group 0, on its ranks.
+def bind_sum_groups(program: Program, device: Device, across: Communicator, active: Sequence[int]) -> Call:
+    """The call that adds the partial results of the `active` groups, in rising order, to that of group 0.
 
-    `across` joins the ranks of all groups with the same rank in their group, numbered by group. Parts arrive
-    in bytes of the arena that nothing uses any more.
+    On its ranks; `across` joins the ranks of all groups with the same rank in their group, numbered by group.
+    Parts arrive in bytes of the arena that nothing uses any more. Kernels are loaded and messages bound
+    here: other groups may still replay when the call is made.
     """
     senders = [group for group in active if group != 0]
     if not senders or (across.rank != 0 and across.rank not in senders):
-        return
+        return nothing
     result = program.result
     offset, length = _staging(program.schedule)
     pieces = [result[first : first + length] for first in range(0, len(result), length)]
     if across.rank != 0:
-        for piece in pieces:
-            across.exchange([(0, piece)], [])
+        calls = [call for piece in pieces for call in across.bind_exchange([(0, piece)], [])]
+    else:
+        staging = device.view(offset, length, program.schedule.dtype)
+        adds = [device.bind_accumulate(piece, staging[: len(piece)]) for piece in pieces]
+        calls = []
+        for group in senders:
+            arrivals = {
+                count: across.bind_exchange([], [(group, staging[:count])]) for count in set(map(len, pieces))
+            }
+            for piece, add in zip(pieces, adds, strict=True):
+                calls += [*arrivals[len(piece)], add]
+
+    def run() -> None:
+        for call in calls:
+            call()
         device.synchronize()
-        return
-    staging = device.view(offset, length, program.schedule.dtype)
-    for group in senders:
-        for piece in pieces:
-            arrived = staging[: len(piece)]
-            across.exchange([], [(group, arrived)])
-            device.bind_accumulate(piece, arrived)()
-    device.synchronize()
+
+    return run
 
 
 def active_groups(first: int, stop: int, n_groups: int) -> list[int]:

@@ -74,6 +74,8 @@ class CupyDevice:
         check_free(self.device_id, size_bytes)
         self._arena = cupy.cuda.MemoryPointer(cupy.cuda.Memory(whole_blocks(size_bytes)), 0)
         self._held_bytes += size_bytes
+        if self._has_neighbours:
+            self._pinned()  # CUDA may wait for devices meanwhile, and in a replay these wait for each other
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> Array:
         """A flat view of `count` elements of the arena."""
@@ -126,9 +128,9 @@ class CupyDevice:
         else:
             scratch = self.scratch(scratch_bytes(shape, dtype, precision))
             call = bind_contract(shape, a, b, c, workspace, precision, self.stream, scratch)
-        return self._loaded(call)
+        return self.loaded(call)
 
-    def _loaded(self, call: Call) -> Call:
+    def loaded(self, call: Call) -> Call:
         """The call, made once now, with whatever the arena holds, where there are neighbours.
 
         Libraries load a kernel when it is first used, and wait for devices while CUDA is locked. In a replay

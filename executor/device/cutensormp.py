@@ -106,7 +106,7 @@ class CutensorMp:
         modes = (_strided(a), _strided(b), _strided(c))
         dtype = views[2].dtype.name
         workspace = self._device.scratch(modes_workspace_bytes(modes, dtype, precision))
-        return bind_modes(modes, views, workspace, precision, self._device.stream)
+        return self._device.loaded(bind_modes(modes, views, workspace, precision, self._device.stream))
 
     def bind_exchange(self, tensors: tuple[SpreadTensor, SpreadTensor], views: tuple[View, View]) -> Call:
         """The second tensor gets the values of the first, which is spread otherwise.

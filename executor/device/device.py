@@ -81,7 +81,7 @@ class Device(Protocol):
         """The most bytes that the device layer held for tensor data at once."""
 
     def allocate(self, size_bytes: int) -> None:
-        """Allocate the arena, once."""
+        """Allocate the arena, once; raises InputError where there is too little memory."""
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> View:
         """A flat view of `count` elements of the arena."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import cupy
@@ -168,13 +169,23 @@ class NcclCommunicator:
         Waits for messages that are being begun, but not for ever: their beginning may wait for a peer.
         """
         waited = self._turn.acquire(timeout=LET_GO_AFTER_S)
-        if self._nccl is not None and self._nccl in self._connections:
-            self._connections.remove(self._nccl)
-            with self._gpu:
-                self._nccl.abort()
-            ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._nccl))
-        if waited:
-            self._turn.release()
+        try:
+            connection = self._nccl
+            if connection is not None and self._take(connection):
+                with self._gpu, suppress(RuntimeError):
+                    connection.abort()
+                    ctypes.pythonapi.Py_DecRef(ctypes.py_object(connection))
+        finally:
+            if waited:
+                self._turn.release()
+
+    def _take(self, connection: Any) -> bool:
+        """Whether a connection is left for the caller to end; its rank may close it at the same time."""
+        try:
+            self._connections.remove(connection)
+        except ValueError:
+            return False
+        return True
 
 
 def nccl_number() -> int:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import gcd
+from socket import gethostname
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from executor.device.numpy_copy import Mover
 from executor.device.numpy_fused import bind_chain
 from executor.device.permutation import Copy
 from executor.device.tile import tile
+from planner.errors import InputError
 
 Array = NDArray[Any]
 
 ALIGNMENT_BYTES = 64
+GIB = 2**30
 PARALLEL_ELEMENTS = 1 << 18
 
 
@@ -42,8 +45,14 @@ class NumpyDevice(HostClock):
         return self._held_bytes
 
     def allocate(self, size_bytes: int) -> None:
-        """Allocate the arena, aligned to a cache line; raises MemoryError where the host has not enough."""
-        block = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        """Allocate the arena, aligned to a cache line; raises InputError where the host has too little."""
+        try:
+            block = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        except MemoryError:
+            raise InputError(
+                "--device cpu", f"{gethostname()} has no {size_bytes / GIB:.2f} GiB for a rank",
+                "plan with a smaller --memory or more --devices",
+            ) from None  # fmt: skip
         start = -block.ctypes.data % ALIGNMENT_BYTES
         self._arena = block[start : start + size_bytes]
         self._held_bytes += size_bytes

@@ -130,36 +130,44 @@ def run_ranks(size: int, work: Callable[[ThreadCommunicator], Result]) -> list[R
     """Run `work(communicator)` on `size` ranks; their results in rank order, or the first error raised."""
     shared = _Shared()
     results: list[Any] = [None] * size
+    # Threads are not joined: on Ctrl-C meanwhile Python 3.11 takes one that still runs for ended.
+    over = [threading.Event() for _ in range(size)]
 
     def run(rank: int) -> None:
         try:
             results[rank] = work(ThreadCommunicator(shared, (), rank, size))
         except BaseException as error:
             shared.fail(error)
+        finally:
+            over[rank].set()
 
     threads = [
         threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)
     ]
-    for thread in threads:
-        thread.start()
     try:
         for thread in threads:
-            while thread.is_alive() and not shared.errors:
-                thread.join(LOOK_EVERY_S)
+            thread.start()
+        for rank in over:
+            while not shared.errors and not rank.wait(LOOK_EVERY_S):
+                pass
     except BaseException as error:
         shared.fail(error)
+        if not shared.let_go:
+            raise
     if shared.errors:
-        _end(threads, shared)
+        _end(over, shared)
     if shared.let_go:
-        # Else garbage may free memory in the midst of a later run, and wait for a device that waits for this.
+        # Else garbage, or an error that was kept, may free memory in the midst of a later run, and wait for a
+        # device that waits for this.
+        shared.let_go.clear()
         gc.collect()
     if shared.errors:
         raise shared.errors[0]
     return results
 
 
-def _end(ranks: Sequence[threading.Thread], shared: _Shared) -> None:
-    """Wait for ranks of which one has failed, and for their devices; then free what the ranks held.
+def _end(over: Sequence[threading.Event], shared: _Shared) -> None:
+    """Wait until all ranks are over, of which one has failed, and their devices; free what the ranks held.
 
     Memory that is freed earlier would wait for the device, and keep others from letting go what it waits for:
     so every rank's error is kept until then, and with it the frames of its calls.
@@ -168,17 +176,20 @@ def _end(ranks: Sequence[threading.Thread], shared: _Shared) -> None:
     letting_go = [threading.Thread(target=call, args=(ended,), daemon=True) for call in shared.let_go]
     for thread in letting_go:
         thread.start()
-    _join(ranks)
-    if not any(thread.is_alive() for thread in ranks):
+    end = time.monotonic() + END_WITHIN_S
+    if all(rank.wait(max(0.0, end - time.monotonic())) for rank in over):
         ended.set()
-        _join(letting_go)
+        end = time.monotonic() + END_WITHIN_S
+        for thread in letting_go:
+            thread.join(max(0.0, end - time.monotonic()))
     if letting_go:
         for error in shared.errors:
-            clear_frames(error.__traceback__)
+            _forget(error)
     del shared.errors[1:]
 
 
-def _join(threads: Sequence[threading.Thread]) -> None:
-    end = time.monotonic() + END_WITHIN_S
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
+def _forget(error: BaseException | None) -> None:
+    """Free what the frames of an error's calls hold, and those of the errors that it came of."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from executor.pauli.words import PauliSum
 from executor.statevector.script import make_script
-from executor.statevector.simulator import Simulator, check_bits
+from executor.statevector.simulator import Simulator, check_bits, check_marginal
 from planner.checks import check_count
 from planner.errors import InputError
-from planner.networks.circuits.circuit import Gate, check_qubits
+from planner.networks.circuits.circuit import Gate
 from planner.networks.circuits.program import Program, final_measurements, measures
 
 Array = NDArray[Any]
@@ -43,9 +43,8 @@ class Answer:
     """What came back, None where it was not asked for.
 
     `counts` are of strings of the classical bits, or of all qubits where nothing is measured. `deviation` is
-    the standard deviation of an expectation value that is a mean over trajectories, None for a
-    single one, else 0. `amplitudes` is
-    complex128, `probabilities` float64 [2^m], the first qubit most significant.
+    the standard deviation of an expectation value that is a mean over trajectories, None for a single one,
+    else 0. `amplitudes` is complex128, `probabilities` float64 [2^m], the first qubit most significant.
     """
 
     counts: dict[str, int] | None
@@ -60,7 +59,14 @@ def check_question(question: Question, program: Program) -> None:
     """Refuse what cannot be answered, before any work is done."""
     if question.shots is not None:
         check_count("--shots", question.shots, 1, LARGEST_SHOTS)
-    check_qubits(question.marginal, program.n_qubits, "--marginal")
+    for qubit in question.marginal:
+        check_count("--marginal", qubit, 0)
+    check_marginal(question.marginal, program.n_qubits, "--marginal")
+    if question.observable is not None and question.observable.n_qubits != program.n_qubits:
+        raise InputError(
+            "--observable", f"is a sum on {question.observable.n_qubits} qubits",
+            f"give one on {program.n_qubits}",
+        )  # fmt: skip
     check_bits(question.amplitudes, program.n_qubits)
     if final_measurements(program) is None:
         if question.shots is None:

@@ -11,6 +11,8 @@ from planner.errors import InputError
 ITEM_BYTES = {"complex64": 8, "complex128": 16}
 TILES_A_THREAD = 3
 """A thread holds one tile, and tables of a pass as large as one or two."""
+SHOT_BYTES, OUTCOME_BYTES, ENTRY_BYTES = 64, 256, 256
+"""What a shot, a string with its count, and an entry of a table of probabilities take on a host at most."""
 LARGEST = 62
 """Qubits: a sample is a number of 63 bits."""
 
@@ -31,6 +33,19 @@ def check_memory(needed_bytes: int, room_bytes: float, n_qubits: int, dtype: str
             f"{room_bytes / 2**30:.4g} GiB are there",
             f"use {other}more ranks, more memory or fewer qubits",
         )  # fmt: skip
+
+
+def check_answer_memory(shots: int | None, n_marginal: int, n_qubits: int, room_bytes: float) -> None:
+    """Raise InputError where counts of shots and a table over some qubits need more bytes than there are."""
+    counts = 0 if shots is None else shots * SHOT_BYTES + min(shots, 1 << n_qubits) * OUTCOME_BYTES
+    table = ENTRY_BYTES << n_marginal if n_marginal else 0
+    if counts + table > room_bytes:
+        raise InputError(
+            "--shots" if counts > table else "--marginal",
+            f"takes {(counts + table) / 2**30:.4g} GiB a rank beside the state, and "
+            f"{max(0.0, room_bytes) / 2**30:.4g} GiB are there",
+            f"ask for fewer {'shots' if counts > table else 'qubits'}",
+        )
 
 
 def free_bytes() -> float:

@@ -112,7 +112,7 @@ def compile_blocks(
     steps: list[Pass | Exchange] = []
     now = list(range(n_bits))
     """Where each bit of the stages is, since passes exchanged some."""
-    for stage, following in zip(stages, (*stages[1:], None), strict=True):
+    for stage, following in zip(stages, (*stages, None)[1:], strict=True):
         if stage.exchange is not None:
             steps.append(stage.exchange.on(now))
         blocks = [block.on(now) for block in stage.blocks]

@@ -46,19 +46,23 @@ class Mixture:
 Item = Segment | Branch | Mixture | Measurement | Reset | Channel
 
 
-def make_script(operations: Sequence[Operation]) -> tuple[Item, ...]:
-    """The items of operations; raises InputError for a gate that is not unitary or too large."""
+def make_script(operations: Sequence[Operation], place: str = "") -> tuple[Item, ...]:
+    """The items of operations; raises InputError for a gate that is not unitary or too large.
+
+    `place` says in errors which operation these are inside of.
+    """
     items: list[Item] = []
     blocks: list[Block] = []
     for number, operation in enumerate(operations):
         if isinstance(operation, Gate):
-            blocks.append(gate_block(operation, f"gate {number} ({operation.name})"))
+            blocks.append(gate_block(operation, f"{place}gate {number} ({operation.name})"))
             continue
         if blocks:
             items.append(Segment(tuple(blocks)))
             blocks = []
         if isinstance(operation, Conditional):
-            bodies = make_script(operation.body), make_script(operation.otherwise)
+            inner = f"{place}operation {number}, inner "
+            bodies = make_script(operation.body, inner), make_script(operation.otherwise, inner)
             items.append(Branch(operation.bits, operation.value, *bodies))
         elif isinstance(operation, Channel):
             items.append(_as_mixture(operation) or operation)

@@ -77,10 +77,17 @@ class State(Protocol):
 def check_bits(bit_strings: Sequence[str], n_qubits: int) -> None:
     """Refuse strings that are not 0 or 1 for each qubit."""
     for bits in bit_strings:
-        if len(bits) != n_qubits or set(bits) - {"0", "1"}:
+        if not isinstance(bits, str) or len(bits) != n_qubits or set(bits) - {"0", "1"}:
             raise InputError(
-                "--amplitudes", f"{bits[:40]!r} is no bit string", f"give 0 or 1 for {n_qubits} qubits"
+                "--amplitudes", f"{str(bits)[:40]!r} is no bit string", f"give 0 or 1 for {n_qubits} qubits"
             )
+
+
+def check_marginal(qubits: Sequence[int], n_qubits: int, place: str) -> None:
+    """Refuse qubits of which no table of probabilities is made."""
+    check_qubits(qubits, n_qubits, place)
+    if len(qubits) > LARGEST_MARGINAL:
+        raise InputError(place, f"has {len(qubits)} qubits", f"ask for {LARGEST_MARGINAL} or fewer")
 
 
 class Simulator:
@@ -202,9 +209,7 @@ class Simulator:
 
     def probabilities(self, qubits: Sequence[int]) -> Array:
         """The probability, float64 [2^m], of every value of some qubits, the first most significant."""
-        check_qubits(qubits, self.n_qubits, "marginal")
-        if len(qubits) > LARGEST_MARGINAL:
-            raise InputError("marginal", f"has {len(qubits)} qubits", f"ask for {LARGEST_MARGINAL} or fewer")
+        check_marginal(qubits, self.n_qubits, "marginal")
         return self.state.marginal([self.where[qubit] for qubit in reversed(qubits)])
 
     def reduced(self, qubits: Sequence[int]) -> Array:

@@ -103,6 +103,19 @@ class _ByMessages:
         pass
 
 
+class _Ended:
+    """In the place of a communicator whose other ranks have ended."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __getattr__(self, name: str) -> Any:
+        raise InputError(
+            "state", f"was that of {self._size} ranks in this process, which have ended",
+            "ask in the call itself, save the state, or use one rank",
+        )  # fmt: skip
+
+
 class SpreadState:
     """The parts of all ranks of `ranks` together, that of this rank being `own`."""
 
@@ -117,6 +130,10 @@ class SpreadState:
         self.own, self.ranks, self._swap, self._least_tile_bits = own, ranks, swap, least_tile_bits
         self.n_bits, self.tile = own.n_bits, own.tile
         self.sent_bytes = 0
+
+    def end(self) -> None:
+        """The other ranks have ended: what needs them is refused from now on, instead of waiting for them."""
+        self.ranks = _Ended(self.ranks.size)
 
     def restart(self) -> None:
         """Back to |0...0>."""

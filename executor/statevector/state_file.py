@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.statevector.memory import LARGEST
 from planner.errors import InputError
-from planner.files import check_writable, read_json, write_file, write_text
+from planner.files import check_writable, file_path, read_json, write_file, write_text
 
 Array = NDArray[Any]
 
@@ -29,12 +30,26 @@ def state_file(path: str | Path, rank: int) -> Path:
     return Path(path).with_suffix(f".{rank}.npy")
 
 
-def check_state_writable(path: str | Path, *inputs: str | Path | None) -> None:
-    """Refuse a name to which a state cannot be written, before any work is done."""
-    if Path(path).suffix != ".json":
+def check_state_writable(
+    path: str | Path, ranks: int, output: str | Path | None, *inputs: str | Path
+) -> None:  # fmt: skip
+    """Refuse a name to which `ranks` cannot write a state beside `output`, before any work is done."""
+    if file_path(path).suffix != ".json":
         raise InputError(str(path), "is no .json", "give the state a name that ends in .json")
-    for target in (Path(path), state_file(path, 0)):
+    for target in (Path(path), *(state_file(path, rank) for rank in range(ranks))):
         check_writable(target, *inputs)
+        if output is not None and target.resolve() == Path(output).resolve():
+            raise InputError(str(output), "is a file of the state too", "give the result another name")
+
+
+def remove_index(path: str | Path) -> None:
+    """Remove an older index before parts are replaced: what fails later leaves none that names a mixture."""
+    try:
+        Path(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(
+            str(path), f"cannot be replaced ({error.strerror})", "choose another name"
+        ) from None
 
 
 def save_part(path: str | Path, rank: int, amplitudes: Array) -> None:
@@ -75,12 +90,17 @@ def load_state(path: str | Path) -> SavedState:
     """A state that was saved, by however many ranks; raises InputError."""
     document = read_json(path, FORMAT, VERSION)
     where, dtype, names = (document.get(field) for field in ("where", "dtype", "parts"))
-    if not isinstance(where, list) or sorted(where, key=str) != sorted(range(len(where)), key=str):
+    if (
+        not isinstance(where, list) or not 1 <= len(where) <= LARGEST
+        or {type(bit) for bit in where} != {int} or sorted(where) != list(range(len(where)))
+    ):  # fmt: skip
         raise InputError(f"{path}: where", f"is {str(where)[:40]}", "give each bit of the index once")
     if dtype not in DTYPES:
         raise InputError(f"{path}: dtype", f"is {dtype!r}", f"use {' or '.join(DTYPES)}")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"{path}: parts", f"is {str(names)[:40]}", "name the .npy of each rank")
+    if (1 << len(where)) % len(names):
+        raise InputError(f"{path}: parts", f"names {len(names)} files", "name 2^k, each with equal parts")
     size = (1 << len(where)) // len(names)
     parts = tuple(_part(Path(path).parent / name, size, dtype) for name in names)
     return SavedState(tuple(where), dtype, parts)

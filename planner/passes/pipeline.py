@@ -74,9 +74,9 @@ def plan(
         )
     if ranks_per_group is not None:
         check_count("--ranks-per-group", ranks_per_group, 1, devices)
-        planner = Planner(path, profile, memory_bytes, threshold_bytes, precision, compression)
-        return planner.plan(ranks_per_group, policy)
     planner = Planner(path, profile, memory_bytes, threshold_bytes, precision, compression)
+    if ranks_per_group is not None:
+        return planner.plan(ranks_per_group, policy)
     best: Schedule | None = None
     best_s = inf
     refusal: InputError | None = None

@@ -133,6 +133,7 @@ class _Verifier:
         present = {index for leaf in network.inputs for index in leaf}
         for index in sorted(present - schedule.indices.keys()):
             self._require(False, f"index {index!r} has no modes")
+        self._require(len(set(schedule.sliced)) == len(schedule.sliced), "an index is sliced twice")
         for index in schedule.sliced:
             sliced = index in present and index not in network.output
             self._require(sliced, f"sliced index {index!r} is no summed index of the network")
@@ -161,6 +162,8 @@ class _Verifier:
             len(buffer.layout) == len(schedule.grid), "its layout has another number of digits than the grid"
         )
         if buffer.workspace:
+            holds = buffer.size_bytes >= ITEM_BYTES[schedule.dtype]
+            self._require(holds, f"a workspace of {buffer.size_bytes} bytes holds no element")
             return
         self._check_modes(buffer.modes)
         self._require(len(set(buffer.modes)) == len(buffer.modes), "a mode stands twice")

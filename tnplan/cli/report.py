@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.files import check_writable, write_text
+from planner.files import check_suffix, check_writable, write_text
 from tnplan.cli.options import SIZE, SizeType
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def command(
 
     if html:
         check_writable(html, *paths, *machines)
+        check_suffix(html, ".html")
     profiles = [load_profile(hardware) for hardware in dict.fromkeys(machines)]
     read = [read_any(path)[0] for path in paths]
     workloads: dict[str, list[int]] = {}
