@@ -21,19 +21,14 @@ import numpy as np
 
 from executor.device.communicator import Communicator, agree, ending_together
 from executor.device.host import cores, host_facts
+from executor.device.host_memory import host_memory
 from executor.device.launcher import world_communicator
 from executor.device.threads import run_ranks
 from executor.pauli.words import PauliSum, parse
 from executor.statevector.answers import Answer, Question, answer, check_question
 from executor.statevector.blocks import LARGEST_TARGETS
 from executor.statevector.host import TILES, HostState
-from executor.statevector.memory import (
-    LARGEST,
-    check_answer_memory,
-    check_memory,
-    free_bytes,
-    predicted_bytes,
-)
+from executor.statevector.memory import LARGEST, check_answer_memory, check_memory, predicted_bytes
 from executor.statevector.passes import MODES
 from executor.statevector.script import make_script
 from executor.statevector.simulator import Simulator, State
@@ -167,7 +162,7 @@ def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int],
     threads = request.threads or max(1, cores() // host_ranks)
     needed = predicted_bytes(n, request.dtype, TILES[request.dtype], threads, ranks.size)
     room = request.memory_bytes
-    free = free_bytes() / host_ranks
+    free = host_memory()[1] / host_ranks
     if request.device == "cpu":
         room = min(room, free)
         free = room - needed

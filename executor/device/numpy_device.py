@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from executor.device.device import Call, ContractShape, FusedShape, nothing
 from executor.device.host_clock import HostClock
+from executor.device.host_memory import host_memory
 from executor.device.numpy_contract import bind_product, bind_tiles
 from executor.device.numpy_copy import Mover
 from executor.device.numpy_fused import bind_chain
@@ -46,13 +47,15 @@ class NumpyDevice(HostClock):
 
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena, aligned to a cache line; raises InputError where the host has too little."""
-        try:
-            block = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
-        except MemoryError:
+        _, free_bytes = host_memory()
+        if size_bytes > free_bytes:
             raise InputError(
-                "--device cpu", f"{gethostname()} has no {size_bytes / GIB:.2f} GiB for a rank",
+                "--device cpu",
+                f"{size_bytes / GIB:.2f} GiB are needed for a rank, {gethostname()} has "
+                f"{free_bytes / GIB:.2f} GiB free",
                 "plan with a smaller --memory or more --devices",
-            ) from None  # fmt: skip
+            )
+        block = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
         start = -block.ctypes.data % ALIGNMENT_BYTES
         self._arena = block[start : start + size_bytes]
         self._held_bytes += size_bytes
@@ -193,8 +196,9 @@ class NumpyDevice(HostClock):
 
     def memory(self) -> tuple[int, int]:
         """The host's memory: all of it, and what is free."""
-        page = os.sysconf("SC_PAGE_SIZE")
-        return page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")
+        fitted = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        total, free = (min(fitted, size_bytes) for size_bytes in host_memory())
+        return int(total), int(free)
 
     def facts(self) -> dict[str, Any]:
         """The versions of NumPy, BLAS and numba."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 from executor.statevector.passes import Tile
 from planner.errors import InputError
 
@@ -46,13 +43,3 @@ def check_answer_memory(shots: int | None, n_marginal: int, n_qubits: int, room_
             f"{max(0.0, room_bytes) / 2**30:.4g} GiB are there",
             f"ask for fewer {'shots' if counts > table else 'qubits'}",
         )
-
-
-def free_bytes() -> float:
-    """The bytes of memory that a new process could take on this host; without end where it cannot be told."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        return float("inf")
-    found = re.search(r"^MemAvailable:\s*(\d+) kB$", text, re.MULTILINE)
-    return float(found[1]) * 1024 if found else float("inf")

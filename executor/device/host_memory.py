@@ -1,0 +1,79 @@
+"""The memory that this process may take: the host's, or less where a control group limits it.
+
+A job of Slurm and a container are control groups of Linux. Knows their files; never what memory is for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+GROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The files of a control group: its limit, what is used, and what of that are pages of files."""
+
+    limit: str
+    used: str
+    pages: str
+
+
+UNIFIED = _Names("memory.max", "memory.current", "inactive_file")
+FIRST = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def host_memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, float]:
+    """The bytes that this process and others of its group may hold, and those that are free.
+
+    Without end where they cannot be told.
+    """
+    text = _read(proc / "meminfo") or ""
+    total, free = _kilobytes(text, "MemTotal"), _kilobytes(text, "MemAvailable")
+    for folder, names in _own_groups(_read(proc / "self" / "cgroup") or "", groups):
+        limit, used = _number(folder / names.limit), _number(folder / names.used)
+        if limit is None or used is None:
+            continue
+        pages = re.search(rf"^{names.pages} (\d+)$", _read(folder / "memory.stat") or "", re.MULTILINE)
+        held = used - (int(pages[1]) if pages else 0)
+        total, free = min(total, limit), min(free, max(0, limit - held))
+    return total, free
+
+
+def _own_groups(memberships: str, groups: Path) -> Iterator[tuple[Path, _Names]]:
+    """The folders of the groups that limit this process's memory, and of all that these are inside of.
+
+    In a container the path may be that of the host, of which the root alone is seen.
+    """
+    for line in memberships.splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if controllers == "":
+            roots, names = (groups, groups / "unified"), UNIFIED
+        elif "memory" in controllers.split(","):
+            roots, names = (groups / "memory",), FIRST
+        else:
+            continue
+        for root in roots:
+            own = root / path.strip("/")
+            yield from ((folder, names) for folder in (own, *own.parents) if folder.is_relative_to(root))
+
+
+def _kilobytes(text: str, name: str) -> float:
+    found = re.search(rf"^{name}:\s*(\d+) kB$", text, re.MULTILINE)
+    return float(found[1]) * 1024 if found else float("inf")
+
+
+def _number(path: Path) -> int | None:
+    text = (_read(path) or "").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return None
