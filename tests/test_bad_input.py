@@ -177,10 +177,10 @@ CIRCUITS: list[tuple[str, str]] = [
     ("2\n0 h " + "1" * 5000, "is no qubit"),
 ]
 QASMS: list[tuple[str, str]] = [
-    ("", "c.qasm: circuit: has 0 qubits"), ("OPENQASM;\n", "c.qasm: is no OpenQASM"),
+    ("", "c.qasm: circuit: has 0 qubits"), ("OPENQASM;\n", "c.qasm: line 1: is no OpenQASM"),
     ("OPENQASM 9.0;\nqreg q[2];\n", "given 9.0"), (QASM + "foo q[0];\n", "'foo' is not defined"),
-    (QASM + "h q[2];\n", "index 2 is out-of-range"), (QASM + "rz q[1];\n", "c.qasm: is no OpenQASM"),
-    (QASM + "reset q[1];\n", "c.qasm: instruction 2 (reset): is no gate"),
+    (QASM + "h q[2];\n", "index 2 is out-of-range"), (QASM + "rz q[1];\n", "is no OpenQASM"),
+    (QASM + "reset q[1];\n", "c.qasm: line 6 (reset): is no gate"),
     (QASM + "creg c[1];\nmeasure q[0]->c[0];\nx q[0];\n", "acts on qubit 0 after its measurement"),
     ("OPENQASM 3.0;\nqubit[2] q;\nfoo q[0];\n", "gate 'foo' is not defined"),
 ]
@@ -205,6 +205,7 @@ USAGE: list[tuple[str, str]] = [
     ("show four.json --plot four.json", "is an input"),
     (REPORT.replace("out.html", "absent/x"), "absent/x"),
     (REPORT.replace("out.html", "folder"), "is a folder"),
+    (REPORT.replace("out.html", "out.pdf"), "out.pdf: does not end in .html"),
     (REPORT.replace("out.html", "path.json"), "is an input"),
     (SEARCH.replace("out.json", "folder"), "a folder"),
     (SEARCH.replace("out.json", "t.npz"), "is an input"),

@@ -35,7 +35,7 @@ from executor.pauli.words import PauliSum, parse
 from executor.pauli.words import text as word_text
 from planner.errors import InputError
 from planner.files import check_suffix, check_writable, write_text
-from planner.networks.circuits.circuit import Circuit, Gate
+from planner.networks.circuits.circuit import Circuit, Gate, GlobalPhase
 from planner.networks.circuits.read import load_circuit
 
 FORMAT = "tnplan.pauli"
@@ -200,7 +200,7 @@ def _problem(
 
 def _noisy(gate: Gate, number: int, probability: float) -> Iterator[Step]:
     yield from gate_steps(gate, f"gate {number} ({gate.name})")
-    if probability:
+    if probability and not isinstance(gate, GlobalPhase):
         yield depolarizing(gate.qubits, probability)
 
 

@@ -52,9 +52,9 @@ def _own_groups(memberships: str, groups: Path) -> Iterator[tuple[Path, _Names]]
     for line in memberships.splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
         if controllers == "":
-            roots, names = (groups, groups / "unified"), UNIFIED
+            roots, names = [groups, groups / "unified"], UNIFIED
         elif "memory" in controllers.split(","):
-            roots, names = (groups / "memory",), FIRST
+            roots, names = [groups / "memory"], FIRST
         else:
             continue
         for root in roots:

@@ -67,10 +67,10 @@ def command(
     from tnplan.simulation import simulate
 
     done = simulate(
-        circuit, shots=shots, observable=observable, amplitudes=amplitudes.split(",") if amplitudes else (),
-        marginal=marginal, depolarize=depolarizing, dtype=dtype, mode=mode, device=device, seed=seed,
-        threads=threads, ranks=ranks, memory_bytes=memory, start=start, save=save, output=output,
-        progress=_Say(),
+        circuit, shots=shots, observable=observable,
+        amplitudes=() if amplitudes is None else amplitudes.split(","), marginal=marginal,
+        depolarize=depolarizing, dtype=dtype, mode=mode, device=device, seed=seed, threads=threads,
+        ranks=ranks, memory_bytes=memory, start=start, save=save, output=output, progress=_Say(),
     )  # fmt: skip
     if launched_rank() > 0:
         return
@@ -78,9 +78,10 @@ def command(
         click.echo(json.dumps(done.report, indent=1))
         return
     _show(done.report)
-    for name, path in (("result", output), ("state", save)):
-        if path is not None:
-            click.echo(f"written: {path} ({name})")
+    if output is not None:
+        click.echo(f"written: {output} (result)")
+    if save is not None:
+        click.echo(f"written: {save} (state), {_parts(save, done.report['ranks'])} (its amplitudes)")
 
 
 class _Say:
@@ -95,10 +96,24 @@ class _Say:
             click.echo(f"run {done} of {shots}", err=True)
 
 
+def _parts(save: Path, ranks: int) -> str:
+    """The names of the amplitudes' files, or the first and the last."""
+    from executor.statevector.state_file import state_file
+
+    first, last = state_file(save, 0), state_file(save, ranks - 1)
+    return str(first) if ranks == 1 else f"{first} to {last.name}"
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
 def _show(report: dict[str, Any]) -> None:
     click.echo(
-        f"{report['n_qubits']} qubits in {report['dtype']}, {report['operations']} operations in "
-        f"{report['passes']} passes and {report['exchanges']} exchanges, {report['time_s']:.3g} s; "
+        f"{_counted(report['n_qubits'], 'qubit', 'qubits')} in {report['dtype']}, "
+        f"{_counted(report['operations'], 'operation', 'operations')} in "
+        f"{_counted(report['passes'], 'pass', 'passes')} and "
+        f"{_counted(report['exchanges'], 'exchange', 'exchanges')}, {report['time_s']:.3g} s; "
         f"sum of probabilities {report['norm']:.9f}"
     )
     if "expectation" in report:

@@ -46,6 +46,16 @@ class Gate:
 
 
 @dataclass(frozen=True, eq=False)
+class GlobalPhase(Gate):
+    """A factor of the whole state, held as a multiple of the identity on qubit 0. No noise comes after it."""
+
+
+def global_phase(angle: float) -> GlobalPhase:
+    """The factor exp(i angle)."""
+    return GlobalPhase("phase", (0,), np.exp(1j * angle) * np.eye(2, dtype=np.complex128))
+
+
+@dataclass(frozen=True, eq=False)
 class Circuit:
     """Gates in the order in which they act on `n_qubits` qubits that start in |0...0>."""
 

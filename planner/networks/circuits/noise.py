@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from planner.errors import InputError
-from planner.networks.circuits.circuit import Gate
+from planner.networks.circuits.circuit import Gate, GlobalPhase
 from planner.networks.circuits.gates import I2, X, Y, Z
 from planner.networks.circuits.program import Channel, Conditional, Operation, Program
 
@@ -19,8 +19,7 @@ LARGEST_NOISY = 2
 
 def depolarizing(qubits: tuple[int, ...], probability: float) -> Channel:
     """One of the Pauli words other than I strikes the qubits, each as likely, with `probability` in all."""
-    if not 0 <= probability <= 1:
-        raise InputError("depolarizing", f"probability is {probability:g}", "give 0 to 1")
+    _check_probability(probability)
     if len(qubits) > LARGEST_NOISY:
         raise InputError(
             "depolarizing", f"strikes {len(qubits)} qubits", f"use gates on {LARGEST_NOISY} or fewer"
@@ -36,25 +35,38 @@ def _kron(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def depolarized(program: Program, probability: float) -> Program:
-    """The program with noise after every gate; itself where the probability is 0."""
+    """The program with noise after every gate, a global phase being none; itself where that is 0."""
     if probability == 0:
         return program
-    return Program(program.n_qubits, program.n_bits, _noisy(program.operations, probability))
+    _check_probability(probability)
+    return Program(program.n_qubits, program.n_bits, _noisy(program.operations, probability, ""))
 
 
-def _noisy(operations: tuple[Operation, ...], probability: float) -> tuple[Operation, ...]:
+def _check_probability(probability: float) -> None:
+    if not 0 <= probability <= 1:
+        raise InputError("depolarizing", f"probability is {probability:g}", "give 0 to 1")
+
+
+def _noisy(operations: tuple[Operation, ...], probability: float, place: str) -> tuple[Operation, ...]:
     result: list[Operation] = []
-    for operation in operations:
+    for number, operation in enumerate(operations):
         if isinstance(operation, Conditional):
+            inner = f"{place}operation {number}, inner "
             result.append(
                 replace(
                     operation,
-                    body=_noisy(operation.body, probability),
-                    otherwise=_noisy(operation.otherwise, probability),
+                    body=_noisy(operation.body, probability, inner),
+                    otherwise=_noisy(operation.otherwise, probability, inner),
                 )
             )
             continue
         result.append(operation)
-        if isinstance(operation, Gate):
+        if isinstance(operation, Gate) and not isinstance(operation, GlobalPhase):
+            if len(operation.qubits) > LARGEST_NOISY:
+                raise InputError(
+                    f"{place}gate {number} ({operation.name})",
+                    f"acts on {len(operation.qubits)} qubits, and depolarizing noise on {LARGEST_NOISY}",
+                    "split the gate, or leave --depolarizing out",
+                )
             result.append(depolarizing(operation.qubits, probability))
     return tuple(result)

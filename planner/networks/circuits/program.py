@@ -88,10 +88,12 @@ def circuit_program(circuit: Circuit) -> Program:
 def final_measurements(program: Program) -> dict[int, int] | None:
     """The qubit that goes to each bit; None unless all else are gates and none acts on a measured qubit."""
     source: dict[int, int] = {}
+    measured: set[int] = set()
     for operation in program.operations:
         if isinstance(operation, Measurement):
             source[operation.bit] = operation.qubit
-        elif not isinstance(operation, Gate) or set(operation.qubits) & set(source.values()):
+            measured.add(operation.qubit)
+        elif not isinstance(operation, Gate) or measured.intersection(operation.qubits):
             return None
     return source
 

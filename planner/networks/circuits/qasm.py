@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import re
+import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.files import read_text
-from planner.networks.circuits.circuit import Circuit, Gate
+from planner.networks.circuits.circuit import Circuit, Gate, global_phase
+from planner.networks.circuits.qasm_reader import instruction_place, read_qiskit
 from planner.networks.path_file import placed
 
 if TYPE_CHECKING:
     from qiskit import QuantumCircuit
 
 LARGEST_GATE = 6
+IDLE = ("barrier", "delay")
+PROGRAMS_HAVE = ("reset", "if_else")
+"""What programs have and circuits do not."""
+REMEDIES = {
+    "while_loop": "write its rounds out, each inside an if",
+    "for_loop": "write its rounds out",
+    "box": "leave the box out and keep what is in it",
+}
+FINITE = "let all angles inside it be finite"
 
 
 def load_qasm(path: str | Path) -> Circuit:
@@ -27,34 +38,12 @@ def load_qasm(path: str | Path) -> Circuit:
 def parse_qasm(text: str, place: str) -> Circuit:
     """Parse an OpenQASM circuit; `place` names it in errors.
 
-    Gates keep the name, the angles and the matrix that qiskit gives them; barriers are skipped, and so are
-    measurements that nothing follows on their qubit. Parameters without a value, resets and classical
-    control are refused by name; `qasm_program` reads those.
+    Gates keep the name, the angles and the matrix that qiskit gives them; barriers and delays are skipped,
+    and so are measurements that nothing follows on their qubit. Resets and conditions, which `qasm_program`
+    reads, and what it does not read either are refused with their line.
     """
-    circuit = qiskit_circuit(text, place)
-    return placed(place, lambda: _circuit(circuit))
-
-
-def qiskit_circuit(text: str, place: str) -> QuantumCircuit:
-    """What qiskit reads from a text of OpenQASM; raises InputError where it is none."""
-    try:
-        import qiskit.qasm2
-        import qiskit.qasm3
-    except ImportError:
-        raise InputError(
-            place, "OpenQASM needs qiskit", "install it with: pip install 'tnplan[qasm]'"
-        ) from None
-    version = re.search(r"^\s*OPENQASM\s+(\d)", text, re.MULTILINE)
-    try:
-        if version is not None and version[1] == "3":
-            return qiskit.qasm3.loads(text)
-        return qiskit.qasm2.loads(text, custom_instructions=qiskit.qasm2.LEGACY_CUSTOM_INSTRUCTIONS)
-    except ImportError:
-        raise InputError(
-            place, "OpenQASM 3 needs qiskit-qasm3-import", "install it with: pip install 'tnplan[qasm]'"
-        ) from None
-    except Exception as error:
-        raise InputError(place, f"is no OpenQASM that qiskit reads ({error})", "mend the file") from None
+    circuit, lines = read_qiskit(text, place)
+    return placed(place, lambda: _circuit(circuit, lines))
 
 
 def check_parameters(circuit: QuantumCircuit) -> None:
@@ -64,16 +53,17 @@ def check_parameters(circuit: QuantumCircuit) -> None:
         raise InputError(f"parameters {names}", "have no value", "write numbers")
 
 
-def _circuit(circuit: QuantumCircuit) -> Circuit:
+def _circuit(circuit: QuantumCircuit, lines: Iterator[int | None]) -> Circuit:
     check_parameters(circuit)
-    gates: list[Gate] = []
+    phase = float(circuit.global_phase)
+    gates: list[Gate] = [global_phase(phase)] if phase else []
     measured: set[int] = set()
-    phase = complex(np.exp(1j * float(circuit.global_phase)))
     for number, instruction in enumerate(circuit.data):
         operation = instruction.operation
-        where = f"instruction {number} ({operation.name})"
+        where = instruction_place(operation.name, number, next(lines))
         qubits = tuple(circuit.find_bit(qubit).index for qubit in instruction.qubits)
-        if operation.name == "barrier":
+        role = gate_or_name(operation)
+        if role in IDLE:
             continue
         again = sorted(measured & set(qubits))
         if again:
@@ -82,28 +72,54 @@ def _circuit(circuit: QuantumCircuit) -> Circuit:
                 f"acts on qubit {again[0]} after its measurement",
                 "measure only at the end of a circuit",
             )
-        if operation.name == "measure":
+        if role == "measure":
             measured |= set(qubits)
             continue
         gates.append(qiskit_gate(operation, qubits, where))
-    if phase != 1:
-        gates.insert(0, Gate("phase", (0,), phase * np.eye(2, dtype=np.complex128)))
     return Circuit(circuit.num_qubits, tuple(gates))
 
 
-def qiskit_gate(operation: object, qubits: tuple[int, ...], where: str) -> Gate:
-    """The gate of one qiskit operation. qiskit's first qubit is the least significant bit."""
+def gate_or_name(operation: Any) -> str:
+    """`gate` for a gate, which files may give any name, or the name that qiskit has for what is none."""
     from qiskit.circuit import Gate as QiskitGate
+
+    return "gate" if isinstance(operation, QiskitGate) else str(operation.name)
+
+
+def qiskit_gate(operation: Any, qubits: tuple[int, ...], where: str) -> Gate:
+    """The gate of one qiskit operation. qiskit's first qubit is the least significant bit."""
+    from qiskit.exceptions import QiskitError
     from qiskit.quantum_info import Operator
 
-    if not isinstance(operation, QiskitGate):
+    role = gate_or_name(operation)
+    if role in PROGRAMS_HAVE:
         raise InputError(
-            where, "is no gate (a reset, or classical control)", "use gates alone, measure at the end"
+            where, "is no gate", "use gates alone and measure at the end, or simulate it: tnplan statevector"
         )
+    if role != "gate":
+        raise InputError(where, "is not supported", REMEDIES.get(role, "write it with gates"))
     if len(qubits) > LARGEST_GATE:
         raise InputError(
             where, f"acts on {len(qubits)} qubits", f"split it into gates on {LARGEST_GATE} or fewer"
         )
-    matrix = np.asarray(Operator(operation).data, dtype=np.complex128)
-    params = tuple(float(value) for value in operation.params if isinstance(value, int | float))
+    params = _params(operation, where)
+    try:
+        matrix = np.asarray(Operator(operation).data, dtype=np.complex128)
+    except QiskitError as error:
+        raise InputError(where, f"has no matrix ({error.message})", "define it by other gates") from None
+    except (ValueError, ArithmeticError) as error:
+        raise InputError(where, f"has no matrix ({error})", FINITE) from None
+    if not np.isfinite(matrix).all():
+        raise InputError(where, "has a matrix that is not finite", FINITE)
     return Gate(operation.name, qubits[::-1], matrix, params)
+
+
+def _params(operation: Any, where: str) -> tuple[float, ...]:
+    try:
+        params = tuple(float(value) for value in operation.params if isinstance(value, int | float))
+    except OverflowError:
+        params = (math.inf,)
+    wrong = [value for value in params if not math.isfinite(value)]
+    if wrong:
+        raise InputError(where, f"has the angle {wrong[0]}", "give finite radians")
+    return params

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from planner.errors import InputError
 from planner.files import read_text
-from planner.networks.circuits.circuit import Gate
+from planner.networks.circuits.circuit import global_phase
 from planner.networks.circuits.program import Conditional, Measurement, Operation, Program, Reset
-from planner.networks.circuits.qasm import check_parameters, qiskit_circuit, qiskit_gate
+from planner.networks.circuits.qasm import IDLE, check_parameters, gate_or_name, qiskit_gate
+from planner.networks.circuits.qasm_reader import instruction_place, read_qiskit
 from planner.networks.path_file import placed
 
 if TYPE_CHECKING:
     from qiskit import QuantumCircuit
-
-IDLE = ("barrier", "delay")
-KEYWORDS = {"while_loop": "while", "for_loop": "for", "switch_case": "switch", "if_else": "if"}
-"""The words of OpenQASM for operations that qiskit names otherwise."""
 
 
 def load_qasm_program(path: str | Path) -> Program:
@@ -34,46 +29,48 @@ def parse_qasm_program(text: str, place: str) -> Program:
     A condition is that a bit or a register has a value. Loops, `switch`, other conditions and parameters
     without a value are refused with their line.
     """
-    circuit = qiskit_circuit(text, place)
-    return placed(place, lambda: _program(circuit, text))
+    circuit, lines = read_qiskit(text, place)
+    return placed(place, lambda: _program(circuit, lines))
 
 
-def _program(circuit: QuantumCircuit, text: str) -> Program:
+def _program(circuit: QuantumCircuit, lines: Iterator[int | None]) -> Program:
     check_parameters(circuit)
     qubits = {qubit: number for number, qubit in enumerate(circuit.qubits)}
     bits = {bit: number for number, bit in enumerate(circuit.clbits)}
-    return Program(circuit.num_qubits, circuit.num_clbits, _operations(circuit, qubits, bits, text))
+    return Program(circuit.num_qubits, circuit.num_clbits, _operations(circuit, qubits, bits, lines))
 
 
 def _operations(
-    circuit: QuantumCircuit, qubits: dict[Any, int], bits: dict[Any, int], text: str
+    circuit: QuantumCircuit, qubits: dict[Any, int], bits: dict[Any, int], lines: Iterator[int | None]
 ) -> tuple[Operation, ...]:
-    operations: list[Operation] = []
-    phase = complex(np.exp(1j * float(circuit.global_phase)))
-    if phase != 1:
-        operations.append(Gate("phase", (0,), phase * np.eye(2, dtype=np.complex128)))
+    phase = float(circuit.global_phase)
+    operations: list[Operation] = [global_phase(phase)] if phase else []
     for number, instruction in enumerate(circuit.data):
         operation = instruction.operation
+        where = instruction_place(operation.name, number, next(lines))
         on = tuple(qubits[qubit] for qubit in instruction.qubits)
-        if operation.name in IDLE:
+        role = gate_or_name(operation)
+        if role in IDLE:
             continue
-        if operation.name == "measure":
+        if role == "measure":
             operations.append(Measurement(on[0], bits[instruction.clbits[0]]))
-        elif operation.name == "reset":
+        elif role == "reset":
             operations.append(Reset(on[0]))
-        elif operation.name == "if_else":
-            operations.append(_conditional(instruction, qubits, bits, text))
+        elif role == "if_else":
+            operations.append(_conditional(instruction, qubits, bits, lines, where))
         else:
-            operations.append(qiskit_gate(operation, on, _where(operation.name, number, text)))
+            operations.append(qiskit_gate(operation, on, where))
     return tuple(operations)
 
 
-def _conditional(instruction: Any, qubits: dict[Any, int], bits: dict[Any, int], text: str) -> Conditional:
+def _conditional(
+    instruction: Any, qubits: dict[Any, int], bits: dict[Any, int], lines: Iterator[int | None], where: str
+) -> Conditional:
     operation = instruction.operation
     condition = operation.condition
     if not isinstance(condition, tuple):
         raise InputError(
-            _where("if_else", 0, text), "has a condition other than that bits have a value",
+            where, "has a condition other than that bits have a value",
             "compare a bit or a register with a number",
         )  # fmt: skip
     what, value = condition
@@ -82,14 +79,5 @@ def _conditional(instruction: Any, qubits: dict[Any, int], bits: dict[Any, int],
     for body in operation.blocks:
         inner_qubits = {q: qubits[o] for q, o in zip(body.qubits, instruction.qubits, strict=True)}
         inner_bits = bits | {b: bits[o] for b, o in zip(body.clbits, instruction.clbits, strict=True)}
-        bodies.append(_operations(body, inner_qubits, inner_bits, text))
+        bodies.append(_operations(body, inner_qubits, inner_bits, lines))
     return Conditional(chosen, int(value), bodies[0], bodies[1] if len(bodies) > 1 else ())
-
-
-def _where(name: str, number: int, text: str) -> str:
-    """The line of the first statement with this name, or the number of the instruction."""
-    word = re.compile(rf"\b{re.escape(KEYWORDS.get(name, name))}\b")
-    for line, content in enumerate(text.splitlines(), start=1):
-        if word.search(content.split("//")[0]):
-            return f"line {line} ({name})"
-    return f"instruction {number} ({name})"
