@@ -14,7 +14,7 @@ zero; denormals are stored exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,8 @@ def check_bound(bound: float, mode: str) -> float:
         value = float(bound)
     except (TypeError, ValueError):
         raise CodecError("bound", f"is {bound!r}", "give a number of 0 or more") from None
+    except OverflowError:
+        value = inf
     if not isfinite(value) or value < 0:
         raise CodecError("bound", f"is {value}", "give a finite number of 0 or more; 0 is lossless")
     return value
@@ -100,7 +102,7 @@ def quantizer(reach: Extent, bound: float, mode: str, dtype: np.dtype[np.floatin
     shrunk = limit * (1 - MARGIN) - min(reach.magnitude, 2 * limit * LARGEST_Q[dtype]) * ROUNDING[dtype]
     step = round_down(2 * shrunk, dtype)
     # A normal step has an inverse.
-    if shrunk < limit / 4 or step < float(np.finfo(dtype).tiny):
+    if step < float(np.finfo(dtype).tiny):
         return None
     return Quantizer(step=step)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
@@ -34,7 +35,7 @@ WORTH = 1.2
 """`auto` takes the coder `small` where it makes trials this much smaller than `fast`."""
 
 Array = NDArray[Any]
-Buffer = bytes | memoryview | NDArray[np.uint8]
+Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,13 @@ class Compressed:
 def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options: Any) -> int:
     """As `interface.compress`, into the bytes of `out`: how many were written.
 
-    `worst_size_bytes` are always enough; CodecError where fewer are not.
+    `out` (bytes,) shares no memory with the array. `worst_size_bytes` are always enough; CodecError where
+    fewer are not.
     """
+    if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.ndim != 1 or not out.flags.writeable:
+        raise CodecError("out", "is no array of bytes to write to", "give a 1-D NumPy array of uint8")
+    if isinstance(array, np.ndarray) and np.may_share_memory(array, out):
+        raise CodecError("out", "shares memory with the array", "give another one")
     at = 0
     for piece in encode(array, bound, **options)[1]:
         if at + len(piece) > out.size:
@@ -65,7 +71,9 @@ def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options:
 
 
 def worst_size_bytes(shape: tuple[int, ...], dtype: str, frame_log2: int = FRAME_LOG2) -> int:
-    """The size that no stream of such an array exceeds."""
+    """The size that no stream of such an array exceeds; `dtype` is the name of one that can be compressed."""
+    if dtype not in stream.DTYPES:
+        raise CodecError("dtype", f"is {dtype!r}", f"give one of {', '.join(stream.DTYPES)}")
     header = Header(dtype, shape, "lossless", 0.0, "lossless", "none", (), NATURAL, frame_log2)
     frames = -(-header.size >> frame_log2) if header.size else 0
     values_bytes = header.size * header.components * header.real_dtype.itemsize
@@ -80,6 +88,13 @@ def encode(
     """As `interface.compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
     bound = check_bound(bound, mode)
     check_options(setting, nonfinite, frame_log2)
+    with enough_memory():
+        return _encode(array, bound, mode, setting, nonfinite, frame_log2)
+
+
+def _encode(
+    array: Array, bound: float, mode: str, setting: str, nonfinite: str, frame_log2: int
+) -> tuple[Header, Iterator[bytes]]:
     values = flat_values(array)
     n = stream.components(array.dtype.name)
     reaches = [extent(values[c::n], mode == "pointwise") for c in range(n)]
@@ -102,8 +117,8 @@ def encode(
 class _Bytes(io.RawIOBase):
     """Bytes to read from where they are; `io.BytesIO` would copy them all."""
 
-    def __init__(self, data: Buffer) -> None:
-        self._left = np.frombuffer(data, np.uint8).data
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        self._left = data.data
 
     def readable(self) -> bool:
         return True
@@ -115,9 +130,18 @@ class _Bytes(io.RawIOBase):
         return count
 
 
-def reader(data: Buffer) -> BinaryIO:
-    """The bytes as a file, without a copy."""
-    return cast("BinaryIO", _Bytes(data))
+def flat_bytes(data: Buffer) -> NDArray[np.uint8]:
+    """The bytes of a buffer, not copied; CodecError where it is not one piece."""
+    try:
+        return np.frombuffer(data, np.uint8)
+    except (ValueError, TypeError, BufferError):
+        raise CodecError("data", "is not one piece of memory", "give bytes or a C array of them") from None
+
+
+def decode_bytes(data: Buffer, allocate: Callable[[Header], Array]) -> Array:
+    """As `decode`, of a stream in memory, which is not copied; CodecError where `data` is not one piece."""
+    flat = flat_bytes(data)
+    return decode(cast("BinaryIO", _Bytes(flat)), allocate, flat.size)[1]
 
 
 def allocate(header: Header) -> Array:
@@ -125,41 +149,66 @@ def allocate(header: Header) -> Array:
     try:
         return np.empty(header.shape, header.dtype)
     except (MemoryError, ValueError):
-        size = header.size * np.dtype(header.dtype).itemsize
-        raise CodecError("stream", f"holds {size} bytes, more than there is memory", "use more") from None
+        raise no_memory(header) from None
+
+
+def no_memory(header: Header) -> CodecError:
+    """What is raised where there is no memory for the array of a stream."""
+    size = header.size * np.dtype(header.dtype).itemsize
+    return CodecError("stream", f"holds {size} bytes, more than there is memory", "use more")
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """CodecError where there is no memory for a frame under way, or for a copy of an array."""
+    try:
+        yield
+    except MemoryError:
+        raise CodecError(
+            "array", "needs more memory beside it than there is",
+            "allow more; C arrays and small frames (frame_log2) need the least",
+        ) from None  # fmt: skip
 
 
 def decompress_into(data: Buffer, out: Array) -> None:
     """As `decompress`, into a C array of the same shape and dtype; CodecError for any other. Where the stream
     is damaged, some of `out` may be filled."""
+    if not isinstance(out, np.ndarray) or not out.flags.writeable:
+        raise CodecError("out", "is no array to write to", "give a NumPy array that is not read-only")
 
     def given(header: Header) -> Array:
-        if out.shape != header.shape or out.dtype.name != header.dtype or not out.flags.c_contiguous:
+        if out.shape != header.shape or out.dtype != header.dtype or not out.flags.c_contiguous:
             raise CodecError(
-                "out", f"is {out.dtype.name} {out.shape}", f"give a C array, {header.dtype} {header.shape}"
+                "out", f"is {out.dtype} {out.shape}", f"give a C array, {header.dtype} {header.shape}"
             )
         return out
 
-    decode(reader(data), given, len(data))
+    decode_bytes(data, given)
 
 
 def decode(source: BinaryIO, allocate: Callable[[Header], Array], size_bytes: int) -> tuple[Header, Array]:
     """Read a stream of `size_bytes` frame by frame into the C array that `allocate` gives for its header."""
     header = stream.read_header(source)
-    frames = -(-header.stored >> header.frame_log2)
-    if frames * stream.FRAME_HEADER_BYTES > size_bytes:
-        raise StreamError("stream", f"is too short for its {frames} frames", "give the whole stream")
+    check_length(header, size_bytes)
     array = allocate(header)
     values = array.reshape(-1).view(header.real_dtype)
     n = header.components
     seed = stream.frame_seed(header)
-    for number, (first, count) in enumerate(header.frames()):
-        payload = stream.read_frame(source, number, seed, most_payload_bytes(count, header))
-        decode_frame(payload, header, values[n * first : n * (first + count)], f"frame {number}")
-    stream.check_ended(source)
-    if header.mirror != "none":
-        fill_mirrored(values, n, header.stored, header.mirror)
+    with enough_memory():
+        for number, (first, count) in enumerate(header.frames()):
+            payload = stream.read_frame(source, number, seed, most_payload_bytes(count, header))
+            decode_frame(payload, header, values[n * first : n * (first + count)], f"frame {number}")
+        stream.check_ended(source)
+        if header.mirror != "none":
+            fill_mirrored(values, n, header.stored, header.mirror)
     return header, array
+
+
+def check_length(header: Header, size_bytes: int) -> None:
+    """Refuse a stream of so many bytes that its frames cannot fit, before there is memory for the array."""
+    frames = -(-header.stored >> header.frame_log2)
+    if frames * stream.FRAME_HEADER_BYTES > size_bytes:
+        raise StreamError("stream", f"is too short for its {frames} frames", "give the whole stream")
 
 
 def flat_values(array: Array) -> NDArray[np.floating]:
@@ -167,6 +216,8 @@ def flat_values(array: Array) -> NDArray[np.floating]:
     if not isinstance(array, np.ndarray):
         kind = type(array)
         raise CodecError("array", f"is of type {kind.__module__}.{kind.__name__}", "give a NumPy array")
+    if isinstance(array, np.ma.MaskedArray):
+        raise CodecError("array", "has a mask, which would be lost", "give array.filled(...)")
     if array.dtype.name not in stream.DTYPES or not array.dtype.isnative:
         raise CodecError(
             "array", f"has dtype {array.dtype}", f"give {', '.join(stream.DTYPES)} in native order"
@@ -180,15 +231,14 @@ def check_options(setting: str, nonfinite: str, frame_log2: int) -> None:
         raise CodecError("setting", f"is {setting!r}", f"give one of {', '.join(SETTINGS)}")
     if nonfinite not in NONFINITE:
         raise CodecError("nonfinite", f"is {nonfinite!r}", f"give one of {', '.join(NONFINITE)}")
-    if not stream.TILE_LOG2 <= frame_log2 <= stream.LARGEST_FRAME_LOG2:
-        raise CodecError(
-            "frame_log2", f"is {frame_log2}", f"give {stream.TILE_LOG2} to {stream.LARGEST_FRAME_LOG2}"
-        )
+    least, most = stream.TILE_LOG2, stream.LARGEST_FRAME_LOG2
+    if not isinstance(frame_log2, int | np.integer) or not least <= frame_log2 <= most:
+        raise CodecError("frame_log2", f"is {frame_log2!r}", f"give a whole number from {least} to {most}")
 
 
 def nonfinite_refused() -> CodecError:
     """What is raised for values that are not finite, where they are refused."""
-    return CodecError("array", "holds NaN or infinities", "mend it, or keep them with nonfinite='keep'")
+    return CodecError("array", "holds NaN or infinities", "mend it, or do not refuse them")
 
 
 def _limits(reaches: list[Extent], bound: float, mode: str) -> tuple[float, ...]:
@@ -252,5 +302,7 @@ def _pieces(header: Header, values: NDArray[np.floating], limits: tuple[float, .
     seed = stream.frame_seed(header)
     yield stream.pack_header(header)
     for number, (first, count) in enumerate(header.frames()):
-        payload = encode_frame(values[n * first : n * (first + count)], header, limits)
-        yield stream.pack_frame(payload, number, seed)
+        with enough_memory():
+            payload = encode_frame(values[n * first : n * (first + count)], header, limits)
+            packed = stream.pack_frame(payload, number, seed)
+        yield packed

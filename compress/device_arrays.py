@@ -1,7 +1,9 @@
 """Arrays of other libraries through the interface of `compress`; their device is given, or is known.
 
 Whoever can drive a library's arrays registers a device for it (`executor.device.cupy_codec` does for CuPy).
-An array belongs to the library that its type's module starts with. Streams stay where the arrays are.
+An array belongs to the library that its type's module starts with. Streams stay where the arrays are; what
+is NumPy's goes to the device that is given. Frames that a CPU stored without loss have no kernel: the host
+decodes streams with such, and the array is copied to the device.
 """
 
 from __future__ import annotations
@@ -12,11 +14,22 @@ from typing import Any
 import numpy as np
 
 from compress import stream
-from compress.codec import Compressed, check_options, worst_size_bytes
+from compress.codec import (
+    Compressed,
+    allocate,
+    check_length,
+    check_options,
+    decode_bytes,
+    enough_memory,
+    flat_bytes,
+    flat_values,
+    no_memory,
+    worst_size_bytes,
+)
 from compress.device_codec import WORD_BYTES, Device, encode
 from compress.device_decode import decode, read_header
 from compress.device_survey import survey
-from compress.errors import CodecError
+from compress.errors import CodecError, HostOnlyError
 
 _DEVICES: dict[str, Callable[[], Device]] = {}
 
@@ -26,16 +39,23 @@ def register(library: str, make: Callable[[], Device]) -> None:
     _DEVICES[library] = make
 
 
-def device_of(array: Any, name: str) -> Device:
-    """The device of an array; CodecError, naming it `name`, where none is known."""
+def device_of(array: Any, name: str, wanted: str) -> Device:
+    """The device of an array; CodecError, naming it `name` and what is `wanted`, where none is known."""
     kind = type(array)
     make = _DEVICES.get(kind.__module__.partition(".")[0])
     if make is None:
         raise CodecError(
             name, f"is of type {kind.__module__}.{kind.__name__}",
-            "give a NumPy array, or a CuPy array once executor.device.cupy_codec is imported",
+            f"give {wanted}, or a CuPy array once executor.device.cupy_codec is imported",
         )  # fmt: skip
     return make()
+
+
+def check_device(device: Any) -> Device:
+    """The device; CodecError for what is none."""
+    if isinstance(device, type) or not isinstance(device, Device):
+        raise CodecError("device", f"is {device!r}", "give one: executor.device.cupy_codec.CupyCodec()")
+    return device
 
 
 def compress_array(
@@ -43,27 +63,51 @@ def compress_array(
 ) -> Compressed:
     """As `compress.compress`; `data` is an array of bytes on the device. Takes the memory of the array."""
     check_options(setting, nonfinite, frame_log2)
-    values, dtype = _flat(array), array.dtype.name
-    header, limits = survey(
-        device, values, dtype, array.shape, bound, mode, setting, frame_log2, nonfinite=nonfinite
-    )
-    room = worst_size_bytes(array.shape, dtype, frame_log2)
-    out = device.empty(room + -room % WORD_BYTES, "uint8")
-    used = encode(device, values, header, limits, out)
-    return Compressed(out[:used].copy(), header)
+    with enough_memory():
+        values = device.upload(flat_values(array)) if isinstance(array, np.ndarray) else _flat(array)
+        dtype = array.dtype.name
+        header, limits = survey(
+            device, values, dtype, array.shape, bound, mode, setting, frame_log2, nonfinite=nonfinite
+        )
+        room = worst_size_bytes(array.shape, dtype, frame_log2)
+        out = device.empty(room + -room % WORD_BYTES, "uint8")
+        used = encode(device, values, header, limits, out)
+        return Compressed(out[:used].copy(), header)
 
 
 def decompress_array(data: Any, device: Device) -> Any:
-    """As `compress.decompress`, from an array of bytes on the device to one there."""
-    aligned = data.copy()
-    header = read_header(device, aligned)
-    values = device.empty(header.size * header.components, header.real_dtype.name)
-    decode(device, aligned, values)
-    return values.view(header.dtype).reshape(header.shape)
+    """As `compress.decompress`, from bytes of the host or the device to an array on the device."""
+    with enough_memory():
+        aligned = _copied(data, device)
+        header = read_header(device, aligned)
+        check_length(header, aligned.size)
+        try:
+            values = device.empty(header.size * header.components, header.real_dtype.name)
+        except MemoryError:
+            raise no_memory(header) from None
+        try:
+            decode(device, aligned, values)
+        except HostOnlyError:
+            del values
+            return device.upload(decode_bytes(device.download(aligned), allocate))
+        return values.view(header.dtype).reshape(header.shape)
+
+
+def _copied(data: Any, device: Device) -> Any:
+    """The bytes of a stream on the device, from a multiple of 8 on."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        data = flat_bytes(data)
+    if not hasattr(data, "dtype"):
+        raise CodecError("data", f"is of type {type(data).__name__}", "give the bytes of a stream")
+    if data.dtype != np.uint8 or data.ndim != 1:
+        raise CodecError("data", f"is {data.dtype} of shape {data.shape}", "give a 1-D array of bytes")
+    return device.upload(data) if isinstance(data, np.ndarray) else data.copy()
 
 
 def _flat(array: Any) -> Any:
     """The real numbers of an array in C order; a view where it is contiguous."""
+    if not hasattr(array, "dtype"):
+        raise CodecError("array", f"is of type {type(array).__name__}", "give a NumPy array or the device's")
     if array.dtype.name not in stream.DTYPES or not np.dtype(array.dtype).isnative:
         raise CodecError(
             "array", f"has dtype {array.dtype}", f"give {', '.join(stream.DTYPES)} in native order"

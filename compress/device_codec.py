@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ def block_count(size: int) -> int:
     return max(1, min(MOST_BLOCKS, size // TILE))
 
 
+@runtime_checkable
 class Device(Protocol):
     """What the codec asks of a device. Arrays are flat; launches and copies happen in order."""
 

@@ -24,7 +24,7 @@ from compress.device_codec import (
     frame_count,
     groups,
 )
-from compress.errors import CodecError, StreamError
+from compress.errors import CodecError, HostOnlyError, StreamError
 from compress.stream import Header, damaged_unless
 from compress.tiles import tile_count
 
@@ -47,8 +47,10 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray) -> Header:
     """Fill `values`, the flat real numbers of an array, from a stream of bytes on the device, which start at
     a multiple of 8.
 
-    Raises StreamError for what is no whole, undamaged stream (some of `values` may be filled then), and
-    CodecError where `values` do not suit it and for frames that were stored without loss on a CPU.
+    Raises StreamError for what is no whole, undamaged stream (some of `values` may be filled then),
+    CodecError where `values` do not suit it, and HostOnlyError for frames that a CPU stored without loss:
+    these have no kernel. Streams that a device wrote have none, so that the executor, whose ranks write and
+    read on devices of one kind, never meets them; `device_arrays` decodes them on the host.
     """
     if values.dtype.name not in ("float32", "float64"):
         raise CodecError("values", f"are of {values.dtype}", "give real numbers")
@@ -104,7 +106,7 @@ def _check_frames(verdict: list[int], count: int, data: DeviceArray) -> None:
     wrong, by_cpu, end = verdict
     if wrong < count:
         damaged_unless(bool(by_cpu), f"frame {wrong}")
-        raise CodecError("stream", "was stored without loss by a CPU", "decompress it there")
+        raise HostOnlyError("stream", "was stored without loss by a CPU", "decompress it there")
     _check_end(end, data)
 
 

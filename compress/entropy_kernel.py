@@ -282,12 +282,11 @@ def decode_segment(words: Any, states: Any, starts: Any, lookup: Any, q: Any, be
 
 @jit
 def encode_bytes(data: Any, starts: Any, states: Any, words: Any) -> Any:
-    """Encode bytes, byte i on lane i % 32, by the cumulative frequencies starts (257); as encode_segment."""
+    """Encode bytes, byte i on lane i % 32, by the cumulative frequencies starts (257); as encode_segment.
+    A byte takes at most one of `words`."""
     top = words.size
     states[:] = LOW
     for i in range(data.size - 1, -1, -1):
-        if top == 0:
-            return -1
         start = int64(starts[data[i]])
         top = push(states, i % LANES, start, int64(starts[int64(data[i]) + 1]) - start, words, top)
     return top

@@ -15,3 +15,7 @@ class CodecError(ValueError):
 
 class StreamError(CodecError):
     """A compressed stream that is truncated, corrupted, foreign or of another version."""
+
+
+class HostOnlyError(CodecError):
+    """A stream with frames that only the host can read: those that a CPU stored without loss."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from compress import device_arrays
-from compress.codec import Array, Buffer, Compressed, allocate, decode, encode, reader
+from compress.codec import Array, Buffer, Compressed, allocate, decode_bytes, encode
 from compress.stream import FRAME_LOG2
 
 
@@ -22,10 +22,14 @@ def compress(
     of 0 is lossless. `setting`: 'fast', 'small' or 'auto', which chooses on a sample. NaN and infinities
     survive bit for bit, or are refused with nonfinite='refuse'. Frames hold 2^frame_log2 elements.
     An array of another library than NumPy is compressed where it is, on `device` (`device_codec.Device`) or
-    on the one that is known for its type (`device_arrays`). Raises CodecError for what cannot be done.
+    on the one that is known for its type (`device_arrays`); NumPy's on `device` where one is given. Raises
+    CodecError for what cannot be done, also where there is not enough memory.
     """
     if device is not None or not isinstance(array, np.ndarray):
-        there = device or device_arrays.device_of(array, "array")
+        if device is None:
+            there = device_arrays.device_of(array, "array", "a NumPy array")
+        else:
+            there = device_arrays.check_device(device)
         return device_arrays.compress_array(array, bound, there, mode, setting, nonfinite, frame_log2)
     header, pieces = encode(
         array, bound, mode=mode, setting=setting, nonfinite=nonfinite, frame_log2=frame_log2
@@ -34,10 +38,18 @@ def compress(
 
 
 def decompress(data: Buffer, *, device: Any = None) -> Array:
-    """The array of a stream. StreamError for bytes that are no whole, undamaged stream.
+    """The array of a stream. StreamError for bytes that are no whole, undamaged stream, CodecError for data
+    that are no bytes and where there is no memory for the array.
 
-    An array of bytes of another library than NumPy is decompressed where it is, on `device` as in `compress`.
+    An array of bytes of another library than NumPy is decompressed where it is, on `device` as in `compress`;
+    bytes of the host are copied to `device` where one is given. Frames that a CPU stored without loss, such
+    as those of a bound of 0, have no kernel on a device: with them the whole stream is decoded on the host,
+    and the array copied to the device. Every stream gives the same bits on the host and on a device.
     """
     if device is not None or not isinstance(data, bytes | bytearray | memoryview | np.ndarray):
-        return device_arrays.decompress_array(data, device or device_arrays.device_of(data, "data"))
-    return decode(reader(data), allocate, len(data))[1]
+        if device is None:
+            there = device_arrays.device_of(data, "data", "the bytes of a stream (`Compressed.data`)")
+        else:
+            there = device_arrays.check_device(device)
+        return device_arrays.decompress_array(data, there)
+    return decode_bytes(data, allocate)

@@ -206,13 +206,14 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     axes = tuple(rest[end : end + TILE_LOG2])
     valid = (
         mode < len(MODES) and coder < len(CODERS) and mirror < len(MIRRORS) and spare == 0
+        and 0 <= bound < inf
         and TILE_LOG2 <= frame_log2 <= LARGEST_FRAME_LOG2
         and len(set(axes)) == TILE_LOG2 and max(axes) < frame_log2
         and not any(rest[end + TILE_LOG2 : end + AXES_BYTES])
     )  # fmt: skip
     quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(rest[:end]))
-    width = 8 * real_dtype(DTYPES[dtype]).itemsize
-    if not valid or not all(_sound(one, width) for one in quantizers):
+    real = real_dtype(DTYPES[dtype])
+    if not valid or not all(_sound(one, real) for one in quantizers):
         raise _damaged("header")
     return Header(
         DTYPES[dtype],
@@ -234,11 +235,12 @@ def check_header(data: bytes) -> None:
         raise _damaged("header")
 
 
-def _sound(rule: Quantizer, width: int) -> bool:
-    """Whether a quantizer's numbers are ones that a real number of `width` bits can have."""
+def _sound(rule: Quantizer, real: np.dtype[np.floating]) -> bool:
+    """Whether a quantizer's numbers are ones that real numbers of this dtype can have."""
+    sign_bit = 1 << (8 * real.itemsize - 1)
     return (
-        0 <= rule.step < inf and rule.zero_bits < 1 << width and rule.bits_step < 1 << width
-        and rule.base_bits < 1 << (width - 1)
+        0 <= rule.step <= float(np.finfo(real).max) and rule.zero_bits < 2 * sign_bit
+        and rule.bits_step < sign_bit and rule.base_bits < sign_bit
     )  # fmt: skip
 
 

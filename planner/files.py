@@ -60,7 +60,7 @@ def load_json(path: str | Path) -> Any:
 
 def file_path(name: Any) -> Path:
     """The path that a file's name means; anything but text or a path is refused."""
-    if not isinstance(name, str | os.PathLike) or not str(name):
+    if not isinstance(name, str | os.PathLike) or not str(name) or "\0" in str(name):
         raise InputError(f"file {name!r}", "is no name of a file", "give its path")
     return Path(name)
 
@@ -108,7 +108,8 @@ def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise InputError(
-            str(target), f"cannot be written ({error.strerror})", "free space there or choose another place"
+            str(target), f"cannot be written ({error.strerror or error})",
+            "free space there or choose another place",
         ) from None
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -120,8 +121,18 @@ def check_writable(path: str | Path, *inputs: str | Path | None) -> None:
     target = file_path(path)
     if any(source is not None and target.resolve() == Path(source).resolve() for source in inputs):
         raise InputError(str(target), "is an input and would be replaced", "give the output another name")
-    if target.is_dir():
+    try:
+        is_folder, is_there = target.is_dir(), target.exists()
+    except OSError as error:
+        raise InputError(
+            str(target), f"cannot be written ({error.strerror})", "give another name or place"
+        ) from None
+    if is_folder:
         raise InputError(str(target), "is a folder", "give the name of a file")
+    if is_there and not target.is_file():
+        raise InputError(
+            str(target), "is a device or a pipe, which a file would replace", "give the name of a file"
+        )
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise InputError(
             str(target),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from compress_case import holds_bound, make_array
 
 import tnplan
 from planner.errors import InputError
+from planner.files import write_file
 from tnplan.cli.main import run
 
 
@@ -91,10 +93,43 @@ def test_bad_input_is_refused_in_one_line(
         ([str(tmp_path / "absent.npy")], "absent.npy: cannot be read (No such file"),
         ([str(saved), "-o", str(saved)], "is an input and would be replaced"),
         ([str(saved), "-o", str(tmp_path / "no" / "x")], "its folder does not exist"),
+        ([str(saved), "-o", ""], "file '': is no name of a file"),
+        ([str(saved), "-o", "x" * 300], "xxx: cannot be written (File name too long); give another name"),
+        ([str(saved), "--compare", "--plot", ""], "file '': is no name of a file"),
     ):
         assert wanted in refused(["compress", *arguments], capsys)
     assert not list(tmp_path.glob("*.tnz"))
     assert not list(tmp_path.glob(".*"))
+
+
+def test_what_is_no_plain_file_is_not_replaced(
+    tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = str(tnplan.compress_file(saved)["output"])
+    pipe = tmp_path / "pipe.svg"
+    os.mkfifo(pipe)
+    link = tmp_path / "link"
+    link.symlink_to(pipe)
+    for arguments in (
+        ["compress", str(saved), "-o", str(pipe)], ["compress", str(saved), "-o", str(link)],
+        ["decompress", packed, "-o", str(pipe)], ["compress", "--compare", str(saved), "--plot", str(pipe)],
+    ):  # fmt: skip
+        assert "is a device or a pipe, which a file would replace; give" in refused(arguments, capsys)
+    assert pipe.is_fifo()
+    for name in ("", "a\0b"):
+        with pytest.raises(InputError, match=r"^file '.*': is no name of a file"):
+            tnplan.compress_file(saved, name)
+        with pytest.raises(InputError, match=r"^file '.*': is no name of a file"):
+            tnplan.decompress_file(packed, name)
+
+
+def test_a_short_write_says_why(tmp_path: Path) -> None:
+    def short(stream: object) -> None:
+        raise OSError("40 requested and 8 written")
+
+    with pytest.raises(InputError, match=r"x: cannot be written \(40 requested and 8 written\); free space"):
+        write_file(tmp_path / "x", short)
+    assert not list(tmp_path.iterdir())
 
 
 def test_bad_streams_are_refused_in_one_line(

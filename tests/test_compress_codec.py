@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from compress import CodecError, compress, compress_into, decompress, decompress_into, worst_size_bytes
+from compress import (
+    CodecError,
+    codec,
+    compress,
+    compress_into,
+    decompress,
+    decompress_into,
+    worst_size_bytes,
+)
 from compress.stream import Header, Quantizer, header_size_bytes, pack_header, read_header
 
 SETTINGS = ("fast", "small", "auto")
@@ -175,10 +183,13 @@ def test_refusing_what_is_not_finite() -> None:
         (np.nan, {}, "bound: is nan"),
         (np.inf, {}, "bound: is inf"),
         ("much", {}, "bound: is 'much'"),
+        (10**400, {}, "bound: is inf"),
         (1e-3, {"mode": "psnr"}, "mode: is 'psnr'"),
         (1e-3, {"setting": "best"}, "setting: is 'best'"),
         (1e-3, {"nonfinite": "drop"}, "nonfinite: is 'drop'"),
         (1e-3, {"frame_log2": 11}, "frame_log2: is 11"),
+        (1e-3, {"frame_log2": 12.5}, r"frame_log2: is 12\.5"),
+        (1e-3, {"frame_log2": "22"}, "frame_log2: is '22'"),
     ],
 )
 def test_bad_options_are_refused(bound: float, options: dict[str, object], text: str) -> None:
@@ -192,6 +203,13 @@ def test_wrong_dtypes_are_refused(dtype: str) -> None:
         compress(np.zeros(4, dtype), 1e-3)
     with pytest.raises(CodecError, match=r"array: is of type builtins\.list"):
         compress([1.0], 1e-3)  # type: ignore[arg-type]
+    with pytest.raises(CodecError, match=f"dtype: is '{dtype}'"):
+        worst_size_bytes((4,), dtype)
+
+
+def test_a_mask_is_not_lost_unseen() -> None:
+    with pytest.raises(CodecError, match=r"array: has a mask, .* give array\.filled"):
+        compress(np.ma.masked_array(np.ones(4), [0, 1, 0, 0]), 1e-3)
 
 
 def test_into_buffers() -> None:
@@ -208,6 +226,61 @@ def test_into_buffers() -> None:
     for wrong in (again[:-1], again.astype(np.complex128), np.empty(20000, np.complex64)[::2]):
         with pytest.raises(CodecError, match="out: is complex"):
             decompress_into(data, wrong)
+
+
+def test_buffers_that_cannot_be_filled_are_refused() -> None:
+    array = make_array("normal", 5000, "float64", 1)
+    before = array.copy()
+    read_only = np.zeros(50_000, np.uint8)
+    read_only.flags.writeable = False
+    for out in (np.zeros(50_000), np.zeros((2, 50_000), np.uint8), bytearray(50_000), read_only):
+        with pytest.raises(CodecError, match="out: is no array of bytes to write to"):
+            compress_into(array, out, 1e-3)  # type: ignore[arg-type]
+    with pytest.raises(CodecError, match="out: shares memory with the array"):
+        compress_into(array, array.view(np.uint8), 1e-3)
+    assert np.array_equal(array, before)
+    data = compress(array, 1e-3).data
+    fixed = np.zeros(5000)
+    fixed.flags.writeable = False
+    for target in (fixed, [0.0] * 5000):
+        with pytest.raises(CodecError, match="out: is no array to write to"):
+            decompress_into(data, target)  # type: ignore[arg-type]
+    # Its dtype has the name of the stream's.
+    with pytest.raises(CodecError, match="out: is >f8"):
+        decompress_into(data, np.zeros(5000, ">f8"))
+
+
+def test_streams_are_read_from_any_one_piece_of_memory() -> None:
+    data = compress(make_array("normal", 5000, "float64", 1), 0.0, frame_log2=12).data
+    whole = np.frombuffer(data, np.uint8)
+    wanted = decompress(data)
+    for one in (bytearray(data), memoryview(data), whole, whole.view(np.float64), whole.reshape(8, -1)):
+        assert np.array_equal(decompress(one), wanted)
+    twice = np.repeat(whole, 2)
+    for other in (twice[::2], memoryview(twice)[::2]):
+        with pytest.raises(CodecError, match="data: is not one piece of memory"):
+            decompress(other)
+    with pytest.raises(CodecError, match=r"Compressed; give the bytes of a stream \(`Compressed\.data`\)"):
+        decompress(compress(np.ones(3), 1e-3))  # type: ignore[arg-type]
+
+
+def test_too_little_memory_beside_an_array_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = make_array("sparse", 5000, "float64", 1)
+    data = compress(array, 1e-3).data
+
+    def none_left(*_: object) -> None:
+        raise MemoryError
+
+    wanted = "array: needs more memory beside it than there is; allow more; C arrays and small frames"
+    for name, call in (
+        ("encode_frame", lambda: compress(array, 1e-3, setting="fast")),
+        ("decode_frame", lambda: decompress(data)),
+        ("flat_values", lambda: compress(array, 1e-3)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(codec, name, none_left)
+            with pytest.raises(CodecError, match=wanted):
+                call()
 
 
 def test_memory_does_not_grow_from_call_to_call() -> None:

@@ -53,8 +53,10 @@ def test_figures_of_the_comparison(saved: Path, capsys: pytest.CaptureFixture[st
 
 def test_what_cannot_be_compared_is_refused(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, wanted in (
-        (["--bound", "0"], "are 0.0 and 0.0; give a bound above 0"),
-        (["--threshold", "nan"], "give a bound above 0"),
+        (["--bound", "0"], "t.npy: bound: is 0; give one above 0"),
+        (["--bound", "-1"], "t.npy: bound: is -1.0; give a finite number above 0\n"),
+        (["--threshold", "nan"], "t.npy: threshold: is nan; give a finite number of 0 or more\n"),
+        (["--threshold", "-1"], "t.npy: threshold: is -1.0; give a finite number of 0 or more\n"),
         (["--setting", "fast"], "--compare takes --bound"),
         (["-o", "x"], "--compare takes --bound"),
         (["--plot", str(saved)], "is an input and would be replaced"),
@@ -63,9 +65,17 @@ def test_what_cannot_be_compared_is_refused(saved: Path, capsys: pytest.CaptureF
         assert wanted in capsys.readouterr().err
     assert run(["compress", str(saved), "--threshold", "1e-3"]) == 2
     assert "--threshold and --plot go with --compare" in capsys.readouterr().err
-    for array in (np.array([1, 2]), np.array([1.0, np.nan]), np.zeros(0)):
-        with pytest.raises(InputError, match="array: "):
+    for array, wanted in (
+        (np.array([1, 2]), "has dtype int64"), (np.array([1.0, np.nan]), "holds NaN or infinities"),
+        (np.zeros(0), "is empty"),
+        (np.array([1e200, 0.0]), r"has values beyond single precision \(3.4e\+38\)"),
+        (np.array([1j, 1e39]), "has values beyond single precision"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"array: {wanted}"):
             tnplan.compare_codecs(array)
+    for given in ({"bound": "much"}, {"bound": None}, {"threshold": "much"}, {"threshold": [1]}):
+        with pytest.raises(InputError, match=r"^array: \w+: is .*; give a"):
+            tnplan.compare_codecs(np.ones(9), **given)  # type: ignore[arg-type]
 
 
 def test_bucket_elimination_gives_the_energies_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from compress_case import real_values
@@ -9,10 +11,10 @@ from gpu_case import needs_gpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compress.seed import base, lz4_kernel, stages
+from compress.seed import base, lz4_kernel, stages, szx_kernel
 from compress.seed.pipelines import PIPELINES, Pipeline, components, value_range
 
-KINDS = ("normal", "sparse", "constant", "whole", "product", "zero")
+KINDS = ("normal", "sparse", "constant", "whole", "product", "zero", "denormal")
 SIZES = (1, 255, 256, 257, 5000)
 BLOCKS = (64, 128, 256)
 
@@ -128,6 +130,32 @@ def test_blocks_have_the_four_states(block: int) -> None:
     assert len(alone) == 3 * 8 + 1 + 4 + (1 + 1 + 4)
 
 
+def test_damaged_blocks_are_refused() -> None:
+    values = float32("normal", 300, 1)
+    values[float32("normal", 300, 2) < 1] = 0
+    values[256:] = 1
+    chance = random.Random(5)
+    refused = 0
+    for block in BLOCKS:
+        data = base.encode_integrated(values, 1e-3, 1e-3, block)
+        start = 3 * 8 + -(-2 * -(-300 // block) // 8) + 4
+        for _ in range(1000):
+            body = bytearray(data[start:])
+            body[chance.randrange(len(body))] = chance.randrange(256)
+            length = len(body) if chance.random() < 0.5 else chance.randrange(len(body))
+            parts = [*stages.split(data, 3)[:2], bytes(body[:length])]
+            try:
+                assert base.decode_blocks(stages.join(*parts), 1e-3, 300).shape == (300,)
+            except ValueError:
+                refused += 1
+    assert refused > 1500
+    out = np.zeros(64, np.float32)
+    # A constant block cut short; a place past the block; 33 bits a value; bytes left over.
+    for state, body in ((1, b"abc"), (2, b"\1\x40abcd"), (3, b"abcd\x21" + bytes(400)), (0, b"\0")):
+        states = np.array([state], np.uint8)
+        assert not szx_kernel.decode(np.frombuffer(body, np.uint8), states, 64, out)
+
+
 def test_values_that_cannot_be_quantized_are_exact() -> None:
     values = np.array([1e30, np.nan, np.inf, -1.0, 0.5, 3e38], np.float32)
     again = base.decode_cusz(base.encode_cusz(values, 1e-3), 1e-3, 6)
@@ -144,3 +172,4 @@ def test_components_are_the_parts_in_fp32() -> None:
     assert real.tolist() == [0, 1, 2, 3, 4, 5]
     assert value_range(real) == 5
     assert len(components(array.real)) == 1
+    assert components(np.array([1e300, -1.0]))[0].tolist() == [np.inf, -1.0]

@@ -115,6 +115,26 @@ def test_crafted_payloads_with_right_checksums_do_no_harm() -> None:
     assert refused > CRAFTED / 4
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_that_no_header_can_have_are_refused(dtype: str) -> None:
+    array = make_array("sparse", 5000, dtype, 1)
+    for mode, setting in (("absolute", "small"), ("absolute", "fast"), ("pointwise", "fast")):
+        packed = compress(array, 1e-2, mode=mode, setting=setting)
+        source = io.BytesIO(packed.data)
+        payload = read_frame(source, 0, frame_seed(read_header(source)), 1 << 30)
+        width, beyond = 8 * array.itemsize, 1e39 if dtype == "float32" else np.nan
+        for change in (
+            {"bound": np.nan}, {"bound": -1.0}, {"bound": np.inf},
+            *({"quantizers": (rule,)} for rule in (
+                Quantizer(np.inf), Quantizer(-1.0), Quantizer(beyond),
+                Quantizer(bits_step=1 << (width - 1)), Quantizer(base_bits=1 << (width - 1)),
+            )),
+        ):  # fmt: skip
+            header = replace(packed.header, **change)
+            with pytest.raises(StreamError, match="stream: header: is damaged"):
+                decompress(pack_header(header) + pack_frame(payload, 0, frame_seed(header)))
+
+
 def test_every_truncation_of_a_stream_is_refused() -> None:
     data = compress(make_array("sparse", 300, "float32", 1), 1e-2).data
     for length in range(len(data)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -29,6 +30,7 @@ from planner.passes.uses import lifetimes
 from planner.passes.verify import verify
 from planner.schedule import Decode, Encode, Gather, Instruction, Redistribute, Schedule
 from planner.schedule_file import load_schedule, save_schedule
+from planner.units import size_text
 from tnplan.cli.main import run
 from tnplan.reporting.tables import plan_facts
 
@@ -59,10 +61,11 @@ def test_the_option_is_read(text: str, request_: Request) -> None:
         ("exchange=", "is no bound"),
         ("exchange=tiny", "is no bound"),
         ("exchange=-1e-3", "is no bound"),
-        ("exchange=nan", "is no bound"),
-        ("exchange=1", "the bound is 1.0"),
+        ("exchange=nan", "exchange=nan is no bound"),
+        ("exchange=1e-3,store=1e-3:nan", "store=1e-3:nan is no bound"),
+        ("exchange=1", "exchange: the bound is 1.0"),
         ("exchange=1e999", "is no bound"),
-        ("store=1e-3:1", "the ratio is 1.0"),
+        ("store=1e-3:1", "store: the ratio is 1.0"),
         ("store=1e-3:0.5", "the ratio is 0.5"),
         ("store=1e-3:1e9", "the ratio is"),
         ("store=1e-3:4:4", "is no bound"),
@@ -267,8 +270,17 @@ def test_a_plan_says_what_is_compressed() -> None:
 
 def test_a_limit_that_storing_does_not_meet_is_refused() -> None:
     plain = plan(path(), free_codecs(), memory_bytes=inf)
-    with pytest.raises(InputError, match="limit"):
-        plan(path(), free_codecs(), memory_bytes=plain.predicted.peak_bytes // 3, compression=STORE)
+    memory_bytes = plain.predicted.peak_bytes // 3
+    codecs = {name: replace(codec, workspace_bytes=1 << 10) for name, codec in free_codecs().codecs.items()}
+    text = f"({size_text(memory_bytes)} less the codec's 1.00 KiB)"
+    for compression in (STORE, Compression(exchange=Lossy(1e-3))):
+        profile = replace(free_codecs(), codecs=codecs)
+        with pytest.raises(InputError, match=re.escape(text)):
+            plan(path(), profile, memory_bytes=memory_bytes, compression=compression)
+    for compression in (None, STORE):
+        with pytest.raises(InputError, match="limit of") as refused:
+            plan(path(), free_codecs(), memory_bytes=memory_bytes, compression=compression)
+        assert "codec" not in str(refused.value)
 
 
 @pytest.mark.parametrize("sliced", [0, 2])

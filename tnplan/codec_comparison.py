@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compress import compress, decompress
+from compress.bounds import check_bound
 from compress.errors import CodecError
 from compress.seed.pipelines import PIPELINES, Pipeline, components, value_range
 from planner.errors import InputError
@@ -61,19 +62,37 @@ def compare_codecs(
     """
     array = source if isinstance(source, np.ndarray) else load_array(source)
     place = "array" if isinstance(source, np.ndarray) else str(source)
-    cut = bound if threshold is None else threshold
+    bound = _number(place, "bound", bound)
+    cut = bound if threshold is None else _number(place, "threshold", threshold)
+    if bound == 0:
+        raise InputError(f"{place}: bound", "is 0", "give one above 0: the pipelines have no lossless mode")
     if array.dtype.kind not in "fc":
         raise InputError(place, f"has dtype {array.dtype}", "give real or complex floating point numbers")
-    if not (0 < bound < np.inf and 0 <= cut < np.inf):
-        raise InputError("--bound and --threshold", f"are {bound} and {cut}", "give a bound above 0")
+    if not array.size:
+        raise InputError(place, "is empty", "give an array with elements")
     parts = components(array)
-    if not array.size or not all(np.isfinite(part).all() for part in parts):
-        raise InputError(place, "is empty or holds NaN or infinities", "compare on finite numbers")
+    if not all(np.isfinite(part).all() for part in parts):
+        if not np.isfinite(array).all():
+            raise InputError(place, "holds NaN or infinities", "compare on finite numbers")
+        greatest = np.finfo(np.float32).max
+        raise InputError(
+            place, f"has values beyond single precision ({greatest:.2g}), which the pipelines take",
+            "scale the array down",
+        )  # fmt: skip
     rows = [_row(pipeline.name, parts, *_seed(pipeline, parts, bound, cut)) for pipeline in PIPELINES]
     try:
         return rows + [_row(f"tnplan {name}", parts, *_ours(name, parts, bound)) for name in OURS]
     except CodecError as error:
         raise in_file(place, error) from None
+
+
+def _number(place: str, name: str, given: float) -> float:
+    """A bound or threshold; InputError, which names it, for what is no finite number of 0 or more."""
+    try:
+        return check_bound(given, "range")
+    except CodecError as error:
+        least = "above 0" if name == "bound" else "of 0 or more"
+        raise InputError(f"{place}: {name}", error.problem, f"give a finite number {least}") from None
 
 
 def _seed(

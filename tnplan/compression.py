@@ -31,7 +31,7 @@ def compress_file(
     Bounds, modes and settings are those of `compress.compress`. Returns the report: sizes, ratio, time.
     Raises InputError for what cannot be done; then nothing is written.
     """
-    target = Path(f"{file_path(source)}{SUFFIX}") if output is None else Path(output)
+    target = Path(f"{file_path(source)}{SUFFIX}") if output is None else file_path(output)
     check_writable(target, source)
     start_s = perf_counter()
     array = load_array(source)
@@ -51,7 +51,7 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
     name = str(file_path(source))
     if output is None and not name.endswith(SUFFIX):
         raise InputError(name, f"does not end in {SUFFIX}", "name the output with -o")
-    target = Path(output) if output is not None else Path(name.removesuffix(SUFFIX))
+    target = file_path(output) if output is not None else Path(name.removesuffix(SUFFIX))
     if output is None and target.exists():
         raise InputError(str(target), "is there already", "name the output with -o")
     check_writable(target, source)

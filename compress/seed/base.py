@@ -85,7 +85,7 @@ def _encode_blocks(values: Values, bound: float, limit: float, block: int) -> by
 
 
 def decode_blocks(data: bytes, bound: float, size: int) -> Values:
-    """The values of `encode_cuszx` or `encode_integrated`."""
+    """The `size` values of `encode_cuszx` or `encode_integrated`; ValueError for bytes that make no sense."""
     from compress.seed import szx_kernel
 
     packed, block_bytes, body = split(data, 3)
@@ -93,7 +93,8 @@ def decode_blocks(data: bytes, bound: float, size: int) -> Values:
     n_blocks = -(-size // block)
     bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=2 * n_blocks, bitorder="little")
     values = np.empty(size, np.float32)
-    szx_kernel.decode(np.frombuffer(body, np.uint8), bits[::2] | bits[1::2] << 1, block, values)
+    if not szx_kernel.decode(np.frombuffer(body, np.uint8), bits[::2] | bits[1::2] << 1, block, values):
+        raise ValueError("the bytes are no blocks of this size")
     return values
 
 

@@ -74,10 +74,11 @@ PIPELINES = (
 
 
 def components(array: NDArray[np.generic]) -> list[Values]:
-    """The parts of an array as flat float32, as the paper casts them."""
+    """The parts of an array as flat float32, as the paper casts them; infinite beyond its largest number."""
     flat = np.ravel(array)
     parts = [flat.real, flat.imag] if np.iscomplexobj(flat) else [flat]
-    return [np.ascontiguousarray(part, np.float32) for part in parts]
+    with np.errstate(over="ignore"):
+        return [np.ascontiguousarray(part, np.float32) for part in parts]
 
 
 def value_range(values: Values) -> float:

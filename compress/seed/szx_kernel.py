@@ -19,6 +19,8 @@ int64: Any = np.int64
 FLOAT_BYTES = 4
 SIGN_AND_EXPONENT = 9
 FLOAT_BITS = 32
+LEAST_EXPONENT = -125
+"""Of normal numbers, as `frexp` has it; smaller ones keep as many bits as these."""
 MOST_LEADING = 3
 
 
@@ -102,7 +104,7 @@ def _put_bits(scratch: Any, size: Any, least: Any, radius: Any, bound: Any, out:
     length = FLOAT_BITS
     median = np.float32(0)
     if np.isfinite(radius) and bound > 0:
-        length = SIGN_AND_EXPONENT + _exponent(radius) - _exponent(bound) + 1
+        length = SIGN_AND_EXPONENT + max(_exponent(radius), LEAST_EXPONENT) - _exponent(bound) + 1
         length = min(max(length, SIGN_AND_EXPONENT), FLOAT_BITS)
     if length < FLOAT_BITS:
         median = least + np.float32(radius)
@@ -140,14 +142,16 @@ def _put_bits(scratch: Any, size: Any, least: Any, radius: Any, bound: Any, out:
 
 
 @jit
-def decode(data: Any, states: Any, block: Any, values: Any) -> None:
-    """Fill `values` from what `encode` wrote."""
+def decode(data: Any, states: Any, block: Any, values: Any) -> Any:
+    """Fill `values` from what `encode` wrote; False where the data makes no sense or is of another size."""
     at = 0
     bits = values.view(np.uint32)
     for b in range(states.size):
         first = b * block
         size = min(block, values.size - first)
         if states[b] == 1:
+            if at + FLOAT_BYTES > data.size:
+                return False
             bits[first : first + size] = _take_word(data, at)
             at += FLOAT_BYTES
         elif states[b] == 3:
@@ -155,27 +159,50 @@ def decode(data: Any, states: Any, block: Any, values: Any) -> None:
         else:
             values[first : first + size] = 0
             if states[b] == 2:
-                count = int64(data[at])
-                for k in range(count):
-                    place = first + int64(data[at + 1 + k])
-                    bits[place] = _take_word(data, at + 1 + count + FLOAT_BYTES * k)
-                at += 1 + count * (1 + FLOAT_BYTES)
+                at = _take_group(data, at, bits[first : first + size])
+        if at < 0:
+            return False
+    return at == data.size
+
+
+@jit
+def _take_group(data: Any, at: Any, bits: Any) -> Any:
+    """Put the values of a grouped block to their places; returns where the data goes on, or -1."""
+    if at >= data.size:
+        return -1
+    count = int64(data[at])
+    end = at + 1 + count * (1 + FLOAT_BYTES)
+    if end > data.size:
+        return -1
+    for k in range(count):
+        place = int64(data[at + 1 + k])
+        if place >= bits.size:
+            return -1
+        bits[place] = _take_word(data, at + 1 + count + FLOAT_BYTES * k)
+    return end
 
 
 @jit
 def _take_bits(data: Any, at: Any, values: Any) -> Any:
+    """Fill the values of a non-constant block; returns where the data goes on, or -1."""
+    leading_at = at + FLOAT_BYTES + 1
+    if leading_at + (values.size + 3) // 4 > data.size:
+        return -1
     head = np.empty(1, np.uint32)
     head[0] = _take_word(data, at)
     median = head.view(np.float32)[0]
     length = int64(data[at + FLOAT_BYTES])
+    if length < SIGN_AND_EXPONENT or length > FLOAT_BITS:
+        return -1
     n_bytes = (length + 7) // 8
     shift = 8 * n_bytes - length
-    leading_at = at + FLOAT_BYTES + 1
     at = leading_at + (values.size + 3) // 4
     bits = values.view(np.uint32)
     before = 0
     for i in range(values.size):
         leading = (int64(data[leading_at + i // 4]) >> (2 * (i % 4))) & 3
+        if at + n_bytes - min(leading, n_bytes) > data.size:
+            return -1
         word = 0
         for k in range(n_bytes):
             if k < leading:

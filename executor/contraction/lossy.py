@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, sqrt
+from math import hypot, inf, isfinite, nan, sqrt
 from typing import Any
 
 from executor.device.codec import Overlaps, Packed
@@ -17,13 +17,13 @@ from executor.device.codec import Overlaps, Packed
 class Tally:
     """Sums over all that one instruction compressed on one rank, or on several ranks once they are added.
 
-    `error_square` bounds the sum of |x - x'|^2, `norm_square` is that of |x|^2. Over sampled values:
-    `overlap` is the sum of conj(x) x', `before` of |x|^2, `after` of |x'|^2. Bytes are those of values and of
-    streams. What `overlaps` have still to say is added by `read`.
+    `errors` bounds the 2-norm of x - x', `norm` is that of x. Over sampled values: `overlap` is the sum of
+    conj(x) x', `before` of |x|^2, `after` of |x'|^2. Bytes are those of values and of streams. What
+    `overlaps` have still to say is added by `read`.
     """
 
-    error_square: float = 0.0
-    norm_square: float = 0.0
+    errors: float = 0.0
+    norm: float = 0.0
     overlap: complex = 0.0
     before: float = 0.0
     after: float = 0.0
@@ -33,8 +33,8 @@ class Tally:
 
     def packed(self, packed: Packed, tensor_bytes: int) -> None:
         """Count a stream."""
-        self.error_square += packed.error_square
-        self.norm_square += packed.norm_square
+        self.errors = hypot(self.errors, packed.error)
+        self.norm = hypot(self.norm, packed.norm)
         self.tensor_bytes += tensor_bytes
         self.stream_bytes += packed.size_bytes
 
@@ -48,26 +48,34 @@ class Tally:
     def added(self, other: Tally) -> Tally:
         """The numbers of both."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
-        return replace(self, **sums, overlaps=None)
+        errors, norm = hypot(self.errors, other.errors), hypot(self.norm, other.norm)
+        return replace(self, **sums, errors=errors, norm=norm, overlaps=None)
 
     @property
     def error(self) -> float:
         """A bound of the 2-norm of x - x' over that of x; infinite where the norm cannot say."""
-        if self.error_square == 0:
+        if self.errors == 0:
             return 0.0
-        share = self.error_square / self.norm_square if self.norm_square > 0 else float("inf")
-        return sqrt(share) if isfinite(share) and isfinite(self.norm_square) else float("inf")
+        if not (0 < self.norm < inf):
+            return inf
+        share = self.errors / self.norm
+        return share if isfinite(share) else inf
 
     @property
     def fidelity(self) -> float:
-        """|<x|x'>|^2 / (<x|x> <x'|x'>) over the samples; 1 where both vanish."""
-        norms = self.before * self.after
-        if norms == 0:
-            return float(self.before == self.after)
-        return min(abs(self.overlap) ** 2 / norms, 1.0)
+        """|<x|x'>|^2 / (<x|x> <x'|x'>) over the samples; 1 where both vanish, NaN where all that was
+        compressed is so small that its squares cannot say."""
+        if self.before < LEAST_SQUARES and self.after < LEAST_SQUARES:
+            return nan if self.errors and self.norm < LEAST_NORM else 1.0
+        if self.before == 0 or self.after == 0:
+            return 0.0
+        return min((abs(self.overlap) / sqrt(self.before) / sqrt(self.after)) ** 2, 1.0)
 
 
-SUMS = ("error_square", "norm_square", "overlap", "before", "after", "tensor_bytes", "stream_bytes")
+LEAST_SQUARES, LEAST_NORM = 1e-290, 1e-140
+"""Sums of squares below the first lost digits; samples of a tensor whose norm is above the second vanish if
+their sum is below the first."""
+SUMS = ("overlap", "before", "after", "tensor_bytes", "stream_bytes")
 
 
 def summary(kinds: Sequence[str], ranks: Sequence[Sequence[Tally]]) -> dict[str, Any]:

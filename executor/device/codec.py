@@ -5,8 +5,10 @@ Knows no schedule; `open_codec.open_codec` gives the one of a device.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from math import hypot, inf, isnan, sqrt
+from typing import Any, Protocol
 
 from executor.device.device import View
 from planner.hardware.compression import Lossy
@@ -21,18 +23,42 @@ ALIGNMENT_BYTES = 64
 """Streams begin at multiples of it."""
 
 
+SAFE_SQUARES = (1e-200, 1e300)
+"""Sums of squares between these lost nothing to what double precision can hold."""
+SUMMED = 1 << 20
+
+
 class NoRoomError(ValueError):
     """The stream is longer than the bytes that there are for it."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A stream of `size_bytes`; the sum of |x - x'|^2 over its tensor is at most `error_square`, that of
-    |x|^2 is `norm_square`."""
+    """A stream of `size_bytes`; the 2-norm of x - x' over its tensor is at most `error`, that of x is `norm`:
+    no squares, which leave the range of double precision long before the values do."""
 
     size_bytes: int
-    error_square: float
-    norm_square: float
+    error: float
+    norm: float
+
+
+def measured(size_bytes: int, count: int, limits: Sequence[float], square: float, reals: Any) -> Packed:
+    """What is known of a stream of `count` values whose parts err by `limits` at most. `square` is the sum of
+    squares of their flat `reals`; these are looked at again where that is no safe sum."""
+    error = sqrt(count) * hypot(*limits)
+    safe = SAFE_SQUARES[0] <= square <= SAFE_SQUARES[1]
+    return Packed(size_bytes, error, sqrt(square) if safe or not error else _norm(square, reals))
+
+
+def _norm(square: float, reals: Any) -> float:
+    """The 2-norm of flat real numbers of any array library, scaled by the greatest magnitude."""
+    if isnan(square):
+        return square
+    starts = range(0, len(reals), SUMMED)
+    top = max(float(abs(reals[first : first + SUMMED]).max()) for first in starts)
+    if not 0 < top < inf:
+        return top
+    return top * hypot(*(sqrt(float(((reals[first : first + SUMMED] / top) ** 2).sum())) for first in starts))
 
 
 class Overlaps(Protocol):

@@ -14,7 +14,7 @@ from compress import device_codec, device_decode, device_survey
 from compress.codec import worst_size_bytes
 from compress.errors import CodecError
 from compress.stream import FRAME_LOG2, real_dtype
-from executor.device.codec import NoRoomError, Packed, sample_stride
+from executor.device.codec import NoRoomError, Packed, measured, sample_stride
 from executor.device.cupy_codec import CupyCodec
 from planner.hardware.compression import Lossy
 
@@ -47,8 +47,8 @@ class CupyStreamCodec:
                 if error.place != "out":
                     raise
                 raise NoRoomError(f"the stream is longer than {len(out)} bytes") from None
-            square = len(values) * sum(limit * limit for limit in limits)
-            return Packed(size_bytes, square, float(self._device.download(norms).sum()))
+            square = float(self._device.download(norms).sum())
+            return measured(size_bytes, len(values), limits, square, reals)
 
     def decode(self, data: Any, values: Any) -> None:
         """Fill the values."""

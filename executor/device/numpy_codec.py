@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from compress.bounds import error_limit, extent
 from compress.codec import decompress_into, flat_values, worst_size_bytes
 from compress.codec import encode as encode_stream
-from executor.device.codec import NoRoomError, Packed, sample_stride
+from executor.device.codec import SUMMED, NoRoomError, Packed, measured, sample_stride
 from planner.hardware.compression import Lossy
 
 Array = NDArray[np.generic]
 
 FRAME_LOG2 = 18
 """Frames of a quarter of a million elements stay in the caches and need little memory."""
-SUMMED = 1 << 20
 
 
 class NumpyCodec:
@@ -41,7 +40,7 @@ class NumpyCodec:
         if header.mode != "lossless":
             reaches = (extent(reals[part::n], normals=False) for part in range(n))
             limits = [error_limit(reach, lossy.bound, header.mode) for reach in reaches]
-        return Packed(at, len(values) * sum(limit * limit for limit in limits), _norm_square(reals))
+        return measured(at, len(values), limits, _norm_square(reals), reals)
 
     def decode(self, data: NDArray[np.uint8], values: Array) -> None:
         """Fill the values."""
@@ -71,9 +70,11 @@ class NumpyOverlaps:
     def add(self, sample: Array, values: Array) -> None:
         """Add the sums over a sample."""
         x, y = (part.astype(complex) for part in (sample, values[:: sample_stride(len(values))]))
-        self.overlap += complex(np.vdot(x, y))
-        self.before += float(np.vdot(x, x).real)
-        self.after += float(np.vdot(y, y).real)
+        # Sums that overflow are not finite, and no fidelity comes of them.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.overlap += complex(np.vdot(x, y))
+            self.before += float(np.vdot(x, x).real)
+            self.after += float(np.vdot(y, y).real)
 
     def read(self) -> tuple[complex, float, float]:
         """The sums so far."""
@@ -81,6 +82,7 @@ class NumpyOverlaps:
 
 
 def _norm_square(reals: NDArray[np.floating]) -> float:
-    """The sum of squares in double precision."""
+    """The sum of squares in double precision; infinite where it overflows."""
     parts = (reals[first : first + SUMMED].astype(np.float64) for first in range(0, len(reals), SUMMED))
-    return float(sum(np.dot(part, part) for part in parts))
+    with np.errstate(over="ignore"):
+        return float(sum(np.dot(part, part) for part in parts))

@@ -87,20 +87,27 @@ def parse_request(text: str) -> Request:
         ):  # fmt: skip
             raise InputError(PLACE, f"{item.strip()!r} is unknown", GRAMMAR)
         found[name] = value
-    exchange, store = (_bound(found.get(name)) for name in ("exchange", "store"))
+    exchange, store = (_bound(name, found.get(name)) for name in ("exchange", "store"))
     request = Request(exchange, store, found.get("setting"), "checkpoints" in found)
-    Compression(lossy(request.exchange), lossy(request.store), request.setting or SETTINGS[0])
+    for name, given in (("exchange", exchange), ("store", store)):
+        try:
+            lossy(given)
+        except InputError as error:
+            raise InputError(PLACE, f"{name}: {error.problem}", error.remedy) from None
+    Compression(setting=request.setting or SETTINGS[0])
     if request.setting is not None and request.exchange is None and request.store is None:
         raise InputError(PLACE, "has a setting and no bound", "add exchange=BOUND or store=BOUND")
     return request
 
 
-def _bound(text: str | None) -> tuple[float, float | None] | None:
+def _bound(name: str, text: str | None) -> tuple[float, float | None] | None:
     if text is None:
         return None
     number = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,3})?|[0-9]+\."
     found = re.fullmatch(rf"({number})(?::({number}))?", text)
     values = () if found is None else tuple(None if one is None else float(one) for one in found.groups())
     if not values or values[0] is None or not all(one is None or isfinite(one) for one in values):
-        raise InputError(PLACE, f"{text!r} is no bound", "give a bound such as 1e-3, or bound:ratio, 1e-3:4")
+        raise InputError(
+            PLACE, f"{name}={text} is no bound", "give a bound such as 1e-3, or bound:ratio, 1e-3:4"
+        )
     return values[0], values[1]

@@ -191,11 +191,12 @@ class Planner:
         found: list[Attempt] = []
         refusals: list[InputError] = []
         for storing in (False,) if asked.store is None else (False, True):
+            compressing = storing or asked.exchange is not None
             try:
-                limit_bytes = self._arena_limit(storing or asked.exchange is not None)
+                limit_bytes = self._arena_limit(compressing)
                 found.append(self._fit_storing(ranks, policy, limit_bytes, storing))
             except InputError as refusal:
-                refusals.append(refusal)
+                refusals.append(self._with_workspace(refusal) if compressing else refusal)
         if not found:
             raise refusals[-1]
         return min(found, key=lambda attempt: attempt.total_s)
@@ -212,6 +213,17 @@ class Planner:
                 f"is {size_text(self.limit_bytes)}", "allow more memory, or leave it out",
             )  # fmt: skip
         return self.limit_bytes - workspace_bytes
+
+    def _with_workspace(self, refusal: InputError) -> InputError:
+        """The refusal, which says how the limit that it names came about."""
+        compression = self.model.compression
+        if compression is None or "limit of" not in refusal.problem or refusal.place == "--compress":
+            return refusal
+        workspace_bytes = self.profile.codec(compression.setting).workspace_bytes
+        if not workspace_bytes:
+            return refusal
+        how = f"{size_text(self.limit_bytes)} less the codec's {size_text(workspace_bytes)}"
+        return InputError(refusal.place, f"{refusal.problem} ({how})", refusal.remedy)
 
     def _fit_storing(self, ranks: int, policy: str, limit_bytes: float, storing: bool) -> Attempt:
         """An attempt whose arena fits `limit_bytes`; `storing`: if it must, with tensors stored compressed.
