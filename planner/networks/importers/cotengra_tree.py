@@ -27,6 +27,11 @@ def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> Con
             raise InputError(
                 PLACE, f"index {label!r} is projected on {info.project}", "select from the tensors instead"
             )
+        if label in tree.output:
+            raise InputError(
+                PLACE, f"index {label!r} is open and sliced",
+                "search with slicing_opts={'allow_outer': False}",
+            )  # fmt: skip
     network = Network(
         tuple(tuple(names[label] for label in term) for term in tree.inputs),
         tuple(names[label] for label in tree.output),
