@@ -264,7 +264,7 @@ def test_a_path_that_is_none_is_refused(
     path = tmp_path / "bad.json"
     if text is not None:
         path.write_text(text)
-    target = tmp_path / "out"
+    target = tmp_path / "out.html"
     target.write_text("old")
     more = (
         ["-o", str(target)]
