@@ -277,7 +277,7 @@ def test_a_path_that_is_none_is_refused(
     assert message in line
     assert target.read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
-        ["out"] + (["bad.json"] if text is not None else [])
+        [target.name] + (["bad.json"] if text is not None else [])
     )
 
 
