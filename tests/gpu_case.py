@@ -1,11 +1,16 @@
-"""What tests of GPUs share: how many there are, and skips that say what is missing."""
+"""What tests of GPUs share: how many there are, skips that say what is missing, and devices of both kinds."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
+
+from executor.device.numpy_device import NumpyDevice
 
 
 @cache
@@ -24,3 +29,20 @@ def count_gpus() -> int:
 def needs_gpus(count: int) -> pytest.MarkDecorator:
     """Skip a test visibly where fewer GPUs are seen."""
     return pytest.mark.skipif(count_gpus() < count, reason=f"needs {count} GPU{'s' * (count > 1)}")
+
+
+DEVICES = ["cpu", pytest.param("gpu", marks=needs_gpus(1))]
+"""Parameters of a test of both kinds of device."""
+
+
+@contextmanager
+def opened(kind: str) -> Iterator[Any]:
+    """A device of a kind, closed afterwards."""
+    if kind == "cpu":
+        yield NumpyDevice()
+        return
+    from executor.device.cupy_device import CupyDevice
+
+    device = CupyDevice(0)
+    yield device
+    device.close()

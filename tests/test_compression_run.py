@@ -26,7 +26,7 @@ from compression_case import (
 )
 from copy_case import random_values
 from executor_case import make_case
-from gpu_case import needs_gpus
+from gpu_case import DEVICES, needs_gpus, opened
 from mpi_case import SCRIPTS, mpirun, needs_mpi
 from test_executor_exchange import local, random_case
 
@@ -50,20 +50,13 @@ from planner.schedule_file import save_schedule
 from tnplan.cli.main import run
 from tnplan.execution import execute
 
-DEVICES = ["cpu", pytest.param("gpu", marks=needs_gpus(1))]
 STORE = Compression(store=Lossy(1e-3, 3.0))
 
 
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "cpu":
-        yield NumpyDevice()
-        return
-    from executor.device.cupy_device import CupyDevice
-
-    made = CupyDevice(0)
-    yield made
-    made.close()
+    with opened(request.param) as made:
+        yield made
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])

@@ -13,32 +13,24 @@ import numpy as np
 import pytest
 from copy_case import random_values
 from executor_case import lattice
-from gpu_case import needs_gpus
+from gpu_case import DEVICES, needs_gpus, opened
 from support import agrees, eager_profile, random_arrays, random_path
 
 from executor.contraction import bind_direct
 from executor.device.device import ContractShape
 from executor.device.host_clock import HostClock
-from executor.device.numpy_device import NumpyDevice
 from planner.errors import InputError
 from planner.networks.contraction_path import DTYPES
 from planner.passes.pipeline import plan
 from tnplan.execution import execute
 
-DEVICES = ["cpu", pytest.param("gpu", marks=needs_gpus(1))]
 SEEDS = range(2000, 2060)
 
 
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "cpu":
-        yield NumpyDevice()
-        return
-    from executor.device.cupy_device import CupyDevice
-
-    made = CupyDevice(0)
-    yield made
-    made.close()
+    with opened(request.param) as made:
+        yield made
 
 
 def normal(count: int, dtype: str, seed: int = 0) -> np.ndarray:

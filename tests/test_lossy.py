@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_case import needs_gpus
+from gpu_case import DEVICES, opened
 
 from executor.contraction.lossy import Tally, summary
 from executor.device.codec import Packed, measured
-from executor.device.numpy_device import NumpyDevice
 from executor.device.open_codec import open_codec
 from planner.hardware.compression import Lossy
 
@@ -21,16 +20,10 @@ SCALES = tuple(2.0**exponent for exponent in (-1000, -600, -515, -273, 273, 515,
 BOUND = Lossy(1e-2)
 
 
-@pytest.fixture(params=["cpu", pytest.param("gpu", marks=needs_gpus(1))])
+@pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "cpu":
-        yield NumpyDevice()
-        return
-    from executor.device.cupy_device import CupyDevice
-
-    made = CupyDevice(0)
-    yield made
-    made.close()
+    with opened(request.param) as made:
+        yield made
 
 
 def values(scale: float, seed: int = 1) -> np.ndarray:
