@@ -1,4 +1,4 @@
-"""The one error that bad input raises, on every floor of the house."""
+"""The error that bad input raises, on every floor of the house, and one kind of it that plans tell apart."""
 
 from __future__ import annotations
 
@@ -15,3 +15,7 @@ class InputError(ValueError):
         self.place = place
         self.problem = problem
         self.remedy = remedy
+
+
+class OverLimitError(InputError):
+    """A plan that needs more memory than a rank's limit, with which the problem ends."""

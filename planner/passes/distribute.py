@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
-from planner.errors import InputError
+from planner.errors import OverLimitError
 from planner.hardware.fusion import MOST_EXTENT
 from planner.passes.lookahead import Lookahead
 from planner.passes.reorder import Orders, depths, lifetime_order
@@ -203,11 +203,11 @@ class DoesNotFit(Exception):  # noqa: N818 - a signal between passes, not an err
         super().__init__(node)
         self.node = node
 
-    def error(self, tree: Tree, space: StateSpace, ranks: int) -> InputError:
+    def error(self, tree: Tree, space: StateSpace, ranks: int) -> OverLimitError:
         """The refusal, with the least that the step needs."""
         left, right = tree.children[self.node - tree.n_leaves]
         sizes = [space.size_bytes[node] for node in (left, right, self.node)]
-        return InputError(
+        return OverLimitError(
             f"step {self.node - tree.n_leaves}",
             f"its tensors take {size_text(sum(sizes))} together, and no layout over {ranks} ranks fits a "
             f"limit of {size_text(space.limit_bytes)} a rank",

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf, isqrt
 
 from planner.checks import check_count
-from planner.errors import InputError
+from planner.errors import InputError, OverLimitError
 from planner.hardware.compression import Compression
 from planner.hardware.cost import CostModel, make_grid, memory_limit
 from planner.hardware.layout import Grid
@@ -195,8 +195,10 @@ class Planner:
             try:
                 limit_bytes = self._arena_limit(compressing)
                 found.append(self._fit_storing(ranks, policy, limit_bytes, storing))
-            except InputError as refusal:
+            except OverLimitError as refusal:
                 refusals.append(self._with_workspace(refusal) if compressing else refusal)
+            except InputError as refusal:
+                refusals.append(refusal)
         if not found:
             raise refusals[-1]
         return min(found, key=lambda attempt: attempt.total_s)
@@ -214,16 +216,14 @@ class Planner:
             )  # fmt: skip
         return self.limit_bytes - workspace_bytes
 
-    def _with_workspace(self, refusal: InputError) -> InputError:
-        """The refusal, which says how the limit that it names came about."""
-        compression = self.model.compression
-        if compression is None or "limit of" not in refusal.problem or refusal.place == "--compress":
-            return refusal
+    def _with_workspace(self, refusal: OverLimitError) -> OverLimitError:
+        """The refusal of a plan that compresses, which says how the limit that it names came about."""
+        compression = self.model.compression or Compression()
         workspace_bytes = self.profile.codec(compression.setting).workspace_bytes
         if not workspace_bytes:
             return refusal
         how = f"{size_text(self.limit_bytes)} less the codec's {size_text(workspace_bytes)}"
-        return InputError(refusal.place, f"{refusal.problem} ({how})", refusal.remedy)
+        return OverLimitError(refusal.place, f"{refusal.problem} ({how})", refusal.remedy)
 
     def _fit_storing(self, ranks: int, policy: str, limit_bytes: float, storing: bool) -> Attempt:
         """An attempt whose arena fits `limit_bytes`; `storing`: if it must, with tensors stored compressed.
@@ -364,12 +364,12 @@ class Attempt:
         """Predicted seconds of all slices in one group."""
         return sum(step.predicted_s * (1 if step.once else self.n_slices) for step in self.program.steps)
 
-    def refusal(self, limit_bytes: float, ranks: int) -> InputError:
+    def refusal(self, limit_bytes: float, ranks: int) -> OverLimitError:
         """Why the program does not fit: by how much, and its largest step."""
         steps = self.program.steps
         worst = max(range(len(steps)), key=lambda number: steps[number].size_bytes, default=None)
         over = self.arena.size_bytes - limit_bytes
-        return InputError(
+        return OverLimitError(
             "tensor 0" if worst is None else f"step {worst}",
             f"a rank of {ranks} needs {size_text(self.arena.size_bytes)}, {size_text(over)} more than the "
             f"limit of {size_text(limit_bytes)}",
