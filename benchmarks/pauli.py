@@ -34,7 +34,6 @@ import pauli_circuits as circuits
 
 from executor.contraction.record import commit
 from executor.device.communicator import Communicator
-from executor.device.gpus import driver_version, gpu_name
 from executor.device.host import host_facts
 from executor.device.select import open_device
 from executor.pauli.propagate import Propagation, open_terms, propagate
@@ -57,6 +56,19 @@ SEED_TABLE = (
 """Words, layers, seconds on the seed's CPU, seconds on its GPU (Table in its section 4.3)."""
 
 
+def environment(device: str) -> Row:
+    """Where a run is made: the host, the commit, and the GPU with its driver."""
+    where = {**host_facts(), "commit": commit(), "device": device}
+    if device == "gpu":
+        from cupy.cuda import runtime
+
+        from executor.device.gpus import driver_version, gpu_name
+
+        where["gpu"] = gpu_name(runtime.getDeviceProperties(runtime.getDevice()))
+        where["driver"] = driver_version()
+    return where
+
+
 def main() -> None:
     """Run the cases, print their rows, and write them."""
     parser = argparse.ArgumentParser(
@@ -77,12 +89,7 @@ def main() -> None:
     document: Row = {"cases": {}, "environments": {}}
     if output and output.exists():
         document = json.loads(output.read_text())
-    where = {**host_facts(), "commit": commit(), "device": options.device}
-    if options.device == "gpu":
-        from cupy.cuda import runtime
-
-        where["gpu"] = gpu_name(runtime.getDeviceProperties(runtime.getDevice()))
-        where["driver"] = driver_version()
+    where = environment(options.device)
     for name in options.only or [name for name in CASES if name not in MANY_RANKS]:
         rows = CASES[name](options)
         document["cases"][f"{name}, {options.device}"] = rows

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pauli_circuits as circuits
+from pauli import environment
 
-from executor.contraction.record import commit
-from executor.device.host import host_facts
 from executor.pauli.propagate import propagate
 from executor.pauli.resources import Resources
 from executor.pauli.truncation import Truncation
@@ -73,19 +72,12 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     use = Resources(device=options.device)
-    document: dict[str, Any] = {"environment": host_facts(), "commit": commit(), "device": options.device}
-    if options.device == "gpu":
-        from cupy.cuda import runtime
-
-        from executor.device.gpus import driver_version, gpu_name
-
-        document["gpu"] = gpu_name(runtime.getDeviceProperties(runtime.getDevice()))
-        document["driver"] = driver_version()
+    where = environment(options.device)
     rows: list[dict[str, Any]] = []
     for angle in map(float, options.angles.split(",")):
         rows += at_angle(angle, options.cuts, options.least, use, options.seconds)
         if options.output:
-            options.output.write_text(json.dumps({**document, "rows": rows}, indent=1) + "\n")
+            options.output.write_text(json.dumps({"environment": where, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
