@@ -18,6 +18,7 @@ from compress import worst_size_bytes
 from compress.device_codec import encode
 from compress.device_decode import decode
 from compress.device_survey import survey
+from compress.device_write import write
 from compress.launches import Launch
 from compress.stream import FRAME_LOG2, components, real_dtype
 
@@ -106,8 +107,8 @@ def copy_bytes_per_s(xp: Any, size_bytes: int, wait: Callable[[], None]) -> floa
 def rates(
     device: Any, timed: Timed, array: Any, coder: str, copy_rate: float, wait: Callable[[], None]
 ) -> dict[str, Any]:
-    """Ratio, GB/s of survey, encoding, both and decoding, shares of the copy bandwidth, and the milliseconds
-    of each kernel; ValueError where an error is above the bound."""
+    """Ratio, GB/s of survey, encoding, both and decoding, the header known or not, shares of the copy
+    bandwidth, and the milliseconds of each kernel; ValueError where an error is above the bound."""
     dtype = array.dtype.name
     values = array.reshape(-1).view(real_dtype(dtype))
     room = worst_size_bytes(array.shape, dtype)
@@ -117,8 +118,7 @@ def rates(
         return survey(on, values, dtype, array.shape, BOUND, "range", coder, FRAME_LOG2)
 
     def whole(on: Any) -> int:
-        header, limits = look(on)
-        return encode(on, values, header, limits, out)
+        return write(on, values, dtype, array.shape, BOUND, "range", coder, FRAME_LOG2, out)[2]
 
     header, limits = look(device)
     survey_s = best_s(lambda: look(device), wait)
@@ -126,16 +126,18 @@ def rates(
     whole_s = best_s(lambda: whole(device), wait)
     used = encode(device, values, header, limits, out)
     data = out[:used].copy()
-    decode_s = best_s(lambda: decode(device, data, back), wait)
+    unknown_s = best_s(lambda: decode(device, data, back), wait)
+    decode_s = best_s(lambda: decode(device, data, back, header), wait)
     check(values, back, components(dtype), limits)
     whole(timed)
-    decode(timed, data, back)
+    decode(timed, data, back, header)
     moved, scale = array.nbytes + used, array.nbytes / 1e9
     goals = GOALS[coder]
     return {
         "elements": array.size, "dtype": dtype, "coder": coder, "ratio": array.nbytes / used,
         "survey_gb_per_s": scale / survey_s, "encode_gb_per_s": scale / encode_s,
         "compress_gb_per_s": scale / whole_s, "decompress_gb_per_s": scale / decode_s,
+        "decompress_unknown_gb_per_s": scale / unknown_s,
         "compress_copy_share": moved / whole_s / copy_rate,
         "decompress_copy_share": moved / decode_s / copy_rate,
         "compress_goal_share": scale / whole_s / goals[0],
@@ -162,6 +164,7 @@ def line(row: dict[str, Any]) -> str:
         f"2^{row['elements'].bit_length() - 1} {row['dtype']:9} {row['kind']:8} {row['coder']:5} "
         f"{row['ratio']:7.2f} {row['survey_gb_per_s']:7.0f} {row['encode_gb_per_s']:7.0f} "
         f"{row['compress_gb_per_s']:7.0f} {row['decompress_gb_per_s']:7.0f} "
+        f"{row['decompress_unknown_gb_per_s']:7.0f} "
         f"{row['compress_copy_share']:6.1%} {row['decompress_copy_share']:6.1%}\n    us: {kernels}"
     )
 
@@ -171,7 +174,8 @@ def rows(
     wait: Callable[[], None], rivals: bool = False,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """The rates of arrays given with the names of their kinds, printed one by one; with those of nvCOMP."""
-    print("array, ratio; GB/s: survey, encoding, both, decompressing; the last two as shares of the copy's")
+    print("array, ratio; GB/s: survey, encoding, both, decompressing with the header known and unknown;")
+    print("both, and decompressing with it known, as shares of the copy's")
     for kind, array in arrays:
         for coder in CODERS:
             row = {"kind": kind, **rates(device, make_timed(), array, coder, copy_rate, wait)}

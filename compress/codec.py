@@ -138,10 +138,17 @@ def flat_bytes(data: Buffer) -> NDArray[np.uint8]:
         raise CodecError("data", "is not one piece of memory", "give bytes or a C array of them") from None
 
 
-def decode_bytes(data: Buffer, allocate: Callable[[Header], Array]) -> Array:
-    """As `decode`, of a stream in memory, which is not copied; CodecError where `data` is not one piece."""
+def decode_bytes(data: Buffer, allocate: Callable[[Header], Array], given: Header | None = None) -> Array:
+    """As `decode`, of a stream in memory, which is not copied; CodecError where `data` is not one piece, and
+    StreamError where it begins with another header than the one that is `given`."""
     flat = flat_bytes(data)
-    return decode(cast("BinaryIO", _Bytes(flat)), allocate, flat.size)[1]
+
+    def checked(header: Header) -> Array:
+        if given is not None:
+            stream.check_same(stream.pack_header(given), stream.pack_header(header))
+        return allocate(header)
+
+    return decode(cast("BinaryIO", _Bytes(flat)), checked, flat.size)[1]
 
 
 def allocate(header: Header) -> Array:

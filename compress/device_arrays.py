@@ -26,10 +26,11 @@ from compress.codec import (
     no_memory,
     worst_size_bytes,
 )
-from compress.device_codec import WORD_BYTES, Device, encode
+from compress.device import WORD_BYTES, Device
 from compress.device_decode import decode, read_header
-from compress.device_survey import survey
+from compress.device_write import write
 from compress.errors import CodecError, HostOnlyError
+from compress.stream import Header
 
 _DEVICES: dict[str, Callable[[], Device]] = {}
 
@@ -66,30 +67,30 @@ def compress_array(
     with enough_memory():
         values = device.upload(flat_values(array)) if isinstance(array, np.ndarray) else _flat(array)
         dtype = array.dtype.name
-        header, limits = survey(
-            device, values, dtype, array.shape, bound, mode, setting, frame_log2, nonfinite=nonfinite
-        )
         room = worst_size_bytes(array.shape, dtype, frame_log2)
         out = device.empty(room + -room % WORD_BYTES, "uint8")
-        used = encode(device, values, header, limits, out)
+        header, _, used = write(
+            device, values, dtype, array.shape, bound, mode, setting, frame_log2, out, nonfinite=nonfinite
+        )
         return Compressed(out[:used].copy(), header)
 
 
-def decompress_array(data: Any, device: Device) -> Any:
-    """As `compress.decompress`, from bytes of the host or the device to an array on the device."""
+def decompress_array(data: Any, device: Device, given: Header | None = None) -> Any:
+    """As `compress.decompress`, from bytes of the host or the device to an array on the device; where the
+    header is `given`, the stream begins with it."""
     with enough_memory():
         aligned = _copied(data, device)
-        header = read_header(device, aligned)
+        header = given or read_header(device, aligned)
         check_length(header, aligned.size)
         try:
             values = device.empty(header.size * header.components, header.real_dtype.name)
         except MemoryError:
             raise no_memory(header) from None
         try:
-            decode(device, aligned, values)
+            decode(device, aligned, values, given)
         except HostOnlyError:
             del values
-            return device.upload(decode_bytes(device.download(aligned), allocate))
+            return device.upload(decode_bytes(device.download(aligned), allocate, given))
         return values.view(header.dtype).reshape(header.shape)
 
 

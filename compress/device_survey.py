@@ -1,7 +1,7 @@
 """What a codec asks of an array on a device: extents, symmetry, a sample, sums.
 
 The host waits once for a survey, and twice more where 'auto' chooses a coder by what samples take. Knows no
-CuPy; the device is given (`compress.device_codec.Device`).
+CuPy; the device is given (`compress.device.Device`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from compress.codec import (
     with_axes,
     worst_size_bytes,
 )
-from compress.device_codec import WORD_BYTES, Device, DeviceArray, block_count, encode
+from compress.device import WORD_BYTES, Device, DeviceArray, block_count
+from compress.device_codec import encode
 from compress.frame import filled
 from compress.mirror import MIRRORS
 from compress.stream import FRAME_HEADER_BYTES, Header, Quantizer
@@ -42,35 +43,54 @@ def survey_blocks(size: int) -> int:
     return max(1, min(SURVEY_BLOCKS, size // TILE))
 
 
+class Survey:
+    """An array that the device is looking at; `header` waits for what it finds. `coder` may be 'auto'."""
+
+    def __init__(
+        self, device: Device, values: DeviceArray, dtype: str, shape: tuple[int, ...], bound: float,
+        mode: str, coder: str, frame_log2: int,
+    ) -> None:  # fmt: skip
+        self.bound = check_bound(bound, mode)
+        self.device, self.values, self.dtype, self.shape = device, values, dtype, shape
+        self.mode, self.coder, self.frame_log2 = mode, coder, frame_log2
+        self.size = prod(shape)
+        most_axes = axis_count(self.size, frame_log2) if self.bound else 0
+        self.look = Look(device, values, dtype, self.size, launches.bound(self.bound, mode, dtype), most_axes)
+
+    def header(self, nonfinite: str) -> tuple[Header, tuple[float, ...]]:
+        """The header of the array's stream, and the largest errors of its parts."""
+        reaches, mirror, counts = self.look.found_out()
+        if nonfinite == "refuse" and any(one.any_nonfinite for one in reaches):
+            raise nonfinite_refused()
+        bound, mode, n = self.bound, self.mode, stream.components(self.dtype)
+        real = stream.real_dtype(self.dtype)
+        made = [quantizer(one, bound, mode, real) for one in reaches] if bound else [None]
+        lossy = tuple(one for one in made if one is not None)
+        if len(lossy) < len(made):
+            none = (Quantizer(),) * n
+            bare = Header(
+                self.dtype, self.shape, "lossless", bound, "lossless", mirror, none, NATURAL, self.frame_log2
+            )
+            return bare, (0.0,) * n
+        limits = tuple(0.0 if mode == "pointwise" else error_limit(one, bound, mode) for one in reaches)
+        first = "fast" if self.coder == "auto" else self.coder
+        header = Header(self.dtype, self.shape, mode, bound, first, mirror, lossy, NATURAL, self.frame_log2)
+        if self.coder == "auto":
+            fast, small = (
+                _trial_bytes(self.device, self.values, replace(header, coder=name), limits)
+                for name in ("fast", "small")
+            )
+            header = replace(header, coder="small" if small * WORTH < fast else "fast")
+        n_axes = ranked_axis_count(header)
+        return with_axes(header, counts[:n_axes]) if n_axes else header, limits
+
+
 def survey(
     device: Device, values: DeviceArray, dtype: str, shape: tuple[int, ...], bound: float, mode: str,
     coder: str, frame_log2: int, *, nonfinite: str = "keep",
 ) -> tuple[Header, tuple[float, ...]]:  # fmt: skip
     """The header of an array's stream, and the largest errors of its parts. `coder` may be 'auto'."""
-    bound = check_bound(bound, mode)
-    n, size = stream.components(dtype), prod(shape)
-    most_axes = axis_count(size, frame_log2) if bound else 0
-    known = launches.bound(bound, mode, dtype)
-    reaches, mirror, counts = _look(device, values, dtype, size, known, most_axes)
-    if nonfinite == "refuse" and any(one.any_nonfinite for one in reaches):
-        raise nonfinite_refused()
-    real = stream.real_dtype(dtype)
-    made = [quantizer(one, bound, mode, real) for one in reaches] if bound else [None]
-    lossy = tuple(one for one in made if one is not None)
-    if len(lossy) < len(made):
-        none = (Quantizer(),) * n
-        bare = Header(dtype, shape, "lossless", bound, "lossless", mirror, none, NATURAL, frame_log2)
-        return bare, (0.0,) * n
-    limits = tuple(0.0 if mode == "pointwise" else error_limit(one, bound, mode) for one in reaches)
-    first = "fast" if coder == "auto" else coder
-    header = Header(dtype, shape, mode, bound, first, mirror, lossy, NATURAL, frame_log2)
-    if coder == "auto":
-        fast, small = (
-            _trial_bytes(device, values, replace(header, coder=name), limits) for name in ("fast", "small")
-        )
-        header = replace(header, coder="small" if small * WORTH < fast else "fast")
-    n_axes = ranked_axis_count(header)
-    return with_axes(header, counts[:n_axes]) if n_axes else header, limits
+    return Survey(device, values, dtype, shape, bound, mode, coder, frame_log2).header(nonfinite)
 
 
 def _trial_bytes(device: Device, values: DeviceArray, header: Header, limits: tuple[float, ...]) -> int:
@@ -89,39 +109,51 @@ def _trial_bytes(device: Device, values: DeviceArray, header: Header, limits: tu
 
 def extents(device: Device, values: DeviceArray, dtype: str, size: int) -> tuple[list[Extent], str]:
     """The extents of the parts of an array of so many elements, and which of `MIRRORS` it is."""
-    return _look(device, values, dtype, size, launches.bound(0.0, "range", dtype), 0)[:2]
+    return Look(device, values, dtype, size, launches.bound(0.0, "range", dtype), 0).found_out()[:2]
 
 
-def _look(
-    device: Device, values: DeviceArray, dtype: str, size: int, bound: Any, n_axes: int
-) -> tuple[list[Extent], str, NDArray[np.uint32]]:
-    """As `extents`, and how often pairs of classes occur along each axis (n_axes, CLASSES, CLASSES). The host
-    waits once: what a number's class is, the device finds out for itself."""
-    n, real = stream.components(dtype), stream.real_dtype(dtype)
-    if not size:
-        empty = [Extent(inf, -inf, inf, False, False)] * n
-        return empty, MIRRORS[0], np.zeros((0, CLASSES, CLASSES), np.uint32)
-    n_found = 4 * n + 3
-    words = n_found + n_axes * CLASSES * CLASSES * 4 // real.itemsize
-    found = device.zeros(words, f"uint{8 * real.itemsize}")
-    device.launch(
-        launches.survey("survey", survey_blocks(size // 2)), dtype, values, np.uint64(size), found
-    )
-    if n_axes:
-        box, told = device.mailbox(-(-words * real.itemsize // WORD_BYTES))
+class Look:
+    """The kernels of survey.cu under way on an array of `size` elements. found, counts: where they write, of
+    as many axes as asked for. The host waits once, in `found_out`: what a number's class is, the device finds
+    out for itself."""
+
+    def __init__(
+        self, device: Device, values: DeviceArray, dtype: str, size: int, bound: Any, n_axes: int
+    ) -> None:
+        self.device, self.size, self.bound, self.n_axes = device, size, bound, n_axes
+        self.n, self.real = stream.components(dtype), stream.real_dtype(dtype)
+        if not size:
+            return
+        n_found, width = 4 * self.n + 3, self.real.itemsize
+        words = n_found + n_axes * CLASSES * CLASSES * 4 // width
+        self.found = device.zeros(words, f"uint{8 * width}")
+        self.counts = self.found[n_found:]
         device.launch(
-            launches.survey("neighbours", SAMPLE_BLOCKS), dtype, values, np.uint64(size), bound,
-            np.uint32(SAMPLE), np.uint32(n_axes), found, found[n_found:],
-            np.uint32(words * real.itemsize // 4), box,
-        )  # fmt: skip
-        host = told().view(found.dtype)[:words]
-    else:
-        host = device.download(found)
-    changed, flipped = host[4 * n : 4 * n + 2]
-    kind = 1 if not changed else 2 if not flipped else 0
-    mirror = MIRRORS[kind if size > 1 else 0]
-    counts = host[n_found:].view(np.uint32).reshape(n_axes, CLASSES, CLASSES)
-    return [_extent(host[4 * c : 4 * c + 4], real) for c in range(n)], mirror, counts
+            launches.survey("survey", survey_blocks(size // 2)), dtype, values, np.uint64(size), self.found
+        )
+        if n_axes:
+            box, self.told = device.mailbox(-(-words * width // WORD_BYTES))
+            device.launch(
+                launches.neighbours(SAMPLE_BLOCKS, n_axes), dtype, values, np.uint64(size), bound,
+                np.uint32(SAMPLE), np.uint32(n_axes), self.found, self.counts, np.uint32(words * width // 4),
+                box,
+            )  # fmt: skip
+
+    def found_out(self) -> tuple[list[Extent], str, NDArray[np.uint32]]:
+        """As `extents`, and how often pairs of classes occur along each axis (n_axes, CLASSES, CLASSES)."""
+        n = self.n
+        if not self.size:
+            empty = [Extent(inf, -inf, inf, False, False)] * n
+            return empty, MIRRORS[0], np.zeros((0, CLASSES, CLASSES), np.uint32)
+        if self.n_axes:
+            host = self.told().view(self.found.dtype)[: self.found.size]
+        else:
+            host = self.device.download(self.found)
+        changed, flipped = host[4 * n : 4 * n + 2]
+        kind = 1 if not changed else 2 if not flipped else 0
+        mirror = MIRRORS[kind if self.size > 1 else 0]
+        counts = host[4 * n + 3 :].view(np.uint32).reshape(self.n_axes, CLASSES, CLASSES)
+        return [_extent(host[4 * c : 4 * c + 4], self.real) for c in range(n)], mirror, counts
 
 
 def squares(device: Device, reals: DeviceArray, dtype: str) -> DeviceArray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from compress import device_arrays
+from compress import device_arrays, stream
 from compress.codec import Array, Buffer, Compressed, allocate, decode_bytes, encode
 from compress.stream import FRAME_LOG2
 
@@ -21,7 +21,7 @@ def compress(
     finite value of that part), 'absolute': |x - x'| <= bound, 'pointwise': |x - x'| <= bound * |x|. A bound
     of 0 is lossless. `setting`: 'fast', 'small' or 'auto', which chooses on a sample. NaN and infinities
     survive bit for bit, or are refused with nonfinite='refuse'. Frames hold 2^frame_log2 elements.
-    An array of another library than NumPy is compressed where it is, on `device` (`device_codec.Device`) or
+    An array of another library than NumPy is compressed where it is, on `device` (`device.Device`) or
     on the one that is known for its type (`device_arrays`); NumPy's on `device` where one is given. Raises
     CodecError for what cannot be done, also where there is not enough memory.
     """
@@ -37,19 +37,25 @@ def compress(
     return Compressed(b"".join(pieces), header)
 
 
-def decompress(data: Buffer, *, device: Any = None) -> Array:
-    """The array of a stream. StreamError for bytes that are no whole, undamaged stream, CodecError for data
-    that are no bytes and where there is no memory for the array.
+def decompress(data: Buffer | Compressed, *, device: Any = None) -> Array:
+    """The array of a stream, or of what `compress` returned. StreamError for bytes that are no whole,
+    undamaged stream, CodecError for data that are no bytes and where there is no memory for the array.
 
-    An array of bytes of another library than NumPy is decompressed where it is, on `device` as in `compress`;
+    A `Compressed` brings the header that its bytes begin with, which a device then need not tell first. An
+    array of bytes of another library than NumPy is decompressed where it is, on `device` as in `compress`;
     bytes of the host are copied to `device` where one is given. Frames that a CPU stored without loss, such
     as those of a bound of 0, have no kernel on a device: with them the whole stream is decoded on the host,
     and the array copied to the device. Every stream gives the same bits on the host and on a device.
     """
+    header = None
+    if isinstance(data, Compressed):
+        header = data.header
+        data = data.data
+        stream.check_given(header)
     if device is not None or not isinstance(data, bytes | bytearray | memoryview | np.ndarray):
         if device is None:
             there = device_arrays.device_of(data, "data", "the bytes of a stream (`Compressed.data`)")
         else:
             there = device_arrays.check_device(device)
-        return device_arrays.decompress_array(data, there)
-    return decode_bytes(data, allocate)
+        return device_arrays.decompress_array(data, there, header)
+    return decode_bytes(data, allocate, header)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compress.bounds import LARGEST_Q, pointwise_step, round_down
+from compress.bounds import pointwise_step, round_down
 from compress.stream import Header, components, real_dtype
 
 FOLDER = Path(__file__).parent / "kernels"
@@ -23,15 +23,23 @@ SMALL_WARPS = 4
 SMALL_THREADS = 32 * SMALL_WARPS
 WARP = 32
 
-FAST_SLOT_BYTES = 1024
+AXES_AT_ONCE = 8
+"""Axes that a block of `neighbours` looks along."""
+FAST_HEAD_BYTES = 1024
 """Room for the head of a tile of the coder `fast`, before that of its numbers, in 32-bit words."""
 SMALL_SLOT_BYTES = 640
 """The same of the coder `small`: states, and the words of one round."""
+PLAN_BYTES = 2560
+"""Room for a `Plan` of plan.cuh."""
 
 TILES_PER_CHECK = 32
 """Tiles whose share of a payload one block sums."""
+DECODE_HEADS = 2
+"""Blocks that look at frames, in each row of `fast_decode`."""
+EXACT_BLOCKS = 16
+"""Blocks that put a frame's exact values."""
 
-RULES = {np.dtype(np.float32): Struct("<4f4I"), np.dtype(np.float64): Struct("<4d4Q")}
+RULES = {np.dtype(np.float32): Struct("<3f4I"), np.dtype(np.float64): Struct("<3d4Q")}
 """`Rule` of quantize.cuh."""
 ORDER = Struct("<36I12B")
 """`Order` of tile.cuh."""
@@ -43,6 +51,8 @@ FRAME = np.dtype(
     [(name, "<u8") for name in ("start", "size", "sum", "stated", "kind", "exact", "coded", "damaged")]
 )
 """`Frame` of tile.cuh."""
+SPAN = Struct("<5QI4x")
+"""`Span` of read.cuh."""
 MOST_HEADER_WORDS = 79
 """Words of a stream's header, at most."""
 PLAN_WORDS = 3
@@ -75,12 +85,12 @@ def rules(header: Header, limits: tuple[float, ...]) -> Array[c_char]:
     for rule, limit in zip(header.quantizers, limits, strict=True):
         # Zeros of either sign are the same constant.
         checked = sign - 1 if rule.zero_bits == 0 else 2 * sign - 1
-        inverse = largest = least = 0.0
+        inverse = least = 0.0
         if rule.step:
-            inverse, largest = float(dtype.type(1) / dtype.type(rule.step)), LARGEST_Q[dtype]
+            inverse = float(dtype.type(1) / dtype.type(rule.step))
             least = round_down(limit, dtype) if limit else 0.0
         packed += row.pack(
-            rule.step, inverse, least, largest, rule.zero_bits, checked, rule.bits_step, rule.base_bits
+            rule.step, inverse, least, rule.zero_bits, checked, rule.bits_step, rule.base_bits
         )
     return _structure(packed)
 
@@ -92,6 +102,11 @@ def bound(value: float, mode: str, dtype: str) -> Array[c_char]:
     if mode == "pointwise":
         made["bits_step"] = pointwise_step(value, real_dtype(dtype))
     return _structure(made)
+
+
+def span(data_bytes: int, begin: int, n_frames: int, first: int, own_at: int, coded: bool) -> Array[c_char]:
+    """The struct `Span` (1,)."""
+    return _structure(SPAN.pack(data_bytes, begin, n_frames, first, own_at, coded))
 
 
 def header(data: bytes) -> Array[c_char]:
@@ -114,6 +129,11 @@ def _structure(data: Any) -> Array[c_char]:
     return (c_char * memoryview(data).nbytes).from_buffer_copy(data)
 
 
+def plan(entry: str) -> Launch:
+    """A kernel of plan.cu: one block."""
+    return Launch("plan.cu", entry, (1, 1), THREADS)
+
+
 def fast_encode(n_frames: int, n_tiles: int) -> Launch:
     """A block a tile, of frames of equal size."""
     return Launch("fast.cu", "fast_encode", (n_tiles, n_frames), THREADS)
@@ -124,14 +144,9 @@ def fast_pack(n_frames: int, n_tiles: int) -> Launch:
     return Launch("fast.cu", "fast_pack", (-(-n_tiles * WARP // THREADS), n_frames), THREADS)
 
 
-def fast_index(n_frames: int) -> Launch:
-    """A block a frame."""
-    return Launch("fast_decode.cu", "fast_index", (n_frames, 1), THREADS)
-
-
 def fast_decode(n_frames: int, n_tiles: int) -> Launch:
-    """A block a tile, of frames of equal size, and before them blocks that form checksums."""
-    blocks = n_tiles + -(-n_tiles // TILES_PER_CHECK)
+    """A block a tile, of frames of equal size; before them blocks that look at frames and form checksums."""
+    blocks = DECODE_HEADS + -(-n_tiles // TILES_PER_CHECK) + n_tiles
     return Launch("fast_decode.cu", "fast_decode", (blocks, n_frames), THREADS)
 
 
@@ -156,8 +171,8 @@ def small_pack(n_frames: int, n_tiles: int) -> Launch:
 
 
 def small_index(n_frames: int) -> Launch:
-    """A block a frame."""
-    return Launch("small_heads.cu", "small_index", (n_frames, 1), THREADS)
+    """A block that finds frames, and one for each."""
+    return Launch("small_heads.cu", "small_index", (1 + n_frames, 1), THREADS)
 
 
 def small_decode(n_frames: int, n_tiles: int) -> Launch:
@@ -168,7 +183,22 @@ def small_decode(n_frames: int, n_tiles: int) -> Launch:
 
 def frames(entry: str, blocks: int, n_frames: int = 1) -> Launch:
     """A kernel of frames.cu, with so many blocks along x."""
-    return Launch("frames.cu", entry, (blocks, n_frames), WARP if entry == "find_frames" else THREADS)
+    return Launch("frames.cu", entry, (blocks, n_frames), THREADS)
+
+
+def tell_header() -> Launch:
+    """A warp."""
+    return Launch("frames_read.cu", "tell_header", (1, 1), WARP)
+
+
+def finish_frames(n_frames: int) -> Launch:
+    """Blocks that put the exact values of frames."""
+    return Launch("frames_read.cu", "finish_frames", (EXACT_BLOCKS, n_frames), THREADS)
+
+
+def neighbours(blocks: int, n_axes: int) -> Launch:
+    """So many blocks share the samples, along each few axes."""
+    return Launch("survey.cu", "neighbours", (blocks, -(-n_axes // AXES_AT_ONCE)), THREADS)
 
 
 def survey(entry: str, blocks: int) -> Launch:

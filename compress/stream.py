@@ -25,7 +25,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from compress.errors import StreamError
+from compress.errors import CodecError, StreamError
 from compress.mirror import MIRRORS
 
 FORMAT = "tnplan.compressed"
@@ -206,16 +206,12 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     axes = tuple(rest[end : end + TILE_LOG2])
     valid = (
         mode < len(MODES) and coder < len(CODERS) and mirror < len(MIRRORS) and spare == 0
-        and 0 <= bound < inf
-        and TILE_LOG2 <= frame_log2 <= LARGEST_FRAME_LOG2
-        and len(set(axes)) == TILE_LOG2 and max(axes) < frame_log2
         and not any(rest[end + TILE_LOG2 : end + AXES_BYTES])
     )  # fmt: skip
-    quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(rest[:end]))
-    real = real_dtype(DTYPES[dtype])
-    if not valid or not all(_sound(one, real) for one in quantizers):
+    if not valid:
         raise _damaged("header")
-    return Header(
+    quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(rest[:end]))
+    header = Header(
         DTYPES[dtype],
         struct.unpack(f"<{ndim}Q", rest[end + AXES_BYTES : -8]),
         MODES[mode],
@@ -226,6 +222,42 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         axes,
         frame_log2,
     )
+    if not _is_sound(header):
+        raise _damaged("header")
+    return header
+
+
+def check_given(header: Header) -> None:
+    """CodecError for a header that no stream can have, and that is not read from one."""
+    try:
+        sound = (
+            header.mode in MODES and header.coder in CODERS and header.mirror in MIRRORS
+            and len(header.shape) <= LARGEST_NDIM
+            and len(header.axes) == TILE_LOG2 and min(header.axes) >= 0
+            and len(header.quantizers) == header.components and min(header.shape, default=0) >= 0
+            and _is_sound(header)
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise CodecError("header", "is none that a stream can have", "give that of the stream, or none")
+
+
+def check_same(given: bytes, found: bytes) -> None:
+    """Refuse a stream that begins with `found` where a header is given; the bytes may go on behind it."""
+    size = min(len(given), len(found))
+    if given[:size] != found[:size]:
+        raise StreamError("stream", "begins with another header than the one given", "give its own, or none")
+
+
+def _is_sound(header: Header) -> bool:
+    """Whether a header's numbers are ones that kernels may be given."""
+    return (
+        0 <= header.bound < inf
+        and TILE_LOG2 <= header.frame_log2 <= LARGEST_FRAME_LOG2
+        and len(set(header.axes)) == TILE_LOG2 and max(header.axes) < header.frame_log2
+        and all(_sound(one, header.real_dtype) for one in header.quantizers)
+    )  # fmt: skip
 
 
 def check_header(data: bytes) -> None:

@@ -20,8 +20,8 @@ PIECE_BYTES = 32
 """The lowest axes stay in the tile of `fast`, in the lanes of `small`, so that a GPU moves whole sectors."""
 SAMPLE = 1 << 14
 CLASSES = 6
-LOGS = np.arange(SAMPLE + 1) * np.log2(np.maximum(np.arange(SAMPLE + 1), 1))
-"""n log2 n of counts in a sample."""
+LOG2_BITS = 20
+"""Logarithms are whole numbers of units of 2^-20, which a CPU and a GPU find alike."""
 
 
 def usable_axes(axes: tuple[int, ...], n_elements: int) -> tuple[int, ...]:
@@ -74,12 +74,31 @@ def class_counts(magnitudes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.array(counts, np.int64).reshape(-1, CLASSES, CLASSES)
 
 
+def times_log2(most: int) -> NDArray[np.int64]:
+    """n log2 n in units of 2^-LOG2_BITS, of whole numbers from 0 to `most`, below 2^31: squares of a number
+    from 1 to 2 give the bits of its logarithm."""
+    numbers = np.arange(most + 1, dtype=np.uint64)
+    log2 = np.frexp(np.maximum(numbers, 1).astype(np.float64))[1].astype(np.uint64) - np.uint64(1)
+    power = np.maximum(numbers, 1) << (np.uint64(31) - log2)
+    for _ in range(LOG2_BITS):
+        power = power * power >> np.uint64(31)
+        bit = power >> np.uint64(32)
+        log2 = 2 * log2 + bit
+        power >>= bit
+    return (numbers * log2).astype(np.int64)
+
+
+LOGS = times_log2(SAMPLE)
+
+
 def ranked_axes(counts: NDArray[np.integer]) -> list[int]:
     """The axes, those first along which neighbours tell most about each other: by the entropy of an element's
-    class given the neighbour's, from `class_counts`, rows of which have SAMPLE pairs."""
+    class given the neighbour's, in thousandths of a bit, from `class_counts`, whose rows have SAMPLE
+    pairs."""
     pairs = LOGS.take(counts.reshape(len(counts), -1)).sum(axis=1)
     classes = LOGS.take(counts.sum(axis=1)).sum(axis=1)
-    found: list[int] = ((classes - pairs) / SAMPLE).round(3).argsort(kind="stable").tolist()
+    unit = SAMPLE << LOG2_BITS
+    found: list[int] = (((classes - pairs) * 1000 + unit // 2) // unit).argsort(kind="stable").tolist()
     return found
 
 

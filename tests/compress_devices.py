@@ -1,6 +1,6 @@
 """Where the CUDA kernels of compress/ run in tests: a GPU, or g++ with CUDA's threads as fibers (tests/simt).
 
-Both are a `compress.device_codec.Device`.
+Both are a `compress.device.Device`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Emulated:
 
 
 class EmulatedDevice:
-    """A `compress.device_codec.Device` of emulated kernels; its arrays are NumPy's."""
+    """A `compress.device.Device` of emulated kernels; its arrays are NumPy's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -104,7 +104,7 @@ def _wrapper(kernel: tuple[str, str]) -> str:
     given = []
     for number, parameter in enumerate(" ".join(parameters.split()).split(", ")):
         kind = parameter.rpartition(" ")[0]
-        given.append(f"({kind})a[{number}]" if kind.endswith("*") else f"*({kind}*)a[{number}]")
+        given.append(f"({kind})a[{number}]" if "*" in kind else f"*({kind}*)a[{number}]")
     return (
         f'extern "C" void emulated_{entry}(unsigned x, unsigned y, unsigned threads, void** a)\n'
         f"{{ run(x, y, threads, [=] {{ {entry}({', '.join(given)}); }}); }}\n"

@@ -22,6 +22,7 @@ from compress import (
     StreamError,
     decompress,
     device_codec,
+    device_frames,
     device_survey,
     entropy,
     launches,
@@ -47,8 +48,8 @@ from compress.tiles import NATURAL, class_counts, sampled
 
 ARCHITECTURES = ("sm_80", "sm_90")
 FILES = (
-    "fast.cu", "fast_decode.cu", "frames.cu", "small_decode.cu", "small_encode.cu", "small_heads.cu",
-    "survey.cu",
+    "fast.cu", "fast_decode.cu", "frames.cu", "frames_read.cu", "plan.cu", "small_decode.cu",
+    "small_encode.cu", "small_heads.cu", "survey.cu",
 )  # fmt: skip
 CODERS = ("fast", "small")
 KINDS = (
@@ -159,13 +160,16 @@ def test_small_reads_longer_segments_than_it_writes(device: Any, monkeypatch: py
     array = np.zeros(1 << 18, np.float32)
     array[::4999] = np.random.default_rng(5).normal(size=array[::4999].size)
     header, limits = header_of(array, 1e-3, "range", "small", NATURAL, 18)
-    now = stream_of(array, header, limits)
-    assert written(device, array, header, limits) == now
+    few = stream_of(array, header, limits)
+    assert written(device, array, header, limits) == few
+    monkeypatch.setattr(entropy, "FEW_TILES", 1)
+    many = stream_of(array, header, limits)
+    assert written(device, array, header, limits) == many
     monkeypatch.setattr(entropy, "LONGEST_WRITTEN_LOG2", entropy.LONGEST_SEGMENT_LOG2)
     longer = stream_of(array, header, limits)
-    tiles_log2 = [int.from_bytes(payloads_of(data)[0][24:28], "little") for data in (now, longer)]
-    assert tiles_log2 == [5, 6]
-    assert np.array_equal(bits(restored(device, longer, array)), bits(decompress(now)))
+    tiles_log2 = [int.from_bytes(payloads_of(data)[0][24:28], "little") for data in (few, many, longer)]
+    assert tiles_log2 == [4, 5, 6]
+    assert np.array_equal(bits(restored(device, longer, array)), bits(decompress(few)))
 
 
 def payloads_of(data: bytes) -> list[bytes]:
@@ -182,7 +186,7 @@ def test_frames_in_several_launches_make_the_same_stream(
     header, limits = header_of(array, 1e-2, "range", coder, NATURAL, 12)
     wanted = written(device, array, header, limits)
     monkeypatch.setattr(device_codec, "BATCH_BYTES", 40_000)
-    monkeypatch.setattr(device_codec, "MOST_FRAMES", 3)
+    monkeypatch.setattr(device_frames, "MOST_FRAMES", 3)
     assert written(device, array, header, limits) == wanted
     assert np.array_equal(bits(restored(device, wanted, array)), bits(decompress(wanted)))
 

@@ -65,7 +65,7 @@ class Kept:
         out.fill(255)
         return Packed(len(out), 0.0, 1.0)
 
-    def decode(self, data: np.ndarray, values: np.ndarray) -> None:
+    def decode(self, data: np.ndarray, values: np.ndarray, header: Any = None) -> None:
         assert (data == 255).all()
         values[...] = self.held[data.ctypes.data]
 

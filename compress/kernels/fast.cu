@@ -1,10 +1,12 @@
 // The coder `fast` writes: tiles are coded, and brought to their places in the stream.
 
 #include "fast.cuh"
+#include "plan.cuh"
 
 // Vectors and words in flight, and blocks on a multiprocessor, as registers allow.
 #define LOADED 8u
 #define MOVED 8
+#define SLOT_WORDS (HEAD_BYTES / 4 + COMPONENTS * TILE)
 #define BLOCKS (VALUE_BYTES == 4 ? 6 : 4)
 
 // Write the first word of a tile that is not dense, its mask and the significant elements' places: the bytes before
@@ -66,12 +68,10 @@ struct Seen {
     }
 };
 
-// Fill shared.z with a tile's numbers.
+// Fill shared.z with a tile's numbers. `from`: the first of this thread's elements; it goes to `place`.
 __device__ __forceinline__ void put_vectors(
-    Shared& shared, const Element* from, unsigned tile, const Order& order, const Rules& rules, Seen& seen)
+    Shared& shared, const Element* from, unsigned place, const Order& order, const Rules& rules, Seen& seen)
 {
-    const Mine mine = mine_of<VECTOR_LOG2>(order);
-    from += tile_offset(tile, order) + mine.number;
 #pragma unroll 1
     for (unsigned begin = 0; begin < VECTORS; begin += min(VECTORS, LOADED)) {
         Vector vectors[VECTORS < LOADED ? VECTORS : LOADED];
@@ -81,7 +81,7 @@ __device__ __forceinline__ void put_vectors(
         }
 #pragma unroll
         for (unsigned k = 0; k < min(VECTORS, LOADED); ++k) {
-            const unsigned row = mine.place ^ combined<VECTOR_LOG2 + 8, TILE_LOG2>(begin + k, order.turns);
+            const unsigned row = place ^ combined<VECTOR_LOG2 + 8, TILE_LOG2>(begin + k, order.turns);
             unsigned z[VECTOR][COMPONENTS];
             bool sure = true;
 #pragma unroll
@@ -234,22 +234,26 @@ __device__ __forceinline__ unsigned place_planes(Shared& shared, bool wide, unsi
     return total;
 }
 
-// values: frames of frame_elements. slots (frames, n_tiles, SLOT_WORDS): the bytes of each tile; sizes (frames,
-// n_tiles): how many; heads (frames): the bytes before a frame's tiles, that is, of these sizes; exact (frames,
-// COMPONENTS, n_tiles): values to be stored exactly.
+// values: frames as the plan says, offsets (n_tiles): its tiles. slots (frames, n_tiles, SLOT_WORDS): the bytes of each
+// tile; sizes (frames, n_tiles): how many; heads (frames): the bytes before a frame's tiles, that is, of these sizes;
+// exact (frames, COMPONENTS, n_tiles): values to be stored exactly. Tiles along x, frames along y; there may be more of
+// both than the plan has.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_encode(
-    const Element* values, Word frame_elements, Order order, unsigned n_tiles, Rules rules, unsigned* slots,
+    const Element* values, const Plan* __restrict__ plan, const unsigned* __restrict__ offsets, unsigned* slots,
     unsigned* sizes, unsigned* heads, unsigned* exact)
 {
     __shared__ Shared shared;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    const unsigned frame = blockIdx.y, tile = blockIdx.x, part = frame * n_tiles + tile;
+    const Frames& frames = plan->frames;
+    const unsigned frame = blockIdx.y, tile = blockIdx.x, n_tiles = frames.n_tiles, part = frame * n_tiles + tile;
+    if (frame >= frames.count || tile >= n_tiles) return;
+    const Word frame_elements = frames.elements, mine = plan->mine[threadIdx.x];
     const Element* from = values + frame * frame_elements;
     Seen seen = {};
-    if (is_plain(rules, order, frame_elements, values)) {
-        put_vectors(shared, from, tile, order, rules, seen);
+    if (plan->plain) {
+        put_vectors(shared, from + offsets[tile] + (unsigned)mine, mine >> 32, frames.order, frames.rules, seen);
     } else {
-        put_elements(shared, from, frame_elements, tile, order, rules, seen);
+        put_elements(shared, from, frame_elements, tile, frames.order, frames.rules, seen);
     }
     const unsigned sum = __reduce_add_sync(WHOLE_WARP, seen.elements);
     const unsigned missing = __reduce_add_sync(WHOLE_WARP, seen.missing[0] | seen.missing[COMPONENTS - 1] << 16);
@@ -290,16 +294,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_encode(
     else write_kept<false>(shared, blocks, kept, words);
 }
 
-// Bring the tiles of coded frames to their places in the stream, and their sizes before them: a warp a tile.
-// starts (frames, n_tiles): where each is behind the frame's head.
+// Bring the tiles of coded frames to their places in the stream, and their sizes before them: a warp a tile, as for
+// fast_encode. starts (frames, n_tiles): where each is behind the frame's head.
 extern "C" __global__ void __launch_bounds__(THREADS) fast_pack(
-    const unsigned* slots, const unsigned* sizes, const Word* starts, unsigned n_tiles, const Frame* frames,
-    Byte* out)
+    const unsigned* slots, const unsigned* sizes, const Word* starts, const Plan* plan, const Frame* frames, Byte* out)
 {
     const unsigned lane = threadIdx.x % LANES, tile = blockIdx.x * WARPS + threadIdx.x / LANES;
-    const unsigned part = blockIdx.y * n_tiles + tile;
+    const unsigned n_tiles = plan->frames.n_tiles, part = blockIdx.y * n_tiles + tile;
+    if (blockIdx.y >= plan->frames.count || tile >= n_tiles) return;
     const Frame& frame = frames[blockIdx.y];
-    if (tile >= n_tiles || frame.kind != CODED) return;
+    if (frame.kind != CODED) return;
     unsigned* into = (unsigned*)(out + frame.start + CODED_HEAD_BYTES);
     const unsigned* from = slots + (Word)part * SLOT_WORDS;
     const unsigned n_words = sizes[part] / 4;

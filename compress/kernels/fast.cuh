@@ -12,7 +12,6 @@
 #define DENSE (1u << 16)
 #define DENSE_FROM 3840
 #define HEAD_BYTES 1024
-#define SLOT_WORDS (HEAD_BYTES / 4 + COMPONENTS * TILE)
 #define PAIRS (WARP_ROWS / 2)
 #define HALF_WARP (LANES / 2)
 #define VECTOR_LOG2 (VALUE_BYTES == 4 ? 2 : VALUE_BYTES == 8 ? 1 : 0)

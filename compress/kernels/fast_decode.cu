@@ -2,52 +2,60 @@
 
 #include "fast.cuh"
 #include "checksum.cuh"
+#include "wait.cuh"
+#include "read.cuh"
 
 // Pairs of blocks of numbers in flight, and blocks on a multiprocessor, as registers allow.
 #define AHEAD 4
 #define AT_ONCE 2
-#define BLOCKS (VALUE_BYTES == 4 ? 8 : 4)
+#define BLOCKS (VALUE_BYTES == 4 ? 8 : VALUE_BYTES == 8 ? 5 : 4)
 
 // Whether shared.z can hold the bits of values instead of their numbers: as it does where rules are plain, so that a
 // number is restored once, and zeros are not.
 #define HOLDS (sizeof(REAL) == 4)
 
-#define NOT_CODED ~0u
+// A tile's word says, from bit 19 on, where its bytes start in the stream, and from bit 1 on, how many they are, both
+// in words of 4 bytes. That of tiles that are not coded:
+#define NOT_CODED 1
+#define SIZE_BITS 18
+#define MOST_BYTES (4 * ((1u << SIZE_BITS) - 1))
+// Tiles whose sizes a thread takes at once.
+#define SIZES 4
+// Columns of blocks that look at frames before tiles are taken.
+#define HEADS 2
 
-// What a block needs to know of its tile: where its bytes start in the stream, its first element's number, and how many
-// bytes it has, or NOT_CODED: look at the frame.
-struct __align__(16) Tile {
-    Word start;
-    unsigned offset, size;
-};
-
-// Fill tiles (frames, n_tiles), and behind them what threads need to know of the order where rules are plain: number
-// and, from bit 32 on, place (Mine). A block a frame; frames whose sizes make no sense become BAD.
-extern "C" __global__ void __launch_bounds__(THREADS) fast_index(
-    const Byte* data, Frame* frames, Order order, unsigned n_tiles, Tile* all_tiles)
+// Tell where the tiles of a frame are, once it is found, and put it to the table. A block.
+__device__ __forceinline__ void index_frame(
+    const Byte* data, const Work& work, const Span& span, unsigned row, Word raw_bytes, unsigned n_tiles, Word* sums)
 {
-    __shared__ Word sums[WARPS];
-    Frame& frame = frames[blockIdx.x];
-    Tile* tiles = all_tiles + (Word)blockIdx.x * n_tiles;
-    if (blockIdx.x == 0) {
-        const Mine mine = mine_of<VECTOR_LOG2>(order);
-        ((Word*)(all_tiles + (Word)gridDim.x * n_tiles))[threadIdx.x] = (Word)mine.place << 32 | mine.number;
-    }
-    const bool coded = frame.kind == CODED, room = coded && frame.coded >= 4ull * n_tiles;
+    const Frame frame = found_frame(data, work, span, span.first + row, raw_bytes);
+    Frame& into = work.frames[span.first + row];
+    Word* tiles = work.own + (Word)row * n_tiles;
     const Word begin = frame.start + CODED_HEAD_BYTES, stop = begin + frame.coded;
+    const bool room = frame.kind == CODED && frame.coded >= 4ull * n_tiles;
     const unsigned* sizes = (const unsigned*)(data + begin);
     Word end = begin + 4ull * n_tiles;
-    for (unsigned first = 0; room && first < n_tiles; first += THREADS) {
-        const unsigned tile = first + threadIdx.x, size = tile < n_tiles ? sizes[tile] : 0;
-        Word total;
-        const Word before = scanned<WARPS>((Word)size, sums, total);
-        if (tile < n_tiles) tiles[tile] = {(end + before) / 4 * 4, tile_offset(tile, order), size};
+    for (unsigned before = 0; before < n_tiles; before += SIZES * THREADS) {
+        const unsigned first = before + SIZES * threadIdx.x;
+        unsigned own[SIZES];
+        Word sum = 0, total;
+#pragma unroll
+        for (unsigned k = 0; k < SIZES; ++k) own[k] = room && first + k < n_tiles ? sizes[first + k] : 0;
+#pragma unroll
+        for (unsigned k = 0; k < SIZES; ++k) sum += own[k];
+        Word at = end + scanned<WARPS>(sum, sums, total);
         end += total;
+        for (unsigned k = 0; k < SIZES && first + k < n_tiles; ++k) {
+            const bool good = room && own[k] % 4 == 0 && own[k] <= MOST_BYTES && at + own[k] <= stop;
+            tell(tiles + first + k, good ? at / 4 << (SIZE_BITS + 1) | own[k] / 4 << 1 | 1 : NOT_CODED);
+            if (frame.kind == CODED && !good) into.damaged = 1;
+            at += own[k];
+        }
     }
-    __syncthreads();
-    if (room && end == stop) return;
-    for (unsigned tile = threadIdx.x; tile < n_tiles; tile += THREADS) tiles[tile].size = NOT_CODED;
-    if (coded && threadIdx.x == 0) frame.damaged = 1, frame.kind = BAD;
+    if (threadIdx.x != 0) return;
+    if (frame.kind == CODED && end != stop) into.damaged = 1;
+    put_frame(into, frame);
+    publish(work.ready + span.first + row, 1);
 }
 
 // Fill shared.mask from the tile's first bytes in shared.head; where its planes' numbers start, or 0 where the
@@ -76,12 +84,40 @@ __device__ __forceinline__ unsigned take_mask(Shared& shared, unsigned size)
     return at + total;
 }
 
-// Put this lane's number of block warp + k WARPS to its place, or where it is `held` the bits of its value.
-template <bool held>
-__device__ __forceinline__ void put_stored(
-    Shared& shared, unsigned c, unsigned k, unsigned count, bool dense, unsigned z, const Rule& rule)
+// All bits like the highest one of a byte of a word.
+template <unsigned byte> __device__ __forceinline__ unsigned sign_of(unsigned word)
 {
-    if (held) z = (unsigned)bits_of(restored<true>(unzigzag(z), rule));
+#ifdef __CUDA_ARCH__
+    unsigned bits;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(bits) : "r"(word), "n"(0x1111 * (8 + byte)));
+    return bits;
+#else
+    return word >> (8 * byte + 7) & 1 ? ~0u : 0;
+#endif
+}
+
+// What shared.z is to hold of the numbers in the halves of a word: these, or the bits of their values. The lowest bit
+// of each half is a sign: where it is 1 the others are turned; the number is what they then say, but negative.
+template <bool held> struct Stored {
+    unsigned low, high;
+
+    __device__ __forceinline__ Stored(unsigned both, const Rule& rule) : low(both & 0xffff), high(both >> 16)
+    {
+        if (!held) return;
+        const unsigned signs = both << 15;
+        low = value((both >> 1 & 0x7fff) ^ sign_of<1>(signs), rule), high = value(both >> 17 ^ sign_of<3>(signs), rule);
+    }
+
+    static __device__ __forceinline__ unsigned value(unsigned negative, const Rule& rule)
+    {
+        return (unsigned)bits_of(restored<true>(-(int)negative, rule));
+    }
+};
+
+// Put what is to be held of this lane's number of block warp + k WARPS to its place.
+__device__ __forceinline__ void put_stored(
+    Shared& shared, unsigned c, unsigned k, unsigned count, bool dense, unsigned z)
+{
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, own = (warp + k * WARPS) * LANES + lane;
     if (dense) at_bytes(shared.z[c] + warp * LANES, turned(4 * (lane ^ warp), k)) = z;
     else if (own < count) at_bytes(shared.z[c], shared.places[own]) = z;
@@ -95,7 +131,7 @@ __device__ __forceinline__ void read_pairs(
 {
     const unsigned warp = threadIdx.x / LANES, half = threadIdx.x / HALF_WARP % 2, own = threadIdx.x % HALF_WARP;
     const Turner turner(threadIdx.x % LANES);
-#pragma unroll 1
+#pragma unroll(dense ? COMPONENTS * PAIRS / AHEAD : 1)
     for (unsigned part = 0; part < COMPONENTS * PAIRS; part += AHEAD) {
         const unsigned c = part / PAIRS, begin = part % PAIRS * 2, first = warp + begin * WARPS;
         if (!dense && first >= blocks) continue;
@@ -111,8 +147,9 @@ __device__ __forceinline__ void read_pairs(
         for (unsigned j = 0; j < AHEAD; ++j) {
             if (!dense && first + 2 * j * WARPS >= blocks) break;
             const unsigned both = turner.transposed(kept[j]);
-            put_stored<held>(shared, c, begin + 2 * j, count, dense, both & 0xffff, rule);
-            put_stored<held>(shared, c, begin + 2 * j + 1, count, dense, both >> HALF_WARP, rule);
+            const Stored<held> stored(both, rule);
+            put_stored(shared, c, begin + 2 * j, count, dense, stored.low);
+            put_stored(shared, c, begin + 2 * j + 1, count, dense, stored.high);
         }
     }
 }
@@ -131,19 +168,24 @@ __device__ __forceinline__ void read_planes(
         const Rule rule = c ? rules.of[COMPONENTS - 1] : rules.of[0];
         const unsigned planes = shared.planes[c * blocks + block];
         const unsigned plane = lane < planes % 256 ? words[(planes >> 8) + lane] : 0;
-        put_stored<held>(shared, c, k % WARP_ROWS, count, dense, turner.transposed(plane), rule);
+        unsigned z = turner.transposed(plane);
+        if (held) z = (unsigned)bits_of(restored<true>(unzigzag(z), rule));
+        put_stored(shared, c, k % WARP_ROWS, count, dense, z);
     }
 }
 
 // Fill shared.z with the tile's numbers, or `held` values, for threads that wait for the others first; whether its
-// bytes make sense. One scan counts places, in its lowest 13 bits, and planes.
-template <bool held>
-__device__ __forceinline__ bool take_tile(Shared& shared, const unsigned* data, unsigned size, const Rules& rules)
+// bytes make sense. `meanwhile` is done while the first bytes are on their way. One scan counts places, in its lowest
+// 13 bits, and planes.
+template <bool held, typename Meanwhile>
+__device__ __forceinline__ bool take_tile(
+    Shared& shared, const unsigned* data, unsigned size, const Rules& rules, Meanwhile meanwhile)
 {
     static_assert(HEAD_BYTES / 4 == THREADS && COMPONENTS * TILE / 4 % THREADS == 0, "threads have equal shares");
-    const unsigned own = threadIdx.x;
-    shared.head[own] = 4 * own < size ? data[own] : 0;
+    const unsigned own = threadIdx.x, first = 4 * own < size ? data[own] : 0;
     if (own == 0) shared.damaged = shared.wide = 0;
+    meanwhile();
+    shared.head[own] = first;
     __syncthreads();
     const unsigned head = shared.head[0], stated = head & (DENSE - 1);
     const bool dense = head & DENSE;
@@ -251,46 +293,78 @@ __device__ __forceinline__ void take_elements(
     }
 }
 
-// tiles: what fast_index has found. Values are filled, those of frames that are stored raw too; frames whose bytes
-// make no sense become `damaged`. Words are added to the frames' sums. Frames along y; of the blocks along x the last
-// n_tiles take a tile each, those before them checksums.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
-    const Byte* data, Frame* frames, const Tile* tiles, Word frame_elements, Order order, unsigned n_tiles,
-    Rules rules, Element* values)
+// Look at frames, of which there are as many as rows of blocks. The first block finds them all. Those beside it index
+// the frames of the next row each, the first one that of its own too, and leave for all what threads need to know of
+// the order where rules are plain: number and, from bit 32 on, place (Mine), and the highest bit.
+__device__ __forceinline__ void take_head(
+    Shared& shared, const Byte* data, const Work& work, const Span& span, Word raw_bytes, const Order& order,
+    unsigned n_tiles)
 {
-    __shared__ Shared shared;
-    const unsigned number = blockIdx.y, checks = gridDim.x - n_tiles, tile = blockIdx.x - checks;
-    Frame& frame = frames[number];
-    if (blockIdx.x < checks) {
-        add_words<AT_ONCE>(data, frame, blockIdx.x, checks, (Word*)shared.z);
+    const unsigned row = blockIdx.y;
+    if (blockIdx.x == 0) {
+        if (row == 0 && threadIdx.x == 0) find_frames(data, work, span, gridDim.y, raw_bytes);
         return;
     }
-    Element* into = values + number * frame_elements;
-    const Tile own = tiles[number * n_tiles + tile];
-    if (own.size == NOT_CODED) {
+    if (row == 0) {
+        const Mine mine = mine_of<VECTOR_LOG2>(order);
+        tell(work.own + (Word)gridDim.y * n_tiles + threadIdx.x, 1ull << 63 | (Word)mine.place << 32 | mine.number);
+    }
+    for (unsigned next = row ? row + 1 : 0; next <= row + 1 && next < gridDim.y; ++next) {
+        index_frame(data, work, span, next, raw_bytes, n_tiles, (Word*)shared.z);
+    }
+}
+
+// Values are filled, those of frames that are stored raw too; frames whose bytes make no sense become `damaged`. Words
+// are added to the frames' sums. Frames along y; of the blocks along x the first look at frames, the last n_tiles
+// take a tile each, those between them checksums. A launch's own words: one a tile, and THREADS (take_head).
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
+    const Byte* data, Word* words, Span span, Word frame_elements, Order order, unsigned n_tiles, Rules rules,
+    Element* values)
+{
+    __shared__ Shared shared;
+    __shared__ unsigned offset;
+    const unsigned row = blockIdx.y, others = gridDim.x - n_tiles, tile = blockIdx.x - others;
+    const Work work = work_of(words, span);
+    Frame& frame = work.frames[span.first + row];
+    if (blockIdx.x < HEADS) {
+        take_head(shared, data, work, span, frame_elements * VALUE_BYTES, order, n_tiles);
+        return;
+    }
+    if (blockIdx.x < others) {
+        awaited(work.ready + span.first + row);
+        add_words<AT_ONCE>(data, frame, blockIdx.x - HEADS, others - HEADS, (Word*)shared.z);
+        return;
+    }
+    Element* into = values + row * frame_elements;
+    const Word own = told(work.own + row * n_tiles + tile);
+    if (own == NOT_CODED) {
+        awaited(work.ready + span.first + row);
         if (frame.kind != RAW) return;
         copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, tile, threadIdx.x, THREADS);
         return;
     }
     const bool plain = is_plain(rules, order, frame_elements, values);
-    bool good = own.size % 4 == 0;
-    if (own.size && good) {
-        const unsigned* from = (const unsigned*)(data + own.start);
-        if (plain) good = take_tile<HOLDS>(shared, from, own.size, rules);
-        else good = take_tile<false>(shared, from, own.size, rules);
-    }
+    const unsigned* from = (const unsigned*)data + (own >> (SIZE_BITS + 1));
+    const unsigned size = (unsigned)(own >> 1) % (1u << SIZE_BITS) * 4;
+    const auto place = [&] {
+        if (threadIdx.x == 0) offset = tile_offset(tile, order);
+    };
+    bool good = true;
+    if (!size) place();
+    else if (plain) good = take_tile<HOLDS>(shared, from, size, rules, place);
+    else good = take_tile<false>(shared, from, size, rules, place);
     if (!good) {
         if (threadIdx.x == 0) frame.damaged = 1;
         return;
     }
     // On its way while the block's threads wait for one another.
-    const Word mine = plain ? ((const Word*)(tiles + gridDim.y * n_tiles))[threadIdx.x] : 0;
+    const Word mine = plain ? told(work.own + gridDim.y * n_tiles + threadIdx.x) : 0;
     __syncthreads();
     if (plain) {
-        into += own.offset + (unsigned)mine;
-        if (own.size) take_vectors(shared, (unsigned)(mine >> 32), order, rules, into);
+        into += offset + (unsigned)mine;
+        if (size) take_vectors(shared, (unsigned)(mine >> 32) & ~(1u << 31), order, rules, into);
         else put_zeros(order, rules, into);
     } else {
-        take_elements(shared, own.size != 0, own.offset, order, rules, frame_elements, into);
+        take_elements(shared, size != 0, offset, order, rules, frame_elements, into);
     }
 }

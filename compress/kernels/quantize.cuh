@@ -11,7 +11,7 @@ typedef unsigned long long Word;
 
 // One component's rule (compress/launches.py).
 struct Rule {
-    REAL step, inverse, limit, largest;
+    REAL step, inverse, limit;
     BITS zero_bits, checked, bits_step, base_bits;
 };
 
@@ -56,6 +56,9 @@ __device__ __forceinline__ bool linear(const Rules& rules)
     return all;
 }
 
+// The largest magnitude of a whole number under a linear rule.
+#define LARGEST_LINEAR ((REAL)(sizeof(REAL) == 4 ? 1 << 20 : 1 << 30))
+
 // The whole number of x; `exact` is set where x must be stored exactly, and the number is then 0. LINEAR: the
 // rules are known to be.
 template <bool LINEAR = false> __device__ __forceinline__ int quantized(REAL x, const Rule& rule, bool& exact)
@@ -76,7 +79,7 @@ template <bool LINEAR = false> __device__ __forceinline__ int quantized(REAL x, 
         return 0;
     }
     const REAL sum = plus(times(x, rule.inverse), magic()), scaled = less(sum, magic());
-    exact = !((magnitude(scaled) <= rule.largest) & (magnitude(less(x, times(scaled, rule.step))) < rule.limit));
+    exact = !((magnitude(scaled) <= LARGEST_LINEAR) & (magnitude(less(x, times(scaled, rule.step))) < rule.limit));
     return exact ? 0 : (int)(unsigned)(bits_of(sum) - bits_of(magic()));
 }
 
@@ -102,7 +105,7 @@ __device__ __forceinline__ int unzigzag(unsigned z) { return (int)(((z >> 1) ^ (
 __device__ __forceinline__ unsigned sure_zigzag(REAL x, const Rule& rule, bool& sure)
 {
     const REAL sum = plus(times(x, rule.inverse), magic()), scaled = less(sum, magic());
-    sure &= (magnitude(scaled) <= rule.largest) & (magnitude(less(x, times(scaled, rule.step))) < rule.limit);
+    sure &= (magnitude(scaled) <= LARGEST_LINEAR) & (magnitude(less(x, times(scaled, rule.step))) < rule.limit);
     const unsigned bits = (unsigned)bits_of(sum), zero = (unsigned)bits_of(magic());
     return (2 * bits - (2 * zero + 1)) ^ (unsigned)((int)(bits - (zero + 1)) >> 31);
 }

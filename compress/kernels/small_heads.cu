@@ -1,6 +1,8 @@
 // The heads of frames of the coder `small` (compress/entropy.py): planned from counts, and read.
 
 #include "small.cuh"
+#include "checksum.cuh"
+#include "read.cuh"
 
 // Twelve less the binary logarithm of a frequency, in units of 2^-COST_LOG2 (compress/entropy.py).
 __device__ __forceinline__ unsigned cost_of(unsigned frequency)
@@ -66,12 +68,12 @@ __device__ __forceinline__ void put_starts(const Spread& frequencies, unsigned l
     }
 }
 
-// From counts and raw bits of each frame: starts (frames, TABLES, TOKENS + 1), plans (frames), heads (frames): the
-// bytes before the segments, and the first of these, the tables, in head_bytes (frames, HEAD_BYTES).
-// A block a frame.
+// From counts and raw bits of each frame, and whether tiles are few (compress/entropy.py): starts (frames, TABLES,
+// TOKENS + 1), plans (frames), heads (frames): the bytes before the segments, and the first of these, the tables, in
+// head_bytes (frames, HEAD_BYTES). A block a frame.
 extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
-    const unsigned* counts, const Word* raw_bits, unsigned n_tiles, Half* starts, Plan* plans, unsigned* heads,
-    unsigned* head_bytes)
+    const unsigned* counts, const Word* raw_bits, unsigned n_tiles, unsigned few, Half* starts, Plan* plans,
+    unsigned* heads, unsigned* head_bytes)
 {
     __shared__ unsigned lengths[TABLES], longs[TABLES];
     __shared__ Word costs[PLAN_WARPS];
@@ -107,6 +109,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
         for (unsigned w = 0; w < PLAN_WARPS; ++w) units += costs[w];
         unsigned log2 = 0, at = 0, rest = 0;
         while (log2 < LONGEST_WRITTEN_LOG2 && units << log2 < (Word)n_tiles << WASTE_LOG2) ++log2;
+        log2 -= few && log2 > LONG_LOG2;
         for (unsigned table = 0; table < TABLES; ++table) {
             const unsigned length = lengths[table], many = longs[table];
             head[8 + table] = (Byte)length;
@@ -137,19 +140,28 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
     }
 }
 
-// Read the heads of coded frames: starts (frames, TABLES, TOKENS + 1), coarse (frames, TABLES, SLOTS): the token
-// of the first slot of each part; plans (frames); segment_starts (frames, n_tiles), behind the head. A block a
-// frame; frames that make no sense become BAD.
+// Find frames, put them to the table, and read the heads of those that are coded: starts (frames, TABLES, TOKENS + 1),
+// coarse (frames, TABLES, SLOTS): the token of the first slot of each part; plans (frames); segment_starts (frames,
+// n_tiles), behind the head. The first block finds, and behind it is a block a frame; frames that make no sense
+// become BAD.
 extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
-    const Byte* data, Frame* frames, unsigned n_tiles, Half* starts, Byte* coarse, Plan* plans,
-    Word* segment_starts)
+    const Byte* data, Word* words, Span span, Word frame_elements, unsigned n_tiles, Half* starts, Byte* coarse,
+    Plan* plans, Word* segment_starts)
 {
     __shared__ unsigned lengths[TABLES], befores[TABLES], sums[PLAN_WARPS];
     __shared__ Word word_sums[PLAN_WARPS];
     __shared__ Half linear[TABLES * TOKENS];
     __shared__ unsigned wrong, in_tables;
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    Frame& frame = frames[blockIdx.x];
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, own_frame = blockIdx.x - 1;
+    const Word raw_bytes = frame_elements * VALUE_BYTES;
+    const Work work = work_of(words, span);
+    if (blockIdx.x == 0) {
+        if (threadIdx.x == 0) find_frames(data, work, span, gridDim.x - 1, raw_bytes);
+        return;
+    }
+    const Frame frame = found_frame(data, work, span, span.first + own_frame, raw_bytes);
+    Frame& into = work.frames[span.first + own_frame];
+    if (threadIdx.x == 0) put_frame(into, frame);
     if (frame.kind != CODED) return;
     const Byte* head = data + frame.start + CODED_HEAD_BYTES;
     const bool any = frame.coded >= 8 + TABLES;
@@ -197,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
             }
             sum = __reduce_add_sync(WHOLE_WARP, sum);
             if (lane == 0 && lengths[table] && sum != TOTAL) wrong = 1;
-            Half* own = starts + ((Word)blockIdx.x * TABLES + table) * (TOKENS + 1);
+            Half* own = starts + ((Word)own_frame * TABLES + table) * (TOKENS + 1);
             put_starts(found, lane, own);
             __syncwarp();
             // Tables that no sound stream uses lead nowhere.
@@ -215,23 +227,23 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
             size = STATES_BYTES + (2 * (Word)count + 3) / 4 * 4;
         }
         const Word before = scanned<PLAN_WARPS>(size, word_sums, total);
-        if (segment < n_segments) segment_starts[(Word)blockIdx.x * n_tiles + segment] = end + before;
+        if (segment < n_segments) segment_starts[(Word)own_frame * n_tiles + segment] = end + before;
         end += total;
     }
     __syncthreads();
     const bool good = sound && words_at + 4ull * n_segments + end == frame.coded;
     const bool sparse = is_sparse(frame, n_tiles);
     for (unsigned k = threadIdx.x; good && k < TABLES * SLOTS; k += PLAN_THREADS) {
-        const Half* own = starts + ((Word)blockIdx.x * TABLES + k / SLOTS) * (TOKENS + 1);
+        const Half* own = starts + ((Word)own_frame * TABLES + k / SLOTS) * (TOKENS + 1);
         const unsigned zeros = sparse ? own[1] : 0, slot = zeros + (k % SLOTS << part_log2(zeros));
         unsigned token = 0;
         for (unsigned step = 64; step; step /= 2) {
             if (token + step <= TOKENS && own[token + step] <= slot) token += step;
         }
-        coarse[(Word)blockIdx.x * TABLES * SLOTS + k] = token;
+        coarse[(Word)own_frame * TABLES * SLOTS + k] = token;
     }
     if (threadIdx.x == 0) {
-        plans[blockIdx.x] = {log2, (unsigned)words_at, n_segments};
-        if (!good) frame.damaged = 1, frame.kind = BAD;
+        plans[own_frame] = {log2, (unsigned)words_at, n_segments};
+        if (!good) into.damaged = 1, into.kind = BAD;
     }
 }

@@ -2,16 +2,15 @@
 // about each other; and an array from its first half.
 
 #include "tile.cuh"
+#include "bound.cuh"
 
 #define THREADS 256
 #define AHEAD 4
 #define CLASSES 6
 #define PAIRS (CLASSES * CLASSES)
-#define MOST_AXES 30
-#define NEAR (COMPONENTS == 1 ? 12 : 8)
+// Axes that a block looks along.
+#define NEAR 8u
 #define WARPS (THREADS / LANES)
-// Numbers that the survey finds.
-#define FOUND (4 * COMPONENTS + 2)
 // Elements of 16 bytes.
 #define WIDTH (16 / (COMPONENTS * (unsigned)sizeof(REAL)))
 
@@ -126,50 +125,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) survey(const Element* valu
     if (most) atomicMax(&found[threadIdx.x], most);
 }
 
-// The largest number of a type that is no greater than a positive value.
-__device__ __forceinline__ double round_down(double value, double) { return value; }
-
-__device__ __forceinline__ float round_down(double value, float)
-{
-    if (value >= (double)value_of((unsigned)infinite() - 1)) return value_of((unsigned)infinite() - 1);
-    const float rounded = (float)value;
-    return (double)rounded > value ? value_of(bits_of(rounded) - 1) : rounded;
-}
-
-// A bound as compress/bounds.py has it; bits_step is not 0 for point-wise ones.
-struct Bound {
-    double bound;
-    Word bits_step;
-    unsigned relative;
-};
-
-// The rule of a component of which `found` says what the survey found (compress/bounds.py: quantizer). Where there
-// is none, and values go without loss, it is of no use, and nobody uses it.
-__device__ __forceinline__ Rule rule_of(const BITS* found, const Bound& bound)
-{
-    Rule rule = {};
-    if (bound.bits_step) {
-        rule.bits_step = (BITS)bound.bits_step;
-        rule.base_bits = found[2] ? (BITS)~found[2] : (BITS)least_normal();
-        return rule;
-    }
-    const BITS ranks[2] = {(BITS)~found[0], found[1]};
-    double ends[2];
-    for (unsigned k = 0; k < 2; ++k) ends[k] = value_of((BITS)(ranks[k] & SIGN_BIT ? ranks[k] ^ SIGN_BIT : ~ranks[k]));
-    if (!found[1] || ends[0] == ends[1]) return rule;
-    const double most = fmax(fabs(ends[0]), fabs(ends[1])), range = less(ends[1], ends[0]);
-    const double limit = bound.relative ? times(times(bound.bound, range), 1 - 0x1p-50) : bound.bound;
-    rule.largest = sizeof(REAL) == 4 ? (REAL)(1 << 20) : (REAL)(1 << 30);
-    const double rounding = sizeof(REAL) == 4 ? 0x1p-22 : 0x1p-51;
-    const double reached = fmin(most, times(times(2, limit), (double)rule.largest));
-    const double shrunk = less(times(limit, 1 - 0x1p-20), times(reached, rounding));
-    if (!(shrunk > 0)) return rule;
-    rule.step = round_down(times(2, shrunk), (REAL)0);
-    rule.inverse = (REAL)1 / rule.step;
-    rule.limit = round_down(limit, (REAL)0);
-    return rule;
-}
-
 __device__ __forceinline__ unsigned class_of(const Element& element, const Rules& rules)
 {
     Word sum = 0;
@@ -183,45 +138,44 @@ __device__ __forceinline__ unsigned class_of(const Element& element, const Rules
 
 // Count the pairs of classes of sampled elements and of their neighbours along each axis, of those that the stream of
 // an array of n_elements will hold: counts (n_axes, CLASSES, CLASSES), from zero (compress/tiles.py: sampled). found:
-// what the survey found, and `done`, blocks that are; axes beyond those of the elements are left out. A thread a sample,
-// NEAR neighbours in flight. The last block tells the host the n_words of 32 bits that `found`, `done` and counts are.
+// what the survey found, and `done`, blocks that are; axes beyond those of the elements are left out. A thread a sample
+// along x, NEAR axes along y. The last block tells the host the n_words of 32 bits that `found`, `done` and counts are.
 extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
     const Element* values, Word n_elements, Bound bound, unsigned samples, unsigned n_axes, BITS* found, unsigned* counts,
     unsigned n_words, Word* told)
 {
     __shared__ bool last;
-    __shared__ unsigned sums[MOST_AXES * PAIRS];
+    __shared__ unsigned sums[NEAR * PAIRS];
     __shared__ Rules rules;
-    const bool mirrored = n_elements > 1 && !(found[FOUND - 2] && found[FOUND - 1]);
-    const Word stored = mirrored ? (n_elements + 1) / 2 : n_elements;
+    const Word stored = is_mirrored(found, n_elements) ? (n_elements + 1) / 2 : n_elements;
     while (stored >> n_axes == 0) --n_axes;
-    for (unsigned k = threadIdx.x; k < n_axes * PAIRS; k += THREADS) sums[k] = 0;
+    const unsigned first = blockIdx.y * NEAR, n_near = n_axes > first ? min(NEAR, n_axes - first) : 0;
+    for (unsigned k = threadIdx.x; k < NEAR * PAIRS; k += THREADS) sums[k] = 0;
     if (threadIdx.x < COMPONENTS) rules.of[threadIdx.x] = rule_of(found + 4 * threadIdx.x, bound);
     __syncthreads();
     const Word whole = stored >> n_axes << n_axes;
-    for (unsigned k = blockIdx.x * THREADS + threadIdx.x; k < samples; k += gridDim.x * THREADS) {
+    for (unsigned k = blockIdx.x * THREADS + threadIdx.x; k < samples && n_near; k += gridDim.x * THREADS) {
         Word mixed = (k + 1ull) * 0x9E3779B97F4A7C15ull;
         mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9ull;
         mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBull;
         const Word number = (mixed ^ mixed >> 31) % whole;
-        const unsigned own = class_of(values[number], rules) * CLASSES;
-        for (unsigned first = 0; first < n_axes; first += NEAR) {
-            Element near[NEAR];
+        const Element one = values[number];
+        Element near[NEAR];
 #pragma unroll
-            for (unsigned j = 0; j < NEAR; ++j) near[j] = values[number ^ (Word)(first + j < n_axes) << first + j];
+        for (unsigned j = 0; j < NEAR; ++j) near[j] = values[number ^ (Word)(j < n_near) << (first + j)];
+        const unsigned own = class_of(one, rules) * CLASSES;
 #pragma unroll
-            for (unsigned j = 0; j < NEAR && first + j < n_axes; ++j) {
-                atomicAdd(&sums[(first + j) * PAIRS + own + class_of(near[j], rules)], 1u);
-            }
+        for (unsigned j = 0; j < NEAR && j < n_near; ++j) {
+            atomicAdd(&sums[j * PAIRS + own + class_of(near[j], rules)], 1u);
         }
     }
     __syncthreads();
-    for (unsigned k = threadIdx.x; k < n_axes * PAIRS; k += THREADS) {
-        if (sums[k]) atomicAdd(&counts[k], sums[k]);
+    for (unsigned k = threadIdx.x; k < n_near * PAIRS; k += THREADS) {
+        if (sums[k]) atomicAdd(&counts[first * PAIRS + k], sums[k]);
     }
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(&found[FOUND], (BITS)1) + 1 == gridDim.x;
+    if (threadIdx.x == 0) last = atomicAdd(&found[FOUND], (BITS)1) + 1 == gridDim.x * gridDim.y;
     __syncthreads();
     if (!last) return;
     for (unsigned k = threadIdx.x; k < n_words; k += THREADS) ((unsigned*)told)[k] = ((volatile unsigned*)found)[k];

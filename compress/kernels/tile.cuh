@@ -21,6 +21,14 @@ struct Order {
     Byte axes[TILE_LOG2];
 };
 
+// `count` frames of equal size behind one another, and how their values are coded.
+struct Frames {
+    Rules rules;
+    Order order;
+    Word elements;
+    unsigned n_tiles, count;
+};
+
 // A frame of a stream: where its payload starts and its bytes, the sum of its stirred words, the sum that its
 // header states, and the payload's first words. `damaged` is set by whoever finds contradictions; while a stream is
 // written, it counts the blocks that have summed words.

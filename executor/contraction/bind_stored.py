@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compress.errors import CodecError
+from compress.stream import Header
 from executor.contraction.lossy import Tally
 from executor.device.codec import Codec, NoRoomError
 from executor.device.device import Call, View, nothing
@@ -17,12 +18,14 @@ from planner.hardware.compression import Lossy
 
 @dataclass
 class Stored:
-    """A tensor of `step` that waits compressed in `data`: its stream's size and some of its values."""
+    """A tensor of `step` that waits compressed in `data`: its stream's size and header, and some of its
+    values."""
 
     data: View
     step: int
     tally: Tally = field(default_factory=Tally)
     size_bytes: int = 0
+    header: Header | None = None
     sample: View | None = None
 
 
@@ -44,7 +47,7 @@ def bind_encode(values: View, stored: Stored, codec: Codec, lossy: Lossy, settin
         except CodecError as error:
             raise _refusal(stored.step, error) from None
         stored.sample = codec.sample(values, stored.sample)
-        stored.size_bytes = packed.size_bytes
+        stored.size_bytes, stored.header = packed.size_bytes, packed.header
         stored.tally.packed(packed, values.nbytes)
 
     return run
@@ -57,7 +60,7 @@ def bind_decode(stored: Stored, values: View, codec: Codec) -> Call:
     overlaps = stored.tally.overlaps = stored.tally.overlaps or codec.overlaps()
 
     def run() -> None:
-        codec.decode(stored.data[: stored.size_bytes], values)
+        codec.decode(stored.data[: stored.size_bytes], values, stored.header)
         assert stored.sample is not None
         overlaps.add(stored.sample, values)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import hypot, inf, isnan, sqrt
 from typing import Any, Protocol
 
+from compress.stream import Header
 from executor.device.device import View
 from planner.hardware.compression import Lossy
 
@@ -35,19 +36,24 @@ class NoRoomError(ValueError):
 @dataclass(frozen=True)
 class Packed:
     """A stream of `size_bytes`; the 2-norm of x - x' over its tensor is at most `error`, that of x is `norm`:
-    no squares, which leave the range of double precision long before the values do."""
+    no squares, which leave the range of double precision long before the values do.
+    `header`: the stream's."""
 
     size_bytes: int
     error: float
     norm: float
+    header: Header | None = None
 
 
-def measured(size_bytes: int, count: int, limits: Sequence[float], square: float, reals: Any) -> Packed:
+def measured(
+    size_bytes: int, count: int, limits: Sequence[float], square: float, reals: Any,
+    header: Header | None = None,
+) -> Packed:  # fmt: skip
     """What is known of a stream of `count` values whose parts err by `limits` at most. `square` is the sum of
     squares of their flat `reals`; these are looked at again where that is no safe sum."""
     error = sqrt(count) * hypot(*limits)
     safe = SAFE_SQUARES[0] <= square <= SAFE_SQUARES[1]
-    return Packed(size_bytes, error, sqrt(square) if safe or not error else _norm(square, reals))
+    return Packed(size_bytes, error, sqrt(square) if safe or not error else _norm(square, reals), header)
 
 
 def _norm(square: float, reals: Any) -> float:
@@ -80,8 +86,9 @@ class Codec(Protocol):
     def encode(self, values: View, lossy: Lossy, setting: str, out: View) -> Packed:
         """Write the stream of `values` to the bytes of `out`; raises NoRoomError, and CodecError."""
 
-    def decode(self, data: View, values: View) -> None:
-        """Fill `values` from the bytes of a stream, no more and no less; raises StreamError."""
+    def decode(self, data: View, values: View, header: Header | None = None) -> None:
+        """Fill `values` from the bytes of a stream, no more and no less, sooner where its header is known;
+        raises StreamError."""
 
     def sample(self, values: View, out: View | None = None) -> View:
         """Every `sample_stride`-th of the values, in `out` or in memory of its own."""

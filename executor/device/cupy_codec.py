@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from ctypes import Array, addressof, c_uint64
 from functools import cache
+from time import sleep
 from typing import Any
 
 import cupy
@@ -25,7 +26,7 @@ ROOM_BYTES = 1 << 13
 """Of pinned memory for what the host is told, which kernels can write: more than the header of a stream, and
 than what a survey finds along 30 axes."""
 LOOKS = 256
-"""So often the host looks whether it has been told, some 20 us, before it waits for the stream."""
+"""So often the host looks whether it has been told, some 20 us, before it lets other threads go on."""
 
 
 class _Room:
@@ -49,7 +50,7 @@ def _take_room() -> _Room:
 
 
 class CupyCodec:
-    """A `compress.device_codec.Device` on the current GPU and its current stream."""
+    """A `compress.device.Device` on the current GPU and its current stream."""
 
     def upload(self, array: NDArray[Any]) -> Any:
         """A copy on the GPU."""
@@ -80,7 +81,9 @@ class CupyCodec:
                 if words[n_words]:
                     break
             else:
-                stream.synchronize()
+                # What was asked for since may take long.
+                while not words[n_words] and not stream.done:
+                    sleep(0)
             copied = words[:n_words].copy()
             _ROOMS.append(room)
             return copied

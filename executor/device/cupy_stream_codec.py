@@ -6,19 +6,34 @@ samples.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import cupy
 
-from compress import device_codec, device_decode, device_survey
+from compress import device_decode, device_survey, device_write
 from compress.codec import worst_size_bytes
 from compress.errors import CodecError
-from compress.stream import FRAME_LOG2, real_dtype
+from compress.stream import FRAME_LOG2, Header, real_dtype
 from executor.device.codec import NoRoomError, Packed, measured, sample_stride
 from executor.device.cupy_codec import CupyCodec
+from planner.errors import InputError
 from planner.hardware.compression import Lossy
 
 WORD_BYTES = 8
+
+
+@contextmanager
+def _enough_memory(values: Any) -> Iterator[None]:
+    """InputError where the GPU has too little memory for the workspace of a codec."""
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError:
+        raise InputError(
+            "GPU", f"has too little memory beside its arena for the codec of {values.nbytes} bytes",
+            "plan with a smaller --memory, or without --compress",
+        ) from None  # fmt: skip
 
 
 class CupyStreamCodec:
@@ -35,25 +50,24 @@ class CupyStreamCodec:
     def encode(self, values: Any, lossy: Lossy, setting: str, out: Any) -> Packed:
         """Write the stream where the values are."""
         dtype = values.dtype.name
-        with self._stream:
+        with self._stream, _enough_memory(values):
             reals = values.view(real_dtype(dtype))
             norms = device_survey.squares(self._device, reals, dtype)
-            header, limits = device_survey.survey(
-                self._device, reals, dtype, (len(values),), lossy.bound, "range", setting, FRAME_LOG2
-            )
             try:
-                size_bytes = device_codec.encode(self._device, reals, header, limits, out)
+                header, limits, size_bytes = device_write.write(
+                    self._device, reals, dtype, (len(values),), lossy.bound, "range", setting, FRAME_LOG2, out
+                )
             except CodecError as error:
                 if error.place != "out":
                     raise
                 raise NoRoomError(f"the stream is longer than {len(out)} bytes") from None
             square = float(self._device.download(norms).sum())
-            return measured(size_bytes, len(values), limits, square, reals)
+            return measured(size_bytes, len(values), limits, square, reals, header)
 
-    def decode(self, data: Any, values: Any) -> None:
+    def decode(self, data: Any, values: Any, header: Header | None = None) -> None:
         """Fill the values."""
-        with self._stream:
-            device_decode.decode(self._device, data, values.view(real_dtype(values.dtype.name)))
+        with self._stream, _enough_memory(values):
+            device_decode.decode(self._device, data, values.view(real_dtype(values.dtype.name)), header)
 
     def sample(self, values: Any, out: Any = None) -> Any:
         """A copy of some values on the GPU."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from compress.codec import worst_size_bytes
+from compress.stream import Header
 from executor.device.codec import Packed, sample_count
 from executor.device.null_device import NullView
 from executor.device.numpy_codec import FRAME_LOG2
@@ -22,7 +23,7 @@ class NullCodec:
         """A stream of the ratio that is counted on."""
         return Packed(min(ceil(values.nbytes / lossy.ratio), len(out)), 0.0, 0.0)
 
-    def decode(self, data: NullView, values: NullView) -> None:
+    def decode(self, data: NullView, values: NullView, header: Header | None = None) -> None:
         """Nothing to restore."""
 
     def sample(self, values: NullView, out: NullView | None = None) -> NullView:

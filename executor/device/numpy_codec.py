@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from compress.bounds import error_limit, extent
 from compress.codec import decompress_into, flat_values, worst_size_bytes
 from compress.codec import encode as encode_stream
+from compress.stream import Header
 from executor.device.codec import SUMMED, NoRoomError, Packed, measured, sample_stride
 from planner.hardware.compression import Lossy
 
@@ -40,9 +41,9 @@ class NumpyCodec:
         if header.mode != "lossless":
             reaches = (extent(reals[part::n], normals=False) for part in range(n))
             limits = [error_limit(reach, lossy.bound, header.mode) for reach in reaches]
-        return measured(at, len(values), limits, _norm_square(reals), reals)
+        return measured(at, len(values), limits, _norm_square(reals), reals, header)
 
-    def decode(self, data: NDArray[np.uint8], values: Array) -> None:
+    def decode(self, data: NDArray[np.uint8], values: Array, header: Header | None = None) -> None:
         """Fill the values."""
         decompress_into(data, values)
 

@@ -133,6 +133,7 @@ template <typename T> static T atomicMax(T* place, T value)
     return before;
 }
 
+
 static int __popc(unsigned word) { return __builtin_popcount(word); }
 static int __clz(unsigned word) { return word ? __builtin_clz(word) : 32; }
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }

@@ -1,0 +1,49 @@
+"""An array to its stream on a device: looked at, and coded while the host is told what was found."""
+
+from __future__ import annotations
+
+from compress import stream
+from compress.codec import RANKED_FROM
+from compress.device import Device, DeviceArray
+from compress.device_codec import encode, go_on
+from compress.device_fast import Ahead
+from compress.device_frames import check_room
+from compress.device_survey import Survey
+from compress.stream import Header
+
+
+def write(
+    device: Device, values: DeviceArray, dtype: str, shape: tuple[int, ...], bound: float, mode: str,
+    coder: str, frame_log2: int, out: DeviceArray, *, nonfinite: str = "keep",
+) -> tuple[Header, tuple[float, ...], int]:  # fmt: skip
+    """The stream of an array's flat real numbers in `out` (bytes, from a multiple of 8 on): its header, the
+    largest errors of the array's parts, and how many bytes were written. `coder` may be 'auto'.
+
+    As `device_survey.survey` and `device_codec.encode` one after the other, byte for byte, and with their
+    errors.
+    """
+    looked = Survey(device, values, dtype, shape, bound, mode, coder, frame_log2)
+    ahead = None
+    if coder == "fast" and looked.bound and mode != "pointwise" and _divides(looked.size, frame_log2):
+        start, look = stream.header_size_bytes(len(shape), stream.components(dtype)), looked.look
+        check_room(out, start)
+        ahead = Ahead(
+            device, values, dtype, looked.size, frame_log2, look.bound, look.n_axes, look.found, look.counts,
+            out, start,
+        )  # fmt: skip
+    try:
+        header, limits = looked.header(nonfinite)
+    finally:
+        if ahead:
+            ahead.wait()
+    if not ahead:
+        return header, limits, encode(device, values, header, limits, out)
+    if ahead.suits(header, limits):
+        return header, limits, go_on(ahead.under_way, values, header, limits, ahead.count)
+    ahead.under_way.told()
+    return header, limits, encode(device, values, header, limits, out)
+
+
+def _divides(size: int, frame_log2: int) -> bool:
+    """Whether frames are of equal size and their axes ranked, whether half of the array is stored or all."""
+    return size >= 2 * RANKED_FROM and (size & (size - 1) == 0 or size % (2 << frame_log2) == 0)
