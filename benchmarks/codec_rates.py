@@ -28,7 +28,7 @@ CODERS = ("fast", "small")
 GOALS = {"fast": (800.0, 1500.0), "small": (200.0, 500.0)}
 """GB/s of compressing and decompressing."""
 BOUND = 1e-3
-REPEATS = 5
+REPEATS = 20
 FACTOR = 256
 COPIED_BYTES = 1 << 30
 

@@ -173,7 +173,8 @@ class StreamUnderWay:
             blocks = max(1, min(MOST_BLOCKS // part, self.out.size // (WORD_BYTES * TILE)))
             self.device.launch(
                 launches.frames("seal_frames", blocks, part), self.dtype, words, np.uint32(n_words),
-                self._from(first), np.uint64(first), np.uint64(seed), self.out,
+                self._from(first), np.uint64(first), np.uint64(seed), np.uint32(header.coder == "fast"),
+                self.out,
             )  # fmt: skip
         used = int(self.told()[0])
         check_room(self.out, used)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from planner.hardware.profile import Profile
 from planner.projection import Projection, Row
 from planner.schedule import Schedule
-from planner.units import figure_text, percent_text, size_text, time_text
+from planner.units import count_text, figure_text, percent_text, size_text, time_text
 
 FLAT = 0.02
 """Changes of E_P by a smaller share are none."""
@@ -93,9 +93,8 @@ def _fall(projection: Projection, before: Row, row: Row) -> Plateau:
     kind = max(grown, key=grown.__getitem__)
     share = percent_text(new[kind] / sum(new.values()))
     if kind == "idle":
-        text = (
-            f"{figure_text(row.schedule.n_slices)} slices leave devices without work for {share} of the time"
-        )
+        slices = count_text(row.schedule.n_slices, "slice leaves", "slices leave")
+        text = f"{slices} devices without work for {share} of the time"
         return Plateau(row.devices, "path", text)
     if kind == "once":
         text = f"steps that no slice touches are done by each of {row.n_groups} groups: {share} of the time"

@@ -43,6 +43,11 @@ def figure_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else _three_digits(value)
 
 
+def count_text(count: int, one: str, many: str) -> str:
+    """How many of something there are: '1 slice', '12 slices'."""
+    return f"{figure_text(count)} {one if count == 1 else many}"
+
+
 def scientific(value: float) -> str:
     """A number as '6.79 × 10⁴'."""
     if value == 0:

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,6 +113,55 @@ def test_wrong_usage_is_one_line(capsys: Capture, arguments: list[str], message:
     assert message in only_line(capsys)
 
 
+def commands(
+    group: click.Group, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command that does work, with the words that call it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+PATHS = [
+    (words, parameter)
+    for words, command in commands(main.cli)
+    for parameter in command.params
+    if isinstance(parameter.type, click.Path)
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "parameter"), PATHS, ids=[f"{'_'.join(words)}-{parameter.name}" for words, parameter in PATHS]
+)
+def test_an_empty_path_is_refused(
+    words: tuple[str, ...], parameter: click.Parameter, capsys: Capture
+) -> None:
+    is_option = isinstance(parameter, click.Option)
+    assert run([*words, *([parameter.opts[-1]] if is_option else []), ""]) == 2
+    line = only_line(capsys)
+    names = parameter.opts if is_option else [parameter.metavar]
+    place = " / ".join(f"'{name}'" for name in names)
+    assert f"Invalid value for {place}: the path is empty; give the name of a file" in line
+
+
+def test_every_command_has_its_paths() -> None:
+    named = {"tensors", "model", "hardware", "machines", "base", "plot", "html", "record", "start", "save"}
+    found = [parameter for _, command in commands(main.cli) for parameter in command.params]
+    assert {parameter.name for _, parameter in PATHS} >= named
+    assert [
+        parameter.name
+        for parameter in found
+        if parameter.name in named | {"output", "checkpoint"}
+        and not isinstance(parameter.type, click.Path)
+        and not getattr(parameter, "is_flag", False)
+    ] == []
+
+
 def test_help_and_version(capsys: Capture) -> None:
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
@@ -185,6 +234,10 @@ def test_plan_show_report(
     assert shown["identity"] == schedule.identity
     assert len(shown["steps"]) == 1
 
+    far = tmp_path / ("a" * 90) / ("b" * 90)
+    far.mkdir(parents=True)
+    assert run(["plan", str(path_json), *PLAN, "-o", str(far / "s.json")]) == 0
+    assert f"wrote {far / 's.json'}\n" in capsys.readouterr().out
     report = ["report", str(path_json), "--devices", "1,...,8", "--hardware", "cpu"]
     assert run([*report, "--html", "r.html"]) == 0
     assert "wrote r.html" in capsys.readouterr().out

@@ -16,6 +16,8 @@ from gpu_case import count_gpus, needs_gpus
 from mpi_case import SCRIPTS, mpirun, needs_mpi
 
 from executor.device import select
+from executor.device.communicator import Communicator
+from planner.errors import InputError
 from tnplan.cli.main import run
 
 
@@ -50,6 +52,20 @@ def test_a_missing_library_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
         "tnplan: error: --device gpu: CuPy is not installed; install it with: pip install 'tnplan[gpu]'"
+    )
+
+
+def test_an_engine_without_its_gpus_is_named(
+    single: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(world: Communicator, needed_bytes: int) -> int:
+        raise InputError("--device gpu", "there is none", "run elsewhere, or choose --device cpu")
+
+    monkeypatch.setattr(select, "find_gpu", none)
+    assert run(arguments(single, "--engine", "cutensormp")) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "tnplan: error: --engine cutensormp: there is none; run elsewhere, or choose --engine native"
     )
 
 

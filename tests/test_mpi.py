@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -141,3 +144,53 @@ def test_messages_go_in_chunks(tmp_path: Path) -> None:
     done = mpirun(2, SCRIPTS / "chunked.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == 2
+
+
+@pytest.fixture
+def three_gates(tmp_path: Path) -> Path:
+    """A circuit whose only rotation leaves two terms of Z0."""
+    path = tmp_path / "c.qsim"
+    path.write_text("2\n0 rx 0 0.3\n1 h 1\n2 cnot 0 1\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--stop-above", 1), "leaves 2 terms, more than 1"),
+        (("--memory", 1), "of 1 bytes holds 0 terms"),
+        (("--engine", "sort"), "sort has one thread on one rank"),
+    ],
+)
+def test_of_ranks_that_fail_alike_one_speaks(
+    three_gates: Path, options: tuple[object, ...], problem: str
+) -> None:
+    start = time.monotonic()
+    done = mpirun(4, "-m", "tnplan", "pauli", three_gates, "--observable", "Z0", *options)
+    assert time.monotonic() - start < 30
+    assert done.returncode == 2
+    (line,) = (line for line in done.stderr.splitlines() if problem in line)
+    assert line.startswith(("rank 0: ", "tnplan: error: "))
+    assert done.stderr.count(problem) == 1
+
+
+def test_debug_shows_the_traceback_of_a_job_that_is_ended(three_gates: Path) -> None:
+    arguments = ("pauli", three_gates, "--observable", "Z0", "--stop-above", 1)
+    assert "Traceback" not in mpirun(2, "-m", "tnplan", *arguments).stderr
+    shown = mpirun(2, "-m", "tnplan", "--debug", *arguments).stderr
+    assert "rank 0 of 2:\nTraceback" in shown
+    assert "in ending_together" in shown
+
+
+def test_the_message_of_a_rank_that_ends_the_job_is_one_write() -> None:
+    code = "from executor.device.mpi import world\nworld().abort('rank 0: struck\\n by a test', 3)\n"
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        done = subprocess.run([sys.executable, "-u", "-c", code], stderr=theirs, timeout=60, check=False)
+        assert done.returncode == 3
+        ours.setblocking(False)
+        written = []
+        with suppress(BlockingIOError):
+            while True:
+                written.append(ours.recv(1000))
+    assert b"rank 0: struck by a test\n" in written

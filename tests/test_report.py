@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from planner.hardware.profile import load_profile
 from planner.networks.contraction_path import ContractionPath
@@ -17,7 +19,7 @@ from planner.passes.pipeline import plan
 from planner.projection import Projection, project
 from planner.schedule import Schedule
 from planner.units import figure_text, percent_text, scientific, size_text, time_text
-from tnplan.reporting import chain, documents, page, plots, tables
+from tnplan.reporting import chain, documents, evaluation, page, plots, tables
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -194,7 +196,7 @@ def test_the_page_says_where_speedups_count_from() -> None:
     assert found.baseline_devices == 4
     assert "not from one device" in page.projection_page(found)
     assert [note.partition(":")[0] for note in tables.projection_notes(found)][:2] == [
-        "1 devices",
+        "1 device",
         "2 devices",
     ]
 
@@ -205,5 +207,29 @@ def test_tables_hold_every_row(projection: Projection, schedule: Schedule) -> No
     assert dict(tables.plan_facts(schedule, 9))["ranks"].endswith("5 of 9 devices idle")
     sliced = plan(matrices(("c",)), load_profile("cpu"), devices=8, ranks_per_group=4)
     assert dict(tables.plan_facts(sliced, 9))["ranks"].startswith("2 groups of 4")
-    assert dict(tables.plan_facts(sliced, 9))["slices"] == "64 over 1 indices"
+    assert dict(tables.plan_facts(sliced, 9))["slices"] == "64 over 1 index"
     assert tables.steps_table(schedule, chain.use_chain(schedule), "steps").row_count == 4
+
+
+@pytest.mark.parametrize("width", [60, 80, 150])
+def test_figures_stay_whole_on_narrow_terminals(width: int) -> None:
+    cells = ("1,024", "a_path_with_a_long_name_" * 3, "6.87 \u00d7 10\u00b9\u2070", "1,196 years", "48.0 GiB")
+    made = tables.Listing("title", ("P", "path", "slices", "T_P", "memory a rank"), ("path",))
+    made.add_row(*cells)
+    made.add_row("1", "b", "2", "3.00 s", "4.00 GiB")
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(made)
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for figure in (*cells[2:], "3.00 s"):
+        assert sum(figure in line for line in lines) == 1
+    heads = [line.split()[0] for line in lines if "P  " in line]
+    assert heads == ["P"] * {60: 2, 80: 2, 150: 1}[width]
+
+
+def test_rates_below_one_keep_their_digits(projection: Projection) -> None:
+    """The profile cpu has less than a tenth of a TFLOP/s."""
+    rates = [float(row[3]) for row in evaluation.slice_rows(projection)]
+    exact = [row.flop_per_s / 1e12 for row in projection.rows]
+    assert max(exact) < 1
+    assert rates == pytest.approx(exact, rel=5e-3)

@@ -238,6 +238,7 @@ def test_bits_of_a_list_are_alpha_and_beta_in_turn(files: Path) -> None:
         (["h.fcidump", "--alpha", "a.txt", "--carryover", "c"], "--carryover: needs a share"),
         (["h.fcidump", "--alpha", "a.txt", "--carryover-ratio", "0.1"], "--carryover: is missing"),
         (["h.fcidump", "--alpha", "a.txt", "-o", "out.txt"], "out.txt: is no .npz"),
+        (["h.fcidump", "--alpha", "a.txt", "-o", "."], ".: is no .npz"),
         (["h.fcidump", "--alpha", "a.txt", "-o", "no/out.npz"], "its folder does not exist"),
         (["h.fcidump", "--alpha", "a.txt", "--start", "a.txt"], "a.txt: holds no states"),
     ],

@@ -287,6 +287,11 @@ def test_mpirun_gives_one_result(size: int, tmp_path: Path) -> None:
     assert refused.returncode == 2
     lines = [line for line in refused.stderr.splitlines() if line.startswith("tnplan: error: memory")]
     assert len(lines) == 1, refused.stderr
+    refused = mpirun(size, *arguments[:6], "--roots", "197")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "tnplan: error: roots: are 197 in a space of 196 determinants; ask for 1 to 196\n"
+    )
 
 
 DEVICES = [

@@ -34,6 +34,7 @@ from planner.networks.circuits.program import (
     Program,
     Reset,
     circuit_program,
+    without_final_measurements,
 )
 
 DAMPING = (
@@ -172,6 +173,60 @@ def test_trajectories_have_the_mean_of_the_density_matrix() -> None:
     counts = np.array([found.counts.get(f"{k:03b}", 0) for k in range(8)])
     assert abs(chi_square(counts, np.diag(density).real)) < 4.5
     assert found.norm == pytest.approx(1, abs=1e-12)
+
+
+NOISY = (
+    gate("h", (0,)), gate("cnot", (0, 1)), depolarizing((0, 1), 0.2), gate("rx", (2,), (0.7,)),
+    Channel((2,), DAMPING), gate("cnot", (1, 2)), Channel((1,), DAMPING),
+)  # fmt: skip
+READ = (Measurement(2, 0), Measurement(0, 1), Measurement(0, 2), Measurement(1, 0), Measurement(2, 3))
+"""The first is overwritten by the fourth; two bits are of qubit 0."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_final_measurements_of_noisy_runs_have_the_joint_distribution(seed: int) -> None:
+    """chi^2 of 7 degrees of freedom is 9 standard deviations above its mean for one seed of 1e6."""
+    exact = np.diag(density_after(Program(3, 0, NOISY))).real
+    simulator = Simulator(HostState(3, "complex128"), 3, seed=seed)
+    found = answer(simulator, Program(3, 4, (*NOISY, *READ)), Question(shots=3000))
+    assert found.counts is not None
+    texts = [f"{k >> 1 & 1}{k >> 2}{k >> 2}{k & 1}" for k in range(8)]
+    assert set(found.counts) <= set(texts)
+    counts = np.array([found.counts.get(text, 0) for text in texts])
+    assert np.all(3000 * exact >= 5)
+    assert chi_square(counts, exact) < 9
+
+
+def test_final_measurements_take_no_pass_and_leave_the_state() -> None:
+    """The same passes with and without them, and the observable's value before them."""
+    taken = []
+    for read in ((), READ):
+        simulator = Simulator(HostState(3, "complex128"), 3, seed=1)
+        answer(simulator, Program(3, 4, (*NOISY, *read)), Question(shots=20))
+        taken.append(simulator.passes)
+    assert taken[0] == taken[1]
+    plus = (gate("h", (0,)), Channel((1,), DAMPING), Measurement(0, 0))
+    simulator = Simulator(HostState(2, "complex128"), 2, seed=1)
+    found = answer(simulator, Program(2, 1, plus), Question(shots=3, observable=parse("X0", 2)))
+    assert found.expectation == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        gate("h", (0,)), Reset(0), Channel((0,), DAMPING),
+        Conditional((0,), 1, (gate("x", (1,)),)), Conditional((1,), 0, (gate("h", (0,)),)),
+        Conditional((1,), 0, (), (Measurement(1, 0), gate("x", (1,)))),
+    ],
+)  # fmt: skip
+def test_a_measurement_is_not_final_where_something_follows_it(after: Operation) -> None:
+    """An operation on its qubit, or one that reads or writes its bit."""
+    operations = (gate("h", (0,)), Measurement(0, 0), after, Measurement(1, 1))
+    kept, source = without_final_measurements(operations)
+    assert kept == operations[:-1]
+    assert source == {1: 1}
+    beside = gate("h", (1,))
+    assert without_final_measurements((*operations[:2], beside)) == ((operations[0], beside), {0: 0})
 
 
 def test_noise_of_unitaries_is_drawn_ahead() -> None:

@@ -15,6 +15,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -35,11 +36,11 @@ from executor.sbd.fcidump import read_fcidump
 from executor.sbd.integrals import Integrals
 from executor.sbd.product import ProductHamiltonian
 from executor.sbd.site import ChosenDevice, Site, choose_device, open_site
-from executor.sbd.solve import Hamiltonian, SpinPenalty, as_product, solve
+from executor.sbd.solve import Hamiltonian, SpinPenalty, as_product, check_roots, solve
 from executor.sbd.spin import spin_square
 from executor.sbd.strings import StringSet, from_integers, read_strings
 from planner.errors import InputError
-from planner.files import check_writable, write_file, write_text
+from planner.files import check_writable, file_path, write_file, write_text
 
 if TYPE_CHECKING:
     Strings = StringSet | Sequence[int] | str | Path
@@ -64,7 +65,7 @@ class CarryOver:
     @property
     def files(self) -> tuple[Path, Path]:
         """The files of the alpha and of the beta strings."""
-        return tuple(self.prefix.with_name(f"{self.prefix.name}.{spin}.txt") for spin in ("alpha", "beta"))  # type: ignore[return-value]
+        return tuple(self.prefix.parent / f"{self.prefix.name}.{spin}.txt" for spin in ("alpha", "beta"))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,8 @@ def diagonalize(
     check_device(device)
     if precision not in PRECISIONS:
         raise InputError("--precision", f"{precision!r} is unknown", f"choose from {', '.join(PRECISIONS)}")
-    target = None if output is None else Path(output)
-    held = target.with_name(f"{target.name}.ckpt") if target is not None and checkpoint else None
+    target = None if output is None else file_path(output)
+    held = target.parent / f"{target.name}.ckpt" if target is not None and checkpoint else None
     options = _Options(
         roots, criteria or Criteria(), penalty, rdm, carry, target, held, resume, memory_bytes, threads,
         device, precision == "mixed",
@@ -152,7 +153,9 @@ def diagonalize(
     def read() -> _Request:
         _check_outputs(target, carry, integrals, alpha, beta, determinants)
         known = integrals if isinstance(integrals, Integrals) else read_fcidump(integrals)
-        return _Request(known, _space(known, alpha, beta, determinants))
+        space = _space(known, alpha, beta, determinants)
+        check_roots(roots, prod(_shape(space)))
+        return _Request(known, space)
 
     def work(world: Communicator) -> Diagonalization:
         first = world.rank == 0
@@ -332,6 +335,13 @@ def _described(site: Site) -> str:
     return f"{size} determinants, {site.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
 
 
+def _shape(space: DeterminantList | tuple[StringSet, StringSet | None]) -> tuple[int, ...]:
+    """The shape of a state: [alpha string, beta string] or [determinant]."""
+    if isinstance(space, tuple):
+        return len(space[0]), len(space[1] or space[0])
+    return (len(space),)
+
+
 def _states(
     start: Sequence[Array] | str | Path, space: DeterminantList | tuple[StringSet, StringSet | None]
 ) -> list[Array]:
@@ -344,9 +354,7 @@ def _states(
         raise InputError(
             str(start), f"holds no states ({error})", "give the .npz of an earlier result"
         ) from None
-    shape: tuple[int, ...] = (len(space),)
-    if isinstance(space, tuple):
-        shape = len(space[0]), len(space[1] or space[0])
+    shape = _shape(space)
     if states.shape[1:] != shape:
         raise InputError(
             str(start), f"holds states of shape {states.shape[1:]}, this space has {shape}",

@@ -300,7 +300,7 @@ def _work(
     announce: Callable[[str], None] | None,
 ) -> ExecutionResult:
     """One rank: choose a device, run, and hand over the result."""
-    chosen = open_device(request.device, world, needed_bytes(request.job.schedule), n_threads)
+    chosen = _open_device(request, world, n_threads)
     if announce is not None and request.device == "auto" and world.rank == 0:
         announce(chosen.line)
     heard = progress if world.name == "mpi" or world.rank == 0 else None
@@ -309,6 +309,17 @@ def _work(
             request.job, request.tensors, chosen.ranks, chosen.device, heard, _binder(request.job.engine)
         )
         return _hand_over(request, outcome, chosen.device, world, n_threads)
+
+
+def _open_device(request: _Request, world: Communicator, n_threads: int) -> Chosen:
+    """The device of this rank; where an engine that needs GPUs finds none, the refusal names the engine."""
+    try:
+        return open_device(request.device, world, needed_bytes(request.job.schedule), n_threads)
+    except AgreedError as error:
+        if request.job.engine == "native":
+            raise
+        remedy = error.remedy.replace("--device cpu", "--engine native")
+        raise AgreedError(f"--engine {request.job.engine}", error.problem, remedy) from None
 
 
 @contextmanager

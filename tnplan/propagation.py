@@ -111,6 +111,7 @@ def propagate(
                 "gradient", "takes one thread in the Heisenberg picture, fp64, and no bound of memory",
                 "leave out the other options",
             )  # fmt: skip
+        replace(use, ranks=world)  # refuses engines that cannot share the terms
         return _problem(circuit, observable, state, depolarize)
 
     def work(rank: Communicator) -> Expectation:

@@ -1,11 +1,12 @@
 // The coder `fast` writes: tiles are coded, and brought to their places in the stream.
 
 #include "fast.cuh"
+#include "checksum.cuh"
 #include "plan.cuh"
 
 // Vectors and words in flight, and blocks on a multiprocessor, as registers allow.
 #define LOADED 8u
-#define MOVED 8
+#define MOVED 4
 #define SLOT_WORDS (HEAD_BYTES / 4 + COMPONENTS * TILE)
 #define BLOCKS (VALUE_BYTES == 4 ? 6 : 4)
 
@@ -294,28 +295,57 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_encode(
     else write_kept<false>(shared, blocks, kept, words);
 }
 
-// Bring the tiles of coded frames to their places in the stream, and their sizes before them: a warp a tile, as for
-// fast_encode. starts (frames, n_tiles): where each is behind the frame's head.
-extern "C" __global__ void __launch_bounds__(THREADS) fast_pack(
-    const unsigned* slots, const unsigned* sizes, const Word* starts, const Plan* plan, const Frame* frames, Byte* out)
+// The first half of a word of the tiles from `tile` on, or 0, which fills the last word.
+__device__ __forceinline__ unsigned next_half(const unsigned* slots, const unsigned* sizes, unsigned tile, unsigned n_tiles)
 {
-    const unsigned lane = threadIdx.x % LANES, tile = blockIdx.x * WARPS + threadIdx.x / LANES;
-    const unsigned n_tiles = plan->frames.n_tiles, part = blockIdx.y * n_tiles + tile;
-    if (blockIdx.y >= plan->frames.count || tile >= n_tiles) return;
-    const Frame& frame = frames[blockIdx.y];
+    while (tile < n_tiles && !sizes[tile]) ++tile;
+    return tile < n_tiles ? slots[(Word)tile * SLOT_WORDS] : 0;
+}
+
+// Bring the tiles of coded frames to their places in the stream, and their sizes before them, and add the words to the
+// frames' sums: a warp a tile, as for fast_encode, which takes the words of which the first half is the tile's. starts
+// (frames, n_tiles): where each is behind the frame's head.
+extern "C" __global__ void __launch_bounds__(THREADS) fast_pack(
+    const unsigned* slots, const unsigned* sizes, const Word* starts, const Plan* plan, Frame* frames, Byte* out)
+{
+    __shared__ Word sums[WARPS];
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, tile = blockIdx.x * WARPS + warp;
+    const unsigned n_tiles = plan->frames.n_tiles, first = blockIdx.y * n_tiles;
+    if (blockIdx.y >= plan->frames.count) return;
+    Frame& frame = frames[blockIdx.y];
     if (frame.kind != CODED) return;
-    unsigned* into = (unsigned*)(out + frame.start + CODED_HEAD_BYTES);
-    const unsigned* from = slots + (Word)part * SLOT_WORDS;
-    const unsigned n_words = sizes[part] / 4;
-    if (lane == 0) into[tile] = sizes[part];
-    into += n_tiles + starts[part] / 4;
-    unsigned k = lane;
-    for (; k + (MOVED - 1) * LANES < n_words; k += MOVED * LANES) {
-        unsigned words[MOVED];
-#pragma unroll
-        for (unsigned j = 0; j < MOVED; ++j) words[j] = from[k + j * LANES];
-#pragma unroll
-        for (unsigned j = 0; j < MOVED; ++j) into[k + j * LANES] = words[j];
+    slots += (Word)first * SLOT_WORDS, sizes += first, starts += first;
+    Word* words = (Word*)(out + frame.start);
+    Word sum = 0;
+    const auto put = [&](Word half, unsigned low, unsigned high) {
+        const Word word = (Word)high << 32 | low;
+        words[half / 2] = word;
+        sum += stirred(word, half / 2);
+    };
+    const unsigned head = CODED_HEAD_BYTES / sizeof(unsigned), n_halves = tile < n_tiles ? sizes[tile] / 4 : 0;
+    if (lane == 0 && tile < n_tiles && tile % 2 == 0) {
+        const bool both = tile + 1 < n_tiles;
+        put(head + tile, sizes[tile], both ? sizes[tile + 1] : next_half(slots, sizes, 0, n_tiles));
     }
-    for (; k < n_words; k += LANES) into[k] = from[k];
+    const unsigned* from = slots + (Word)tile * SLOT_WORDS;
+    const Word begin = head + n_tiles + (n_halves ? starts[tile] / 4 : 0);
+    unsigned k = begin % 2 + 2 * lane;
+    for (; k + 2 * (MOVED - 1) * LANES + 1 < n_halves; k += 2 * MOVED * LANES) {
+        unsigned halves[MOVED][2];
+#pragma unroll
+        for (unsigned j = 0; j < MOVED; ++j) {
+            halves[j][0] = from[k + 2 * j * LANES], halves[j][1] = from[k + 2 * j * LANES + 1];
+        }
+#pragma unroll
+        for (unsigned j = 0; j < MOVED; ++j) put(begin + k + 2 * j * LANES, halves[j][0], halves[j][1]);
+    }
+    for (; k < n_halves; k += 2 * LANES) {
+        put(begin + k, from[k], k + 1 < n_halves ? from[k + 1] : next_half(slots, sizes, tile + 1, n_tiles));
+    }
+    for (unsigned step = LANES / 2; step; step /= 2) sum += __shfl_xor_sync(WHOLE_WARP, sum, step);
+    if (lane == 0) sums[warp] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (unsigned w = 1; w < WARPS; ++w) sum += sums[w];
+    atomicAdd(&frame.sum, sum);
 }

@@ -168,15 +168,21 @@ struct Header {
 };
 
 // Write the headers of frames, along y, of which the first is frame `first`, and that of the stream before frame 0.
-// Blocks along x add shares of a frame's words; the last one of them, counted in `damaged`, writes the header.
+// Blocks along x add shares of a frame's words, of which the coder has `summed` those of its own; the last one of them,
+// counted in `damaged`, writes the header.
 extern "C" __global__ void __launch_bounds__(THREADS) seal_frames(
-    Header stream, unsigned n_words, Frame* frames, Word first, Word seed, Byte* out)
+    Header stream, unsigned n_words, Frame* frames, Word first, Word seed, unsigned summed, Byte* out)
 {
     __shared__ Word sums[WARPS];
     Frame& frame = frames[blockIdx.y];
     const Word number = first + blockIdx.y;
     if (number == 0 && blockIdx.x == 0 && threadIdx.x < n_words) ((Word*)out)[threadIdx.x] = stream.words[threadIdx.x];
-    add_words<AT_ONCE>(out, frame, blockIdx.x, gridDim.x, sums);
+    const bool behind = summed && frame.kind == CODED;
+    const Word head = CODED_HEAD_BYTES / sizeof(Word);
+    if (behind && blockIdx.x == 0 && threadIdx.x < head) {
+        atomicAdd(&frame.sum, stirred(((const Word*)(out + frame.start))[threadIdx.x], threadIdx.x));
+    }
+    add_words<AT_ONCE>(out, frame, blockIdx.x, gridDim.x, sums, behind ? head + filled(frame.coded) / sizeof(Word) : 0);
     if (threadIdx.x != 0 || frame.kind == BAD) return;
     __threadfence();
     if (atomicAdd(&frame.damaged, (Word)1) + 1 != gridDim.x) return;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ from planner.errors import InputError
 if TYPE_CHECKING:  # the command line asks for ranks before it needs arrays
     from executor.device.device import Call, View
     from executor.device.permutation import Copy
+
+LOG = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -255,7 +258,10 @@ def agree(communicator: Communicator, check: Callable[[], Result]) -> Result:
 
 @contextmanager
 def ending_together(world: Communicator) -> Iterator[None]:
-    """Any failure inside, but a refusal on which all ranks agree, ends the whole job."""
+    """Any failure inside, but a refusal on which all ranks agree, ends the whole job.
+
+    Its traceback is logged at the level DEBUG, since the process may not come back from the end of the job.
+    """
     try:
         yield
     except AgreedError:
@@ -266,5 +272,6 @@ def ending_together(world: Communicator) -> Iterator[None]:
             text, status = str(error), 2
         elif isinstance(error, KeyboardInterrupt):
             text, status = "interrupted", 130
+        LOG.debug("rank %d of %d:", world.rank, world.size, exc_info=error)
         world.abort(f"rank {world.rank}: {text}", status)
         raise

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,9 @@ from executor.device.communicator import Blocking, Message
 
 CHUNK_BYTES = 1 << 30
 TAG = 7
+GRACE_S, FORWARD_S, END_S = 1.0, 0.1, 10.0
+"""How long a failed rank waits: where it is not the first one, for that to end the job; for its message to be
+forwarded, which a launcher that ends the job may drop; and to be ended, which MPI_Abort need not await."""
 
 
 class MpiCommunicator(Blocking):
@@ -54,10 +59,20 @@ class MpiCommunicator(Blocking):
         return MpiCommunicator(self._communicator.Split(color, key))
 
     def abort(self, message: str, status: int) -> None:
-        """Print the message and end every rank of the job."""
+        """Print the message in one line, and end every rank of the job with the status.
+
+        Other ranks than the first wait a moment before: where all fail alike, the first alone speaks.
+        """
+        if MPI.COMM_WORLD.Get_rank() > 0:
+            sleep(GRACE_S)
         sys.stdout.flush()
-        print(message, file=sys.stderr, flush=True)
+        # One write: what several ranks write to one terminal or file is not mixed within a line.
+        sys.stderr.write(f"{' '.join(message.split())}\n")
+        sys.stderr.flush()
+        sleep(FORWARD_S)
         self._communicator.Abort(status)
+        sleep(END_S)
+        os._exit(status)
 
 
 def world() -> MpiCommunicator:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from executor.device.communicator import agree
 from executor.pauli.account import Dropped, Record, total
 from executor.pauli.expectation import in_bits
 from executor.pauli.frame import absorb
@@ -100,15 +101,20 @@ def propagate(
     limits, use = truncation or Truncation(), resources or Resources()
     if keep not in KEEP:
         raise InputError("keep", f"is {keep!r}", f"use {', '.join(KEEP)}")
-    in_bits(observable, state)
-    check_steps(steps, observable.n_qubits)
-    check_room(observable, limits, stop_above)
+
+    def check() -> int | None:
+        in_bits(observable, state)
+        check_steps(steps, observable.n_qubits)
+        check_room(observable, limits, stop_above)
+        return use.room(use.converted(observable))
+
+    room = check() if use.ranks is None else agree(use.ranks, check)
     begin = perf_counter()
     todo, start = prepared(steps, observable, keep_cliffords or limits.needs_letters)
     start = use.converted(start)
     terms = open_terms(start, use)
     try:
-        work = Work(terms, limits, stop_above, use.room(start), use.when_full)
+        work = Work(terms, limits, stop_above, room, use.when_full)
         work.run(todo, progress)
         n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(terms.in_bits(state))
         size_bytes = max(work.size_bytes, terms.size_bytes)

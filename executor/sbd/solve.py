@@ -74,11 +74,7 @@ def solve(
     where the space has fewer states.
     """
     criteria = criteria or Criteria()
-    n_states = int(np.prod(hamiltonian.shape))
-    if not 1 <= n_roots <= n_states:
-        raise InputError(
-            "roots", f"are {n_roots} in a space of {n_states} determinants", f"ask for 1 to {n_states}"
-        )
+    check_roots(n_roots, int(np.prod(hamiltonian.shape)))
     penalized = None if penalty is None else _penalized(hamiltonian, integrals, penalty)
     where = place or Here(hamiltonian, penalized)
     store = None
@@ -125,6 +121,14 @@ def _early(
     found = davidson(operator, n_roots, begin, loose, on_step)
     pairs = zip(found.states, found.parities, strict=True)
     return [(where.local(where.collect(state)), parity) for state, parity in pairs], found.multiplications
+
+
+def check_roots(n_roots: int, n_states: int) -> None:
+    """Refuse to look for more states than a space has."""
+    if not 1 <= n_roots <= n_states:
+        raise InputError(
+            "roots", f"are {n_roots} in a space of {n_states} determinants", f"ask for 1 to {n_states}"
+        )
 
 
 def _keep(where: Place, store: SolveCheckpoint, kept: Vectors) -> None:

@@ -21,7 +21,12 @@ from executor.statevector.simulator import Simulator, check_bits, check_marginal
 from planner.checks import check_count
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Gate
-from planner.networks.circuits.program import Program, final_measurements, measures
+from planner.networks.circuits.program import (
+    Program,
+    final_measurements,
+    measures,
+    without_final_measurements,
+)
 
 Array = NDArray[Any]
 
@@ -114,8 +119,10 @@ def _from_trajectories(
     simulator: Simulator, program: Program, question: Question,
     progress: Callable[[int, int], None] | None,
 ) -> Answer:  # fmt: skip
+    """Run a program once a shot. Its final measurements are one draw, and leave the state as it is."""
     assert question.shots is not None
-    script = make_script(program.operations)
+    operations, measured = without_final_measurements(program.operations)
+    script = make_script(operations)
     writes = measures(program.operations)
     texts, values = [], []
     for shot in range(question.shots):
@@ -123,10 +130,12 @@ def _from_trajectories(
         if shot:
             simulator.restart()
         simulator.run(script, bits)
-        if writes:
-            texts.append("".join(map(str, bits)))
-        else:
-            texts.append(format(int(simulator.sample(1)[0]), f"0{program.n_qubits}b"))
+        qubits = ""
+        if measured or not writes:
+            qubits = format(int(simulator.sample(1)[0]), f"0{program.n_qubits}b")
+        for bit, qubit in measured.items():
+            bits[bit] = int(qubits[qubit])
+        texts.append("".join(map(str, bits)) if writes else qubits)
         if question.observable is not None:
             values.append(simulator.expectation(question.observable))
         if progress is not None:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from tnplan.cli.options import SizeType
+from tnplan.cli.options import FILE, PROFILE, SizeType
 
 
 @click.command()
 @click.option(
-    "--base", required=True, metavar="PROFILE",
+    "--base", type=PROFILE, metavar="PROFILE", required=True,
     help="A shipped profile or a TOML file: what this run does not measure is taken from it.",
 )  # fmt: skip
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the profile to this TOML file.")
+@click.option("-o", "--output", type=FILE, help="Write the profile to this TOML file.")
 @click.option("--name", help="The name of the profile [default: the base's].")
 @click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
 @click.option(

@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 
+from tnplan.cli.options import FILE
+
 MODES = ("range", "absolute", "pointwise")
 SETTINGS = ("auto", "fast", "small")
 
 
 @click.command()
-@click.argument("array", type=click.Path(path_type=Path), metavar="FILE.npy")
+@click.argument("array", type=FILE, metavar="FILE.npy")
 @click.option("--bound", type=float, default=1e-3, show_default=True, help="Largest error; 0 is lossless.")
 @click.option(
     "--mode", type=click.Choice(MODES), default="range", show_default=True,
@@ -24,18 +26,16 @@ SETTINGS = ("auto", "fast", "small")
     help="Coding that is fast or small; auto chooses on a sample.",
 )  # fmt: skip
 @click.option("--refuse-nonfinite", is_flag=True, help="Refuse NaN and infinities instead of keeping them.")
-@click.option("-o", "--output", type=click.Path(), help="[default: FILE.npy.tnz]")
+@click.option("-o", "--output", type=FILE, help="[default: FILE.npy.tnz]")
 @click.option("--compare", is_flag=True, help="Compare pipelines instead; nothing is written.")
 @click.option(
     "--threshold", type=float, help="With --compare: the seed's, relative to the range [default: the bound]."
 )
-@click.option(
-    "--plot", type=click.Path(), metavar="FILE.svg", help="With --compare: ratio over rates."
-)
+@click.option("--plot", type=FILE, metavar="FILE.svg", help="With --compare: ratio over rates.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
-    array: Path, bound: float, mode: str, setting: str, refuse_nonfinite: bool, output: str | None,
-    compare: bool, threshold: float | None, plot: str | None, as_json: bool,
+    array: Path, bound: float, mode: str, setting: str, refuse_nonfinite: bool, output: Path | None,
+    compare: bool, threshold: float | None, plot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compress an array: no real or imaginary part errs by more than the bound.
 
@@ -71,7 +71,7 @@ def show(report: dict[str, Any], as_json: bool) -> None:
     click.echo(f"written: {report['output']}")
 
 
-def _compare(array: Path, bound: float, threshold: float | None, plot: str | None, as_json: bool) -> None:
+def _compare(array: Path, bound: float, threshold: float | None, plot: Path | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from planner.files import check_suffix, check_writable, write_text

@@ -7,15 +7,14 @@ from pathlib import Path
 import click
 
 from tnplan.cli.compress import show
+from tnplan.cli.options import FILE
 
 
 @click.command()
-@click.argument("stream", type=click.Path(path_type=Path), metavar="FILE.npy.tnz")
-@click.option(
-    "-o", "--output", type=click.Path(), help="[default: the name without .tnz, if it is free]"
-)
+@click.argument("stream", type=FILE, metavar="FILE.npy.tnz")
+@click.option("-o", "--output", type=FILE, help="[default: the name without .tnz, if it is free]")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def command(stream: Path, output: str | None, as_json: bool) -> None:
+def command(stream: Path, output: Path | None, as_json: bool) -> None:
     """Restore the array that 'tnplan compress' wrote."""
     from tnplan.compression import decompress_file
 

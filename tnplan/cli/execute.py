@@ -11,17 +11,17 @@ from typing import Any
 
 import click
 
+from tnplan.cli.options import FILE
+
 LOG_EVERY_S = 10.0
 SHOW_EVERY_S = 1.0
 SHOWN_VALUES = 4
 
 
 @click.command()
-@click.argument("schedule", type=click.Path(path_type=Path), metavar="SCHEDULE.json")
-@click.option(
-    "--tensors", type=click.Path(path_type=Path), help="An .npz with t0, t1, ... [default: the path's]."
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result to this .npy.")
+@click.argument("schedule", type=FILE, metavar="SCHEDULE.json")
+@click.option("--tensors", type=FILE, help="An .npz with t0, t1, ... [default: the path's].")
+@click.option("-o", "--output", type=FILE, help="Write the result to this .npy.")
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "gpu"]),

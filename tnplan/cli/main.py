@@ -7,6 +7,7 @@ Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wron
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
 from collections.abc import Sequence
@@ -68,6 +69,9 @@ class LazyGroup(click.Group):
 
 def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     context.ensure_object(Settings).debug = value
+    if value:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("executor").setLevel(logging.DEBUG)
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -129,7 +133,8 @@ def _complain(error: Exception, settings: Settings, status: int) -> int:
         _refuse(str(error))
     else:
         more = "" if settings.debug else " (tnplan --debug COMMAND ... shows where)"
-        _print_error(f"{type(error).__name__}: {error}{more}")
+        rank = f"rank {launched_rank()}: " if launched_size() > 1 else ""
+        _print_error(f"{rank}{type(error).__name__}: {error}{more}")
     return status
 
 
@@ -140,6 +145,7 @@ def _refuse(message: str) -> None:
 
 
 def _print_error(message: str) -> None:
+    """Print one line in one write, which ranks that share standard error do not mix."""
     text = " ".join(message.split())
     if len(text) > LONGEST_LINE:
         text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from tnplan.cli.options import QUBITS
+from tnplan.cli.options import FILE, QUBITS
 
 
 @click.command()
-@click.argument("circuit", type=click.Path(path_type=Path), metavar="CIRCUIT")
+@click.argument("circuit", type=FILE, metavar="CIRCUIT")
 @click.option("--amplitude", metavar="BITS", help="0, 1 or . (open) for each qubit. Default: all 0.")
 @click.option("--open", "open_qubits", type=QUBITS, help="Leave these qubits open, close the others on 0.")
 @click.option(
@@ -20,7 +20,7 @@ from tnplan.cli.options import QUBITS
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Network file; its tensors go beside it. Default: CIRCUIT.json, here.",
 )
 def command(

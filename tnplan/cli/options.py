@@ -1,9 +1,11 @@
-"""Option types that commands share: sizes in bytes and counts, parsed in one place."""
+"""Option types that commands share: names of files, sizes in bytes and counts, parsed in one place."""
 
 from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +15,16 @@ UNITS = {
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
 LARGEST = 2**100
+
+
+class FileType(click.Path):
+    """The path of a file. An empty one, as an unset variable of a shell gives, is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, of the type that `path_type` says."""
+        if value == "":
+            self.fail("the path is empty; give the name of a file", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class SizeType(click.ParamType):
@@ -75,6 +87,9 @@ class QubitsType(click.ParamType):
         return tuple(map(int, str(value).split(",")))
 
 
+FILE = FileType(path_type=Path)
+PROFILE = FileType(path_type=str)
+"""The name of a shipped hardware profile, or of a TOML file."""
 SIZE = SizeType(unlimited=True)
 COUNT = CountType()
 QUBITS = QubitsType()

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options import SIZE
+from tnplan.cli.options import FILE, SIZE
 
 if TYPE_CHECKING:
     from executor.pauli.propagate import Progress
 
 
 @click.command()
-@click.argument("circuit", type=click.Path(path_type=Path), metavar="CIRCUIT")
+@click.argument("circuit", type=FILE, metavar="CIRCUIT")
 @click.option("--observable", required=True, metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
 @click.option("--state", metavar="BITS", help="0 or 1 for each qubit [default: all 0].")
 @click.option("--branch-cut", type=float, default=0.0, help="Drop smaller contributions before merging.")
@@ -41,10 +41,8 @@ if TYPE_CHECKING:
     help="Stop where the memory is full, or keep the largest terms and go on.",
 )  # fmt: skip
 @click.option("--engine", type=click.Choice(["hash", "sort"]), default="hash", show_default=True)
-@click.option(
-    "--record", type=click.Path(path_type=Path), help="Write the terms at every step: .json, or a plot, .svg."
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result as JSON.")
+@click.option("--record", type=FILE, help="Write the terms at every step: .json, or a plot, .svg.")
+@click.option("-o", "--output", type=FILE, help="Write the result as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     circuit: Path,

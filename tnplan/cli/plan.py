@@ -10,20 +10,27 @@ from pathlib import Path
 import click
 
 from planner.files import check_writable
-from tnplan.cli.options import SIZE, SizeType
+from tnplan.cli.options import FILE, PROFILE, SIZE, SizeType
 
 SHOWN_STEPS = 6
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
+@click.argument("path", type=FILE, metavar="PATH")
 @click.option("--devices", type=click.IntRange(1), default=1, show_default=True, help="Devices to plan for.")
 @click.option(
     "--ranks-per-group",
     type=click.IntRange(1),
     help="Devices that share a slice [default: the fastest number].",
 )
-@click.option("--hardware", default="cpu", show_default=True, help="A shipped profile or a TOML file.")
+@click.option(
+    "--hardware",
+    type=PROFILE,
+    metavar="PROFILE",
+    default="cpu",
+    show_default=True,
+    help="A shipped profile or a TOML file.",
+)
 @click.option("--memory", type=SIZE, help="All bytes of a rank, or 'unlimited' [default: the profile's].")
 @click.option(
     "--threshold",
@@ -38,7 +45,7 @@ SHOWN_STEPS = 6
     "(docs/compression.md) [default: nothing].",
 )
 @click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: NAME.schedule.json, here.")
+@click.option("-o", "--output", type=FILE, help="Default: NAME.schedule.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
     path: Path,
@@ -110,4 +117,4 @@ def command(
     if chain:
         console.print()
         console.print(tables.steps_table(schedule, chain, "The large steps that take longest"))
-    console.print(f"wrote {target}")
+    click.echo(f"wrote {target}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.files import check_suffix, check_writable, write_text
-from tnplan.cli.options import SIZE, SizeType
+from tnplan.cli.options import FILE, PROFILE, SIZE, SizeType
 
 if TYPE_CHECKING:
     from planner.projection import Projection
@@ -52,11 +52,13 @@ class DeviceCounts(click.ParamType):
 
 
 @click.command()
-@click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH...")
 @click.option("--devices", type=DeviceCounts(), required=True, help="Numbers of devices, as 1,2,4,...,1024.")
 @click.option(
     "--hardware",
     "machines",
+    type=PROFILE,
+    metavar="PROFILE",
     required=True,
     multiple=True,
     help="A shipped profile or a TOML file. May be repeated.",
@@ -65,7 +67,7 @@ class DeviceCounts(click.ParamType):
 @click.option("--threshold", type=SizeType(unlimited=False), help="Size from which a whole tensor is large.")
 @click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
 @click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page with plots.")
+@click.option("--html", type=FILE, metavar="FILE.html", help="Write a page with plots.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
     paths: tuple[Path, ...],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options import SIZE
+from tnplan.cli.options import FILE, SIZE
 
 if TYPE_CHECKING:
     from executor.sbd.davidson import Step
@@ -17,12 +17,10 @@ SHOWN_ROOTS = 4
 
 
 @click.command()
-@click.argument("fcidump", type=click.Path(path_type=Path), metavar="FCIDUMP")
-@click.option("--alpha", type=click.Path(path_type=Path), help="Alpha strings, one a line.")
-@click.option("--beta", type=click.Path(path_type=Path), help="Beta strings [default: those of alpha].")
-@click.option(
-    "--determinants", type=click.Path(path_type=Path), help="A list of determinants instead, one a line."
-)
+@click.argument("fcidump", type=FILE, metavar="FCIDUMP")
+@click.option("--alpha", type=FILE, help="Alpha strings, one a line.")
+@click.option("--beta", type=FILE, help="Beta strings [default: those of alpha].")
+@click.option("--determinants", type=FILE, help="A list of determinants instead, one a line.")
 @click.option("--roots", type=click.IntRange(1), default=1, show_default=True, help="States to find.")
 @click.option("--residual", type=float, default=1e-6, show_default=True, help="Residual norm to reach.")
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Steps at most.")
@@ -31,11 +29,9 @@ SHOWN_ROOTS = 4
 )
 @click.option("--spin", type=float, help="Raise states of other total spin than this, such as 0 or 0.5.")
 @click.option("--spin-weight", type=float, default=0.2, show_default=True, help="By how many Hartree.")
-@click.option("--start", type=click.Path(path_type=Path), help="Start from the states of this .npz.")
+@click.option("--start", type=FILE, help="Start from the states of this .npz.")
 @click.option("--rdm", is_flag=True, help="Make one- and two-body density matrices.")
-@click.option(
-    "--carryover", type=click.Path(path_type=Path), help="Write strings of most weight to PREFIX.*.txt."
-)
+@click.option("--carryover", type=FILE, help="Write strings of most weight to PREFIX.*.txt.")
 @click.option("--carryover-ratio", type=float, help="The share of strings to carry over.")
 @click.option(
     "--carryover-missing", type=float, help="Or the weight that may be missing in those carried over."
@@ -60,7 +56,7 @@ SHOWN_ROOTS = 4
     show_default=True,
     help="mixed: early iterations in fp32, the last ones and their residuals in fp64.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="An .npz; its .json stands beside it.")
+@click.option("-o", "--output", type=FILE, help="An .npz; its .json stands beside it.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted solve from its checkpoint, if any.")
 @click.option(
     "--checkpoint/--no-checkpoint", default=True, show_default=True, help="Keep OUTPUT.ckpt meanwhile."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tnplan.cli.options import COUNT
+from tnplan.cli.options import COUNT, FILE, PROFILE
 
 if TYPE_CHECKING:
     from planner.networks.contraction_path import ContractionPath
@@ -24,18 +24,21 @@ PARTITIONER = "kahypar"
 
 
 @click.command()
-@click.argument("network", type=click.Path(path_type=Path), metavar="NET.json")
+@click.argument("network", type=FILE, metavar="NET.json")
 @click.option(
     "--devices",
     type=click.IntRange(1),
     help="Devices (with --hardware) whose memory a tensor may fill, and for which schedule is predicted.",
 )
-@click.option("--hardware", help="A shipped profile or a TOML file: the memory of a device.")
+@click.option(
+    "--hardware",
+    type=PROFILE,
+    metavar="PROFILE",
+    help="A shipped profile or a TOML file: the memory of a device.",
+)
 @click.option("--max-tensor", type=COUNT, help="Elements of the largest tensor, such as 2^32.")
 @click.option("--unlimited", is_flag=True, help="No limit: nothing is sliced.")
-@click.option(
-    "--from", "start", type=click.Path(path_type=Path), metavar="PATH.json", help="Start from this path."
-)
+@click.option("--from", "start", type=FILE, metavar="PATH.json", help="Start from this path.")
 @click.option(
     "--time",
     "time_s",
@@ -69,11 +72,11 @@ PARTITIONER = "kahypar"
 )
 @click.option(
     "--checkpoint",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Where joint keeps its state [default: OUTPUT.ckpt].",
 )
 @click.option("--resume", is_flag=True, help="Continue an interrupted search from its checkpoint.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: NET.path.json, here.")
+@click.option("-o", "--output", type=FILE, help="Default: NET.path.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
     network: Path,
@@ -166,7 +169,7 @@ def command(
         return
     click.echo(
         f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds, largest tensor "
-        f"2^{figures.log2_largest:.2f} elements, {figures.n_slices} slices of {len(path.sliced_inds)} indices"
+        f"2^{figures.log2_largest:.2f} elements, {_slices(figures.n_slices, len(path.sliced_inds))}"
         f"{_predicted(path)}"
     )
 
@@ -180,6 +183,14 @@ def _check_limit(
     limits = (max_tensor is not None) + unlimited
     if limits > 1 or (not limits and devices is None):
         raise click.UsageError("give one limit: --devices with --hardware, --max-tensor, or --unlimited")
+
+
+def _slices(n_slices: int, n_sliced: int) -> str:
+    from planner.units import count_text
+
+    if not n_sliced:
+        return "no slices"
+    return f"{count_text(n_slices, 'slice', 'slices')} over {count_text(n_sliced, 'index', 'indices')}"
 
 
 def _predicted(path: ContractionPath) -> str:

@@ -8,13 +8,12 @@ from pathlib import Path
 import click
 
 from planner.files import check_suffix, check_writable, write_text
+from tnplan.cli.options import FILE
 
 
 @click.command()
-@click.argument("schedule", type=click.Path(path_type=Path), metavar="SCHEDULE.json")
-@click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Draw the use-chain (paper, Fig. 5)."
-)
+@click.argument("schedule", type=FILE, metavar="SCHEDULE.json")
+@click.option("--plot", type=FILE, metavar="FILE.svg", help="Draw the use-chain (paper, Fig. 5).")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Show only the N steps that take longest.")
 @click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
 def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -> None:
@@ -51,4 +50,4 @@ def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -
     else:
         console.print("\nno step is large: nothing is distributed")
     if plot:
-        console.print(f"wrote {plot}")
+        click.echo(f"wrote {plot}")

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options import QUBITS, SIZE
+from tnplan.cli.options import FILE, QUBITS, SIZE
 
 SAY_EVERY_S = 1.0
 SHOWN = 16
 
 
 @click.command()
-@click.argument("circuit", type=click.Path(path_type=Path), metavar="CIRCUIT")
+@click.argument("circuit", type=FILE, metavar="CIRCUIT")
 @click.option("--shots", type=int, help="Count the outcomes of so many runs.")
 @click.option("--observable", metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
 @click.option("--amplitudes", metavar="BITS,...", help="Amplitudes of bit strings; character k is qubit k.")
@@ -34,9 +34,9 @@ SHOWN = 16
 @click.option("--threads", type=click.IntRange(1), help="Threads [default: the cores of this process].")
 @click.option("--ranks", type=int, default=1, show_default=True, help="Ranks in this process: 2^k.")
 @click.option("--memory", type=SIZE, help="Bytes that a rank may take [default: what is free].")
-@click.option("--start", type=click.Path(path_type=Path), help="Begin with this saved state.")
-@click.option("--save", type=click.Path(path_type=Path), help="Keep the final state: .json, an .npy a rank.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result as JSON.")
+@click.option("--start", type=FILE, help="Begin with this saved state.")
+@click.option("--save", type=FILE, help="Keep the final state: .json, an .npy a rank.")
+@click.option("-o", "--output", type=FILE, help="Write the result as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     circuit: Path,
@@ -104,16 +104,14 @@ def _parts(save: Path, ranks: int) -> str:
     return str(first) if ranks == 1 else f"{first} to {last.name}"
 
 
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
-
-
 def _show(report: dict[str, Any]) -> None:
+    from planner.units import count_text
+
     click.echo(
-        f"{_counted(report['n_qubits'], 'qubit', 'qubits')} in {report['dtype']}, "
-        f"{_counted(report['operations'], 'operation', 'operations')} in "
-        f"{_counted(report['passes'], 'pass', 'passes')} and "
-        f"{_counted(report['exchanges'], 'exchange', 'exchanges')}, {report['time_s']:.3g} s; "
+        f"{count_text(report['n_qubits'], 'qubit', 'qubits')} in {report['dtype']}, "
+        f"{count_text(report['operations'], 'operation', 'operations')} in "
+        f"{count_text(report['passes'], 'pass', 'passes')} and "
+        f"{count_text(report['exchanges'], 'exchange', 'exchanges')}, {report['time_s']:.3g} s; "
         f"sum of probabilities {report['norm']:.9f}"
     )
     if "expectation" in report:

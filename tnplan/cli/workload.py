@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tnplan.cli.options import FILE
 from tnplan.cli.workload_circuits import lattice, qaoa, sycamore, zuchongzhi
 from tnplan.cli.workload_common import OUTPUT, SEED, target_of, write
 
@@ -83,7 +84,7 @@ def kings(rows: int, columns: int, density: float, weight: float, seed: int, out
 @click.option("--noise", type=float, help="Probability of an error at a place.  [default: 0.001]")
 @click.option(
     "--model",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="A detector error model in stim's format, instead of a surface code.",
 )
 @click.option("--syndrome", metavar="BITS", help="0 or 1 for each detector. Default: of random errors.")

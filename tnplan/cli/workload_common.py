@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tnplan.cli.options import FILE
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 OUTPUT = click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Network file; its tensors go beside it. Default: NAME.json.",
 )
 SEED = click.option(
@@ -29,9 +31,7 @@ COMPLEX = click.option(
 AMPLITUDE = click.option(
     "--amplitude", metavar="BITS", help="0, 1 or . (open) for each qubit. Default: all 0."
 )
-QSIM = click.option(
-    "--qsim", type=click.Path(path_type=Path), help="Also write the circuit in qsim's format."
-)
+QSIM = click.option("--qsim", type=FILE, help="Also write the circuit in qsim's format.")
 
 
 def target_of(output: Path | None, name: str, *inputs: Path) -> Path:

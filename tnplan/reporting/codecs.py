@@ -5,19 +5,17 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from planner.units import figure_text
 from tnplan.codec_comparison import CodecRow
 from tnplan.reporting.plots import BLUE, GREY, VERMILION
-from tnplan.reporting.tables import table
+from tnplan.reporting.tables import Listing
 
 COLUMNS = ("pipeline", "ratio", "compress MB/s", "restore MB/s", "worst error / bound")
 
 
-def codec_table(rows: Sequence[CodecRow], bound: float, title: str) -> Table:
+def codec_table(rows: Sequence[CodecRow], bound: float, title: str) -> Listing:
     """A row for each pipeline; errors above the bound are those of a threshold above it."""
-    made = table(title, COLUMNS, left=("pipeline",))
+    made = Listing(title, COLUMNS, left=("pipeline",))
     for row in rows:
         made.add_row(
             row.name,

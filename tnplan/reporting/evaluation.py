@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from planner.plateaus import plateaus
 from planner.projection import Projection, Row
 from planner.units import figure_text, percent_text, time_text
 from tnplan.reporting.paper import PaperRow, PaperWorkload, paper_workload
 from tnplan.reporting.searches import MemoryPoint, memory_points
-from tnplan.reporting.tables import table
+from tnplan.reporting.tables import Listing
 
 SLICE_COLUMNS = ("P", "t_P", "sliced", "TFLOP/s a device", "saved by reuse", "why E_P does not rise")
 MEMORY_COLUMNS = ("P", "log10 C_t,P", "sliced", "path", "searches", "their log10 C_t", "their sliced")
@@ -89,7 +87,7 @@ def evaluation_notes(projection: Projection) -> list[str]:
     return notes
 
 
-def evaluation_tables(projection: Projection) -> list[Table]:
+def evaluation_tables(projection: Projection) -> list[Listing]:
     """The tables for a terminal; that of the paper's values only where it has some."""
     made = [
         _filled("Slices", SLICE_COLUMNS, slice_rows(projection), ("why E_P does not rise",)),
@@ -100,7 +98,7 @@ def evaluation_tables(projection: Projection) -> list[Table]:
     ]  # fmt: skip
     beside = paper_rows(projection)
     if beside:
-        made.append(_filled("Beside the paper, on DGX H100", PAPER_COLUMNS, beside, ("",)))
+        made.append(_filled("Beside the paper, on DGX H100", PAPER_COLUMNS, beside, ("",), keys=2))
     return made
 
 
@@ -127,8 +125,10 @@ def point_log10(point: MemoryPoint) -> float:
     return point.mean_log10_flops if point.searches > 1 else point.log10_flops
 
 
-def _filled(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> Table:
-    made = table(title, columns, left)
+def _filled(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str], keys: int = 1
+) -> Listing:
+    made = Listing(title, columns, left, keys)
     for row in rows:
         made.add_row(*row)
     return made
@@ -181,7 +181,8 @@ def _figure(value: float | None) -> str:
 
 
 def _rate_text(flop_per_s: float) -> str:
-    return f"{flop_per_s / 1e12:.1f}"
+    rate = flop_per_s / 1e12
+    return figure_text(rate) if rate >= 1 else f"{rate:.3g}"
 
 
 def _spread_text(average: float, spread: float | None, digits: int) -> str:

@@ -6,16 +6,22 @@ import sys
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
+from rich.text import Text
 
 from planner.projection import Projection, Row
 from planner.schedule import Schedule
-from planner.units import figure_text, percent_text, size_text, time_text
+from planner.units import count_text, figure_text, percent_text, size_text, time_text
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
 
 TIMES = "\u00d7"
 WIDTH_IN_A_FILE = 150
+GAP, EDGES = 3, 2
+"""Characters between columns, and at both ends of a line less the last gap."""
+TEXT_WIDTH = 32
+"""Columns of text are folded to no less."""
 PROJECTION_COLUMNS = (
     "P",
     "path",
@@ -39,12 +45,60 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDTH_IN_A_FILE, highlight=False, markup=False)
 
 
-def table(title: str, columns: Sequence[str], left: Sequence[str] = ()) -> Table:
-    """An empty table; columns named in `left` are flush left, others flush right."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        made.add_column(column, justify="left" if column in left else "right", overflow="fold")
-    return made
+class Listing:
+    """A table whose figures stay whole: what a terminal is too narrow for goes on below.
+
+    There the first `keys` columns come again. Columns named in `left` are text, flush left, and fold.
+    """
+
+    def __init__(self, title: str, columns: Sequence[str], left: Sequence[str] = (), keys: int = 1) -> None:
+        self.title, self.columns, self.left, self.keys = title, tuple(columns), frozenset(left), keys
+        self.rows: list[tuple[str, ...]] = []
+
+    def add_row(self, *cells: str) -> None:
+        """A row, with a cell for each column."""
+        self.rows.append(cells)
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return len(self.rows)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """One table, or several below each other, in the width that there is."""
+        yield Text(self.title, style="bold")
+        for numbers in self._parts(options.max_width):
+            made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            for number in numbers:
+                name = self.columns[number]
+                is_text = name in self.left
+                made.add_column(
+                    name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
+                )
+            for row in self.rows:
+                made.add_row(*(row[number] for number in numbers))
+            yield made
+
+    def _parts(self, width: int) -> list[list[int]]:
+        """The numbers of the columns that stand side by side."""
+        keys = list(range(self.keys))
+        parts, used = [keys.copy()], self._width(keys)
+        for number in range(self.keys, len(self.columns)):
+            more = self._width([number])
+            if len(parts[-1]) > self.keys and EDGES + used + more > width:
+                parts.append(keys.copy())
+                used = self._width(keys)
+            parts[-1].append(number)
+            used += more
+        return parts
+
+    def _width(self, numbers: Sequence[int]) -> int:
+        """What columns take at least, each with the gap after it."""
+        total = 0
+        for number in numbers:
+            widest = max(cell_len(cells[number]) for cells in (self.columns, *self.rows))
+            total += GAP + (min(widest, TEXT_WIDTH) if self.columns[number] in self.left else widest)
+        return total
 
 
 def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
@@ -56,7 +110,7 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
     states = ", ".join(f"{count} {state}" for state, count in state_counts(schedule).items()) or "none"
     fused, chains = fused_counts(schedule)
     if fused:
-        states += f"; {fused} of them fused in {chains} chain{'s' if chains > 1 else ''}"
+        states += f"; {fused} of them fused in {count_text(chains, 'chain', 'chains')}"
     rounds = -(-schedule.n_slices // groups)
     moved_bytes = expected.once_moved_bytes + rounds * expected.slice_moved_bytes
     slices = ("", "")
@@ -66,14 +120,14 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
             f", {size_text(expected.slice_moved_bytes)} a slice",
         )
     compressed = [] if schedule.compression is None else [("compressed", _compressed_text(schedule))]
-    ranks = f"{groups} group{'s' if groups > 1 else ''} of {schedule.ranks_per_group}, process grid {grid}"
+    ranks = f"{count_text(groups, 'group', 'groups')} of {schedule.ranks_per_group}, process grid {grid}"
     limit = "unlimited" if schedule.memory_bytes is None else size_text(schedule.memory_bytes)
     return [
         ("network", f"{schedule.name or 'unnamed'} ({len(schedule.leaves)} tensors, {schedule.dtype})"),
         ("hardware", f"{schedule.profile['name']}, {schedule.precision}, policy {schedule.policy}"),
         (
             "slices",
-            f"{figure_text(schedule.n_slices)} over {len(schedule.sliced)} indices"
+            f"{figure_text(schedule.n_slices)} over {count_text(len(schedule.sliced), 'index', 'indices')}"
             if schedule.sliced
             else "none",
         ),
@@ -110,11 +164,11 @@ def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
     return made
 
 
-def steps_table(schedule: Schedule, chain: Sequence[Link], title: str) -> Table:
+def steps_table(schedule: Schedule, chain: Sequence[Link], title: str) -> Listing:
     """One row a step; distributed modes carry a star."""
-    made = table(
+    made = Listing(
         title,
-        ("step", "state", "A", "B", "output", "m · n · k", "moved", "time", "modes"),
+        ("step", "state", "A", "B", "output", "m · n · k", "moved a rank", "time", "modes"),
         ("state", "modes"),
     )
     for link in chain:
@@ -155,9 +209,11 @@ def projection_cells(projection: Projection, row: Row) -> tuple[str, ...]:
     )
 
 
-def projection_table(projection: Projection) -> Table:
+def projection_table(projection: Projection) -> Listing:
     """The metrics of the paper's section V-A, one row a number of devices."""
-    made = table(f"Projected on {projection.profile.name}", PROJECTION_COLUMNS, ("path",))
+    precisions = sorted({row.schedule.precision for row in projection.rows})
+    title = ", ".join([f"Projected on {projection.profile.name}", *precisions, f"policy {projection.policy}"])
+    made = Listing(title, PROJECTION_COLUMNS, ("path",))
     for row in projection.rows:
         made.add_row(*projection_cells(projection, row))
     return made
@@ -165,7 +221,10 @@ def projection_table(projection: Projection) -> Table:
 
 def projection_notes(projection: Projection) -> list[str]:
     """What a reader of the table must know besides."""
-    notes = [f"{refusal.devices} devices: nothing fits; {refusal.reason}" for refusal in projection.refusals]
+    notes = [
+        f"{count_text(refusal.devices, 'device', 'devices')}: nothing fits; {refusal.reason}"
+        for refusal in projection.refusals
+    ]
     if projection.baseline_devices > 1:
         notes.append(
             f"No path fits on fewer devices than {projection.baseline_devices}: "

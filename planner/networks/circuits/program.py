@@ -85,17 +85,48 @@ def circuit_program(circuit: Circuit) -> Program:
     return Program(circuit.n_qubits, 0, circuit.gates)
 
 
+def without_final_measurements(
+    operations: Sequence[Operation],
+) -> tuple[tuple[Operation, ...], dict[int, int]]:
+    """The operations without their final measurements, and the qubit that goes to each bit of these.
+
+    A measurement is final where nothing after it but final ones acts on its qubit, or reads or writes its
+    bit: it may as well be done at the end.
+    """
+    kept: list[Operation] = []
+    source: dict[int, int] = {}
+    qubits: set[int] = set()
+    bits: set[int] = set()
+    for operation in reversed(operations):
+        if isinstance(operation, Measurement) and operation.qubit not in qubits and operation.bit not in bits:
+            source.setdefault(operation.bit, operation.qubit)
+            continue
+        kept.append(operation)
+        acts, uses = _touched(operation)
+        qubits |= acts
+        bits |= uses
+    return tuple(reversed(kept)), source
+
+
+def _touched(operation: Operation) -> tuple[set[int], set[int]]:
+    """The qubits that an operation acts on, and the bits that it reads or writes."""
+    if isinstance(operation, Measurement):
+        return {operation.qubit}, {operation.bit}
+    if isinstance(operation, Reset):
+        return {operation.qubit}, set()
+    if not isinstance(operation, Conditional):
+        return set(operation.qubits), set()
+    inner = [_touched(item) for item in (*operation.body, *operation.otherwise)]
+    return (
+        set[int]().union(*(qubits for qubits, _ in inner)),
+        set(operation.bits).union(*(bits for _, bits in inner)),
+    )
+
+
 def final_measurements(program: Program) -> dict[int, int] | None:
     """The qubit that goes to each bit; None unless all else are gates and none acts on a measured qubit."""
-    source: dict[int, int] = {}
-    measured: set[int] = set()
-    for operation in program.operations:
-        if isinstance(operation, Measurement):
-            source[operation.bit] = operation.qubit
-            measured.add(operation.qubit)
-        elif not isinstance(operation, Gate) or measured.intersection(operation.qubits):
-            return None
-    return source
+    kept, source = without_final_measurements(program.operations)
+    return source if all(isinstance(operation, Gate) for operation in kept) else None
 
 
 def measures(operations: Sequence[Operation]) -> bool:
