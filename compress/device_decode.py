@@ -97,13 +97,15 @@ def _decode(
     work = device.zeros(own_at + sum(rows), "uint64")
     rules, coded = launches.rules(header, (0.0,) * header.components), header.coder != "lossless"
     code = _small if header.coder == "small" else _fast
-    box, ended = device.mailbox(VERDICT_WORDS + start // WORD_BYTES)
+    box = None
     for group, words in zip(made, rows, strict=True):
         span = launches.span(data.size, start, count, group.first, own_at, coded)
         own = group.values_of(values, header)
         code(device, header, data, group, work, span, rules, own)
         # The host goes on while the device decodes.
         head = head or stream.pack_header(header)
+        if box is None:
+            box, ended = device.mailbox(VERDICT_WORDS + start // WORD_BYTES)
         device.launch(
             launches.finish_frames(group.count), header.dtype, data, work, span, *group.arguments, own,
             np.uint64(stream.seed_of(head)), box,

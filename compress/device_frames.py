@@ -124,13 +124,10 @@ class StreamUnderWay:
     def put(self, values: DeviceArray, first: int, coded: Coded, last: bool) -> None:
         """Append frames from number `first` on, of which `values` are the real numbers; their headers stay
         out. Where they are the `last` ones, unless their plan has more, the host is told where they end."""
-        starts, frames = self.device.empty(coded.count * coded.n_tiles, "uint64"), self._from(first)
-        self.device.launch(
-            launches.frames("frame_sizes", coded.count), self.dtype, coded.sizes, coded.heads, coded.exact,
-            coded.plan, starts, frames,
-        )  # fmt: skip
-        self._place(first, coded.count, coded.plan, last)
-        coded.pack(starts, frames, self.out)
+        starts = self.device.empty(coded.count * coded.n_tiles, "uint64")
+        parts = (np.uint32(1), coded.sizes, coded.heads, coded.exact, coded.plan, starts)
+        self._place(parts, first, coded.count, last)
+        coded.pack(starts, self._from(first), self.out)
         self._fill(values, first, coded.count, coded.n_tiles, coded.plan, coded.exact)
 
     def put_raw(self, values: DeviceArray, header: Header, group: Group, last: bool) -> None:
@@ -141,21 +138,22 @@ class StreamUnderWay:
         self._from(group.first)[: group.count * FRAME_WORDS] = self.device.upload(made.view(np.uint64))
         rules = launches.rules(header, (0.0,) * header.components)
         plan = lay_out(self.device, values, self.dtype, group, rules)
-        self._place(group.first, group.count, plan, last)
-        self._fill(values, group.first, group.count, group.n_tiles, plan, self.frames)
+        self._place((np.uint32(0), *[plan] * 5), group.first, group.count, last)
+        self._fill(values, group.first, group.count, group.n_tiles, plan, plan)
 
     def _from(self, first: int) -> DeviceArray:
         return self.frames[first * FRAME_WORDS :] if first else self.frames
 
-    def _place(self, first: int, count: int, plan: DeviceArray, last: bool) -> None:
+    def _place(self, parts: tuple[Any, ...], first: int, count: int, last: bool) -> None:
+        """Find where frames go; `parts`: whether they are coded, and then the arrays of `Coded`."""
         self.device.launch(
-            launches.frames("place_frames", 1), self.dtype, self._from(first), plan, np.uint32(count),
+            launches.frames("place_frames", count), self.dtype, *parts, self._from(first),
             np.uint64(self.out.size), np.uint64(0 if first else self.start), self.end, np.uint32(last),
             self.box,
         )  # fmt: skip
 
     def _fill(
-        self, values: DeviceArray, first: int, count: int, n_tiles: int, plan: DeviceArray, exact: DeviceArray
+        self, values: DeviceArray, first: int, count: int, n_tiles: int, plan: DeviceArray, exact: Any
     ) -> None:
         blocks = min(n_tiles, max(FILL_BLOCKS, MOST_BLOCKS // count))
         self.device.launch(
@@ -168,12 +166,14 @@ class StreamUnderWay:
         Raises CodecError where the output buffer is smaller."""
         head, count = stream.pack_header(header), frame_count(header)
         words, n_words, seed = launches.header(head), len(head) // WORD_BYTES, stream.seed_of(head)
+        summed = header.coder == "fast"
+        most_blocks = MOST_BLOCKS // 4 if summed else MOST_BLOCKS
         for first in range(0, count, MOST_FRAMES):
             part = min(MOST_FRAMES, count - first)
-            blocks = max(1, min(MOST_BLOCKS // part, self.out.size // (WORD_BYTES * TILE)))
+            blocks = max(1, min(most_blocks // part, self.out.size // (WORD_BYTES * TILE)))
             self.device.launch(
                 launches.frames("seal_frames", blocks, part), self.dtype, words, np.uint32(n_words),
-                self._from(first), np.uint64(first), np.uint64(seed), np.uint32(header.coder == "fast"),
+                self._from(first), np.uint64(first), np.uint64(seed), np.uint32(summed),
                 self.out,
             )  # fmt: skip
         used = int(self.told()[0])

@@ -35,9 +35,8 @@ def code_small(
     plans = device.empty(group.count * launches.PLAN_WORDS, "uint32")
     tables = device.empty(group.count * entropy.tables_room_bytes(n) // 4, "uint32")
     device.launch(
-        launches.small_plan(group.count), dtype, counts, raw, n_tiles,
-        np.uint32(entropy.are_few(header.stored)), starts, plans, heads, tables,
-    )  # fmt: skip
+        launches.small_plan(group.count), dtype, counts, raw, n_tiles, starts, plans, heads, tables
+    )
     slots, words = device.empty(parts * slot_bytes(n) // 2, "uint16"), device.empty(parts, "uint32")
     device.launch(
         launches.small_encode(group.count, group.n_tiles), dtype, values, *group.arguments, rules,

@@ -127,10 +127,10 @@ class Look:
         n_found, width = 4 * self.n + 3, self.real.itemsize
         words = n_found + n_axes * CLASSES * CLASSES * 4 // width
         self.found = device.zeros(words, f"uint{8 * width}")
-        self.counts = self.found[n_found:]
         device.launch(
             launches.survey("survey", survey_blocks(size // 2)), dtype, values, np.uint64(size), self.found
         )
+        self.counts = self.found[n_found:]
         if n_axes:
             box, self.told = device.mailbox(-(-words * width // WORD_BYTES))
             device.launch(

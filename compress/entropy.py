@@ -25,10 +25,6 @@ LONGEST_WRITTEN_LOG2 = 5
 """Of those written: a segment is decoded by a warp, one number a lane after the other."""
 WASTE = 32
 """A segment is at least so many times the 64 bytes that its states take beyond what they hold."""
-FEW_TILES = 1 << 14
-LONG_LOG2 = 3
-"""Segments of more tiles than that are halved in arrays of `FEW_TILES` or fewer, where they would be too few
-to keep a GPU busy."""
 STATES_WASTE_BYTES = 64
 STATES_BYTES = 128
 COST_LOG2 = 8
@@ -46,21 +42,14 @@ class Plan:
     size_bytes: float
 
 
-def are_few(n_stored: int) -> bool:
-    """Whether an array of so many stored elements has so few tiles that long segments are halved."""
-    return n_stored <= FEW_TILES * TILE
-
-
-def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int, few: bool) -> Plan:
-    """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits; `few`: tiles of
-    the array, as `are_few` says."""
+def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int) -> Plan:
+    """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits."""
     frequencies = normalized(counts)
     units = (raw_bits << COST_LOG2) + cost_units(counts, frequencies)
     least = (WASTE * STATES_WASTE_BYTES * 8 * n_tiles) << COST_LOG2
     log2 = 0
     while log2 < LONGEST_WRITTEN_LOG2 and units << log2 < least:
         log2 += 1
-    log2 -= few and log2 > LONG_LOG2
     return Plan(frequencies, log2, units / (8 << COST_LOG2))
 
 
@@ -91,15 +80,14 @@ def pack_head(planned: Plan, words: NDArray[np.integer]) -> bytes:
     return head + words.astype("<u4").tobytes()
 
 
-def encode(q: NDArray[np.int32], most_bytes: int, n_stored: int) -> bytes | None:
-    """The bytes of q (components, tiles * 4096), part of an array of so many stored elements, or None where
-    they are more than `most_bytes`."""
+def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
+    """The bytes of q (components, tiles * 4096), or None where they are more than `most_bytes`."""
     from compress import entropy_kernel as kernel
 
     n_tiles = q.shape[1] // TILE
     counts = np.zeros(count_shape(q.shape[0]), np.int64)
     raw_bits = int(kernel.count(q, counts))
-    planned = plan(counts, raw_bits, n_tiles, are_few(n_stored))
+    planned = plan(counts, raw_bits, n_tiles)
     if planned.size_bytes > most_bytes:
         return None
     starts = cumulative(planned.frequencies)

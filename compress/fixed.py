@@ -12,9 +12,8 @@ from compress.stream import damaged_unless
 from compress.tiles import TILE
 
 
-def encode(q: NDArray[np.int32], most_bytes: int, n_stored: int) -> bytes | None:
-    """The bytes of q (components, tiles * 4096), or None where they are more than `most_bytes`. How many
-    elements the array stores does not matter here."""
+def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
+    """The bytes of q (components, tiles * 4096), or None where they are more than `most_bytes`."""
     from compress import fixed_kernel
 
     sizes = np.empty(q.shape[1] // TILE, np.int64)

@@ -109,8 +109,7 @@ def _encode_coded(values: Values, header: Header, limits: tuple[float, ...]) -> 
     if places is None:
         return None
     exact_bytes = filled(places.size * PLACE_BYTES) + filled(places.size * values.itemsize)
-    room = values.nbytes - exact_bytes - CODED_HEAD.size - _U64.size
-    coded = CODER[header.coder].encode(q, room, header.stored)
+    coded = CODER[header.coder].encode(q, values.nbytes - exact_bytes - CODED_HEAD.size - _U64.size)
     if coded is None:
         return None
     bits = _bits(values)[element_indices(places, header, values.size, q.shape[1])]

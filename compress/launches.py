@@ -36,7 +36,7 @@ TILES_PER_CHECK = 32
 """Tiles whose share of a payload one block sums."""
 DECODE_HEADS = 2
 """Blocks that look at frames, in each row of `fast_decode`."""
-EXACT_BLOCKS = 16
+EXACT_BLOCKS = 4
 """Blocks that put a frame's exact values."""
 
 RULES = {np.dtype(np.float32): Struct("<3f4I"), np.dtype(np.float64): Struct("<3d4Q")}
@@ -95,6 +95,7 @@ def rules(header: Header, limits: tuple[float, ...]) -> Array[c_char]:
     return _structure(packed)
 
 
+@lru_cache(256)
 def bound(value: float, mode: str, dtype: str) -> Array[c_char]:
     """The struct `Bound` (1,) of a bound in a mode (compress/bounds.py)."""
     made = np.zeros(1, BOUND)

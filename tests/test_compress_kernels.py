@@ -160,16 +160,13 @@ def test_small_reads_longer_segments_than_it_writes(device: Any, monkeypatch: py
     array = np.zeros(1 << 18, np.float32)
     array[::4999] = np.random.default_rng(5).normal(size=array[::4999].size)
     header, limits = header_of(array, 1e-3, "range", "small", NATURAL, 18)
-    few = stream_of(array, header, limits)
-    assert written(device, array, header, limits) == few
-    monkeypatch.setattr(entropy, "FEW_TILES", 1)
-    many = stream_of(array, header, limits)
-    assert written(device, array, header, limits) == many
+    now = stream_of(array, header, limits)
+    assert written(device, array, header, limits) == now
     monkeypatch.setattr(entropy, "LONGEST_WRITTEN_LOG2", entropy.LONGEST_SEGMENT_LOG2)
     longer = stream_of(array, header, limits)
-    tiles_log2 = [int.from_bytes(payloads_of(data)[0][24:28], "little") for data in (few, many, longer)]
-    assert tiles_log2 == [4, 5, 6]
-    assert np.array_equal(bits(restored(device, longer, array)), bits(decompress(few)))
+    tiles_log2 = [int.from_bytes(payloads_of(data)[0][24:28], "little") for data in (now, longer)]
+    assert tiles_log2 == [5, 6]
+    assert np.array_equal(bits(restored(device, longer, array)), bits(decompress(now)))
 
 
 def payloads_of(data: bytes) -> list[bytes]:

@@ -32,41 +32,11 @@ __device__ __forceinline__ Word summed(const unsigned* sizes, unsigned count, Wo
     return all;
 }
 
-// From the bytes of a frame's parts (frames, n_tiles; ~0: does not fit) and before them, and the exact values of
-// its tiles (frames, COMPONENTS, n_tiles): where parts start, behind the head; the frame, but for where it starts. A
-// block a frame; there may be more than frames.
-extern "C" __global__ void __launch_bounds__(THREADS) frame_sizes(
-    const unsigned* sizes, const unsigned* heads, const unsigned* exact, const Frames* plan, Word* starts, Frame* frames)
+// Put frames behind one another, from byte `begin` on, or from *end on where it is 0; *end moves on. Those that would
+// end beyond out_bytes become BAD. Where these end the stream, the host is told where that is. A block.
+__device__ __forceinline__ void place(
+    Frame* frames, unsigned n_frames, Word out_bytes, Word begin, Word* end, bool last, Word* told, Word* sums)
 {
-    if (blockIdx.x >= plan->count) return;
-    const unsigned n_tiles = plan->n_tiles;
-    const Word frame_elements = plan->elements;
-    __shared__ Word sums[WARPS];
-    const unsigned number = blockIdx.x, all = COMPONENTS * n_tiles;
-    const Word tile = (Word)number * n_tiles, place = (Word)number * all;
-    const Word coded = heads[number] + summed(sizes + tile, n_tiles, starts + tile, sums);
-    const Word count = summed(exact + place, all, nullptr, sums);
-    if (threadIdx.x != 0) return;
-    const Word raw_bytes = frame_elements * VALUE_BYTES;
-    const Word coded_bytes = coded + exact_bytes(count) + CODED_HEAD_BYTES + 8;
-    const bool good = count <= frame_elements * COMPONENTS / MOST_EXACT + 1 && coded_bytes <= raw_bytes;
-    Frame& frame = frames[number];
-    frame.sum = frame.damaged = 0;
-    frame.kind = good ? CODED : RAW;
-    frame.exact = good ? count : 0;
-    frame.coded = good ? coded : 0;
-    frame.size = good ? CODED_HEAD_BYTES + filled(coded) + exact_bytes(count) : filled(8 + raw_bytes);
-}
-
-// Put the plan's frames, n_frames at most, behind one another, from byte `begin` on, or from *end on where it is 0; *end
-// moves on. Those that would end beyond out_bytes become BAD. Where these end the stream, the host is told where that
-// is. One block.
-extern "C" __global__ void __launch_bounds__(THREADS) place_frames(
-    Frame* frames, const Frames* plan, unsigned n_frames, Word out_bytes, Word begin, Word* end, unsigned last, Word* told)
-{
-    __shared__ Word sums[WARPS];
-    const bool whole = plan->count <= n_frames;
-    if (whole) n_frames = plan->count;
     Word at = begin ? begin : *end;
     __syncthreads();
     for (unsigned first = 0; first < n_frames; first += THREADS) {
@@ -82,7 +52,44 @@ extern "C" __global__ void __launch_bounds__(THREADS) place_frames(
     }
     if (threadIdx.x != 0) return;
     *end = at;
-    if (last && whole) told[0] = at, post(told, 2);
+    if (last) told[0] = at, post(told, 2);
+}
+
+// Of a plan's frames, gridDim.x at most, a block each: from the bytes of parts (frames, n_tiles; ~0: does not fit) and
+// before them, and the exact values of tiles (frames, COMPONENTS, n_tiles), where parts start, behind the head, and the
+// frame; the last block puts frames to their places, as above. Where they are not `coded`, frames have their sizes.
+extern "C" __global__ void __launch_bounds__(THREADS) place_frames(
+    unsigned coded, const unsigned* sizes, const unsigned* heads, const unsigned* exact, Frames* plan, Word* starts,
+    Frame* frames, Word out_bytes, Word begin, Word* end, unsigned last, Word* told)
+{
+    __shared__ Word sums[WARPS];
+    __shared__ bool is_last;
+    const unsigned number = blockIdx.x, n_tiles = plan->n_tiles, all = COMPONENTS * n_tiles;
+    if (coded && number < plan->count) {
+        const Word tile = (Word)number * n_tiles, first = (Word)number * all;
+        const Word bytes = heads[number] + summed(sizes + tile, n_tiles, starts + tile, sums);
+        const Word count = summed(exact + first, all, nullptr, sums);
+        if (threadIdx.x == 0) {
+            const Word raw_bytes = plan->elements * VALUE_BYTES;
+            const Word needed = bytes + exact_bytes(count) + CODED_HEAD_BYTES + 8;
+            const bool good = count <= plan->elements * COMPONENTS / MOST_EXACT + 1 && needed <= raw_bytes;
+            Frame& frame = frames[number];
+            frame.sum = frame.damaged = 0;
+            frame.kind = good ? CODED : RAW;
+            frame.exact = good ? count : 0;
+            frame.coded = good ? bytes : 0;
+            frame.size = good ? CODED_HEAD_BYTES + filled(bytes) + exact_bytes(count) : filled(8 + raw_bytes);
+        }
+    }
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(&plan->done, 1u) + 1 == gridDim.x;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!is_last) return;
+    const bool whole = plan->count <= gridDim.x;
+    place(frames, whole ? plan->count : gridDim.x, out_bytes, begin, end, last && whole, told, sums);
 }
 
 // What coders leave out of frames in the stream: first words, filling, exact values (their places in the order of

@@ -5,8 +5,7 @@
 #include "plan.cuh"
 
 #define CLASSES 6
-// Of an axis: pairs of classes, and classes of neighbours.
-#define TERMS (CLASSES * CLASSES + CLASSES)
+#define PAIRS_OF_CLASSES (CLASSES * CLASSES)
 #define MOST_AXES 30
 #define PIECE_BYTES 32
 #define SAMPLE_LOG2 14
@@ -35,18 +34,27 @@ __device__ __forceinline__ Word times_log2(unsigned number)
     return (Word)number * log2;
 }
 
-// Add to sums (n_axes), from zero, from the counts of pairs of classes along each axis: how much is not known of an
-// element once its neighbour is (compress/tiles.py: ranked_axes). A block; a thread a term.
-__device__ __forceinline__ void add_entropies(const unsigned* counts, unsigned n_axes, Word* sums)
+// Fill entropies (n_axes) from the counts of pairs of classes along each axis: how much is not known of an element once
+// its neighbour is, in thousandths of a bit (compress/tiles.py: ranked_axes). A block; a warp an axis, a lane a term.
+__device__ __forceinline__ void find_entropies(const unsigned* counts, unsigned n_axes, unsigned* entropies)
 {
-    for (unsigned k = threadIdx.x; k < n_axes * TERMS; k += THREADS) {
-        const unsigned axis = k / TERMS, term = k % TERMS;
-        const unsigned* own = counts + axis * CLASSES * CLASSES;
-        unsigned number = 0;
-        if (term < CLASSES * CLASSES) number = own[term];
-        else for (unsigned j = 0; j < CLASSES; ++j) number += own[j * CLASSES + term - CLASSES * CLASSES];
-        const Word value = times_log2(number);
-        atomicAdd(&sums[axis], term < CLASSES * CLASSES ? 0 - value : value);
+    const unsigned lane = threadIdx.x % LANES, shift = SAMPLE_LOG2 + LOG2_BITS;
+#pragma unroll 1
+    for (unsigned axis = threadIdx.x / LANES; axis < n_axes; axis += WARPS) {
+        const unsigned* own = counts + axis * PAIRS_OF_CLASSES;
+        Word sum = 0;
+#pragma unroll 1
+        for (unsigned term = lane; term < PAIRS_OF_CLASSES + CLASSES; term += LANES) {
+            const bool pair = term < PAIRS_OF_CLASSES;
+            unsigned number = 0;
+            for (unsigned j = 0; j < (pair ? 1 : CLASSES); ++j) {
+                number += own[pair ? term : j * CLASSES + term - PAIRS_OF_CLASSES];
+            }
+            const Word value = times_log2(number);
+            sum += pair ? 0 - value : value;
+        }
+        for (unsigned step = LANES / 2; step; step /= 2) sum += __shfl_xor_sync(WHOLE_WARP, sum, step);
+        if (lane == 0) entropies[axis] = (sum * 1000 + (1ull << (shift - 1))) >> shift;
     }
 }
 
@@ -60,12 +68,14 @@ __device__ __forceinline__ void choose_axes(const unsigned* entropies, bool* tak
     };
     if (axis < n_axes) {
         unsigned better = 0;
+#pragma unroll 1
         for (unsigned other = pieces; other < n_axes; ++other) better += is_before(other);
         taken[axis] = axis < pieces || better < TILE_LOG2 - pieces;
     }
     __syncthreads();
     if (axis >= n_axes || !taken[axis]) return;
     unsigned place = 0, rank = 0;
+#pragma unroll 1
     for (unsigned other = 0; other < n_axes; ++other) {
         if (taken[other]) place += is_before(other), rank += other < axis;
     }
@@ -81,20 +91,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) choose_plan(
     const Element* values, Word n_elements, Bound bound, unsigned frame_log2, unsigned n_axes, const BITS* found,
     const unsigned* counts, Plan* plan, unsigned* offsets, Word* told, unsigned told_words)
 {
-    __shared__ Word sums[MOST_AXES];
     __shared__ unsigned entropies[MOST_AXES];
     __shared__ bool taken[MOST_AXES];
     __shared__ Frames frames;
     const Word stored = is_mirrored(found, n_elements) ? (n_elements + 1) / 2 : n_elements, whole = 1ull << frame_log2;
     while (stored >> n_axes == 0) --n_axes;
-    if (threadIdx.x < n_axes) sums[threadIdx.x] = 0;
-    __syncthreads();
-    add_entropies(counts, n_axes, sums);
+    find_entropies(counts, n_axes, entropies);
     if (threadIdx.x < COMPONENTS) frames.rules.of[threadIdx.x] = rule_of(found + 4 * threadIdx.x, bound);
-    __syncthreads();
-    // Thousandths of a bit.
-    const unsigned shift = SAMPLE_LOG2 + LOG2_BITS;
-    if (threadIdx.x < n_axes) entropies[threadIdx.x] = (sums[threadIdx.x] * 1000 + (1ull << (shift - 1))) >> shift;
     __syncthreads();
     choose_axes(entropies, taken, n_axes, frames.order);
     if (threadIdx.x == 0) {

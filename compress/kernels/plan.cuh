@@ -20,6 +20,7 @@ __device__ __forceinline__ void lay_out(const Frames& frames, const Element* val
     plan.mine[threadIdx.x] = (Word)mine.place << 32 | mine.number;
     if (threadIdx.x == 0) {
         plan.frames = frames;
+        plan.frames.done = 0;
         plan.plain = is_plain(frames.rules, frames.order, frames.elements, values);
     }
     for (unsigned tile = threadIdx.x; tile < frames.n_tiles; tile += THREADS) {

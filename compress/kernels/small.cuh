@@ -27,7 +27,6 @@
 #define COST_LOG2 8
 #define LONGEST_SEGMENT_LOG2 6
 #define LONGEST_WRITTEN_LOG2 5
-#define LONG_LOG2 3
 #define WASTE_LOG2 22
 #define LOW (1u << 16)
 #define RAW_LOG2 12

@@ -68,12 +68,12 @@ __device__ __forceinline__ void put_starts(const Spread& frequencies, unsigned l
     }
 }
 
-// From counts and raw bits of each frame, and whether tiles are few (compress/entropy.py): starts (frames, TABLES,
-// TOKENS + 1), plans (frames), heads (frames): the bytes before the segments, and the first of these, the tables, in
-// head_bytes (frames, HEAD_BYTES). A block a frame.
+// From counts and raw bits of each frame: starts (frames, TABLES, TOKENS + 1), plans (frames), heads (frames): the
+// bytes before the segments, and the first of these, the tables, in head_bytes (frames, HEAD_BYTES).
+// A block a frame.
 extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
-    const unsigned* counts, const Word* raw_bits, unsigned n_tiles, unsigned few, Half* starts, Plan* plans,
-    unsigned* heads, unsigned* head_bytes)
+    const unsigned* counts, const Word* raw_bits, unsigned n_tiles, Half* starts, Plan* plans, unsigned* heads,
+    unsigned* head_bytes)
 {
     __shared__ unsigned lengths[TABLES], longs[TABLES];
     __shared__ Word costs[PLAN_WARPS];
@@ -109,7 +109,6 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
         for (unsigned w = 0; w < PLAN_WARPS; ++w) units += costs[w];
         unsigned log2 = 0, at = 0, rest = 0;
         while (log2 < LONGEST_WRITTEN_LOG2 && units << log2 < (Word)n_tiles << WASTE_LOG2) ++log2;
-        log2 -= few && log2 > LONG_LOG2;
         for (unsigned table = 0; table < TABLES; ++table) {
             const unsigned length = lengths[table], many = longs[table];
             head[8 + table] = (Byte)length;
