@@ -41,13 +41,13 @@ def go_on(
     under_way: StreamUnderWay, values: DeviceArray, header: Header, limits: tuple[float, ...], first: int
 ) -> int:
     """Append frames from the `first` on to a stream, and end it: how many bytes it has."""
-    device, count = under_way.device, frame_count(header)
+    device = under_way.device
     code, slot_bytes = CODERS.get(header.coder, CODERS["fast"])
     frame_bytes = tile_count(min(header.stored, 1 << header.frame_log2)) * slot_bytes(header.components)
     for group in groups(header, BATCH_BYTES // frame_bytes, first):
-        own, last = group.values_of(values, header), group.first + group.count == count
+        own = group.values_of(values, header)
         if header.coder == "lossless":
-            under_way.put_raw(own, header, group, last)
+            under_way.put_raw(own, header, group)
         else:
-            under_way.put(own, group.first, code(device, own, header, limits, group), last)
+            under_way.put(own, group.first, code(device, own, header, limits, group))
     return under_way.seal(header)

@@ -17,7 +17,6 @@ from compress.device_frames import (
     Coded,
     Group,
     StreamUnderWay,
-    frame_count,
     lay_out,
     part_arrays,
 )
@@ -37,7 +36,7 @@ def code_fast(
     device: Device, values: DeviceArray, header: Header, limits: tuple[float, ...], group: Group
 ) -> Coded:
     """Code the tiles of a group, of which `values` are the real numbers."""
-    plan = lay_out(device, values, header.dtype, group, launches.rules(header, limits))
+    plan = lay_out(device, values, header, group, launches.rules(header, limits))
     return _code(device, values, header.dtype, group.count, group.n_tiles, plan)
 
 
@@ -63,8 +62,8 @@ class Ahead:
     """A stream of an array of `size` elements of which the first frames, as many as there is workspace for,
     are coded with what a survey has found, before the host knows it.
 
-    `size` is a power of two or a multiple of two frames, so that frames are of equal size whether half of
-    the array is stored or all; from 2^17 on. bound, found, counts: the survey's (`device_survey.Look`), of
+    `size` is a power of two from 2^17 on, or two frames or more, so that the first frames are of equal size
+    whether half of the array is stored or all. bound, found, counts: the survey's (`device_survey.Look`), of
     n_axes axes. The stream's first frame begins at byte `start`.
     """
 
@@ -75,7 +74,7 @@ class Ahead:
         n, n_tiles = stream.components(dtype), min(size, 1 << frame_log2) // TILE
         count = max(1, size >> frame_log2)
         self.count = min(count, MOST_FRAMES, max(1, BATCH_BYTES // (n_tiles * slot_bytes(n))))
-        """Frames that are coded, if there are as many."""
+        """Frames that are coded, if there are as many whole ones."""
         self._plan_bytes = n * launches.RULES[stream.real_dtype(dtype)].size + launches.ORDER.size
         n_words = 2 + -(-self._plan_bytes // WORD_BYTES)
         plan = device.empty(launches.PLAN_BYTES // 4 + n_tiles, "uint32")
@@ -85,8 +84,8 @@ class Ahead:
             np.uint32(n_axes), found, counts, plan, plan[launches.PLAN_BYTES // 4 :], box,
             np.uint32(n_words + 1),
         )  # fmt: skip
-        self.under_way = StreamUnderWay(device, dtype, out, start, count)
-        self.under_way.put(values, 0, _code(device, values, dtype, self.count, n_tiles, plan), last=True)
+        self.under_way = StreamUnderWay(device, dtype, out, start, -(-size >> frame_log2))
+        self.under_way.put(values, 0, _code(device, values, dtype, self.count, n_tiles, plan))
 
     def wait(self) -> None:
         """Wait until the device has told its plan, as it will whatever else fails."""
@@ -97,5 +96,5 @@ class Ahead:
         elements = min(header.stored, 1 << header.frame_log2)
         order = launches.order(usable_axes(header.axes, elements))
         wanted = bytes(launches.rules(header, limits)) + bytes(order)
-        frames = self._plan[:2].tolist() == [elements, frame_count(header)]
+        frames = self._plan[:2].tolist() == [elements, header.stored // elements]
         return frames and self._plan[2:].tobytes()[: self._plan_bytes] == wanted

@@ -101,12 +101,13 @@ def part_arrays(
     return words[:parts], words[parts:last], words[last:]
 
 
-def lay_out(device: Device, values: DeviceArray, dtype: str, group: Group, rules: Any) -> DeviceArray:
+def lay_out(device: Device, values: DeviceArray, header: Header, group: Group, rules: Any) -> DeviceArray:
     """The plan of a group (plan.cuh), and behind it the first elements of its tiles."""
+    ends = group.first + group.count == frame_count(header)
     plan = device.empty(launches.PLAN_BYTES // 4 + group.n_tiles, "uint32")
     device.launch(
-        launches.plan("lay_out_plan"), dtype, values, *group.arguments, rules, np.uint32(group.count), plan,
-        plan[launches.PLAN_BYTES // 4 :],
+        launches.plan("lay_out_plan"), header.dtype, values, *group.arguments, rules, np.uint32(group.count),
+        np.uint32(ends), plan, plan[launches.PLAN_BYTES // 4 :],
     )  # fmt: skip
     return plan
 
@@ -121,35 +122,34 @@ class StreamUnderWay:
         self.end = self.frames[count * FRAME_WORDS :]
         self.box, self.told = device.mailbox(1)
 
-    def put(self, values: DeviceArray, first: int, coded: Coded, last: bool) -> None:
+    def put(self, values: DeviceArray, first: int, coded: Coded) -> None:
         """Append frames from number `first` on, of which `values` are the real numbers; their headers stay
-        out. Where they are the `last` ones, unless their plan has more, the host is told where they end."""
+        out. Where they end the stream, all that their plan has, the host is told where."""
         starts = self.device.empty(coded.count * coded.n_tiles, "uint64")
         parts = (np.uint32(1), coded.sizes, coded.heads, coded.exact, coded.plan, starts)
-        self._place(parts, first, coded.count, last)
+        self._place(parts, first, coded.count)
         coded.pack(starts, self._from(first), self.out)
         self._fill(values, first, coded.count, coded.n_tiles, coded.plan, coded.exact)
 
-    def put_raw(self, values: DeviceArray, header: Header, group: Group, last: bool) -> None:
+    def put_raw(self, values: DeviceArray, header: Header, group: Group) -> None:
         """The same, without loss."""
         made = np.zeros(group.count, FRAME)
         values_bytes = group.elements * header.components * header.real_dtype.itemsize
         made["kind"], made["size"] = RAW, filled(WORD_BYTES + values_bytes)
         self._from(group.first)[: group.count * FRAME_WORDS] = self.device.upload(made.view(np.uint64))
         rules = launches.rules(header, (0.0,) * header.components)
-        plan = lay_out(self.device, values, self.dtype, group, rules)
-        self._place((np.uint32(0), *[plan] * 5), group.first, group.count, last)
+        plan = lay_out(self.device, values, header, group, rules)
+        self._place((np.uint32(0), *[plan] * 5), group.first, group.count)
         self._fill(values, group.first, group.count, group.n_tiles, plan, plan)
 
     def _from(self, first: int) -> DeviceArray:
         return self.frames[first * FRAME_WORDS :] if first else self.frames
 
-    def _place(self, parts: tuple[Any, ...], first: int, count: int, last: bool) -> None:
+    def _place(self, parts: tuple[Any, ...], first: int, count: int) -> None:
         """Find where frames go; `parts`: whether they are coded, and then the arrays of `Coded`."""
         self.device.launch(
             launches.frames("place_frames", count), self.dtype, *parts, self._from(first),
-            np.uint64(self.out.size), np.uint64(0 if first else self.start), self.end, np.uint32(last),
-            self.box,
+            np.uint64(self.out.size), np.uint64(0 if first else self.start), self.end, self.box,
         )  # fmt: skip
 
     def _fill(

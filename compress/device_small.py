@@ -23,7 +23,7 @@ def code_small(
     dtype, n, rules = header.dtype, header.components, launches.rules(header, limits)
     n_tables, n_tokens = entropy.count_shape(n)
     n_tiles, parts = np.uint32(group.n_tiles), group.count * group.n_tiles
-    plan = lay_out(device, values, dtype, group, rules)
+    plan = lay_out(device, values, header, group, rules)
     sizes, exact, heads = part_arrays(device, n, group.count, group.n_tiles)
     counts = device.zeros(group.count * n_tables * n_tokens, "uint32")
     raw = device.zeros(group.count, "uint64")

@@ -24,7 +24,7 @@ def write(
     """
     looked = Survey(device, values, dtype, shape, bound, mode, coder, frame_log2)
     ahead = None
-    if coder == "fast" and looked.bound and mode != "pointwise" and _divides(looked.size, frame_log2):
+    if coder == "fast" and looked.bound and mode != "pointwise" and _is_regular(looked.size, frame_log2):
         start, look = stream.header_size_bytes(len(shape), stream.components(dtype)), looked.look
         check_room(out, start)
         ahead = Ahead(
@@ -39,11 +39,12 @@ def write(
     if not ahead:
         return header, limits, encode(device, values, header, limits, out)
     if ahead.suits(header, limits):
-        return header, limits, go_on(ahead.under_way, values, header, limits, ahead.count)
+        whole = max(1, header.stored >> frame_log2)
+        return header, limits, go_on(ahead.under_way, values, header, limits, min(ahead.count, whole))
     ahead.under_way.told()
     return header, limits, encode(device, values, header, limits, out)
 
 
-def _divides(size: int, frame_log2: int) -> bool:
-    """Whether frames are of equal size and their axes ranked, whether half of the array is stored or all."""
-    return size >= 2 * RANKED_FROM and (size & (size - 1) == 0 or size % (2 << frame_log2) == 0)
+def _is_regular(size: int, frame_log2: int) -> bool:
+    """Whether axes are ranked and the first frames of equal size, be half of the array stored or all."""
+    return size >= 2 * RANKED_FROM and (size & (size - 1) == 0 or size >= 2 << frame_log2)

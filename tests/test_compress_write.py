@@ -97,7 +97,7 @@ def test_arrays_of_many_frames_are_coded_ahead(
     if batch:
         for one in (device_fast, device_codec):
             monkeypatch.setattr(one, "BATCH_BYTES", batch)
-    array = make_array("normal", 3 << 17, "float32", 1)
+    array = make_array("normal", (3 << 17) + 99, "float32", 1)
     generator = np.random.default_rng(2)
     array[: 1 << 16] *= generator.random(1 << 16) < 0.001
     array[1 << 16 : 1 << 17] = generator.normal(size=1 << 16) * 1e7
@@ -106,6 +106,13 @@ def test_arrays_of_many_frames_are_coded_ahead(
     data = written(device, array, 1e-3, "absolute", 12)
     packed = compress(array, 1e-3, mode="absolute", setting="fast", frame_log2=12)
     assert data == bytes(packed.data)
+    assert tried == [True]
+
+
+@pytest.mark.parametrize("size", [(1 << 17) + 5000, (1 << 17) + 4099, (1 << 18) + 4096])
+def test_mirrored_arrays_with_a_rest_are_coded_ahead(device: Any, tried: list[bool], size: int) -> None:
+    array = make_array("mirrored", size, "complex64", 4)
+    assert written(device, array, 1e-3, "range", 13) == as_on_the_cpu(array, 1e-3, "range", 13)
     assert tried == [True]
 
 

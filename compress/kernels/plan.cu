@@ -11,12 +11,12 @@
 #define SAMPLE_LOG2 14
 #define LOG2_BITS 20
 
-// The host's rules and order, for n_frames frames that lie behind one another. One block.
+// The host's rules and order, for n_frames frames that lie behind one another, and end the stream or not. One block.
 extern "C" __global__ void __launch_bounds__(THREADS) lay_out_plan(
-    const Element* values, Word frame_elements, Order order, unsigned n_tiles, Rules rules, unsigned n_frames, Plan* plan,
-    unsigned* offsets)
+    const Element* values, Word frame_elements, Order order, unsigned n_tiles, Rules rules, unsigned n_frames,
+    unsigned ends, Plan* plan, unsigned* offsets)
 {
-    lay_out({rules, order, frame_elements, n_tiles, n_frames}, values, *plan, offsets);
+    lay_out({rules, order, frame_elements, n_tiles, n_frames, ends}, values, *plan, offsets);
 }
 
 // number log2(number) in units of 2^-LOG2_BITS, as compress/tiles.py has it: squares give the logarithm's bits.
@@ -84,9 +84,9 @@ __device__ __forceinline__ void choose_axes(const unsigned* entropies, bool* tak
     order.turns[rank] = 4 * spread_lane((1u << place) / LANES, (1u << place) % LANES);
 }
 
-// The plan that the host will make of what the survey of n_elements and `neighbours` have found along n_axes axes or
-// fewer; it has no frames where components have no linear rule. The host is told the elements of a frame and how many
-// frames there are, then rules and order, all in told_words. One block.
+// The plan that the host will make, of whole frames or a single one, of what the survey of n_elements and `neighbours`
+// have found along n_axes axes or fewer; it has no frames where components have no linear rule. The host is told the
+// elements of a frame and how many frames there are, then rules and order, all in told_words. One block.
 extern "C" __global__ void __launch_bounds__(THREADS) choose_plan(
     const Element* values, Word n_elements, Bound bound, unsigned frame_log2, unsigned n_axes, const BITS* found,
     const unsigned* counts, Plan* plan, unsigned* offsets, Word* told, unsigned told_words)
@@ -106,6 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) choose_plan(
         frames.elements = stored < whole ? stored : whole;
         frames.n_tiles = (unsigned)(frames.elements / TILE);
         frames.count = good ? (unsigned)(stored / frames.elements) : 0;
+        frames.ends = stored % frames.elements == 0;
     }
     __syncthreads();
     lay_out(frames, values, *plan, offsets);

@@ -21,12 +21,13 @@ struct Order {
     Byte axes[TILE_LOG2];
 };
 
-// `count` frames of equal size behind one another, and how their values are coded; `done`, from 0, counts blocks.
+// `count` frames of equal size behind one another, which end the stream or not, and how their values are coded; `done`,
+// from 0, counts blocks.
 struct Frames {
     Rules rules;
     Order order;
     Word elements;
-    unsigned n_tiles, count, done;
+    unsigned n_tiles, count, ends, done;
 };
 
 // A frame of a stream: where its payload starts and its bytes, the sum of its stirred words, the sum that its
