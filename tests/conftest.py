@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from compress_devices import has_compiler, make_device
+from gpu_case import needs_gpus
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -22,6 +25,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
+        pytest.param("gpu", marks=needs_gpus(1)),
+    ],
+)
+def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Where the codec's kernels run; some files have a device of their own."""
+    return make_device(request.param, tmp_path_factory.mktemp("codec"))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compress_case import bits, make_array
-from compress_devices import EmulatedDevice, has_compiler, make_device
+from compress_devices import EmulatedDevice
 from gpu_case import needs_gpus
 from test_compress_codec import product_tensor
 
@@ -22,17 +22,6 @@ from compress.stream import pack_header
 from compress.tiles import NATURAL
 
 FRAME_LOG2 = 12
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
-        pytest.param("gpu", marks=needs_gpus(1)),
-    ],
-)
-def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return make_device(request.param, tmp_path_factory.mktemp("device"))
 
 
 def encoded(device: Any, array: np.ndarray, bound: float, mode: str, coder: str) -> bytes:

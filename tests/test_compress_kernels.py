@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compress_case import DTYPES, bits, make_array, parts
-from compress_devices import has_compiler, make_device, source
-from gpu_case import needs_gpus
+from compress_devices import source
 from test_compress_stream import mutated
 
 from compress import (
@@ -63,17 +62,6 @@ LOOKED = (
 )  # fmt: skip
 AXES = (5, 13, 2, 3, 4, 12, 6, 7, 8, 9, 0, 1)
 CRAFTED = 40
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
-        pytest.param("gpu", marks=needs_gpus(1)),
-    ],
-)  # fmt: skip
-def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return make_device(request.param, tmp_path_factory.mktemp("kernels"))
 
 
 def header_of(
@@ -167,6 +155,19 @@ def test_small_reads_longer_segments_than_it_writes(device: Any, monkeypatch: py
     tiles_log2 = [int.from_bytes(payloads_of(data)[0][24:28], "little") for data in (now, longer)]
     assert tiles_log2 == [5, 6]
     assert np.array_equal(bits(restored(device, longer, array)), bits(decompress(now)))
+
+
+def test_small_reads_rounds_of_more_words_than_are_brought_at_once(device: Any) -> None:
+    array = np.zeros((1 << 10, 32))
+    array[100::100] = np.random.default_rng(6).uniform(0.5, 1, array[100::100].shape)
+    header, limits = header_of(array, 4.7e-10, "absolute", "small", NATURAL, 15)
+    wanted = stream_of(array, header, limits)
+    (payload,) = payloads_of(wanted)
+    assert payload[0] == 2
+    tables_bytes = int.from_bytes(payload[28:32], "little")
+    (n_words,) = np.frombuffer(payload[32 + tables_bytes + -tables_bytes % 4 :][:4], "<u4").tolist()
+    assert n_words > 64 * len(array[100::100])
+    assert np.array_equal(bits(restored(device, wanted, array)), bits(decompress(wanted)))
 
 
 def payloads_of(data: bytes) -> list[bytes]:

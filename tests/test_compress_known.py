@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from compress_case import bits, make_array
-from compress_devices import has_compiler, make_device
-from gpu_case import needs_gpus
 from test_compress_stream import mutated
 
 from compress import CodecError, Compressed, StreamError, compress, decompress, device_frames
@@ -27,17 +25,6 @@ CASES = (
     ("product", 70_000, "float32", 1e-3, "pointwise", 13),
 )  # fmt: skip
 MUTATIONS = 60
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
-        pytest.param("gpu", marks=needs_gpus(1)),
-    ],
-)
-def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return make_device(request.param, tmp_path_factory.mktemp("known"))
 
 
 def restored(device: Any, data: bytes, like: np.ndarray, header: Header | None) -> np.ndarray:

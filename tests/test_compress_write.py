@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from compress_case import DTYPES, make_array
-from compress_devices import has_compiler, make_device
-from gpu_case import needs_gpus
 
 from compress import CodecError, codec, compress, device_codec, device_fast, worst_size_bytes
 from compress.codec import flat_values
@@ -26,17 +24,6 @@ CASES = (
     ("product", 17, 22, "pointwise", 1e-3, None), ("normal", 16, 22, "range", 1e-3, None),
 )  # fmt: skip
 """None: not even tried."""
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
-        pytest.param("gpu", marks=needs_gpus(1)),
-    ],
-)
-def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return make_device(request.param, tmp_path_factory.mktemp("write"))
 
 
 @pytest.fixture

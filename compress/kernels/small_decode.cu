@@ -29,12 +29,61 @@ __device__ __forceinline__ void arrived()
     __syncwarp();
 }
 
+// What a block's warps share, and what each has for itself.
+struct Room {
+    unsigned histories[WARPS][TILE / 4], rings[WARPS][RING / 2], firsts[TABLES];
+    Byte parts[TABLES * SLOTS];
+    Half starts[STARTS + 1];
+};
+
+// Numbers of type T in shared memory, by an address of 32 bits.
+template <typename T> struct Shared {
+#ifdef __CUDA_ARCH__
+    unsigned at;
+
+    __device__ __forceinline__ Shared(const T* from) : at((unsigned)__cvta_generic_to_shared(from))
+    {
+        // From a lane, so that the address is kept and not formed anew at each use.
+        at = __shfl_sync(WHOLE_WARP, at, 0);
+    }
+
+    // The number behind place k by `further`.
+    template <unsigned further = 0> __device__ __forceinline__ unsigned get(unsigned k) const
+    {
+        unsigned number;
+        const unsigned from = at + k * (unsigned)sizeof(T);
+        // Parts are asked for before it is known whether they are needed.
+        if (sizeof(T) == 1)
+            asm volatile("ld.volatile.shared.u8 %0, [%1+%2];" : "=r"(number) : "r"(from), "n"(further));
+        else if (sizeof(T) == 2)
+            asm volatile("ld.shared.u16 %0, [%1+%2];" : "=r"(number) : "r"(from), "n"(2 * further));
+        else asm volatile("ld.shared.u32 %0, [%1+%2];" : "=r"(number) : "r"(from), "n"(4 * further));
+        return number;
+    }
+#else
+    const T* at;
+
+    Shared(const T* from) : at(from) {}
+
+    template <unsigned further = 0> unsigned get(unsigned k) const { return at[k + further]; }
+#endif
+};
+
+// The tables of numbers: `firsts` has the slots of token 0 and, from bit 16 on, the size of parts (logarithm); `parts`
+// the token of the first slot of each part, `starts` those of tokens.
+struct Tables {
+    Shared<unsigned> firsts;
+    Shared<Byte> parts;
+    Shared<Half> starts;
+};
+
 // A segment's words, of which `taken` have been taken. The ring has the part in which the next one is and the part
 // behind it; the one after those is on its way.
 struct Reader {
     const unsigned* pairs;
     unsigned* ring;
-    unsigned count, taken;
+    Shared<Half> words;
+    unsigned count, taken, below;
 
     __device__ __forceinline__ void bring_part(unsigned part, unsigned lane) const
     {
@@ -42,100 +91,167 @@ struct Reader {
         const bool any = place < count;
         bring(ring + place % RING / 2, any ? pairs + place / 2 : pairs, any ? min(2u, count - place) * 2 : 0);
     }
+
+    // Bring words for those that were taken since `before` of them were: PART at most.
+    __device__ __forceinline__ void bring_more(unsigned before, unsigned lane) const
+    {
+        if (taken / PART == before / PART) return;
+        bring_part(before / PART + 3, lane);
+        arrived();
+    }
 };
 
 __device__ __forceinline__ Reader reader_of(const unsigned* pairs, unsigned count, unsigned* ring, unsigned lane)
 {
-    const Reader reader = {pairs, ring, count, 0};
+    const Reader reader = {pairs, ring, Shared<Half>((const Half*)ring), count, 0, lanes_below(lane)};
     for (unsigned part = 0; part < 3; ++part) reader.bring_part(part, lane);
     arrived();
     return reader;
 }
 
+// A lane's state, which is not whole until the word that it takes, where `low` is not 0, has come.
+struct State {
+    unsigned bits, word, low;
+
+    __device__ __forceinline__ void settle()
+    {
+        if (low) bits = bits << 16 | word;
+        low = 0;
+    }
+};
+
 // Lanes whose state is low take a word each, in the order of the lanes; past the end they take 0.
-__device__ __forceinline__ void refill(unsigned& state, bool active, Reader& reader, unsigned lane)
+__device__ __forceinline__ void refill(State& state, bool active, Reader& reader)
 {
-    const bool low = active && state < LOW;
-    const unsigned all = __ballot_sync(WHOLE_WARP, low);
-    if (low) {
-        const unsigned place = reader.taken + __popc(all & lanes_below(lane));
-        state = state << 16 | ((const Half*)reader.ring)[place % RING];
-    }
-    const unsigned part = reader.taken / PART;
+    const unsigned all = __ballot_sync(WHOLE_WARP, active && state.bits < LOW);
+    state.low = all & reader.below + 1;
+    state.word = reader.words.get((reader.taken + __popc(all & reader.below)) % RING);
     reader.taken += __popc(all);
-    if (reader.taken / PART != part) {
-        reader.bring_part(part + 3, lane);
-        arrived();
-    }
 }
 
-// The next number in a table: `starts` of its tokens, and the token of the first slot of each part. In sparse frames
-// rounds that have nothing but token 0, the number 0, need no more than that.
+// Take the next `width` bits, at most RAW_LOG2, of states.
+__device__ __forceinline__ unsigned take_raw(State& state, unsigned width, Reader& reader)
+{
+    state.settle();
+    const unsigned rest = TOTAL_LOG2 - width, part = state.bits & (TOTAL - 1), kept = part & ((1u << rest) - 1);
+    state.bits = (state.bits >> TOTAL_LOG2 << rest) + kept;
+    refill(state, width != 0, reader);
+    return part >> rest;
+}
+
+// The next number in a table, of which `first` is known in sparse frames: rounds there that have nothing but token 0,
+// the number 0, and take no word, need no more than that. Few warps run at the end of a launch, each of which waits for
+// every step; so what is next is asked for before a state is settled, and branches are those of whole warps.
 template <bool SPARSE>
 __device__ __forceinline__ int take_number(
-    unsigned& state, const Half* starts, const Byte* parts, Reader& reader, unsigned lane)
+    State& state, unsigned table, unsigned first, const Tables& tables, Reader& reader, unsigned lane)
 {
-    const unsigned slot = state & (TOTAL - 1), zeros = SPARSE ? starts[1] : 0;
-    const bool other = !SPARSE || slot >= zeros, others = !SPARSE || __any_sync(WHOLE_WARP, other);
-    unsigned token = 0, start = 0, stop = zeros;
-    if (other) {
-        token = parts[slot - zeros >> part_log2(zeros)], start = starts[token], stop = starts[token + 1];
+    state.settle();
+    const unsigned slot = state.bits & (TOTAL - 1), upper = state.bits >> TOTAL_LOG2;
+    const unsigned zeros = SPARSE ? first & 0xffff : 0;
+    const bool other = !SPARSE || slot >= zeros;
+    const unsigned part = !SPARSE ? slot >> part_log2(0) : other ? slot - zeros >> (first >> 16) : 0;
+    const unsigned found = tables.parts.get(table * SLOTS + part);
+    if (SPARSE) {
+        const unsigned next = zeros * upper + slot;
+        if (!__any_sync(WHOLE_WARP, other || next < LOW)) {
+            state.bits = next;
+            return 0;
+        }
+    }
+    unsigned token = other ? found : 0;
+    const unsigned at = table * (TOKENS + 1) + token;
+    unsigned start = tables.starts.get(at), stop = tables.starts.get<1>(at);
+    // Of the last token this one's stop, since what is behind it is of another table.
+    const unsigned behind = tables.starts.get<2>(at), next_stop = stop < behind ? behind : stop;
+    if (slot >= stop) ++token, start = stop, stop = next_stop;
+    if (slot >= next_stop) {
 #pragma unroll 1
-        while (slot >= stop) {
+        do {
             ++token;
             start = stop;
-            stop = starts[token + 1];
-        }
+            stop = tables.starts.get<1>(table * (TOKENS + 1) + token);
+        } while (slot >= stop);
     }
-    state = (stop - start) * (state >> TOTAL_LOG2) + slot - start;
-    refill(state, true, reader, lane);
-    if (!others) return 0;
-    unsigned bits = 0, z = token;
-    if (token >= DIRECT) {
-        bits = 3 + (token - DIRECT) / 2;
-        z = (2 + (token & 1)) << bits;
-    }
+    state.bits = (stop - start) * upper + slot - start;
+    unsigned bits = token < DIRECT ? 0 : 3 + (token - DIRECT) / 2;
+    unsigned z = token < DIRECT ? token : (2 + (token & 1)) << bits;
+    unsigned before = reader.taken;
+    const bool any = __any_sync(WHOLE_WARP, token >= DIRECT), more = __any_sync(WHOLE_WARP, bits > RAW_LOG2);
+    refill(state, true, reader);
+    if (any) {
 #pragma unroll 1
-    while (__any_sync(WHOLE_WARP, bits)) {
-        const bool active = bits != 0;
-        if (active) {
-            const unsigned width = (bits - 1) % RAW_LOG2 + 1, rest = TOTAL_LOG2 - width;
-            const unsigned part = state & (TOTAL - 1);
-            state = (state >> TOTAL_LOG2 << rest) + (part & ((1u << rest) - 1));
+        for (bool left = more; left; left = __any_sync(WHOLE_WARP, bits > RAW_LOG2)) {
+            const unsigned width = bits ? (bits - 1) % RAW_LOG2 + 1 : 0;
             bits -= width;
-            z |= part >> rest << bits;
+            z |= take_raw(state, width, reader) << bits;
+            reader.bring_more(before, lane);
+            before = reader.taken;
         }
-        refill(state, active, reader, lane);
+        z |= take_raw(state, bits, reader);
     }
+    reader.bring_more(before, lane);
     return unzigzag(z);
 }
 
-// The same contexts as Context's where a group's rounds are read two at a time, in a loop: of the rounds to come the
-// sums are in the low halves; magnitudes of the pair being read, of those one and two pairs before, and of all.
-struct Nearby : Sums {
-    const unsigned* scales;
-    bool first;
-    unsigned own[2], before[2], earlier[2], sizes[2];
+// 32 less the leading zeros.
+__device__ __forceinline__ unsigned bit_length(unsigned number)
+{
+#ifdef __CUDA_ARCH__
+    unsigned last;
+    asm("bfind.u32 %0, %1;" : "=r"(last) : "r"(number));
+    return last + 1;
+#else
+    return 32 - __clz(number);
+#endif
+}
 
-    __device__ __forceinline__ Nearby(const unsigned* history, const Rounds& rounds, unsigned group, unsigned lane)
-        : Sums(history, group, lane), scales(rounds.scales + __popc(group)), first(group == 0), own(), before(),
-          earlier(), sizes()
+// The same contexts as Context's where a group's rounds are read two at a time, in a loop: of the rounds to come the
+// sums are in the low halves; magnitudes of the pair being read, of those one and two pairs before, and of all; and the
+// scales of the pair's rounds.
+struct Nearby {
+    unsigned even[2], odd[2], own[2], before[2], earlier[2], sizes[2], scales[2], group, pair;
+
+    __device__ __forceinline__ Nearby(const unsigned* history, const Rounds& rounds, unsigned number, unsigned lane)
+        : even(), odd(), own(), before(), earlier(), sizes(), group(number), pair(0)
     {
+#pragma unroll
+        for (unsigned bit = 1; bit < GROUPS; bit *= 2) {
+            if (!(group & bit)) continue;
+#pragma unroll
+            for (unsigned w = 0; w < 2; ++w) {
+                const unsigned four = history[(2 * (group ^ bit) + w) * LANES + lane];
+                even[w] += four & 0x00ff00ff;
+                odd[w] += four >> 8 & 0x00ff00ff;
+            }
+        }
+        for (unsigned k = 0; k < 2; ++k) scales[k] = rounds.scales[__popc(group) + k];
+        // The tile's first round has no neighbours; this sum leads to FIRST.
+        if (group == 0) even[0] = 1u << (FIRST - 1), scales[0] = 1u << 16;
     }
 
-    // The context bucket of round k of a pair.
-    __device__ __forceinline__ unsigned bucket(unsigned pair, unsigned k) const
+    // The bucket of the group's first round.
+    __device__ __forceinline__ unsigned first_bucket() const
     {
-        if (k == 0 && pair == 0 && first) return FIRST;
-        unsigned sum = (k ? odd[0] : even[0]) & 0xffff;
-        if (k) sum += own[0];
-        if (pair & 1) sum += before[k];
-        if (pair & 2) sum += earlier[k];
-        return bucket_of(sum, scales[k + __popc(pair)]);
+        return bit_length((even[0] & 0xffff) * scales[0] >> 16);
+    }
+
+    // That of the second round of the pair, by the magnitude in the first.
+    __device__ __forceinline__ unsigned second_bucket(unsigned size) const
+    {
+        const unsigned sum = (odd[0] & 0xffff) + (pair & 1 ? before[1] : 0) + (pair & 2 ? earlier[1] : 0);
+        return bit_length((sum + size) * scales[1] >> 16);
+    }
+
+    // That of the first round of the next pair, when the first of this one is known.
+    __device__ __forceinline__ unsigned next_bucket() const
+    {
+        const unsigned next = pair + 1, sum = (even[0] >> 16) + (next & 1 ? own[0] : 0) + (next & 2 ? before[0] : 0);
+        return bit_length(sum * (pair == 1 ? scales[0] : scales[1]) >> 16);
     }
 
     // Go on to the next pair.
-    __device__ __forceinline__ void turn()
+    __device__ __forceinline__ void turn(const Rounds& rounds)
     {
         even[0] = __funnelshift_l(even[0], even[1], 16), even[1] >>= 16;
         odd[0] = __funnelshift_l(odd[0], odd[1], 16), odd[1] >>= 16;
@@ -143,39 +259,52 @@ struct Nearby : Sums {
         sizes[1] = sizes[1] >> 16 | own[0] << 16 | own[1] << 24;
 #pragma unroll
         for (unsigned k = 0; k < 2; ++k) earlier[k] = before[k], before[k] = own[k];
+        if (pair != 1) scales[0] = scales[1];
+        ++pair;
+        scales[1] = rounds.scales[__popc(group) + __popc(pair) + 1];
     }
 };
 
-// Decode a tile's rounds, two at a time, and put its values.
+// Decode a tile's rounds, two at a time, and put its values. In sparse frames what a round needs of its table is on its
+// way before the states are known: of a second round as if the first one were of zeros.
 template <bool PLAIN, bool SPARSE>
 __device__ __forceinline__ void take_tile(
-    const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, const Half* starts,
-    const Byte* parts, Element* into, unsigned& state, Reader& reader)
+    const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, const Tables& tables,
+    Element* into, State& state, Reader& reader)
 {
     const unsigned lane = threadIdx.x % LANES;
 #pragma unroll 1
     for (unsigned group = 0; group < GROUPS; ++group) {
         Nearby nearby(history, rounds, group, lane);
-        const unsigned first = view.first + rounds.groups[group];
+        const unsigned start = view.first + rounds.groups[group];
+        unsigned bucket = nearby.first_bucket(), first = SPARSE ? tables.firsts.get(bucket) : 0;
 #pragma unroll 1
         for (unsigned pair = 0; pair < GROUP / 2; ++pair) {
-            const unsigned begin = first + (pair & 1 ? view.local[2] : 0) + (pair & 2 ? view.local[4] : 0);
+            const unsigned begin = start + (pair & 1 ? view.local[2] : 0) + (pair & 2 ? view.local[4] : 0);
+            unsigned after = 0, after_first = 0;
 #pragma unroll
             for (unsigned k = 0; k < 2; ++k) {
-                const unsigned bucket = nearby.bucket(pair, k), place = begin + (k ? view.local[1] : 0);
+                const unsigned place = begin + (k ? view.local[1] : 0);
+                const unsigned second = SPARSE && k == 0 ? tables.firsts.get(nearby.second_bucket(0)) : 0;
                 Numbers numbers = {};
                 Element element;
 #pragma unroll
                 for (unsigned c = 0; c < COMPONENTS; ++c) {
-                    const unsigned which = table_of(c, bucket, numbers.of[0]);
-                    numbers.of[c] = take_number<SPARSE>(
-                        state, starts + which * (TOKENS + 1), parts + which * SLOTS, reader, lane);
+                    const unsigned table = table_of(c, bucket, numbers.of[0]);
+                    if (SPARSE && c) first = tables.firsts.get(table);
+                    numbers.of[c] = take_number<SPARSE>(state, table, first, tables, reader, lane);
                     element.part[c] = restored<PLAIN>(numbers.of[c], rules.of[c]);
                 }
                 nearby.own[k] = magnitude_of(numbers);
+                if (k == 0) {
+                    after = nearby.next_bucket(), after_first = SPARSE ? tables.firsts.get(after) : 0;
+                    bucket = nearby.second_bucket(nearby.own[0]), first = second;
+                    if (SPARSE && __any_sync(WHOLE_WARP, nearby.own[0])) first = tables.firsts.get(bucket);
+                }
                 if (PLAIN || place < view.frame_elements) into[place] = element;
             }
-            nearby.turn();
+            nearby.turn(rounds);
+            bucket = after, first = after_first;
         }
         history[2 * group * LANES + lane] = nearby.sizes[0];
         history[(2 * group + 1) * LANES + lane] = nearby.sizes[1];
@@ -189,14 +318,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     const Byte* data, Frame* frames, const Half* starts, const Byte* all_coarse, const Plan* plans,
     const Word* segment_starts, Word frame_elements, Order order, unsigned n_tiles, Rules rules, Element* values)
 {
-    __shared__ unsigned histories[WARPS][TILE / 4], rings[WARPS][RING / 2];
-    __shared__ Byte __align__(4) parts[TABLES * SLOTS];
-    __shared__ Half table[STARTS];
+    __shared__ Room room;
     __shared__ Rounds rounds;
     __shared__ Word sums[WARPS];
     const Share share = own_share();
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, number = share.frame;
-    const unsigned segment = share.first + warp;
+    // Of a lane, so that the compiler knows that it is the warp's.
+    const unsigned warp = __shfl_sync(WHOLE_WARP, threadIdx.x / LANES, 0), lane = threadIdx.x % LANES;
+    const unsigned number = share.frame, segment = share.first + warp;
     Frame& frame = frames[number];
     const unsigned shares = (n_tiles + WARPS - 1) / WARPS;
     if (share.first >= shares * WARPS) {
@@ -210,27 +338,35 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     if (frame.kind != CODED) return;
     const Plan plan = plans[number];
     if (share.first >= plan.n_segments) return;
-    for (unsigned k = threadIdx.x; k < STARTS; k += THREADS) table[k] = starts[(Word)number * STARTS + k];
+    starts += (Word)number * STARTS;
+    for (unsigned k = threadIdx.x; k < STARTS; k += THREADS) room.starts[k] = starts[k];
     const unsigned* coarse = (const unsigned*)(all_coarse + (Word)number * TABLES * SLOTS);
-    for (unsigned k = threadIdx.x; k < TABLES * SLOTS / 4; k += THREADS) ((unsigned*)parts)[k] = coarse[k];
+    for (unsigned k = threadIdx.x; k < TABLES * SLOTS / 4; k += THREADS) ((unsigned*)room.parts)[k] = coarse[k];
+    for (unsigned k = threadIdx.x; k < TABLES; k += THREADS) {
+        const unsigned zeros = starts[k * (TOKENS + 1) + 1];
+        room.firsts[k] = zeros | part_log2(zeros) << 16;
+    }
+    if (threadIdx.x == 0) room.starts[STARTS] = TOTAL;
     fill_rounds(rounds, order);
     __syncthreads();
     if (segment >= plan.n_segments) return;
     const unsigned* counts = (const unsigned*)(data + frame.start + CODED_HEAD_BYTES + plan.words_at);
     const unsigned* own = counts + plan.n_segments + segment_starts[(Word)number * n_tiles + segment] / 4;
-    unsigned state = own[lane];
-    Reader reader = reader_of(own + LANES, counts[segment], rings[warp], lane);
+    State state = {own[lane], 0, 0};
+    Reader reader = reader_of(own + LANES, __shfl_sync(WHOLE_WARP, counts[segment], 0), room.rings[warp], lane);
+    const Tables tables = {Shared<unsigned>(room.firsts), Shared<Byte>(room.parts), Shared<Half>(room.starts)};
     const unsigned lane_number = deposited<0, 5>(lane, order.axes);
     const unsigned stop = segment_stop(segment, plan, n_tiles);
     View view = view_of(values, frame_elements, order);
     const bool plain = is_plain(rules, frame_elements), sparse = is_sparse(frame, n_tiles);
     for (unsigned tile = segment_begin(segment, plan); tile < stop && reader.taken <= reader.count; ++tile) {
         view.first = tile_offset(tile, order) + lane_number;
-        unsigned* history = histories[warp];
-        if (!plain && sparse) take_tile<false, true>(view, rounds, rules, history, table, parts, into, state, reader);
-        else if (!plain) take_tile<false, false>(view, rounds, rules, history, table, parts, into, state, reader);
-        else if (sparse) take_tile<true, true>(view, rounds, rules, history, table, parts, into, state, reader);
-        else take_tile<true, false>(view, rounds, rules, history, table, parts, into, state, reader);
+        unsigned* history = room.histories[warp];
+        if (!plain && sparse) take_tile<false, true>(view, rounds, rules, history, tables, into, state, reader);
+        else if (!plain) take_tile<false, false>(view, rounds, rules, history, tables, into, state, reader);
+        else if (sparse) take_tile<true, true>(view, rounds, rules, history, tables, into, state, reader);
+        else take_tile<true, false>(view, rounds, rules, history, tables, into, state, reader);
     }
-    if (state != LOW || reader.taken != reader.count) frame.damaged = 1;
+    state.settle();
+    if (state.bits != LOW || reader.taken != reader.count) frame.damaged = 1;
 }
