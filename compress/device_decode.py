@@ -144,7 +144,7 @@ def _small(
     elements, _, n_tiles = group.arguments
     starts = device.empty(group.count * n_tables * (n_tokens + 1), "uint16")
     coarse = device.empty(group.count * n_tables * PARTS[header.components - 1], "uint8")
-    plans = device.empty(group.count * launches.PLAN_WORDS, "uint32")
+    plans = device.empty(group.count * launches.SMALL_PLAN_WORDS, "uint32")
     segments = device.empty(group.count * group.n_tiles, "uint64")
     device.launch(
         launches.small_index(group.count), header.dtype, data, work, span, elements, n_tiles, starts, coarse,

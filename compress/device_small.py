@@ -32,7 +32,7 @@ def code_small(
         counts, raw, exact,
     )  # fmt: skip
     starts = device.empty(group.count * n_tables * (n_tokens + 1), "uint16")
-    plans = device.empty(group.count * launches.PLAN_WORDS, "uint32")
+    plans = device.empty(group.count * launches.SMALL_PLAN_WORDS, "uint32")
     tables = device.empty(group.count * entropy.tables_room_bytes(n) // 4, "uint32")
     device.launch(
         launches.small_plan(group.count), dtype, counts, raw, n_tiles, starts, plans, heads, tables

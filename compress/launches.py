@@ -55,7 +55,7 @@ SPAN = Struct("<5QI4x")
 """`Span` of read.cuh."""
 MOST_HEADER_WORDS = 79
 """Words of a stream's header, at most."""
-PLAN_WORDS = 3
+SMALL_PLAN_WORDS = 3
 """`Plan` of small.cuh."""
 
 
