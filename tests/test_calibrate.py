@@ -125,6 +125,7 @@ REFUSALS = [
     (("--dtype", "int8"), "--dtype: 'int8' is unknown; choose from float32,"),
     (("--size", "1000"), "--size: is 1000; give an integer from 1048576 up"),
     (("--size", "some"), "'some' is no size"),
+    (("--name", ""), "--name: is empty; name the profile, or leave it out for the base's name"),
     (("--base", "nowhere"), "--base: 'nowhere' is no profile"),
     (("--device", "tpu"), "'tpu'"),
     (("-o", "nowhere/own.toml"), "nowhere/own.toml: its folder does not exist"),

@@ -57,6 +57,8 @@ def calibrate(
     Raises InputError before anything is measured.
     """
     check_device(device)
+    if name == "":
+        raise InputError("--name", "is empty", "name the profile, or leave it out for the base's name")
     if size_bytes is not None:
         check_count("--size", size_bytes, LEAST_SWAP_BYTES)
     for dtype in dtypes:
