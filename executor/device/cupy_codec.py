@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from ctypes import Array, addressof, c_uint64
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import cupy
@@ -45,7 +46,8 @@ class _Room:
 
 _ROOMS: list[_Room] = []
 _SLABS: dict[tuple[int, int], tuple[Any, int]] = {}
-"""Of each device and stream zeros, and how many bytes of them are taken."""
+"""Of each device and stream zeros, and how many bytes of them are taken; changed by one thread at a time."""
+_CUTTING = Lock()
 
 
 def _take_room() -> _Room:
@@ -102,10 +104,11 @@ class CupyCodec:
         if size_bytes > LARGEST_CUT:
             return cupy.zeros(size, dtype)
         stream = (cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr)
-        slab, used = _SLABS.get(stream, (None, SLAB_BYTES))
-        if used + size_bytes > SLAB_BYTES:
-            slab, used = cupy.zeros(SLAB_BYTES, np.uint8), 0
-        _SLABS[stream] = slab, used + -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        with _CUTTING:
+            slab, used = _SLABS.get(stream, (None, SLAB_BYTES))
+            if used + size_bytes > SLAB_BYTES:
+                slab, used = cupy.zeros(SLAB_BYTES, np.uint8), 0
+            _SLABS[stream] = slab, used + -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         return cupy.ndarray(size, dtype, slab.data + used)
 
     def empty(self, size: int, dtype: str) -> Any:
