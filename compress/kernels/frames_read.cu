@@ -2,6 +2,7 @@
 
 #include "tile.cuh"
 #include "checksum.cuh"
+#include "wait.cuh"
 #include "read.cuh"
 
 #define THREADS 256

@@ -24,17 +24,6 @@ __device__ __forceinline__ Work work_of(Word* words, const Span& span)
     return {(Frame*)words, places, ready, ready + span.n_frames, words + span.own_at};
 }
 
-// Put a word that says all there is to know to a place where others wait for it with `told`.
-__device__ __forceinline__ void tell(Word* place, Word word) { *(volatile Word*)place = word; }
-
-// The word at a place, as soon as there is one.
-__device__ __forceinline__ Word told(const Word* place)
-{
-    Word word;
-    while (!(word = *(const volatile Word*)place)) {}
-    return word;
-}
-
 // The frame that begins at a place (0: none), whose values have so many bytes; BAD and `damaged` where its fields
 // contradict each other.
 __device__ __forceinline__ Frame frame_at(

@@ -2,6 +2,7 @@
 
 #include "small.cuh"
 #include "checksum.cuh"
+#include "wait.cuh"
 #include "read.cuh"
 
 // Twelve less the binary logarithm of a frequency, in units of 2^-COST_LOG2 (compress/entropy.py).

@@ -30,3 +30,14 @@ __device__ __forceinline__ Word awaited(const Word* place)
     while (!(word = published(place))) {}
     return word;
 }
+
+// Put a word that says all there is to know to a place where others wait for it with `told`.
+__device__ __forceinline__ void tell(Word* place, Word word) { *(volatile Word*)place = word; }
+
+// The word at a place, as soon as there is one.
+__device__ __forceinline__ Word told(const Word* place)
+{
+    Word word;
+    while (!(word = *(const volatile Word*)place)) {}
+    return word;
+}
