@@ -146,11 +146,12 @@ def _small(
     coarse = device.empty(group.count * n_tables * PARTS[header.components - 1], "uint8")
     plans = device.empty(group.count * launches.SMALL_PLAN_WORDS, "uint32")
     segments = device.empty(group.count * group.n_tiles, "uint64")
+    claims = device.zeros(launches.CLAIM_WORDS, "uint64")
     device.launch(
         launches.small_index(group.count), header.dtype, data, work, span, elements, n_tiles, starts, coarse,
-        plans, segments,
+        plans, segments, claims,
     )  # fmt: skip
     device.launch(
         launches.small_decode(group.count, group.n_tiles), header.dtype, data, group.frames_of(work), starts,
-        coarse, plans, segments, *group.arguments, rules, own,
+        coarse, plans, segments, *group.arguments, np.uint32(group.count), rules, own, claims,
     )  # fmt: skip

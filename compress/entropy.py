@@ -23,7 +23,7 @@ LONGEST_SEGMENT_LOG2 = 6
 """Of the tiles a segment that are read."""
 LONGEST_WRITTEN_LOG2 = 5
 """Of those written: a segment is decoded by a warp, one number a lane after the other."""
-WASTE = 32
+WASTE = 24
 """A segment is at least so many times the 64 bytes that its states take beyond what they hold."""
 STATES_WASTE_BYTES = 64
 STATES_BYTES = 128

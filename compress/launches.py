@@ -32,6 +32,10 @@ SMALL_SLOT_BYTES = 640
 PLAN_BYTES = 2560
 """Room for a `Plan` of plan.cuh."""
 
+MOST_CLAIMING = 2048
+"""Blocks that claim work: more than run at once."""
+CLAIM_WORDS = 257
+"""`Claims` of claims.cuh."""
 TILES_PER_CHECK = 32
 """Tiles whose share of a payload one block sums."""
 DECODE_HEADS = 2
@@ -177,9 +181,9 @@ def small_index(n_frames: int) -> Launch:
 
 
 def small_decode(n_frames: int, n_tiles: int) -> Launch:
-    """A warp a segment, of which a frame has at most as many as tiles, and blocks that form checksums."""
-    blocks = -(-n_tiles // SMALL_WARPS) + -(-n_tiles // TILES_PER_CHECK)
-    return Launch("small_decode.cu", "small_decode", (blocks, n_frames), SMALL_THREADS)
+    """Blocks that claim work: a warp a segment, of which a frame has at most as many as tiles, then checksums."""
+    shares = -(-n_tiles // SMALL_WARPS) + -(-n_tiles // TILES_PER_CHECK)
+    return Launch("small_decode.cu", "small_decode", (min(shares * n_frames, MOST_CLAIMING), 1), SMALL_THREADS)
 
 
 def frames(entry: str, blocks: int, n_frames: int = 1) -> Launch:

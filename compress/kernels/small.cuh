@@ -27,7 +27,7 @@
 #define COST_LOG2 8
 #define LONGEST_SEGMENT_LOG2 6
 #define LONGEST_WRITTEN_LOG2 5
-#define WASTE_LOG2 22
+#define LEAST_UNITS (24u * 64 * 8 << COST_LOG2)
 #define LOW (1u << 16)
 #define RAW_LOG2 12
 #define MOST_ROUND_WORDS (8 * LANES)
@@ -185,10 +185,10 @@ __device__ __forceinline__ unsigned token_of(unsigned z, unsigned& bits)
 }
 
 // Whether a coded frame is decoded by a way that is shorter for rounds of zeros and longer for others: where it has
-// less than half a bit a number.
+// less than two bits a number.
 __device__ __forceinline__ bool is_sparse(const Frame& frame, unsigned n_tiles)
 {
-    return 16 * frame.coded < (Word)n_tiles * TILE * COMPONENTS;
+    return 4 * frame.coded < (Word)n_tiles * TILE * COMPONENTS;
 }
 
 // A table's slots from `zeros` on are in SLOTS parts of 2^this: those behind its first token in sparse frames, all in

@@ -2,10 +2,15 @@
 
 #include "small.cuh"
 #include "checksum.cuh"
+#include "claims.cuh"
 
 // Words that a warp brings at once, and how many of them its ring holds.
 #define PART (2 * LANES)
 #define RING (4 * PART)
+// Tiles whose share of a payload a block sums.
+#define TILES_A_CHECK 32
+// The first token with more than RAW_LOG2 raw bits.
+#define LONG (DIRECT + 2 * (RAW_LOG2 - 2))
 // Pairs of words of a checksum that a thread has in flight.
 #define AT_ONCE 2
 
@@ -109,22 +114,23 @@ __device__ __forceinline__ Reader reader_of(const unsigned* pairs, unsigned coun
     return reader;
 }
 
-// A lane's state, which is not whole until the word that it takes, where `low` is not 0, has come.
+// A lane's state, which is not whole until the word that it takes, where it is `low`, has come.
 struct State {
-    unsigned bits, word, low;
+    unsigned bits, word;
+    bool low;
 
     __device__ __forceinline__ void settle()
     {
         if (low) bits = bits << 16 | word;
-        low = 0;
+        low = false;
     }
 };
 
-// Lanes whose state is low take a word each, in the order of the lanes; past the end they take 0.
-__device__ __forceinline__ void refill(State& state, bool active, Reader& reader)
+// Lanes that are `low` take a word each, in the order of the lanes; past the end they take 0.
+__device__ __forceinline__ void refill(State& state, bool low, Reader& reader)
 {
-    const unsigned all = __ballot_sync(WHOLE_WARP, active && state.bits < LOW);
-    state.low = all & reader.below + 1;
+    const unsigned all = __ballot_sync(WHOLE_WARP, low);
+    state.low = low;
     state.word = reader.words.get((reader.taken + __popc(all & reader.below)) % RING);
     reader.taken += __popc(all);
 }
@@ -135,8 +141,64 @@ __device__ __forceinline__ unsigned take_raw(State& state, unsigned width, Reade
     state.settle();
     const unsigned rest = TOTAL_LOG2 - width, part = state.bits & (TOTAL - 1), kept = part & ((1u << rest) - 1);
     state.bits = (state.bits >> TOTAL_LOG2 << rest) + kept;
-    refill(state, width != 0, reader);
+    refill(state, width != 0 && state.bits < LOW, reader);
     return part >> rest;
+}
+
+// Lanes whose state is low take a word each, and then all the next `width` bits, at most RAW_LOG2. Which lanes take a
+// word after those bits does not depend on the first words, so that both are on their way at once.
+__device__ __forceinline__ unsigned take_short(State& state, unsigned width, Reader& reader)
+{
+    const bool low = state.bits < LOW, again = width && state.bits < (low ? 1u : LOW) << width;
+    const unsigned all = __ballot_sync(WHOLE_WARP, low), next = __ballot_sync(WHOLE_WARP, again);
+    const unsigned between = reader.taken + __popc(all);
+    const unsigned word = reader.words.get((reader.taken + __popc(all & reader.below)) % RING);
+    state.word = reader.words.get((between + __popc(next & reader.below)) % RING);
+    state.low = again;
+    reader.taken = between + __popc(next);
+    const unsigned bits = low ? state.bits << 16 | word : state.bits, rest = TOTAL_LOG2 - width;
+    const unsigned part = bits & (TOTAL - 1);
+    state.bits = (bits >> TOTAL_LOG2 << rest) + (part & ((1u << rest) - 1));
+    return part >> rest;
+}
+
+// A token, and the slots it has.
+struct Found {
+    unsigned token, start, stop;
+};
+
+// The zigzag number of a token, whose lowest `bits` follow.
+__device__ __forceinline__ unsigned begun(unsigned token, unsigned& bits)
+{
+    bits = token < DIRECT ? 0 : 3 + (token - DIRECT) / 2;
+    return token < DIRECT ? token : (2 + (token & 1)) << bits;
+}
+
+// The next zigzag number of a table where a lane's token is behind the one that was found, or has more raw bits than are
+// taken at once.
+__device__ __forceinline__ unsigned take_long(
+    State& state, unsigned table, Found found, unsigned slot, unsigned upper, const Tables& tables, Reader& reader,
+    unsigned lane)
+{
+#pragma unroll 1
+    while (slot >= found.stop) {
+        ++found.token;
+        found.start = found.stop;
+        found.stop = tables.starts.get<1>(table * (TOKENS + 1) + found.token);
+    }
+    unsigned bits, z = begun(found.token, bits), before = reader.taken;
+    state.bits = (found.stop - found.start) * upper + slot - found.start;
+    refill(state, state.bits < LOW, reader);
+#pragma unroll 1
+    while (__any_sync(WHOLE_WARP, bits != 0)) {
+        const unsigned width = bits ? (bits - 1) % RAW_LOG2 + 1 : 0;
+        bits -= width;
+        z |= take_raw(state, width, reader) << bits;
+        reader.bring_more(before, lane);
+        before = reader.taken;
+    }
+    reader.bring_more(before, lane);
+    return z;
 }
 
 // The next number in a table, of which `first` is known in sparse frames: rounds there that have nothing but token 0,
@@ -151,7 +213,7 @@ __device__ __forceinline__ int take_number(
     const unsigned zeros = SPARSE ? first & 0xffff : 0;
     const bool other = !SPARSE || slot >= zeros;
     const unsigned part = !SPARSE ? slot >> part_log2(0) : other ? slot - zeros >> (first >> 16) : 0;
-    const unsigned found = tables.parts.get(table * SLOTS + part);
+    const unsigned token = tables.parts.get(table * SLOTS + part);
     if (SPARSE) {
         const unsigned next = zeros * upper + slot;
         if (!__any_sync(WHOLE_WARP, other || next < LOW)) {
@@ -159,37 +221,21 @@ __device__ __forceinline__ int take_number(
             return 0;
         }
     }
-    unsigned token = other ? found : 0;
-    const unsigned at = table * (TOKENS + 1) + token;
-    unsigned start = tables.starts.get(at), stop = tables.starts.get<1>(at);
+    Found found = {other ? token : 0, 0, 0};
+    const unsigned at = table * (TOKENS + 1) + found.token;
+    found.start = tables.starts.get(at), found.stop = tables.starts.get<1>(at);
     // Of the last token this one's stop, since what is behind it is of another table.
-    const unsigned behind = tables.starts.get<2>(at), next_stop = stop < behind ? behind : stop;
-    if (slot >= stop) ++token, start = stop, stop = next_stop;
-    if (slot >= next_stop) {
-#pragma unroll 1
-        do {
-            ++token;
-            start = stop;
-            stop = tables.starts.get<1>(table * (TOKENS + 1) + token);
-        } while (slot >= stop);
+    const unsigned behind = tables.starts.get<2>(at), next_stop = found.stop < behind ? behind : found.stop;
+    if (slot >= found.stop) ++found.token, found.start = found.stop, found.stop = next_stop;
+    const bool raw = __any_sync(WHOLE_WARP, found.token >= DIRECT);
+    if (__any_sync(WHOLE_WARP, slot >= next_stop || found.token >= LONG)) {
+        return unzigzag(take_long(state, table, found, slot, upper, tables, reader, lane));
     }
-    state.bits = (stop - start) * upper + slot - start;
-    unsigned bits = token < DIRECT ? 0 : 3 + (token - DIRECT) / 2;
-    unsigned z = token < DIRECT ? token : (2 + (token & 1)) << bits;
-    unsigned before = reader.taken;
-    const bool any = __any_sync(WHOLE_WARP, token >= DIRECT), more = __any_sync(WHOLE_WARP, bits > RAW_LOG2);
-    refill(state, true, reader);
-    if (any) {
-#pragma unroll 1
-        for (bool left = more; left; left = __any_sync(WHOLE_WARP, bits > RAW_LOG2)) {
-            const unsigned width = bits ? (bits - 1) % RAW_LOG2 + 1 : 0;
-            bits -= width;
-            z |= take_raw(state, width, reader) << bits;
-            reader.bring_more(before, lane);
-            before = reader.taken;
-        }
-        z |= take_raw(state, bits, reader);
-    }
+    const unsigned before = reader.taken;
+    unsigned bits, z = begun(found.token, bits);
+    state.bits = (found.stop - found.start) * upper + slot - found.start;
+    if (raw) z |= take_short(state, bits, reader);
+    else refill(state, state.bits < LOW, reader);
     reader.bring_more(before, lane);
     return unzigzag(z);
 }
@@ -311,57 +357,23 @@ __device__ __forceinline__ void take_tile(
     }
 }
 
-// What small_index has found of data; values are filled, those of frames that are stored raw too. A frame is
-// `damaged` where a segment's words or states do not come out even. A warp decodes a segment; the blocks behind those of
-// all segments add words to the frames' sums, while the longest segments are still under way.
-extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
-    const Byte* data, Frame* frames, const Half* starts, const Byte* all_coarse, const Plan* plans,
-    const Word* segment_starts, Word frame_elements, Order order, unsigned n_tiles, Rules rules, Element* values)
+// Decode a segment of a frame, into whose values; `damaged` where its words or states do not come out even. A warp.
+__device__ __forceinline__ void take_segment(
+    const Byte* data, Frame& frame, const Plan& plan, unsigned segment, Word segment_start, Word frame_elements,
+    const Order& order, unsigned n_tiles, const Rounds& rounds, const Rules& rules, const Tables& tables,
+    unsigned* history, unsigned* ring, Element* into)
 {
-    __shared__ Room room;
-    __shared__ Rounds rounds;
-    __shared__ Word sums[WARPS];
-    const Share share = own_share();
-    // Of a lane, so that the compiler knows that it is the warp's.
-    const unsigned warp = __shfl_sync(WHOLE_WARP, threadIdx.x / LANES, 0), lane = threadIdx.x % LANES;
-    const unsigned number = share.frame, segment = share.first + warp;
-    Frame& frame = frames[number];
-    const unsigned shares = (n_tiles + WARPS - 1) / WARPS;
-    if (share.first >= shares * WARPS) {
-        add_words<AT_ONCE>(data, frame, share.first / WARPS - shares, gridDim.x - shares, sums);
-        return;
-    }
-    Element* into = values + number * frame_elements;
-    if (frame.kind == RAW) {
-        copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, segment, lane, LANES);
-    }
-    if (frame.kind != CODED) return;
-    const Plan plan = plans[number];
-    if (share.first >= plan.n_segments) return;
-    starts += (Word)number * STARTS;
-    for (unsigned k = threadIdx.x; k < STARTS; k += THREADS) room.starts[k] = starts[k];
-    const unsigned* coarse = (const unsigned*)(all_coarse + (Word)number * TABLES * SLOTS);
-    for (unsigned k = threadIdx.x; k < TABLES * SLOTS / 4; k += THREADS) ((unsigned*)room.parts)[k] = coarse[k];
-    for (unsigned k = threadIdx.x; k < TABLES; k += THREADS) {
-        const unsigned zeros = starts[k * (TOKENS + 1) + 1];
-        room.firsts[k] = zeros | part_log2(zeros) << 16;
-    }
-    if (threadIdx.x == 0) room.starts[STARTS] = TOTAL;
-    fill_rounds(rounds, order);
-    __syncthreads();
-    if (segment >= plan.n_segments) return;
+    const unsigned lane = threadIdx.x % LANES;
     const unsigned* counts = (const unsigned*)(data + frame.start + CODED_HEAD_BYTES + plan.words_at);
-    const unsigned* own = counts + plan.n_segments + segment_starts[(Word)number * n_tiles + segment] / 4;
-    State state = {own[lane], 0, 0};
-    Reader reader = reader_of(own + LANES, __shfl_sync(WHOLE_WARP, counts[segment], 0), room.rings[warp], lane);
-    const Tables tables = {Shared<unsigned>(room.firsts), Shared<Byte>(room.parts), Shared<Half>(room.starts)};
+    const unsigned* own = counts + plan.n_segments + segment_start / 4;
+    State state = {own[lane], 0, false};
+    Reader reader = reader_of(own + LANES, __shfl_sync(WHOLE_WARP, counts[segment], 0), ring, lane);
     const unsigned lane_number = deposited<0, 5>(lane, order.axes);
     const unsigned stop = segment_stop(segment, plan, n_tiles);
-    View view = view_of(values, frame_elements, order);
+    View view = view_of(into, frame_elements, order);
     const bool plain = is_plain(rules, frame_elements), sparse = is_sparse(frame, n_tiles);
     for (unsigned tile = segment_begin(segment, plan); tile < stop && reader.taken <= reader.count; ++tile) {
         view.first = tile_offset(tile, order) + lane_number;
-        unsigned* history = room.histories[warp];
         if (!plain && sparse) take_tile<false, true>(view, rounds, rules, history, tables, into, state, reader);
         else if (!plain) take_tile<false, false>(view, rounds, rules, history, tables, into, state, reader);
         else if (sparse) take_tile<true, true>(view, rounds, rules, history, tables, into, state, reader);
@@ -369,4 +381,61 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     }
     state.settle();
     if (state.bits != LOW || reader.taken != reader.count) frame.damaged = 1;
+}
+
+// What a frame's segments are decoded with, brought to shared memory. A block; its threads wait for one another.
+__device__ __forceinline__ void fill_tables(Room& room, const Half* starts, const unsigned* coarse)
+{
+    for (unsigned k = threadIdx.x; k < STARTS; k += THREADS) room.starts[k] = starts[k];
+    for (unsigned k = threadIdx.x; k < TABLES * SLOTS / 4; k += THREADS) ((unsigned*)room.parts)[k] = coarse[k];
+    for (unsigned k = threadIdx.x; k < TABLES; k += THREADS) {
+        const unsigned zeros = starts[k * (TOKENS + 1) + 1];
+        room.firsts[k] = zeros | part_log2(zeros) << 16;
+    }
+    if (threadIdx.x == 0) room.starts[STARTS] = TOTAL;
+    __syncthreads();
+}
+
+// What small_index has found of data; values are filled, those of frames that are stored raw too. Blocks claim shares
+// of frames, the first ones of all frames first: WARPS segments, of which each warp decodes one; and then, while the
+// longest segments are still under way, words that are added to the frames' sums.
+extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
+    const Byte* data, Frame* frames, const Half* starts, const Byte* coarse, const Plan* plans,
+    const Word* segment_starts, Word frame_elements, Order order, unsigned n_tiles, unsigned n_frames, Rules rules,
+    Element* values, Claims* claims)
+{
+    __shared__ Room room;
+    __shared__ Rounds rounds;
+    __shared__ Word sums[WARPS];
+    __shared__ unsigned claimed;
+    // Of a lane, so that the compiler knows that it is the warp's.
+    const unsigned warp = __shfl_sync(WHOLE_WARP, threadIdx.x / LANES, 0), lane = threadIdx.x % LANES;
+    const unsigned shares = ((unsigned)claims->most + WARPS - 1) / WARPS;
+    const unsigned checks = (n_tiles + TILES_A_CHECK - 1) / TILES_A_CHECK;
+    const Tables tables = {Shared<unsigned>(room.firsts), Shared<Byte>(room.parts), Shared<Half>(room.starts)};
+    fill_rounds(rounds, order);
+    if (threadIdx.x == 0) wait_in_turn(*claims);
+    for (;;) {
+        __syncthreads();
+        if (threadIdx.x == 0) claimed = claim(*claims);
+        __syncthreads();
+        const unsigned number = claimed % n_frames, share = claimed / n_frames, segment = share * WARPS + warp;
+        if (share >= shares + checks) return;
+        Frame& frame = frames[number];
+        Element* into = values + number * frame_elements;
+        if (share >= shares) {
+            add_words<AT_ONCE>(data, frame, share - shares, checks, sums);
+        } else if (frame.kind == RAW) {
+            copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, segment, lane, LANES);
+        } else if (frame.kind == CODED && share * WARPS < plans[number].n_segments) {
+            const Plan plan = plans[number];
+            const Word tables_at = (Word)number * TABLES;
+            fill_tables(room, starts + tables_at * (TOKENS + 1), (const unsigned*)(coarse + tables_at * SLOTS));
+            if (segment >= plan.n_segments) continue;
+            const Word begin = segment_starts[(Word)number * n_tiles + segment];
+            take_segment(
+                data, frame, plan, segment, begin, frame_elements, order, n_tiles, rounds, rules, tables,
+                room.histories[warp], room.rings[warp], into);
+        }
+    }
 }

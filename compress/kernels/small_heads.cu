@@ -4,6 +4,7 @@
 #include "checksum.cuh"
 #include "wait.cuh"
 #include "read.cuh"
+#include "claims.cuh"
 
 // Twelve less the binary logarithm of a frequency, in units of 2^-COST_LOG2 (compress/entropy.py).
 __device__ __forceinline__ unsigned cost_of(unsigned frequency)
@@ -109,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
         Word units = raw_bits[frame] << COST_LOG2;
         for (unsigned w = 0; w < PLAN_WARPS; ++w) units += costs[w];
         unsigned log2 = 0, at = 0, rest = 0;
-        while (log2 < LONGEST_WRITTEN_LOG2 && units << log2 < (Word)n_tiles << WASTE_LOG2) ++log2;
+        while (log2 < LONGEST_WRITTEN_LOG2 && units << log2 < (Word)n_tiles * LEAST_UNITS) ++log2;
         for (unsigned table = 0; table < TABLES; ++table) {
             const unsigned length = lengths[table], many = longs[table];
             head[8 + table] = (Byte)length;
@@ -146,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
 // become BAD.
 extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     const Byte* data, Word* words, Span span, Word frame_elements, unsigned n_tiles, Half* starts, Byte* coarse,
-    Plan* plans, Word* segment_starts)
+    Plan* plans, Word* segment_starts, Claims* claims)
 {
     __shared__ unsigned lengths[TABLES], befores[TABLES], sums[PLAN_WARPS];
     __shared__ Word word_sums[PLAN_WARPS];
@@ -162,6 +163,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     const Frame frame = found_frame(data, work, span, span.first + own_frame, raw_bytes);
     Frame& into = work.frames[span.first + own_frame];
     if (threadIdx.x == 0) put_frame(into, frame);
+    if (frame.kind == RAW && threadIdx.x == 0) atomicMax(&claims->most, (Word)n_tiles);
     if (frame.kind != CODED) return;
     const Byte* head = data + frame.start + CODED_HEAD_BYTES;
     const bool any = frame.coded >= 8 + TABLES;
@@ -244,6 +246,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     }
     if (threadIdx.x == 0) {
         plans[own_frame] = {log2, (unsigned)words_at, n_segments};
+        if (good) atomicMax(&claims->most, (Word)n_segments);
         if (!good) into.damaged = 1, into.kind = BAD;
     }
 }
