@@ -10,7 +10,7 @@ from ctypes import Array, c_char
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,6 @@ PLAN_BYTES = 2560
 
 MOST_CLAIMING = 2048
 """Blocks that claim work: more than run at once."""
-CLAIM_WORDS = 257
-"""`Claims` of claims.cuh."""
 TILES_PER_CHECK = 32
 """Tiles whose share of a payload one block sums."""
 DECODE_HEADS = 2
@@ -55,7 +53,7 @@ FRAME = np.dtype(
     [(name, "<u8") for name in ("start", "size", "sum", "stated", "kind", "exact", "coded", "damaged")]
 )
 """`Frame` of tile.cuh."""
-SPAN = Struct("<5QI4x")
+SPAN = Struct("<5Q2I")
 """`Span` of read.cuh."""
 MOST_HEADER_WORDS = 79
 """Words of a stream's header, at most."""
@@ -71,6 +69,11 @@ class Launch(NamedTuple):
     grid: tuple[int, int]
     threads: int
 
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return self.grid[0] * self.grid[1]
+
 
 def defines(dtype: str) -> dict[str, str | int]:
     """The definitions with which every kernel is compiled for arrays of a dtype."""
@@ -80,17 +83,18 @@ def defines(dtype: str) -> dict[str, str | int]:
     return {"REAL": real, "BITS": bits, "COMPONENTS": components(dtype)}
 
 
-def rules(header: Header, limits: tuple[float, ...]) -> Array[c_char]:
-    """The struct `Rules` (1,) of a header's quantizers; `limits` are the largest errors."""
+def rules(header: Header, limits: tuple[float, ...] = ()) -> Array[c_char]:
+    """The struct `Rules` (1,) of a header's quantizers; `limits` are the largest errors, which only coding
+    needs."""
     dtype = header.real_dtype
     row = RULES[dtype]
     sign = 1 << (8 * dtype.itemsize - 1)
-    packed = bytearray()
-    for rule, limit in zip(header.quantizers, limits, strict=True):
+    packed = b""
+    for rule, limit in zip(header.quantizers, limits or (0.0,) * header.components, strict=True):
         # Zeros of either sign are the same constant.
         checked = sign - 1 if rule.zero_bits == 0 else 2 * sign - 1
         inverse = least = 0.0
-        if rule.step:
+        if rule.step and limits:
             inverse = float(dtype.type(1) / dtype.type(rule.step))
             least = round_down(limit, dtype) if limit else 0.0
         packed += row.pack(
@@ -106,12 +110,14 @@ def bound(value: float, mode: str, dtype: str) -> Array[c_char]:
     made["bound"], made["relative"] = value, mode == "range"
     if mode == "pointwise":
         made["bits_step"] = pointwise_step(value, real_dtype(dtype))
-    return _structure(made)
+    return _structure(made.tobytes())
 
 
-def span(data_bytes: int, begin: int, n_frames: int, first: int, own_at: int, coded: bool) -> Array[c_char]:
+def span(
+    data_bytes: int, begin: int, n_frames: int, first: int, own_at: int, coded: bool, n_blocks: int
+) -> Array[c_char]:
     """The struct `Span` (1,)."""
-    return _structure(SPAN.pack(data_bytes, begin, n_frames, first, own_at, coded))
+    return _structure(SPAN.pack(data_bytes, begin, n_frames, first, own_at, coded, n_blocks))
 
 
 def header(data: bytes) -> Array[c_char]:
@@ -129,9 +135,9 @@ def order(axes: tuple[int, ...]) -> Array[c_char]:
     return _structure(packed)
 
 
-def _structure(data: Any) -> Array[c_char]:
+def _structure(data: bytes) -> Array[c_char]:
     """The bytes of a structure where a kernel's launch takes them from."""
-    return (c_char * memoryview(data).nbytes).from_buffer_copy(data)
+    return (c_char * len(data)).from_buffer_copy(data)
 
 
 def plan(entry: str) -> Launch:
@@ -196,9 +202,9 @@ def tell_header() -> Launch:
     return Launch("frames_read.cu", "tell_header", (1, 1), WARP)
 
 
-def finish_frames(n_frames: int) -> Launch:
-    """Blocks that put the exact values of frames."""
-    return Launch("frames_read.cu", "finish_frames", (EXACT_BLOCKS, n_frames), THREADS)
+def put_exact_values(n_frames: int) -> Launch:
+    """A few blocks a frame."""
+    return Launch("frames_read.cu", "put_exact_values", (EXACT_BLOCKS, n_frames), THREADS)
 
 
 def neighbours(blocks: int, n_axes: int) -> Launch:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, prod
 from typing import BinaryIO
 
@@ -41,6 +42,7 @@ _PARTS = {
     "complex64": (2, _SINGLE),
     "complex128": (2, _DOUBLE),
 }
+_LARGEST = {real: float(np.finfo(real).max) for real in (_SINGLE, _DOUBLE)}
 MODES = ("lossless", "range", "absolute", "pointwise")
 CODERS = ("lossless", "fast", "small")
 
@@ -230,13 +232,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
 def check_given(header: Header) -> None:
     """CodecError for a header that no stream can have, and that is not read from one."""
     try:
-        sound = (
-            header.mode in MODES and header.coder in CODERS and header.mirror in MIRRORS
-            and len(header.shape) <= LARGEST_NDIM
-            and len(header.axes) == TILE_LOG2 and min(header.axes) >= 0
-            and len(header.quantizers) == header.components and min(header.shape, default=0) >= 0
-            and _is_sound(header)
-        )  # fmt: skip
+        sound = len(header.quantizers) == header.components and _is_sound(header)
     except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
@@ -254,9 +250,24 @@ def _is_sound(header: Header) -> bool:
     """Whether a header's numbers are ones that kernels may be given."""
     return (
         0 <= header.bound < inf
-        and TILE_LOG2 <= header.frame_log2 <= LARGEST_FRAME_LOG2
-        and len(set(header.axes)) == TILE_LOG2 and max(header.axes) < header.frame_log2
-        and all(_sound(one, header.real_dtype) for one in header.quantizers)
+        and _is_cut(
+            header.mode, header.coder, header.mirror, tuple(header.shape), tuple(header.axes),
+            header.frame_log2,
+        )
+        and _sound(header.quantizers, header.real_dtype)
+    )  # fmt: skip
+
+
+@lru_cache(64)
+def _is_cut(
+    mode: str, coder: str, mirror: str, shape: tuple[int, ...], axes: tuple[int, ...], frame_log2: int
+) -> bool:
+    """Whether an array can be cut into frames and tiles like this."""
+    return (
+        mode in MODES and coder in CODERS and mirror in MIRRORS
+        and len(shape) <= LARGEST_NDIM and min(shape, default=0) >= 0
+        and TILE_LOG2 <= frame_log2 <= LARGEST_FRAME_LOG2
+        and len(axes) == len(set(axes)) == TILE_LOG2 and min(axes) >= 0 and max(axes) < frame_log2
     )  # fmt: skip
 
 
@@ -267,12 +278,13 @@ def check_header(data: bytes) -> None:
         raise _damaged("header")
 
 
-def _sound(rule: Quantizer, real: np.dtype[np.floating]) -> bool:
-    """Whether a quantizer's numbers are ones that real numbers of this dtype can have."""
-    sign_bit = 1 << (8 * real.itemsize - 1)
-    return (
-        0 <= rule.step <= float(np.finfo(real).max) and rule.zero_bits < 2 * sign_bit
+def _sound(rules: tuple[Quantizer, ...], real: np.dtype[np.floating]) -> bool:
+    """Whether quantizers' numbers are ones that real numbers of this dtype can have."""
+    largest, sign_bit = _LARGEST[real], 1 << (8 * real.itemsize - 1)
+    return all(
+        0 <= rule.step <= largest and rule.zero_bits < 2 * sign_bit
         and rule.bits_step < sign_bit and rule.base_bits < sign_bit
+        for rule in rules
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@
 #include "checksum.cuh"
 #include "wait.cuh"
 #include "read.cuh"
+#include "verdict.cuh"
 
 // Pairs of blocks of numbers in flight, and blocks on a multiprocessor, as registers allow.
 #define AHEAD 4
@@ -314,34 +315,22 @@ __device__ __forceinline__ void take_head(
     }
 }
 
-// Values are filled, those of frames that are stored raw too; frames whose bytes make no sense become `damaged`. Words
-// are added to the frames' sums. Frames along y; of the blocks along x the first look at frames, the last n_tiles
-// take a tile each, those between them checksums. A launch's own words: one a tile, and THREADS (take_head).
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
-    const Byte* data, Word* words, Span span, Word frame_elements, Order order, unsigned n_tiles, Rules rules,
-    Element* values)
+// Fill the values of a tile, those of a frame that is stored raw too; how many blocks have ended, as `counted` tells
+// it: as soon as the tile's bytes are known to make sense, or its frame is `damaged`.
+__device__ __forceinline__ unsigned take_values(
+    Shared& shared, unsigned& offset, const Byte* data, const Work& work, const Span& span, Word frame_elements,
+    const Order& order, unsigned tile, unsigned n_tiles, const Rules& rules, Element* values)
 {
-    __shared__ Shared shared;
-    __shared__ unsigned offset;
-    const unsigned row = blockIdx.y, others = gridDim.x - n_tiles, tile = blockIdx.x - others;
-    const Work work = work_of(words, span);
+    const unsigned row = blockIdx.y;
     Frame& frame = work.frames[span.first + row];
-    if (blockIdx.x < HEADS) {
-        take_head(shared, data, work, span, frame_elements * VALUE_BYTES, order, n_tiles);
-        return;
-    }
-    if (blockIdx.x < others) {
-        awaited(work.ready + span.first + row);
-        add_words<AT_ONCE>(data, frame, blockIdx.x - HEADS, others - HEADS, (Word*)shared.z);
-        return;
-    }
     Element* into = values + row * frame_elements;
     const Word own = told(work.own + row * n_tiles + tile);
     if (own == NOT_CODED) {
         awaited(work.ready + span.first + row);
-        if (frame.kind != RAW) return;
-        copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, tile, threadIdx.x, THREADS);
-        return;
+        if (frame.kind == RAW) {
+            copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, tile, threadIdx.x, THREADS);
+        }
+        return counted(work, span, false);
     }
     const bool plain = is_plain(rules, order, frame_elements, values);
     const unsigned* from = (const unsigned*)data + (own >> (SIZE_BITS + 1));
@@ -355,8 +344,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
     else good = take_tile<false>(shared, from, size, rules, place);
     if (!good) {
         if (threadIdx.x == 0) frame.damaged = 1;
-        return;
+        return counted(work, span, true);
     }
+    const unsigned ended = counted(work, span, false);
     // On its way while the block's threads wait for one another.
     const Word mine = plain ? told(work.own + gridDim.y * n_tiles + threadIdx.x) : 0;
     __syncthreads();
@@ -367,4 +357,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
     } else {
         take_elements(shared, size != 0, offset, order, rules, frame_elements, into);
     }
+    return ended;
+}
+
+// Values are filled, but for exact ones; frames whose bytes make no sense become `damaged`. Words are added to the
+// frames' sums. Frames along y; of the blocks along x the first look at frames, the last n_tiles take a tile each, those
+// between them checksums. A launch's own words: one a tile, and THREADS (take_head). The last block of all launches
+// tells the host the verdict; others may still be writing values then.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
+    const Byte* data, Word* words, Span span, Word frame_elements, Order order, unsigned n_tiles, Rules rules,
+    Element* values, Word* box)
+{
+    __shared__ Shared shared;
+    __shared__ unsigned offset;
+    const unsigned others = gridDim.x - n_tiles;
+    const Work work = work_of(words, span);
+    unsigned ended;
+    if (blockIdx.x < HEADS) {
+        take_head(shared, data, work, span, frame_elements * VALUE_BYTES, order, n_tiles);
+        __syncthreads();
+        ended = counted(work, span, true);
+    } else if (blockIdx.x < others) {
+        awaited(work.ready + span.first + blockIdx.y);
+        Frame& frame = work.frames[span.first + blockIdx.y];
+        add_words<AT_ONCE>(data, frame, blockIdx.x - HEADS, others - HEADS, (Word*)shared.z);
+        ended = counted(work, span, true);
+    } else {
+        const unsigned tile = blockIdx.x - others;
+        ended = take_values(
+            shared, offset, data, work, span, frame_elements, order, tile, n_tiles, rules, values);
+    }
+    if (threadIdx.x < LANES) tell_verdict(data, work, span, ended, box);
 }

@@ -2,26 +2,29 @@
 
 #define PLANES 1
 
-// What the host knows of a stream: its bytes, those of its header, how many frames it has, and whether these may be
-// coded; and of a launch, whose frames are of equal size: the first one, and where its own words begin (Work).
+// What the host knows of a stream: its bytes, those of its header, how many frames it has, whether these may be coded,
+// and how many blocks read it, in all launches; and of a launch, whose frames are of equal size: the first one, and
+// where its own words begin (Work).
 struct Span {
     Word data_bytes, begin, n_frames, first, own_at;
-    unsigned coded;
+    unsigned coded, n_blocks;
 };
 
 // A stream's workspace, zeros before the first launch: frames (n_frames); places (n_frames + 1): where each begins, and
-// the last one ends, plus 1, or 1 where that makes no sense; ready (n_frames): 1 when a frame is in the table; ended:
-// blocks that have finished. Behind them are the launches' own words.
+// the last one ends, plus 1, or 1 where that makes no sense; ready (n_frames): 1 when a frame is in the table; ended, in
+// a word: blocks that have. Behind them are the launches' own words.
 struct Work {
     Frame* frames;
-    Word *places, *ready, *ended, *own;
+    Word *places, *ready;
+    unsigned* ended;
+    Word* own;
 };
 
 __device__ __forceinline__ Work work_of(Word* words, const Span& span)
 {
     Word* places = words + span.n_frames * (sizeof(Frame) / sizeof(Word));
     Word* ready = places + span.n_frames + 1;
-    return {(Frame*)words, places, ready, ready + span.n_frames, words + span.own_at};
+    return {(Frame*)words, places, ready, (unsigned*)(ready + span.n_frames), words + span.own_at};
 }
 
 // The frame that begins at a place (0: none), whose values have so many bytes; BAD and `damaged` where its fields
@@ -49,6 +52,16 @@ __device__ __forceinline__ Frame frame_at(
     return frame;
 }
 
+// Where a frame ends that begins at a place, by its size alone, so that the next one is looked for before it is known
+// whether the other fields of this one make sense; 0 where there is none.
+__device__ __forceinline__ Word frame_end(const Byte* data, const Span& span, Word at, Word raw_bytes)
+{
+    if (at == 0 || at + FRAME_HEADER_BYTES + 8 > span.data_bytes) return 0;
+    const Word size = *(const Word*)(data + at), start = at + FRAME_HEADER_BYTES;
+    const bool good = size % 8 == 0 && size >= 8 && size <= filled(8 + raw_bytes) && size <= span.data_bytes - start;
+    return good ? start + size : 0;
+}
+
 // Find the frames of a launch, `count` of them, and tell where each begins. One thread.
 __device__ __forceinline__ void find_frames(
     const Byte* data, const Work& work, const Span& span, unsigned count, Word raw_bytes)
@@ -56,8 +69,7 @@ __device__ __forceinline__ void find_frames(
     Word at = span.first ? work.places[span.first] / 8 * 8 : span.begin;
     for (Word number = span.first; number < span.first + count; ++number) {
         tell(work.places + number, at + 1);
-        const Frame frame = frame_at(data, span, at, number, raw_bytes);
-        at = frame.kind == BAD ? 0 : frame.start + frame.size;
+        at = frame_end(data, span, at, raw_bytes);
     }
     tell(work.places + span.first + count, at + 1);
 }

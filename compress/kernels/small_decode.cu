@@ -2,6 +2,9 @@
 
 #include "small.cuh"
 #include "checksum.cuh"
+#include "wait.cuh"
+#include "read.cuh"
+#include "verdict.cuh"
 #include "claims.cuh"
 
 // Words that a warp brings at once, and how many of them its ring holds.
@@ -357,9 +360,10 @@ __device__ __forceinline__ void take_tile(
     }
 }
 
-// Decode a segment of a frame, into whose values; `damaged` where its words or states do not come out even. A warp.
-__device__ __forceinline__ void take_segment(
-    const Byte* data, Frame& frame, const Plan& plan, unsigned segment, Word segment_start, Word frame_elements,
+// Decode a segment of a frame, into whose values; whether it is damaged, since its words or states do not come out even.
+// A warp.
+__device__ __forceinline__ bool take_segment(
+    const Byte* data, const Frame& frame, const Plan& plan, unsigned segment, Word segment_start, Word frame_elements,
     const Order& order, unsigned n_tiles, const Rounds& rounds, const Rules& rules, const Tables& tables,
     unsigned* history, unsigned* ring, Element* into)
 {
@@ -380,7 +384,7 @@ __device__ __forceinline__ void take_segment(
         else take_tile<true, false>(view, rounds, rules, history, tables, into, state, reader);
     }
     state.settle();
-    if (state.bits != LOW || reader.taken != reader.count) frame.damaged = 1;
+    return state.bits != LOW || reader.taken != reader.count;
 }
 
 // What a frame's segments are decoded with, brought to shared memory. A block; its threads wait for one another.
@@ -396,13 +400,13 @@ __device__ __forceinline__ void fill_tables(Room& room, const Half* starts, cons
     __syncthreads();
 }
 
-// What small_index has found of data; values are filled, those of frames that are stored raw too. Blocks claim shares
-// of frames, the first ones of all frames first: WARPS segments, of which each warp decodes one; and then, while the
-// longest segments are still under way, words that are added to the frames' sums.
+// What small_index has found of data; values are filled, but for exact ones. Blocks claim shares of frames, the first
+// ones of all frames first: WARPS segments, of which each warp decodes one; and then, while the longest segments are
+// still under way, words that are added to the frames' sums. The last block of all launches tells the host the verdict.
 extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
-    const Byte* data, Frame* frames, const Half* starts, const Byte* coarse, const Plan* plans,
+    const Byte* data, Word* words, Span span, const Half* starts, const Byte* coarse, const Plan* plans,
     const Word* segment_starts, Word frame_elements, Order order, unsigned n_tiles, unsigned n_frames, Rules rules,
-    Element* values, Claims* claims)
+    Element* values, Word* box)
 {
     __shared__ Room room;
     __shared__ Rounds rounds;
@@ -410,21 +414,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     __shared__ unsigned claimed;
     // Of a lane, so that the compiler knows that it is the warp's.
     const unsigned warp = __shfl_sync(WHOLE_WARP, threadIdx.x / LANES, 0), lane = threadIdx.x % LANES;
-    const unsigned shares = ((unsigned)claims->most + WARPS - 1) / WARPS;
+    const Work work = work_of(words, span);
+    Claims& claims = *(Claims*)work.own;
+    const unsigned shares = ((unsigned)claims.most + WARPS - 1) / WARPS;
     const unsigned checks = (n_tiles + TILES_A_CHECK - 1) / TILES_A_CHECK;
     const Tables tables = {Shared<unsigned>(room.firsts), Shared<Byte>(room.parts), Shared<Half>(room.starts)};
     fill_rounds(rounds, order);
-    if (threadIdx.x == 0) wait_in_turn(*claims);
+    bool changed = false;
+    if (threadIdx.x == 0) wait_in_turn(claims);
     for (;;) {
         __syncthreads();
-        if (threadIdx.x == 0) claimed = claim(*claims);
+        if (threadIdx.x == 0) claimed = claim(claims);
         __syncthreads();
         const unsigned number = claimed % n_frames, share = claimed / n_frames, segment = share * WARPS + warp;
-        if (share >= shares + checks) return;
-        Frame& frame = frames[number];
+        if (share >= shares + checks) break;
+        Frame& frame = work.frames[span.first + number];
         Element* into = values + number * frame_elements;
         if (share >= shares) {
             add_words<AT_ONCE>(data, frame, share - shares, checks, sums);
+            changed = true;
         } else if (frame.kind == RAW) {
             copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, segment, lane, LANES);
         } else if (frame.kind == CODED && share * WARPS < plans[number].n_segments) {
@@ -433,9 +441,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
             fill_tables(room, starts + tables_at * (TOKENS + 1), (const unsigned*)(coarse + tables_at * SLOTS));
             if (segment >= plan.n_segments) continue;
             const Word begin = segment_starts[(Word)number * n_tiles + segment];
-            take_segment(
+            const bool damaged = take_segment(
                 data, frame, plan, segment, begin, frame_elements, order, n_tiles, rounds, rules, tables,
                 room.histories[warp], room.rings[warp], into);
+            if (damaged) frame.damaged = 1, changed = true;
         }
     }
+    const unsigned ended = counted(work, span, __syncthreads_or(changed));
+    if (threadIdx.x < LANES) tell_verdict(data, work, span, ended, box);
 }

@@ -6,6 +6,9 @@
 #include "read.cuh"
 #include "claims.cuh"
 
+// Segments whose sizes a thread takes at once.
+#define SIZES 4
+
 // Twelve less the binary logarithm of a frequency, in units of 2^-COST_LOG2 (compress/entropy.py).
 __device__ __forceinline__ unsigned cost_of(unsigned frequency)
 {
@@ -57,16 +60,18 @@ __device__ __forceinline__ Spread normalized(const Spread& counts, unsigned lane
 // starts[token] for tokens up to TOKENS: the sum of the frequencies before. One warp.
 __device__ __forceinline__ void put_starts(const Spread& frequencies, unsigned lane, Half* starts)
 {
+    Spread upto = frequencies;
+#pragma unroll
+    for (unsigned step = 1; step < LANES; step *= 2) {
+#pragma unroll
+        for (unsigned k = 0; k < TOKENS_LANE; ++k) upto.of[k] = joined(upto.of[k], step);
+    }
     unsigned before = 0;
+#pragma unroll
     for (unsigned k = 0; k < TOKENS_LANE; ++k) {
-        unsigned upto = frequencies.of[k];
-        for (unsigned step = 1; step < LANES; step *= 2) {
-            const unsigned other = __shfl_up_sync(WHOLE_WARP, upto, step);
-            if (lane >= step) upto += other;
-        }
         const unsigned token = k * LANES + lane;
-        if (token <= TOKENS) starts[token] = (Half)(before + upto - frequencies.of[k]);
-        before += __shfl_sync(WHOLE_WARP, upto, LANES - 1);
+        if (token <= TOKENS) starts[token] = (Half)(before + upto.of[k] - frequencies.of[k]);
+        before += __shfl_sync(WHOLE_WARP, upto.of[k], LANES - 1);
     }
 }
 
@@ -141,19 +146,111 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
     }
 }
 
+// Replace the numbers of tables by the sums of those before each; behind them stands the sum of all. One warp.
+__device__ __forceinline__ void sum_tables(unsigned* numbers, unsigned lane)
+{
+    unsigned before = 0;
+#pragma unroll
+    for (unsigned first = 0; first < TABLES; first += LANES) {
+        const unsigned table = first + lane, own = table < TABLES ? numbers[table] : 0;
+        unsigned upto = own;
+#pragma unroll
+        for (unsigned step = 1; step < LANES; step *= 2) upto = joined(upto, step);
+        if (table < TABLES) numbers[table] = before + upto - own;
+        before += __shfl_sync(WHOLE_WARP, upto, LANES - 1);
+    }
+    if (lane == 0) numbers[TABLES] = before;
+}
+
+// The bytes before a frame's segments, of which tables take HEAD_BYTES at most; frequencies before those of each table,
+// and how many of them take two bytes; where slots of tokens start.
+struct Head {
+    Word words[(HEAD_BYTES + 7) / 8];
+    unsigned befores[TABLES + 1], longs[TABLES + 1];
+    Half starts[STARTS];
+
+    __device__ __forceinline__ const Byte* bytes() const { return (const Byte*)words; }
+    // The frequencies' bytes begin here, the second ones behind all first ones.
+    __device__ __forceinline__ const Byte* frequencies() const { return bytes() + 8 + TABLES; }
+    __device__ __forceinline__ unsigned length(unsigned table) const { return bytes()[8 + table]; }
+};
+
+// Fill head.starts from the bytes, of which `tables_bytes` are said to be the tables'; whether they make sense. A block.
+__device__ __forceinline__ bool take_tables(Head& head, unsigned tables_bytes)
+{
+    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    if (warp == 0) {
+        for (unsigned table = lane; table < TABLES; table += LANES) head.befores[table] = head.length(table);
+        sum_tables(head.befores, lane);
+    }
+    if (__syncthreads_or(threadIdx.x < TABLES && head.length(threadIdx.x) > TOKENS)) return false;
+    for (unsigned table = warp; table < TABLES; table += PLAN_WARPS) {
+        const Byte* own = head.frequencies() + head.befores[table];
+        unsigned longs = 0;
+#pragma unroll
+        for (unsigned token = lane; token < TOKENS_LANE * LANES; token += LANES) {
+            longs += __popc(__ballot_sync(WHOLE_WARP, token < head.length(table) && own[token] >= 128));
+        }
+        if (lane == 0) head.longs[table] = longs;
+    }
+    __syncthreads();
+    if (warp == 0) sum_tables(head.longs, lane);
+    __syncthreads();
+    const unsigned in_tables = head.befores[TABLES];
+    if (TABLES + in_tables + head.longs[TABLES] != tables_bytes) return false;
+    bool wrong = false;
+    for (unsigned table = warp; table < TABLES; table += PLAN_WARPS) {
+        const Byte* own = head.frequencies() + head.befores[table];
+        const Byte* rest = head.frequencies() + in_tables + head.longs[table];
+        const unsigned length = head.length(table);
+        Spread found;
+        unsigned sum = 0;
+#pragma unroll
+        for (unsigned k = 0; k < TOKENS_LANE; ++k) {
+            const unsigned token = k * LANES + lane, byte = token < length ? own[token] : 0;
+            const unsigned all = __ballot_sync(WHOLE_WARP, byte >= 128);
+            found.of[k] = byte < 128 ? byte : (byte & 127) << 8 | rest[__popc(all & lanes_below(lane))];
+            rest += __popc(all), sum += found.of[k];
+        }
+        wrong |= length && __reduce_add_sync(WHOLE_WARP, sum) != TOTAL;
+        Half* starts = head.starts + table * (TOKENS + 1);
+        put_starts(found, lane, starts);
+        __syncwarp();
+        // Tables that no sound stream uses lead nowhere.
+        if (lane == 0) starts[TOKENS] = TOTAL;
+    }
+    return !__syncthreads_or(wrong);
+}
+
+// The tokens of the first slots of four parts, from part `first` on; `starts` are the table's.
+__device__ __forceinline__ unsigned four_tokens(const Half* starts, unsigned first, unsigned zeros)
+{
+    const unsigned log2 = part_log2(zeros);
+    unsigned tokens[4] = {}, word = 0;
+#pragma unroll
+    for (unsigned step = 64; step; step /= 2) {
+#pragma unroll
+        for (unsigned j = 0; j < 4; ++j) {
+            const unsigned next = tokens[j] + step;
+            if (next <= TOKENS && starts[next] <= zeros + (first + j << log2)) tokens[j] = next;
+        }
+    }
+#pragma unroll
+    for (unsigned j = 0; j < 4; ++j) word |= tokens[j] << 8 * j;
+    return word;
+}
+
 // Find frames, put them to the table, and read the heads of those that are coded: starts (frames, TABLES, TOKENS + 1),
 // coarse (frames, TABLES, SLOTS): the token of the first slot of each part; plans (frames); segment_starts (frames,
-// n_tiles), behind the head. The first block finds, and behind it is a block a frame; frames that make no sense
+// n_tiles), behind the head; the launch's own words get the most segments of a frame. The first block finds, and behind it is a block a frame; frames that make no sense
 // become BAD.
 extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
-    const Byte* data, Word* words, Span span, Word frame_elements, unsigned n_tiles, Half* starts, Byte* coarse,
-    Plan* plans, Word* segment_starts, Claims* claims)
+    const Byte* data, Word* words, Span span, Word frame_elements, unsigned n_tiles, Half* all_starts,
+    unsigned* all_coarse, Plan* plans, Word* segment_starts)
 {
-    __shared__ unsigned lengths[TABLES], befores[TABLES], sums[PLAN_WARPS];
-    __shared__ Word word_sums[PLAN_WARPS];
-    __shared__ Half linear[TABLES * TOKENS];
-    __shared__ unsigned wrong, in_tables;
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, own_frame = blockIdx.x - 1;
+    __shared__ Head head;
+    __shared__ Word sums[PLAN_WARPS];
+    const unsigned own_frame = blockIdx.x - 1;
     const Word raw_bytes = frame_elements * VALUE_BYTES;
     const Work work = work_of(words, span);
     if (blockIdx.x == 0) {
@@ -163,90 +260,59 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     const Frame frame = found_frame(data, work, span, span.first + own_frame, raw_bytes);
     Frame& into = work.frames[span.first + own_frame];
     if (threadIdx.x == 0) put_frame(into, frame);
+    Claims* claims = (Claims*)work.own;
     if (frame.kind == RAW && threadIdx.x == 0) atomicMax(&claims->most, (Word)n_tiles);
     if (frame.kind != CODED) return;
-    const Byte* head = data + frame.start + CODED_HEAD_BYTES;
-    const bool any = frame.coded >= 8 + TABLES;
-    const unsigned log2 = any ? ((const unsigned*)head)[0] : 0;
-    const unsigned tables_bytes = any ? ((const unsigned*)head)[1] : 0;
+    const Byte* from = data + frame.start + CODED_HEAD_BYTES;
+#pragma unroll
+    for (unsigned k = threadIdx.x; k < sizeof(head.words) / 8; k += PLAN_THREADS) {
+        head.words[k] = 8ull * k < frame.coded ? ((const Word*)from)[k] : 0;
+    }
+    __syncthreads();
+    const unsigned log2 = (unsigned)head.words[0], tables_bytes = (unsigned)(head.words[0] >> 32);
     const unsigned n_segments = log2 > LONGEST_SEGMENT_LOG2 ? 0 : (n_tiles + (1u << log2) - 1) >> log2;
-    const Word words_at = 8 + ((Word)tables_bytes + 3) / 4 * 4;
-    if (threadIdx.x < TABLES) lengths[threadIdx.x] = any ? head[8 + threadIdx.x] : 0;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        wrong = !any || log2 > LONGEST_SEGMENT_LOG2 || words_at + 4ull * n_segments > frame.coded
-            || tables_bytes < TABLES;
-        in_tables = 0;
-        for (unsigned table = 0; table < TABLES; ++table) {
-            wrong |= lengths[table] > TOKENS;
-            befores[table] = in_tables;
-            in_tables += lengths[table];
+    const Word words_at = 8 + ((Word)tables_bytes + 3) / 4 * 4, segments_at = words_at + 4ull * n_segments;
+    bool good = n_segments && frame.coded >= 8 + TABLES && segments_at <= frame.coded;
+    unsigned counts[SIZES];
+    const auto bring = [&](unsigned first) {
+#pragma unroll
+        for (unsigned k = 0; k < SIZES; ++k) {
+            counts[k] = good && first + k < n_segments ? ((const unsigned*)(from + words_at))[first + k] : 0;
         }
-        wrong |= TABLES + in_tables > tables_bytes;
-    }
-    __syncthreads();
-    const bool known = !wrong;
-    unsigned longs = 0;
-    for (unsigned begin = 0; known && begin < in_tables; begin += PLAN_THREADS) {
-        const unsigned k = begin + threadIdx.x;
-        const unsigned byte = k < in_tables ? head[8 + TABLES + k] : 0;
-        unsigned total;
-        const unsigned before = scanned<PLAN_WARPS>(byte >> 7, sums, total);
-        const unsigned place = TABLES + in_tables + longs + before;
-        const bool two = byte >= 128, lost = two && place >= tables_bytes;
-        if (k < in_tables) linear[k] = two ? (byte & 127) << 8 | (lost ? 0 : head[8 + place]) : byte;
-        longs += total;
-    }
-    const bool whole = known && TABLES + in_tables + longs == tables_bytes;
-    if (threadIdx.x == 0) wrong = !whole;
-    __syncthreads();
-    if (whole) {
-        for (unsigned table = warp; table < TABLES; table += PLAN_WARPS) {
-            Spread found = {};
-            unsigned sum = 0;
-            for (unsigned k = 0; k < TOKENS_LANE; ++k) {
-                const unsigned token = k * LANES + lane;
-                if (token < lengths[table]) found.of[k] = linear[befores[table] + token];
-                sum += found.of[k];
-            }
-            sum = __reduce_add_sync(WHOLE_WARP, sum);
-            if (lane == 0 && lengths[table] && sum != TOTAL) wrong = 1;
-            Half* own = starts + ((Word)own_frame * TABLES + table) * (TOKENS + 1);
-            put_starts(found, lane, own);
-            __syncwarp();
-            // Tables that no sound stream uses lead nowhere.
-            if (lane == 0) own[TOKENS] = TOTAL;
+    };
+    // On their way while tables are read.
+    bring(SIZES * threadIdx.x);
+    good = good && take_tables(head, tables_bytes);
+    if (good) {
+        Half* starts = all_starts + (Word)own_frame * STARTS;
+        for (unsigned k = threadIdx.x; k < STARTS; k += PLAN_THREADS) starts[k] = head.starts[k];
+        const bool sparse = is_sparse(frame, n_tiles);
+        unsigned* coarse = all_coarse + (Word)own_frame * (TABLES * SLOTS / 4);
+        for (unsigned k = threadIdx.x; k < TABLES * SLOTS / 4; k += PLAN_THREADS) {
+            const Half* own = head.starts + 4 * k / SLOTS * (TOKENS + 1);
+            coarse[k] = four_tokens(own, 4 * k % SLOTS, sparse ? own[1] : 0);
         }
     }
-    __syncthreads();
-    const bool sound = !wrong;
-    Word end = 0;
-    for (unsigned begin = 0; sound && begin < n_segments; begin += PLAN_THREADS) {
-        const unsigned segment = begin + threadIdx.x;
-        Word total, size = 0;
-        if (segment < n_segments) {
-            const unsigned count = ((const unsigned*)(head + words_at))[segment];
-            size = STATES_BYTES + (2 * (Word)count + 3) / 4 * 4;
+    Word end = segments_at;
+    for (unsigned before = 0; good && before < n_segments; before += SIZES * PLAN_THREADS) {
+        const unsigned first = before + SIZES * threadIdx.x;
+        Word sizes[SIZES], sum = 0, total;
+#pragma unroll
+        for (unsigned k = 0; k < SIZES; ++k) {
+            sizes[k] = first + k < n_segments ? STATES_BYTES + (2 * (Word)counts[k] + 3) / 4 * 4 : 0;
+            sum += sizes[k];
         }
-        const Word before = scanned<PLAN_WARPS>(size, word_sums, total);
-        if (segment < n_segments) segment_starts[(Word)own_frame * n_tiles + segment] = end + before;
+        bring(first + SIZES * PLAN_THREADS);
+        Word at = end - segments_at + scanned<PLAN_WARPS>(sum, sums, total);
+        for (unsigned k = 0; k < SIZES && first + k < n_segments; ++k) {
+            segment_starts[(Word)own_frame * n_tiles + first + k] = at;
+            at += sizes[k];
+        }
         end += total;
-    }
-    __syncthreads();
-    const bool good = sound && words_at + 4ull * n_segments + end == frame.coded;
-    const bool sparse = is_sparse(frame, n_tiles);
-    for (unsigned k = threadIdx.x; good && k < TABLES * SLOTS; k += PLAN_THREADS) {
-        const Half* own = starts + ((Word)own_frame * TABLES + k / SLOTS) * (TOKENS + 1);
-        const unsigned zeros = sparse ? own[1] : 0, slot = zeros + (k % SLOTS << part_log2(zeros));
-        unsigned token = 0;
-        for (unsigned step = 64; step; step /= 2) {
-            if (token + step <= TOKENS && own[token + step] <= slot) token += step;
-        }
-        coarse[(Word)own_frame * TABLES * SLOTS + k] = token;
     }
     if (threadIdx.x == 0) {
         plans[own_frame] = {log2, (unsigned)words_at, n_segments};
-        if (good) atomicMax(&claims->most, (Word)n_segments);
-        if (!good) into.damaged = 1, into.kind = BAD;
+        if (good && end == frame.coded) atomicMax(&claims->most, (Word)n_segments);
+        else into.damaged = 1, into.kind = BAD;
     }
 }

@@ -41,7 +41,9 @@ class _Room:
         self.bytes: NDArray[np.uint8] = np.frombuffer(
             cupy.cuda.alloc_pinned_memory(ROOM_BYTES), np.uint8, ROOM_BYTES
         )
+        self.words = self.bytes.view(np.uint64)
         self.address = int(self.bytes.ctypes.data)
+        self.place = np.uint64(self.address)
 
 
 _ROOMS: list[_Room] = []
@@ -81,7 +83,7 @@ class CupyCodec:
     def mailbox(self, n_words: int) -> tuple[np.uint64, Callable[[], NDArray[np.uint64]]]:
         """Where a kernel tells the host so many words, and what waits for them."""
         room, stream = _take_room(), cupy.cuda.get_current_stream()
-        words = room.bytes.view(np.uint64)
+        words = room.words
         words[n_words] = 0
 
         def told() -> NDArray[np.uint64]:
@@ -96,7 +98,7 @@ class CupyCodec:
             _ROOMS.append(room)
             return copied
 
-        return np.uint64(room.address), told
+        return room.place, told
 
     def zeros(self, size: int, dtype: str) -> Any:
         """A new array of zeros."""

@@ -38,6 +38,7 @@ static std::vector<bool> ended;
 static std::function<void()> body;
 static std::vector<uint64_t> warp_arrivals, warp_turns, block_turns;
 static uint64_t block_arrivals;
+static uint64_t said[2];
 static std::vector<std::vector<uint64_t>> deposits[2];
 
 static void wait_in_turn()
@@ -51,6 +52,15 @@ static void __syncthreads()
     const uint64_t goal = ++block_turns[threadIdx.x] * blockDim.x;
     ++block_arrivals;
     while (block_arrivals < goal) wait_in_turn();
+}
+
+// Whether any thread of the block says so: the barrier at which one did stays until the next but one.
+static int __syncthreads_or(int value)
+{
+    const uint64_t turn = block_turns[threadIdx.x] + 1;
+    if (value) said[turn & 1] = turn;
+    __syncthreads();
+    return said[turn & 1] == turn;
 }
 
 // Every lane gives a value and gets those of all; they stay until the next operation but one.
@@ -133,6 +143,12 @@ template <typename T> static T atomicMax(T* place, T value)
     return before;
 }
 
+static unsigned atomicInc(unsigned* place, unsigned most)
+{
+    const unsigned before = *place;
+    *place = before < most ? before + 1 : 0;
+    return before;
+}
 
 static int __popc(unsigned word) { return __builtin_popcount(word); }
 static int __clz(unsigned word) { return word ? __builtin_clz(word) : 32; }
@@ -191,7 +207,7 @@ static void run(unsigned blocks_x, unsigned blocks_y, unsigned threads, std::fun
         warp_arrivals.assign(threads / 32, 0);
         warp_turns.assign(threads, 0);
         block_turns.assign(threads, 0);
-        block_arrivals = 0;
+        block_arrivals = said[0] = said[1] = 0;
         for (unsigned thread = 0; thread < threads; ++thread) {
             getcontext(&fibers[thread]);
             fibers[thread].uc_stack.ss_sp = stacks.data() + (size_t)thread * STACK_BYTES;
