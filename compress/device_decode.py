@@ -238,7 +238,7 @@ def _small(under_way: UnderWay, part: Part, span: Any, rules: Any, own: DeviceAr
     ends = _found_ends(group.count, under_way.reading.header.components)
     room = device.empty(ends[-1] + group.count * group.n_tiles, "uint64")
     found = (room, *(room[end:] for end in ends))
-    device.launch(launches.small_index(group.count), dtype, data, work, span, elements, n_tiles, *found)
+    device.launch(launches.small_index(group.count), dtype, data, work, span, elements, n_tiles, *found, box)
     device.launch(
         part.decoding, dtype, data, work, span, *found, *group.arguments, np.uint32(group.count), rules, own, box
     )

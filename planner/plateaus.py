@@ -88,6 +88,8 @@ def _may_win_later(projection: Projection, path: int, devices: int) -> bool:
 
 def _fall(projection: Projection, before: Row, row: Row) -> Plateau:
     """Where the seconds of all devices together grew most."""
+    if not row.time_s:
+        return Plateau(row.devices, "path", "no step is predicted to take time")
     old, new = _device_seconds(projection.profile, before), _device_seconds(projection.profile, row)
     grown = {kind: new[kind] - old[kind] for kind in new}
     kind = max(grown, key=grown.__getitem__)

@@ -231,7 +231,7 @@ def project(
     if not best:
         raise InputError(
             "--memory",
-            f"no path fits on {_listed(counts)} devices ({refusals[-1].reason})",
+            f"no path fits on {_listed(counts)} devices of {profile.name} ({refusals[-1].reason})",
             "raise it, add devices, or search a path that needs less",
         )
     base = min(best)

@@ -12,7 +12,7 @@ def size_text(size_bytes: float) -> str:
     if size_bytes == inf:
         return "unlimited"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
-        if abs(size_bytes) < 1024 or unit == "EiB":
+        if round(abs(size_bytes)) < 1024 or unit == "EiB":
             break
         size_bytes /= 1024
     if abs(size_bytes) >= 1e5:

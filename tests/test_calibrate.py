@@ -112,7 +112,7 @@ def test_two_ranks_measure_their_exchanges(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"written: {output}\n"
     assert done.stderr.count("copy ") == 1
-    assert "swap of 4 MiB over 2 ranks: " in done.stderr
+    assert "swap of 4.00 MiB over 2 ranks: " in done.stderr
     profile, base = load_profile(output), load_profile("cpu")
     (tier,) = profile.tiers
     assert tier.curve_bytes == (1 << 19, 1 << 21)

@@ -340,6 +340,9 @@ def test_a_limit_that_nothing_meets_is_refused(path_json: Path, tmp_path: Path, 
     assert run(["plan", str(path_json), "--devices", "2", "--memory", "1000", "-o", str(target)]) == 2
     assert "limit" in only_line(capsys)
     assert target.read_text() == "old"
+    report = ["report", str(path_json), "--devices", "2", "--hardware", "cpu", "--hardware", "dgx-h100"]
+    assert run([*report, "--memory", "1000"]) == 2
+    assert "no path fits on 1, 2 devices of cpu" in only_line(capsys)
 
 
 @pytest.mark.parametrize("target", ["missing/s.json", "."])

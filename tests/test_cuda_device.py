@@ -117,7 +117,7 @@ def test_an_arena_that_does_not_fit_is_refused() -> None:
     from executor.device.cupy_device import CupyDevice
 
     device = CupyDevice(0)
-    with pytest.raises(InputError, match=r"1048576.00 GiB are needed, GPU 0 of .* GiB free"):
+    with pytest.raises(InputError, match=r"1\.00 PiB are needed, GPU 0 of .* free of"):
         device.allocate(1 << 50)
     device.close()
 

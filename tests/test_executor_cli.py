@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from executor_case import Case, check_values, make_case
 
+from planner.units import size_text
 from tnplan.cli import execute as execute_command
 from tnplan.cli.main import run
+
+FIGURES = ("measured", "predicted")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +32,9 @@ def test_a_result_and_its_figures(case: Case, tmp_path: Path, capsys: pytest.Cap
     shown = capsys.readouterr()
     assert "device: cpu" in shown.err
     assert "2 ranks in 1 group, 8 slices" in shown.out
+    peaks = [json.loads(output.with_suffix(".json").read_text())[name]["peak_bytes"] for name in FIGURES]
+    (line,) = (line for line in shown.out.splitlines() if line.startswith("peak a rank"))
+    assert line.split()[3:] == " ".join(map(size_text, peaks)).split()
     assert f"written: {output}" in shown.out
 
 

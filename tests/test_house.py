@@ -21,7 +21,7 @@ OPTIONAL = (
 )  # fmt: skip
 EXECUTOR_MAY = (
     "planner.schedule", "planner.schedule_file", "planner.networks", "planner.hardware", "planner.errors",
-    "planner.checks", "planner.files",
+    "planner.checks", "planner.files", "planner.units",
 )  # fmt: skip
 ADAPTERS = re.compile(
     r"executor\.device\.(mpi|cuda_memory|cupy_\w+|gpus|kernel_cache|launch|nccl)|.*_kernel"

@@ -16,8 +16,9 @@ from workload_case import closed_value, greedy_ssa_path
 
 from planner.errors import InputError
 from planner.networks.contraction_path import ContractionPath
-from planner.networks.path_file import load_network
+from planner.networks.path_file import load_network, load_path
 from planner.networks.simplify import simplify
+from planner.networks.structure import structure_key
 from planner.networks.tensors import load_tensors
 from planner.passes.pipeline import plan
 from planner.workloads.kings import (
@@ -33,6 +34,7 @@ from planner.workloads.kings import (
 from tnplan.cli.main import cli
 from tnplan.execution import execute
 
+ROOT = Path(__file__).resolve().parent.parent
 BOARDS = {1: 2, 2: 5, 3: 35, 4: 314, 5: 6427, 6: 202841}
 """Placements of kings that attack none of the others, on n x n squares (OEIS A063443)."""
 
@@ -219,3 +221,12 @@ def test_command_writes_network_and_tensors(tmp_path: Path, arguments: str, said
     assert (dtype, tensors) == ("float64", "net.npz")
     assert len(load_tensors(tmp_path / "net.npz", network, dtype)) == len(network.inputs)
     assert "King's subgraph" in json.loads(target.read_text())["meta"]["what"]
+
+
+def test_the_path_that_is_shipped_is_of_the_workload_in_its_dtype(tmp_path: Path) -> None:
+    target = tmp_path / "net.json"
+    assert CliRunner().invoke(cli, ["workload", "kings", "-o", str(target)]).exit_code == 0
+    network, dtype, _ = load_network(target)
+    shipped = load_path(ROOT / "paths" / "kings_40x40_b32_schedule.json")
+    assert shipped.dtype == dtype
+    assert structure_key(shipped.network) == structure_key(network)

@@ -157,29 +157,67 @@ def three_gates(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--stop-above", 1), "leaves 2 terms, more than 1"),
-        (("--memory", 1), "of 1 bytes holds 0 terms"),
-        (("--engine", "sort"), "sort has one thread on one rank"),
+        (("--stop-above", 1), "step 1: leaves 2 terms, more than 1"),
+        (("--memory", 1), "memory: of 1 B holds 0 terms"),
+        (("--engine", "sort"), "engine: sort has one thread on one rank"),
     ],
 )
-def test_of_ranks_that_fail_alike_one_speaks(
+def test_of_ranks_that_refuse_alike_one_speaks_and_none_is_aborted(
     three_gates: Path, options: tuple[object, ...], problem: str
 ) -> None:
-    start = time.monotonic()
     done = mpirun(4, "-m", "tnplan", "pauli", three_gates, "--observable", "Z0", *options)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"tnplan: error: {problem}")
+
+
+@pytest.mark.parametrize("how", ["alike", "late"])
+def test_ranks_that_refuse_alike_at_other_times_wait_for_each_other(three_gates: Path, how: str) -> None:
+    done = mpirun(4, SCRIPTS / "refuse.py", "0,1,2,3", how, three_gates)
+    assert done.returncode == 2
+    assert done.stderr == "tnplan: error: step 1: struck by a test; leave it out\n"
+
+
+@pytest.mark.parametrize(
+    ("who", "how", "said"), [("0", "alike", "rank 0"), ("1", "alike", "rank 1"), ("0,1", "apart", "rank 0")]
+)
+def test_ranks_that_do_not_refuse_alike_are_aborted(three_gates: Path, who: str, how: str, said: str) -> None:
+    start = time.monotonic()
+    done = mpirun(2, SCRIPTS / "refuse.py", who, how, three_gates)
     assert time.monotonic() - start < 30
     assert done.returncode == 2
-    (line,) = (line for line in done.stderr.splitlines() if problem in line)
-    assert line.startswith(("rank 0: ", "tnplan: error: "))
-    assert done.stderr.count(problem) == 1
+    assert f"{said}: step 1: struck" in done.stderr
+    assert "tnplan: error" not in done.stderr
 
 
-def test_debug_shows_the_traceback_of_a_job_that_is_ended(three_gates: Path) -> None:
+def test_debug_shows_the_tracebacks_of_refusals_on_the_way(three_gates: Path) -> None:
     arguments = ("pauli", three_gates, "--observable", "Z0", "--stop-above", 1)
     assert "Traceback" not in mpirun(2, "-m", "tnplan", *arguments).stderr
     shown = mpirun(2, "-m", "tnplan", "--debug", *arguments).stderr
-    assert "rank 0 of 2:\nTraceback" in shown
     assert "in ending_together" in shown
+    assert "in do" in shown
+
+
+def test_debug_shows_the_traceback_of_a_job_that_is_ended(three_gates: Path) -> None:
+    ended = mpirun(2, SCRIPTS / "refuse.py", "1", "alike", three_gates, "--debug").stderr
+    assert "rank 1 of 2:\nTraceback" in ended
+    assert "in ending_together" in ended
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        (("--help",), "Usage: tnplan [OPTIONS]"),
+        (("execute", "--help"), "Usage: tnplan execute"),
+        (("--version",), "tnplan, version"),
+    ],
+)
+def test_help_is_printed_once(arguments: tuple[str, ...], start: str) -> None:
+    done = mpirun(4, "-m", "tnplan", *arguments)
+    assert done.returncode == 0
+    assert done.stdout.startswith(start)
+    assert done.stdout.count(start) == 1
+    assert done.stderr == ""
 
 
 def test_the_message_of_a_rank_that_ends_the_job_is_one_write() -> None:

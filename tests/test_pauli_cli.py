@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from mpi_case import mpirun, needs_mpi
 
 import tnplan
+from executor.pauli.propagate import Progress
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit
 from planner.networks.circuits.gates import gate
 from planner.networks.circuits.qsim import save_qsim
 from tnplan.cli.main import run
+from tnplan.cli.pauli import _say
 
 
 @pytest.fixture
@@ -50,6 +53,19 @@ def test_both_pictures_threads_and_precisions_agree(
         assert json.loads(capsys.readouterr().out)["expectation"] == pytest.approx(cos(0.6), abs=1e-6)
     assert run(["pauli", str(circuit), "--observable", "ZZ", "--picture", "schroedinger"]) == 0
     assert "no bound of its error" in capsys.readouterr().out
+
+
+def test_where_the_propagation_stands_is_said(
+    circuit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("executor.pauli.propagate.SAY_EVERY_S", 0.0)
+    assert run(["pauli", str(circuit), "--observable", "Z0 Z1", "--every", "1"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert all(re.fullmatch(r"step \d of \d: \d terms, \S+ [KM]iB", line) for line in lines)
+    monkeypatch.setattr("executor.device.launcher.launched_size", lambda: 2)
+    _say(Progress(1, 2, 0, 80))
+    assert capsys.readouterr().err == "step 1 of 2: 0 terms, 80 B on rank 0\n"
 
 
 def test_derivatives_are_given(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,6 +60,7 @@ def schedule() -> Schedule:
         (size_text(0), "0 B"),
         (size_text(1023), "1023 B"),
         (size_text(1536), "1.50 KiB"),
+        (size_text(2**20 - 128), "1.00 MiB"),
         (size_text(8 * 2**30), "8.00 GiB"),
         (size_text(300 * 2**40), "300 TiB"),
         (size_text(math.inf), "unlimited"),
@@ -199,6 +200,61 @@ def test_the_page_says_where_speedups_count_from() -> None:
         "1 device",
         "2 devices",
     ]
+
+
+def test_a_tensor_alone_on_one_device_or_more() -> None:
+    """Nothing is contracted: no step takes time, and no share of it can be told."""
+    path = ContractionPath(Network((("a", "b"),), ("b", "a"), {"a": 2, "b": 3}), ())
+    found = project([path], load_profile("cpu"), [1, 2])
+    assert [row.time_s for row in found.rows] == [0, 0]
+    assert evaluation.slice_rows(found)[1][-1] == "path: no step is predicted to take time"
+    text = page.projection_page(project([path], load_profile("cpu"), [1]))
+    assert "Time on 1 device<" in text
+    assert "1 slice. Steps: none." in text
+    assert "1 tensor," in dict(tables.plan_facts(found.rows[0].schedule, 1))["network"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "heads"), [([1], ["1 device"]), ([2, 8, 16], ["8 devices"]), ([6], ["6 devices"])]
+)
+def test_several_projections_are_compared_on_numbers_of_devices_that_there_are(
+    counts: list[int], heads: list[str]
+) -> None:
+    found = [project([matrices()], load_profile(name), counts) for name in ("cpu", "dgx-h100")]
+    text = page.report_page(found)
+    assert re.findall(r"<h2>On (\d+ devices?)</h2>", text) == heads
+    assert text.count('<td class="left">dgx-h100</td>') == len(heads)
+
+
+def test_columns_have_their_subscripts(projection: Projection) -> None:
+    text = page.projection_page(projection)
+    for column in ("E<sub>P</sub>/R<sub>P</sub>", "log10 C<sub>t,P</sub>", "their log10 C<sub>t</sub>"):
+        assert f">{column}</th>" in text
+
+
+def test_the_axes_of_fig_1_are_whole_numbers_and_wide_enough() -> None:
+    found = project([matrices()], load_profile("cpu"), [1, 2])
+    svg = plots.memory_svg(found, page=True)
+    log = found.demands[0].complexity
+    labels = re.findall(r"<text[^>]*>([^<]+)</text>", svg)
+    assert [label for label in labels if label.startswith("+")] == []
+    ticks = [float(label) for label in labels if re.fullmatch(r"[0-9.]+", label)]
+    assert min(tick for tick in ticks if tick > 2) < math.log10(log) < max(ticks)
+    assert "0.01" not in labels
+    assert {"0", "1"} <= set(labels)
+
+
+def test_speedups_over_more_than_one_device_are_told_in_a_comparison() -> None:
+    profile = load_profile("cpu")
+    four = project([matrices()], profile, [2, 4], memory_bytes=55_000, threshold_bytes=1024)
+    one = project([matrices()], load_profile("dgx-h100"), [1, 2, 16])
+    svg = plots.comparison_svg([four, one], page=True)
+    assert "cpu, over 4 devices" in svg
+    assert "dgx-h100<" in svg
+    assert "one nvlink domain" not in svg
+    assert "one nvlink domain" in plots.comparison_svg([one], page=True)
+    labels = re.findall(r"<text[^>]*>([^<]+)</text>", svg)
+    assert {"1", "2", "4", "16"} <= set(labels)
 
 
 def test_tables_hold_every_row(projection: Projection, schedule: Schedule) -> None:

@@ -151,7 +151,7 @@ def test_a_list_equals_the_reference() -> None:
     strings = [every_string(5, 2)[at] for at in range(10)]
     dets = [(strings[at // 10], strings[at % 10]) for at in chosen[h.basis.given]]
     np.testing.assert_allclose(h.dense(), reference_matrix(integrals, dets), atol=1e-12)
-    with pytest.raises(InputError, match="memory: holds 10 bytes"):
+    with pytest.raises(InputError, match=r"memory: holds 10 B of the .* that the matrix needs"):
         ListHamiltonian(integrals, h.basis, room_bytes=10)
 
 

@@ -24,6 +24,7 @@ from planner.errors import InputError
 from planner.files import check_writable, write_text
 from planner.hardware.cost import ITEM_BYTES
 from planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
+from planner.units import size_text
 from tnplan.execution import blas_threads
 
 GPU_BYTES = 1 << 31
@@ -124,8 +125,9 @@ class _Calibration:
             arena_bytes = self.device.peak_bytes
             figures["memory_bytes"] = total_bytes
             figures["reserved_bytes"] = max(0, total_bytes - free_bytes - arena_bytes)
-            self.say(f"memory {total_bytes / 1e9:.4g} GB, of which {figures['reserved_bytes'] / 1e9:.3g} GB "
-                     "are taken")  # fmt: skip
+            self.say(
+                f"memory {size_text(total_bytes)}, of which {size_text(figures['reserved_bytes'])} are taken"
+            )
             tiers = self.base.tiers if tier is None else (tier, *self.base.tiers[1:])
             ranks.close()
             return replace(self.base, name=name or self.base.name, tiers=tiers, **figures)
@@ -206,7 +208,7 @@ class _Calibration:
             swap = swap_time(self.device, ranks, shard_bytes, self.size_bytes, self.exchange_bytes)
             points.append(swap.received_bytes)
             rates.append(swap_rate(swap, permute_bytes_per_s))
-            self.say(f"swap of {shard_bytes >> 20} MiB over {ranks.size} ranks: {rates[-1] / 1e9:.4g} GB/s")
+            self.say(f"swap of {size_text(shard_bytes)} over {ranks.size} ranks: {rates[-1] / 1e9:.4g} GB/s")
             shard_bytes *= SWAP_STEP
         first = self.base.tiers[0]
         return replace(

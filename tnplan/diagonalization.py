@@ -41,6 +41,7 @@ from executor.sbd.spin import spin_square
 from executor.sbd.strings import StringSet, from_integers, read_strings
 from planner.errors import InputError
 from planner.files import check_writable, file_path, write_file, write_text
+from planner.units import size_text
 
 if TYPE_CHECKING:
     Strings = StringSet | Sequence[int] | str | Path
@@ -331,7 +332,7 @@ def _strings(given: Strings, integrals: Integrals, n_electrons: int, spin: str) 
 
 def _described(site: Site) -> str:
     size = " x ".join(map(str, site.hamiltonian.shape))
-    memory = "" if site.predicted_bytes is None else f", {site.predicted_bytes / 2**20:.0f} MiB a rank"
+    memory = "" if site.predicted_bytes is None else f", {size_text(site.predicted_bytes)} a rank"
     return f"{size} determinants, {site.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
 
 

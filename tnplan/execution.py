@@ -36,7 +36,7 @@ from executor.contraction.result import (
 )
 from executor.contraction.run import Bind, Job, Outcome, Progress, run_rank
 from executor.contraction.slices import parse_slices, share_of
-from executor.device.communicator import AgreedError, Communicator, agree, ending_together
+from executor.device.communicator import AgreedError, Communicator, World, agree, ending_together
 from executor.device.device import Device
 from executor.device.launcher import world_communicator
 from executor.device.select import Chosen, check_device, open_device
@@ -266,7 +266,7 @@ def _tensors(
 
 
 def _collective(
-    world: Communicator,
+    world: World,
     prepare: Callable[[], _Request],
     ranks: int | None,
     progress: Progress | None,

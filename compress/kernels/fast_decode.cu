@@ -294,16 +294,17 @@ __device__ __forceinline__ void take_elements(
     }
 }
 
-// Look at frames, of which there are as many as rows of blocks. The first block finds them all. Those beside it index
+// Look at frames, of which there are as many as rows of blocks. The first block finds them all, and tells the header. Those beside it index
 // the frames of the next row each, the first one that of its own too, and leave for all what threads need to know of
 // the order where rules are plain: number and, from bit 32 on, place (Mine), and the highest bit.
 __device__ __forceinline__ void take_head(
     Shared& shared, const Byte* data, const Work& work, const Span& span, Word raw_bytes, const Order& order,
-    unsigned n_tiles)
+    unsigned n_tiles, Word* box)
 {
     const unsigned row = blockIdx.y;
     if (blockIdx.x == 0) {
         if (row == 0 && threadIdx.x == 0) find_frames(data, work, span, gridDim.y, raw_bytes);
+        if (row == 0 && span.first == 0 && threadIdx.x / LANES == 1) tell_head(data, span, box);
         return;
     }
     if (row == 0) {
@@ -315,9 +316,9 @@ __device__ __forceinline__ void take_head(
     }
 }
 
-// Fill the values of a tile, those of a frame that is stored raw too; how many blocks have ended, as `counted` tells
-// it: as soon as the tile's bytes are known to make sense, or its frame is `damaged`.
-__device__ __forceinline__ unsigned take_values(
+// Fill the values of a tile, those of a frame that is stored raw too. The block counts as ended as soon as the tile's
+// bytes are known to make sense, or its frame is `damaged`.
+__device__ __forceinline__ void take_values(
     Shared& shared, unsigned& offset, const Byte* data, const Work& work, const Span& span, Word frame_elements,
     const Order& order, unsigned tile, unsigned n_tiles, const Rules& rules, Element* values)
 {
@@ -330,7 +331,8 @@ __device__ __forceinline__ unsigned take_values(
         if (frame.kind == RAW) {
             copy_raw((const REAL*)(data + frame.start + 8), (REAL*)into, frame_elements, tile, threadIdx.x, THREADS);
         }
-        return counted(work, span, false);
+        count_block(work, false);
+        return;
     }
     const bool plain = is_plain(rules, order, frame_elements, values);
     const unsigned* from = (const unsigned*)data + (own >> (SIZE_BITS + 1));
@@ -344,9 +346,10 @@ __device__ __forceinline__ unsigned take_values(
     else good = take_tile<false>(shared, from, size, rules, place);
     if (!good) {
         if (threadIdx.x == 0) frame.damaged = 1;
-        return counted(work, span, true);
+        count_block(work, true);
+        return;
     }
-    const unsigned ended = counted(work, span, false);
+    count_block(work, false);
     // On its way while the block's threads wait for one another.
     const Word mine = plain ? told(work.own + gridDim.y * n_tiles + threadIdx.x) : 0;
     __syncthreads();
@@ -357,7 +360,6 @@ __device__ __forceinline__ unsigned take_values(
     } else {
         take_elements(shared, size != 0, offset, order, rules, frame_elements, into);
     }
-    return ended;
 }
 
 // Values are filled, but for exact ones; frames whose bytes make no sense become `damaged`. Words are added to the
@@ -372,20 +374,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
     __shared__ unsigned offset;
     const unsigned others = gridDim.x - n_tiles;
     const Work work = work_of(words, span);
-    unsigned ended;
     if (blockIdx.x < HEADS) {
-        take_head(shared, data, work, span, frame_elements * VALUE_BYTES, order, n_tiles);
+        take_head(shared, data, work, span, frame_elements * VALUE_BYTES, order, n_tiles, box);
         __syncthreads();
-        ended = counted(work, span, true);
+        count_block(work, true);
     } else if (blockIdx.x < others) {
         awaited(work.ready + span.first + blockIdx.y);
         Frame& frame = work.frames[span.first + blockIdx.y];
         add_words<AT_ONCE>(data, frame, blockIdx.x - HEADS, others - HEADS, (Word*)shared.z);
-        ended = counted(work, span, true);
+        count_block(work, true);
     } else {
         const unsigned tile = blockIdx.x - others;
-        ended = take_values(
-            shared, offset, data, work, span, frame_elements, order, tile, n_tiles, rules, values);
+        take_values(shared, offset, data, work, span, frame_elements, order, tile, n_tiles, rules, values);
     }
-    if (threadIdx.x < LANES) tell_verdict(data, work, span, ended, box);
+    tell_verdict(data, work, span, gridDim.y, box);
 }

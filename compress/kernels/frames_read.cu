@@ -44,6 +44,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) put_exact_values(
     BITS* into = (BITS*)(values + blockIdx.y * frame_elements);
     if (own.kind == CODED) put_exact(data, own, frame_elements, order, n_tiles, into);
     __syncthreads();
-    const unsigned ended = counted(work, span, true);
-    if (threadIdx.x < LANES) tell_verdict(data, work, span, ended, box);
+    count_block(work, true);
+    tell_verdict(data, work, span, gridDim.y, box);
 }

@@ -5,15 +5,13 @@
 // exact values.
 #define VERDICT_WORDS 4
 
-// Count this block among those that have ended: how many had before, for thread 0. It is called when the block changes
-// frames no more; where it has changed one, thread 0 has done so, or has met the threads that did. The last block begins
-// anew, for the next launch that counts.
-__device__ __forceinline__ unsigned counted(const Work& work, const Span& span, bool changed)
+// Count this block among those that have ended: it changes frames no more; where it has changed one, thread 0 has done so,
+// or has met the threads that did. Nobody waits for the answer.
+__device__ __forceinline__ void count_block(const Work& work, bool changed)
 {
-    if (threadIdx.x != 0) return 0;
+    if (threadIdx.x != 0) return;
     if (changed) __threadfence();
-    // Of atomicAdd the answer would be shared with the warp, and so waited for, here.
-    return atomicInc(work.ended, span.n_blocks - 1);
+    atomicAdd(work.ended, 1u);
 }
 
 // Of the numbers of this warp's lanes the least.
@@ -27,19 +25,29 @@ __device__ __forceinline__ Word least(Word number)
     return number;
 }
 
-// Tell the host the verdict and the words of the header, where this block was the last to end: of `ended`, lane 0 has
-// what `counted` returned. The block's first warp.
-__device__ __forceinline__ void tell_verdict(
-    const Byte* data, const Work& work, const Span& span, unsigned ended, Word* box)
+// Tell the host the words of the header, which follow those of the verdict. A warp, whose block counts as ended later.
+__device__ __forceinline__ void tell_head(const Byte* data, const Span& span, Word* box)
 {
-    if (__shfl_sync(WHOLE_WARP, ended, 0) + 1 != span.n_blocks) return;
-    __threadfence();
-    __syncwarp();
-    const unsigned lane = threadIdx.x % LANES, n_words = (unsigned)span.begin / 8;
-    const Word* words = (const Word*)data;
-    for (unsigned k = lane; k < n_words; k += LANES) box[VERDICT_WORDS + k] = k < span.data_bytes / 8 ? words[k] : 0;
+    for (unsigned k = threadIdx.x % LANES; k < span.begin / 8; k += LANES) {
+        box[VERDICT_WORDS + k] = k < span.data_bytes / 8 ? ((const Word*)data)[k] : 0;
+    }
+    __threadfence_system();
+}
+
+// Tell the host the verdict, when all blocks have ended. The first warp of the last block of the last launch, whose frames
+// are `count`; others do nothing.
+__device__ __forceinline__ void tell_verdict(
+    const Byte* data, const Work& work, const Span& span, unsigned count, Word* box)
+{
+    const bool last = blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y;
+    if (!last || span.first + count != span.n_frames || threadIdx.x >= LANES) return;
+    const unsigned lane = threadIdx.x, n_words = (unsigned)span.begin / 8;
     // What ties frames to their header, as seed_of of compress/stream.py forms it.
-    const Word head = span.begin <= span.data_bytes ? words[n_words - 1] : 0, seed = head + 8 + stirred(head, n_words - 1);
+    const Word head = span.begin <= span.data_bytes ? ((const Word*)data)[n_words - 1] : 0;
+    const Word seed = head + 8 + stirred(head, n_words - 1);
+    while (*(const volatile unsigned*)work.ended != span.n_blocks) {}
+    __threadfence();
+    const Word end = work.places[span.n_frames] / 8 * 8;
     Word first = span.n_frames;
     bool exact = false;
     for (Word number = lane; number < span.n_frames; number += LANES) {
@@ -49,10 +57,9 @@ __device__ __forceinline__ void tell_verdict(
         exact |= frame.kind == CODED && frame.exact;
     }
     first = least(first), exact = __any_sync(WHOLE_WARP, exact);
-    __threadfence_system();
-    __syncwarp();
     if (lane != 0) return;
-    box[0] = first, box[1] = first < span.n_frames && work.frames[first].kind == PLANES;
-    box[2] = work.places[span.n_frames] / 8 * 8, box[3] = exact;
+    // For the next launch that counts.
+    *work.ended = 0;
+    box[0] = first, box[1] = first < span.n_frames && work.frames[first].kind == PLANES, box[2] = end, box[3] = exact;
     post(box, VERDICT_WORDS + n_words + 1);
 }

@@ -14,6 +14,7 @@ from executor.device.codec import Codec, NoRoomError
 from executor.device.device import Call, View, nothing
 from planner.errors import InputError
 from planner.hardware.compression import Lossy
+from planner.units import size_text
 
 
 @dataclass
@@ -40,8 +41,8 @@ def bind_encode(values: View, stored: Stored, codec: Codec, lossy: Lossy, settin
         except NoRoomError:
             raise InputError(
                 f"step {stored.step}",
-                f"its result of {values.nbytes} bytes, which is to wait compressed to {len(stored.data)}, "
-                f"takes more at a bound of {lossy.bound:g}",
+                f"its result of {size_text(values.nbytes)}, which is to wait compressed to "
+                f"{size_text(len(stored.data))}, takes more at a bound of {lossy.bound:g}",
                 "plan with a smaller ratio in --compress store=BOUND:RATIO, or run with a larger bound",
             ) from None
         except CodecError as error:

@@ -19,6 +19,9 @@ LOG = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+COMPARED_WITHIN_S = 5.0
+"""How long a rank that refuses its input waits to hear that all others do; then it ends them."""
+
 LetGo = Callable[[Event], None]
 """Ends what a device awaits of ranks that will not come. In a thread of its own, until the event says that no
 rank of this process gives its device more work."""
@@ -125,6 +128,16 @@ class Communicator(Protocol):
 
     def at_failure(self, let_go: LetGo) -> None:
         """Have `let_go` called where a rank fails and this process goes on, so that the device can end."""
+
+
+class World(Communicator, Protocol):
+    """All ranks of a job of processes."""
+
+    def gather_within(self, value: Any, limit_s: float) -> list[Any] | None:
+        """Every rank's value in rank order, where all ranks call this within the limit, else None.
+
+        It takes no part in calls that are collective, in which other ranks may wait.
+        """
 
 
 class Blocking:
@@ -257,10 +270,12 @@ def agree(communicator: Communicator, check: Callable[[], Result]) -> Result:
 
 
 @contextmanager
-def ending_together(world: Communicator) -> Iterator[None]:
-    """Any failure inside, but a refusal on which all ranks agree, ends the whole job.
+def ending_together(world: World) -> Iterator[None]:
+    """Any failure inside, but a refusal that all ranks meet, ends the whole job.
 
-    Its traceback is logged at the level DEBUG, since the process may not come back from the end of the job.
+    A refusal that was not agreed upon is compared first, for `COMPARED_WITHIN_S` at most: where that of all
+    ranks is the same, all raise it as AgreedError. The traceback of what ends the job is logged at the level
+    DEBUG, since the process may not come back from that.
     """
     try:
         yield
@@ -269,9 +284,19 @@ def ending_together(world: Communicator) -> Iterator[None]:
     except BaseException as error:
         text, status = f"{type(error).__name__}: {error}", 1
         if isinstance(error, InputError):
+            if _all_meet(world, error):
+                raise AgreedError(error.place, error.problem, error.remedy) from error
             text, status = str(error), 2
         elif isinstance(error, KeyboardInterrupt):
             text, status = "interrupted", 130
         LOG.debug("rank %d of %d:", world.rank, world.size, exc_info=error)
         world.abort(f"rank {world.rank}: {text}", status)
         raise
+
+
+def _all_meet(world: World, refusal: InputError) -> bool:
+    """Whether all ranks are here with the same refusal; not where something goes wrong on the way."""
+    try:
+        return world.gather_within(str(refusal), COMPARED_WITHIN_S) == [str(refusal)] * world.size
+    except BaseException:
+        return False

@@ -20,6 +20,7 @@ from executor.device.codec import NoRoomError, Packed, measured, sample_stride
 from executor.device.cupy_codec import CupyCodec
 from planner.errors import InputError
 from planner.hardware.compression import Lossy
+from planner.units import size_text
 
 WORD_BYTES = 8
 
@@ -31,7 +32,7 @@ def _enough_memory(values: Any) -> Iterator[None]:
         yield
     except cupy.cuda.memory.OutOfMemoryError:
         raise InputError(
-            "GPU", f"has too little memory beside its arena for the codec of {values.nbytes} bytes",
+            "GPU", f"has too little memory beside its arena for the codec of {size_text(values.nbytes)}",
             "plan with a smaller --memory, or without --compress",
         ) from None  # fmt: skip
 

@@ -10,8 +10,7 @@ from cupy.cuda import Device, runtime
 
 from executor.device.assign import PLACE, VisibleGpus
 from planner.errors import InputError
-
-GIB = 2**30
+from planner.units import size_text
 
 
 def visible_gpus() -> VisibleGpus:
@@ -49,8 +48,8 @@ def check_free(number: int, needed_bytes: int) -> None:
     if needed_bytes > free_bytes:
         raise InputError(
             PLACE,
-            f"{needed_bytes / GIB:.2f} GiB are needed, GPU {number} of {gethostname()} has "
-            f"{free_bytes / GIB:.2f} GiB free of {total_bytes / GIB:.2f}",
+            f"{size_text(needed_bytes)} are needed, GPU {number} of {gethostname()} has "
+            f"{size_text(free_bytes)} free of {size_text(total_bytes)}",
             "end what else runs on it, or plan with a smaller --memory or more --devices",
         )
 

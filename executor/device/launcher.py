@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from executor.device.communicator import Communicator
+from executor.device.communicator import World
 from planner.errors import InputError
 
 WORLD_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
@@ -33,7 +33,7 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     return next((int(environment[name]) for name in RANKS if environment.get(name, "").isdigit()), 0)
 
 
-def world_communicator() -> Communicator | None:
+def world_communicator() -> World | None:
     """All ranks of the job, or None outside a launcher or with one rank."""
     size = launched_size()
     if size == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from executor.device.communicator import Blocking, Message
 
 CHUNK_BYTES = 1 << 30
 TAG = 7
+LAST_TAG = 8
+LOOK_EVERY_S = 0.01
 GRACE_S, FORWARD_S, END_S = 1.0, 0.1, 10.0
 """How long a failed rank waits: where it is not the first one, for that to end the job; for its message to be
 forwarded, which a launcher that ends the job may drop; and to be ended, which MPI_Abort need not await."""
@@ -53,6 +55,23 @@ class MpiCommunicator(Blocking):
     def gather_objects(self, value: Any) -> list[Any]:
         """Every rank's value, on every rank."""
         return self._communicator.allgather(value)
+
+    def gather_within(self, value: Any, limit_s: float) -> list[Any] | None:
+        """Every rank's value, by messages of a tag of their own; None where some do not come in time."""
+        own = self._communicator
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        sent = [own.isend(value, dest=peer, tag=LAST_TAG) for peer in peers]
+        values = {self.rank: value}
+        end_s = monotonic() + limit_s
+        while len(values) < self.size:
+            for peer in peers:
+                if peer not in values and own.iprobe(source=peer, tag=LAST_TAG):
+                    values[peer] = own.recv(source=peer, tag=LAST_TAG)
+            if monotonic() > end_s:
+                return None
+            sleep(LOOK_EVERY_S)
+        MPI.Request.waitall(sent)
+        return [values[rank] for rank in range(self.size)]
 
     def split(self, color: int, key: int) -> MpiCommunicator:
         """MPI_Comm_split."""

@@ -21,11 +21,11 @@ from executor.device.numpy_fused import bind_chain
 from executor.device.permutation import Copy
 from executor.device.tile import tile
 from planner.errors import InputError
+from planner.units import size_text
 
 Array = NDArray[Any]
 
 ALIGNMENT_BYTES = 64
-GIB = 2**30
 PARALLEL_ELEMENTS = 1 << 18
 
 
@@ -51,8 +51,8 @@ class NumpyDevice(HostClock):
         if size_bytes > free_bytes:
             raise InputError(
                 "--device cpu",
-                f"{size_bytes / GIB:.2f} GiB are needed for a rank, {gethostname()} has "
-                f"{free_bytes / GIB:.2f} GiB free",
+                f"{size_text(size_bytes)} are needed for a rank, {gethostname()} has "
+                f"{size_text(free_bytes)} free",
                 "plan with a smaller --memory or more --devices",
             )
         block = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)

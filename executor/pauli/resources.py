@@ -10,6 +10,7 @@ import numpy as np
 from executor.device.communicator import Communicator
 from executor.pauli.words import PauliSum, n_words
 from planner.errors import InputError
+from planner.units import size_text
 
 ENGINES = ("hash", "sort")
 DEVICES = ("cpu", "gpu")
@@ -59,7 +60,7 @@ class Resources:
         room = int(self.memory_bytes // term_bytes(terms.n_qubits, terms.coefficients.itemsize))
         if room < 2 * terms.n_terms:
             raise InputError(
-                "memory", f"of {self.memory_bytes:.0f} bytes holds {room} terms",
+                "memory", f"of {size_text(self.memory_bytes)} holds {room} terms",
                 f"give more: the observable has {terms.n_terms}, and a rotation may double them",
             )  # fmt: skip
         return room

@@ -19,6 +19,7 @@ from executor.sbd.integrals import Integrals
 from executor.sbd.strings import StringSet, check_distinct, from_occupied, read_bits
 from executor.sbd.work import over_rows
 from planner.errors import InputError
+from planner.units import size_text
 
 Array = NDArray[Any]
 
@@ -125,8 +126,9 @@ class ListHamiltonian:
         rows(False)
         start = np.concatenate([[0], np.cumsum(counts)])
         if ELEMENT_BYTES * start[-1] > room_bytes:
+            needed = size_text(int(ELEMENT_BYTES * start[-1]))
             raise InputError(
-                "memory", f"holds {room_bytes:.3g} bytes, the matrix {ELEMENT_BYTES * start[-1]:.3g}",
+                "memory", f"holds {size_text(room_bytes)} of the {needed} that the matrix needs",
                 "give fewer determinants or more memory",
             )  # fmt: skip
         column, value = np.empty(start[-1], np.int32), np.empty(start[-1])

@@ -14,6 +14,7 @@ from executor.sbd.mixed_spin import entries_bytes, mixed_bytes, scratch_bytes
 from executor.sbd.product import ProductHamiltonian
 from executor.sbd.same_spin import SparseMatrix
 from planner.errors import InputError
+from planner.units import size_text
 
 TEMPORARIES = 3
 TEMPORARIES_A_ROOT = 5
@@ -34,7 +35,8 @@ def fit_memory(n_elements: int, n_roots: int, criteria: Criteria, memory_bytes: 
     needed = vectors_bytes(n_elements, n_roots, criteria)
     if needed > memory_bytes:
         raise InputError(
-            "memory", f"holds {memory_bytes:.4g} bytes of the {needed:.4g} that the vectors of a solve need",
+            "memory",
+            f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the vectors of a solve need",
             "give fewer strings, fewer roots or more memory",
         )  # fmt: skip
     return criteria
@@ -110,6 +112,6 @@ def fit_product(
         if needed <= memory_bytes:
             return Fit(fitted, gathers, needed)
     raise InputError(
-        "memory", f"holds {memory_bytes:.4g} bytes of the {needed:.4g} that the solve needs",
+        "memory", f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the solve needs",
         "give fewer strings, fewer threads, more ranks or more memory",
     )  # fmt: skip

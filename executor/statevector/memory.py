@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from executor.statevector.passes import Tile
 from planner.errors import InputError
+from planner.units import size_text
 
 ITEM_BYTES = {"complex64": 8, "complex128": 16}
 TILES_A_THREAD = 3
@@ -26,8 +27,8 @@ def check_memory(needed_bytes: int, room_bytes: float, n_qubits: int, dtype: str
     if needed_bytes > room_bytes:
         other = "complex64, " if dtype == "complex128" else ""
         raise InputError(
-            "memory", f"{n_qubits} qubits in {dtype} need {needed_bytes / 2**30:.4g} GiB a rank, and "
-            f"{room_bytes / 2**30:.4g} GiB are there",
+            "memory", f"{n_qubits} qubits in {dtype} need {size_text(needed_bytes)} a rank, "
+            f"{size_text(needed_bytes - room_bytes)} more than the {size_text(room_bytes)} that are there",
             f"use {other}more ranks, more memory or fewer qubits",
         )  # fmt: skip
 
@@ -39,7 +40,7 @@ def check_answer_memory(shots: int | None, n_marginal: int, n_qubits: int, room_
     if counts + table > room_bytes:
         raise InputError(
             "--shots" if counts > table else "--marginal",
-            f"takes {(counts + table) / 2**30:.4g} GiB a rank beside the state, and "
-            f"{max(0.0, room_bytes) / 2**30:.4g} GiB are there",
+            f"takes {size_text(counts + table)} a rank beside the state, and "
+            f"{size_text(max(0.0, room_bytes))} are there",
             f"ask for fewer {'shots' if counts > table else 'qubits'}",
         )

@@ -171,6 +171,8 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
+    from planner.units import size_text
+
     measured, predicted = report["measured"], report["predicted"]
     kinds = measured["kinds_s"]
     rows = [
@@ -178,7 +180,6 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         ("  contractions", kinds["contract_s"], predicted["contract_s"] + predicted["permute_s"]),
         ("  exchanges", kinds["exchange_s"], predicted["exchange_s"]),
         ("  hidden ones", measured["hidden_s"], predicted["hidden_s"]),
-        ("peak MiB a rank", measured["peak_bytes"] / 2**20, predicted["peak_bytes"] / 2**20),
     ]
     if "codec_s" in kinds:
         rows.insert(3, ("  compression", kinds["codec_s"], predicted["codec_s"]))
@@ -190,6 +191,8 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     click.echo(f"{'':<18}{'measured':>12}{'predicted':>12}")
     for name, own, expected in rows:
         click.echo(f"{name:<18}{own:>12.4g}{expected:>12.4g}")
+    peaks = [size_text(figures["peak_bytes"]) for figures in (measured, predicted)]
+    click.echo(f"{'peak a rank':<18}{peaks[0]:>12}{peaks[1]:>12}")
     if report["compression"] is not None:
         click.echo(_compression_line(report["compression"]))
     if array is not None and array.size <= SHOWN_VALUES:
@@ -202,12 +205,14 @@ def _compression_line(found: dict[str, Any]) -> str:
     """The accumulated bound, the fidelity, and bytes before and after, in one line."""
     if not found.keys() & {"exchange", "store"}:
         return "compressed: nothing, since no exchange is predicted to be faster and no tensor is to wait so"
+    from planner.units import size_text
+
     bound, fidelity = (
         "not known" if found[name] is None else format(found[name], form)
         for name, form in (("bound", ".3g"), ("fidelity", ".9g"))
     )
     sizes = [
-        f"{kind} {found[kind]['tensor_bytes'] / 2**20:.4g} to {found[kind]['stream_bytes'] / 2**20:.4g} MiB"
+        f"{kind} {size_text(found[kind]['tensor_bytes'])} to {size_text(found[kind]['stream_bytes'])}"
         for kind in ("exchange", "store")
         if kind in found
     ]

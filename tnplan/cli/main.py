@@ -8,9 +8,11 @@ Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wron
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -98,7 +100,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on `arguments` (default: those of the process); return the exit status."""
     settings = Settings()
     try:
-        status = cli.main(arguments, prog_name="tnplan", obj=settings, standalone_mode=False)
+        with _only_first_prints():
+            status = cli.main(arguments, prog_name="tnplan", obj=settings, standalone_mode=False)
     except InputError as error:
         return _complain(error, settings, 2)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -119,6 +122,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _complain(error, settings, 1)
     return status if isinstance(status, int) else 0
+
+
+@contextmanager
+def _only_first_prints() -> Iterator[None]:
+    """Standard output, also of --help and --version, is that of the first rank."""
+    if launched_rank() == 0:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        yield
 
 
 def main() -> None:

@@ -96,8 +96,13 @@ def command(
 
 
 def _say(at: Progress) -> None:
-    """Print where the propagation stands."""
-    click.echo(f"step {at.step} of {at.steps}: {at.terms} terms, {at.size_bytes / 2**20:.0f} MiB", err=True)
+    """Print where the propagation stands; the terms of other ranks are not counted on the way."""
+    from executor.device.launcher import launched_size
+    from planner.units import size_text
+
+    here = " on rank 0" if launched_size() > 1 else ""
+    size = size_text(at.size_bytes)
+    click.echo(f"step {at.step} of {at.steps}: {at.terms} terms, {size}{here}", err=True)
 
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:

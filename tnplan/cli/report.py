@@ -114,7 +114,8 @@ def command(
         TextColumn("{task.description}", markup=False),
     )
     projections = []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    terminal = Console(stderr=True)
+    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
         task = bar.add_task("")
         for numbers in workloads.values():
             for profile in profiles:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.metadata import version
 
 from planner.projection import Projection, Row
-from planner.units import figure_text, percent_text, size_text, time_text
+from planner.units import count_text, figure_text, percent_text, size_text, time_text
 from tnplan.reporting import plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain
 from tnplan.reporting.evaluation import (
@@ -67,19 +68,20 @@ def _names(projection: Projection) -> str:
 
 
 def _comparison(projections: Sequence[Projection]) -> str:
-    """All projections in one plot, and those numbers of devices that the paper tabulates."""
+    """All projections in one plot, and those numbers of devices that the paper tabulates, or the largest."""
     parts = [
         _plot(
             "Projected speedup",
-            "Against the number of devices, each from its own one-device path: a weak one makes it large.",
+            "Against the number of devices, each from its own path on one device, or on the fewest that hold "
+            "one: a weak one makes it large.",
             plots.comparison_svg(projections, page=True),
         )
     ]
-    for devices in TABULATED:
-        rows = comparison_rows(projections, devices)
-        if rows:
-            listed = _table(COMPARISON_COLUMNS, rows, ("workload", "hardware"))
-            parts.append(f"<section><h2>On {devices} devices</h2>{listed}</section>")
+    shown = {row.devices for projection in projections for row in projection.rows}
+    for devices in sorted(shown.intersection(TABULATED)) or [max(shown)]:
+        listed = _table(COMPARISON_COLUMNS, comparison_rows(projections, devices), ("workload", "hardware"))
+        on = count_text(devices, "device", "devices")
+        parts.append(f"<section><h2>On {on}</h2>{listed}</section>")
     return "\n".join(parts)
 
 
@@ -143,7 +145,7 @@ def _headline(projection: Projection) -> str:
 def _cards(projection: Projection) -> str:
     row = projection.rows[-1]
     cards = (
-        (f"Time on {row.devices} devices", time_text(row.time_s)),
+        (f"Time on {count_text(row.devices, 'device', 'devices')}", time_text(row.time_s)),
         ("Speedup", figure_text(row.speedup)),
         ("Extra speedup", figure_text(row.extra_speedup)),
         ("Complexity reduction", figure_text(row.complexity_reduction)),
@@ -196,13 +198,13 @@ def _shown_chains(projection: Projection) -> list[Row]:
 
 def _chain(projection: Projection, row: Row) -> str:
     schedule = row.schedule
-    counts = ", ".join(f"{count} {state}" for state, count in state_counts(schedule).items())
+    counts = ", ".join(f"{count} {state}" for state, count in state_counts(schedule).items()) or "none"
     groups = f"{row.n_groups} group{'s' if row.n_groups > 1 else ''} of {row.ranks_per_group}"
     rounds = -(-schedule.n_slices // row.n_groups)
     moved = schedule.predicted.once_moved_bytes + rounds * schedule.predicted.slice_moved_bytes
     text = (
         f"{projection.labels[row.path]}, {groups}, "
-        f"{figure_text(schedule.n_slices)} slice{'s' if schedule.sliced else ''}. "
+        f"{count_text(schedule.n_slices, 'slice', 'slices')}. "
         f"Steps: {counts}. A rank receives {size_text(moved)} in all."
     )
     times = repeats(schedule, row.n_groups)
@@ -304,4 +306,4 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence
 
 def _symbol(column: str) -> str:
     """A column's name with its subscripts: 'E_P/R_P' -> 'E<sub>P</sub>/R<sub>P</sub>'."""
-    return escape(column).replace("_P", "<sub>P</sub>")
+    return re.sub(r"_(t,P|t|P)", r"<sub>\1</sub>", escape(column))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.projection import Projection
 from planner.schedule import Schedule
-from planner.units import figure_text, power_text, size_text, time_text
+from planner.units import count_text, figure_text, power_text, size_text, time_text
 from tnplan.reporting.chain import use_chain
 from tnplan.reporting.evaluation import workload_name
 from tnplan.reporting.searches import memory_points
@@ -49,6 +49,10 @@ MARKS = {
     "gather": ("v", PURPLE),
     "reduce": ("X", ORANGE),
 }
+
+
+LEAST_LOG10 = 0.2
+"""What an axis of logarithms of operations spans at least."""
 
 
 def chain_svg(schedule: Schedule, page: bool = False) -> str:
@@ -177,7 +181,8 @@ def _stretches(steps: list[int]) -> list[slice]:
 def _speedup(axes: Axes, projection: Projection) -> None:
     rows, base = projection.rows, projection.baseline_devices
     counts = [row.devices for row in rows]
-    _device_axis(axes, projection)
+    _device_axis(axes, counts)
+    _domain_line(axes, projection)
     axes.set_yscale("log")
     axes.plot(counts, [p / base for p in counts], "--", color=GREY, label="ideal slicing")
     axes.plot(counts, [row.speedup for row in rows], "o-", color=BLUE, label="projected", clip_on=False)
@@ -193,7 +198,8 @@ def _speedup(axes: Axes, projection: Projection) -> None:
 
 def _complexity(axes: Axes, projection: Projection) -> None:
     counts = [row.devices for row in projection.rows]
-    _device_axis(axes, projection)
+    _device_axis(axes, counts)
+    _domain_line(axes, projection)
     axes.set_yscale("log")
     reduction = [row.complexity_reduction for row in projection.rows]
     extra = [row.extra_speedup for row in projection.rows]
@@ -202,16 +208,17 @@ def _complexity(axes: Axes, projection: Projection) -> None:
     low, high = min([*reduction, *extra]), max([*reduction, *extra])
     axes.set_ylim(min(low, 1) / 2, max(high, 1) * 2)
     _log_labels(axes)
-    axes.set_ylabel(
-        f"times that of {projection.baseline_devices} device{_plural(projection.baseline_devices)}"
-    )
-    axes.legend(loc="upper left")
+    axes.set_ylabel(f"times that of {count_text(projection.baseline_devices, 'device', 'devices')}")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.5)
 
 
 def _memory(axes: Axes, projection: Projection) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     points = memory_points(projection)
     counts = [point.devices for point in points]
-    _device_axis(axes, projection)
+    _device_axis(axes, counts)
+    _domain_line(axes, projection)
     other = axes.twinx()
     other.grid(visible=False)
     for side, colour, mark, values, spreads in (
@@ -219,33 +226,39 @@ def _memory(axes: Axes, projection: Projection) -> None:
         (other, BLUE, "s-", [p.mean_sliced for p in points], [p.spread_sliced for p in points]),
     ):
         side.errorbar(
-            counts, values, [spread or 0.0 for spread in spreads], fmt=mark, color=colour, capsize=2.5
-        )
+            counts, values, [spread or 0.0 for spread in spreads], fmt=mark, color=colour, capsize=2.5,
+            clip_on=False,
+        )  # fmt: skip
     best = [point.log10_flops for point in points]
     axes.plot(counts, best, "--", color=VERMILION, linewidth=1, label="best path that fits")
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, (low + high) / 2 - LEAST_LOG10 / 2), max(high, (low + high) / 2 + LEAST_LOG10 / 2))
     axes.set_ylabel("log$_{10}$ of all operations", color=VERMILION)
     other.set_ylabel("sliced indices", color=BLUE)
-    other.set_ylim(bottom=0)
-    axes.legend(loc="lower left")
+    other.set_ylim(0, max(1, 1.1 * max(point.mean_sliced + (point.spread_sliced or 0) for point in points)))
+    other.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
 
 
 def _comparison(axes: Axes, projections: Sequence[Projection]) -> None:
-    largest = max(projections, key=lambda projection: projection.rows[-1].devices)
-    _device_axis(axes, largest)
-    axes.set_yscale("log")
-    counts = [row.devices for row in largest.rows]
-    axes.plot(counts, counts, "--", color=GREY, label="ideal slicing")
+    counts = sorted({row.devices for projection in projections for row in projection.rows})
     machines = list(dict.fromkeys(projection.profile.name for projection in projections))
+    _device_axis(axes, counts)
+    if len(machines) == 1:
+        _domain_line(axes, max(projections, key=lambda projection: projection.rows[-1].devices))
+    axes.set_yscale("log")
+    axes.plot(counts, counts, "--", color=GREY, label="ideal slicing")
     workloads = list(dict.fromkeys(workload_name(projection) for projection in projections))
     colours = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, TEXT)
     for projection in projections:
         workload, machine = workload_name(projection), projection.profile.name
+        base = projection.baseline_devices
         axes.plot(
             [row.devices for row in projection.rows],
             [row.speedup for row in projection.rows],
             marker="osD^vX"[machines.index(machine) % 6],
             color=colours[workloads.index(workload) % len(colours)],
-            label=f"{workload}, {machine}",
+            label=f"{workload}, {machine}" + (f", over {base} devices" if base > 1 else ""),
             markersize=4,
             linewidth=1.1,
         )
@@ -279,14 +292,17 @@ def _split(axes: Axes, projection: Projection) -> None:
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4, handletextpad=0.5)
 
 
-def _device_axis(axes: Axes, projection: Projection) -> None:
-    counts = [row.devices for row in projection.rows]
+def _device_axis(axes: Axes, counts: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(p) for p in counts])
     axes.minorticks_off()
     axes.set_xlabel("devices $P$")
+
+
+def _domain_line(axes: Axes, projection: Projection) -> None:
+    """Where the devices are more than the first tier joins."""
     domain = projection.profile.tiers[0].devices
-    if 0 < domain < max(counts):
+    if 0 < domain < projection.rows[-1].devices:
         axes.axvline(domain, color=GREY, linestyle=":", linewidth=1.2)
         axes.annotate(
             f"one {projection.profile.tiers[0].name} domain", (domain, 0), xycoords=("data", "axes fraction"),
@@ -311,7 +327,3 @@ def _size_label(size_bytes: float) -> str:
 def _figure_label(value: float) -> str:
     exponent = round(log10(value))
     return power_text(exponent) if abs(exponent) > 2 else f"{value:g}"
-
-
-def _plural(count: int) -> str:
-    return "" if count == 1 else "s"

@@ -123,7 +123,11 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
     ranks = f"{count_text(groups, 'group', 'groups')} of {schedule.ranks_per_group}, process grid {grid}"
     limit = "unlimited" if schedule.memory_bytes is None else size_text(schedule.memory_bytes)
     return [
-        ("network", f"{schedule.name or 'unnamed'} ({len(schedule.leaves)} tensors, {schedule.dtype})"),
+        (
+            "network",
+            f"{schedule.name or 'unnamed'} ({count_text(len(schedule.leaves), 'tensor', 'tensors')}, "
+            f"{schedule.dtype})",
+        ),
         ("hardware", f"{schedule.profile['name']}, {schedule.precision}, policy {schedule.policy}"),
         (
             "slices",
