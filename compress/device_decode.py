@@ -240,8 +240,9 @@ def _small(under_way: UnderWay, part: Part, span: Any, rules: Any, own: DeviceAr
     found = (room, *(room[end:] for end in ends))
     device.launch(launches.small_index(group.count), dtype, data, work, span, elements, n_tiles, *found, box)
     device.launch(
-        part.decoding, dtype, data, work, span, *found, *group.arguments, np.uint32(group.count), rules, own, box
-    )
+        part.decoding, dtype, data, work, span, *found, *group.arguments, np.uint32(group.count), rules, own,
+        box,
+    )  # fmt: skip
 
 
 @lru_cache(64)

@@ -33,7 +33,7 @@ PLAN_BYTES = 2560
 """Room for a `Plan` of plan.cuh."""
 
 MOST_CLAIMING = 2048
-"""Blocks that claim work: more than run at once."""
+"""Blocks that claim work: more than run at once on a GPU of today."""
 TILES_PER_CHECK = 32
 """Tiles whose share of a payload one block sums."""
 DECODE_HEADS = 2
@@ -187,9 +187,11 @@ def small_index(n_frames: int) -> Launch:
 
 
 def small_decode(n_frames: int, n_tiles: int) -> Launch:
-    """Blocks that claim work: a warp a segment, of which a frame has at most as many as tiles, then checksums."""
+    """Blocks that claim work: segments, a warp each, of which a frame has at most as many as tiles, and
+    checksums."""
     shares = -(-n_tiles // SMALL_WARPS) + -(-n_tiles // TILES_PER_CHECK)
-    return Launch("small_decode.cu", "small_decode", (min(shares * n_frames, MOST_CLAIMING), 1), SMALL_THREADS)
+    blocks = min(shares * n_frames, MOST_CLAIMING)
+    return Launch("small_decode.cu", "small_decode", (blocks, 1), SMALL_THREADS)
 
 
 def frames(entry: str, blocks: int, n_frames: int = 1) -> Launch:
