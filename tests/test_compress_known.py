@@ -114,7 +114,7 @@ def test_too_little_memory_of_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(cupy_stream_codec.device_decode, "decode", none_left)
     codec = cupy_stream_codec.CupyStreamCodec(nullcontext())
-    line = "^GPU: has too little memory beside its arena for the codec of 72 bytes; plan with a smaller"
+    line = "^GPU: has too little memory beside its arena for the codec of 72 B; plan with a smaller"
     with pytest.raises(InputError, match=line):
         codec.decode(np.zeros(9, np.uint8), np.zeros(9))
 

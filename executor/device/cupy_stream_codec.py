@@ -1,7 +1,7 @@
 """The codec of a GPU: compress's kernels on views of its arena, on the device's stream.
 
-Its workspace is CuPy's memory pool. The host waits for every stream that is written or read, but not for
-samples.
+Its workspace is CuPy's memory pool. The host waits until a stream is written, or is known to be sound; the
+last values that are restored, and samples, may come later, in the order of the device's stream.
 """
 
 from __future__ import annotations
