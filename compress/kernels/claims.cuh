@@ -1,7 +1,7 @@
 // Shares of work that blocks claim one after the other, as many blocks as run at once.
 //
-// Blocks that are few are begun several on one multiprocessor while others have none. So a block waits a moment for each
-// one that came to its multiprocessor before it, in which time those that are alone claim: work is spread evenly.
+// Blocks that are few are begun several on one multiprocessor while others have none. So a block waits a moment for
+// each one that came to its multiprocessor before it, in which time those that are alone claim: work is spread evenly.
 
 #define MULTIPROCESSORS 255
 #define WAIT_CYCLES 1000

@@ -130,8 +130,8 @@ __device__ __forceinline__ void take_tile(
     }
 }
 
-// Decode a segment of a frame, into whose values; whether it is damaged, since its words or states do not come out even.
-// A warp.
+// Decode a segment of a frame, into whose values; whether it is damaged, since its words or states do not come out
+// even. A warp.
 __device__ __forceinline__ bool take_segment(
     const Byte* data, const Frame& frame, const Plan& plan, unsigned segment, Word segment_start, Word frame_elements,
     const Order& order, unsigned n_tiles, const Rounds& rounds, const Rules& rules, const Tables& tables,

@@ -176,7 +176,8 @@ struct Head {
     __device__ __forceinline__ unsigned length(unsigned table) const { return bytes()[8 + table]; }
 };
 
-// Fill head.starts from the bytes, of which `tables_bytes` are said to be the tables'; whether they make sense. A block.
+// Fill head.starts from the bytes, of which `tables_bytes` are said to be the tables'; whether they make sense. A
+// block.
 __device__ __forceinline__ bool take_tables(Head& head, unsigned tables_bytes)
 {
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
@@ -243,8 +244,8 @@ __device__ __forceinline__ unsigned four_tokens(const Half* starts, unsigned fir
 
 // Find frames, put them to the table, and read the heads of those that are coded: starts (frames, TABLES, TOKENS + 1),
 // coarse (frames, TABLES, SLOTS): the token of the first slot of each part; plans (frames); segment_starts (frames,
-// n_tiles), behind the head; and in the launch's own words (Claims) how many segments a frame has at most. The first block
-// finds frames and tells the header; behind it is a block a frame; frames that make no sense become BAD.
+// n_tiles), behind the head; and in the launch's own words (Claims) how many segments a frame has at most. The first
+// block finds frames and tells the header; behind it is a block a frame; frames that make no sense become BAD.
 extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     const Byte* data, Word* words, Span span, Word frame_elements, unsigned n_tiles, Half* all_starts,
     unsigned* all_coarse, Plan* plans, Word* segment_starts, Word* box)

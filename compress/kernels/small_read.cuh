@@ -1,5 +1,5 @@
-// How a warp reads a segment of the coder `small`: words are brought to shared memory, lanes' states take them, and numbers
-// are taken from states by tables.
+// How a warp reads a segment of the coder `small`: words are brought to shared memory, lanes' states take them, and
+// numbers are taken from states by tables.
 
 // Words that a warp brings at once, and how many of them its ring holds.
 #define PART (2 * LANES)
@@ -167,8 +167,8 @@ __device__ __forceinline__ unsigned begun(unsigned token, unsigned& bits)
     return token < DIRECT ? token : (2 + (token & 1)) << bits;
 }
 
-// The next zigzag number of a table where a lane's token is behind the one that was found, or has more raw bits than are
-// taken at once.
+// The next zigzag number of a table where a lane's token is behind the one that was found, or has more raw bits than
+// are taken at once.
 __device__ __forceinline__ unsigned take_long(
     State& state, unsigned table, Found found, unsigned slot, unsigned upper, const Tables& tables, Reader& reader,
     unsigned lane)

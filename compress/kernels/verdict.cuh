@@ -5,8 +5,8 @@
 // exact values.
 #define VERDICT_WORDS 4
 
-// Count this block among those that have ended: it changes frames no more; where it has changed one, thread 0 has done so,
-// or has met the threads that did. Nobody waits for the answer.
+// Count this block among those that have ended: it changes frames no more; where it has changed one, thread 0 has done
+// so, or has met the threads that did. Nobody waits for the answer.
 __device__ __forceinline__ void count_block(const Work& work, bool changed)
 {
     if (threadIdx.x != 0) return;
@@ -34,8 +34,8 @@ __device__ __forceinline__ void tell_head(const Byte* data, const Span& span, Wo
     __threadfence_system();
 }
 
-// Tell the host the verdict, when all blocks have ended. The first warp of the last block of the last launch, whose frames
-// are `count`; others do nothing.
+// Tell the host the verdict, when all blocks have ended: the first warp of the last block of the last launch, whose
+// frames are `count`. It waits for blocks with lower numbers alone, which run.
 __device__ __forceinline__ void tell_verdict(
     const Byte* data, const Work& work, const Span& span, unsigned count, Word* box)
 {

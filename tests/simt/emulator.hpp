@@ -143,12 +143,6 @@ template <typename T> static T atomicMax(T* place, T value)
     return before;
 }
 
-static unsigned atomicInc(unsigned* place, unsigned most)
-{
-    const unsigned before = *place;
-    *place = before < most ? before + 1 : 0;
-    return before;
-}
 
 static int __popc(unsigned word) { return __builtin_popcount(word); }
 static int __clz(unsigned word) { return word ? __builtin_clz(word) : 32; }
