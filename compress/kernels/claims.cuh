@@ -12,14 +12,15 @@ struct Claims {
     Word next, most, came[MULTIPROCESSORS];
 };
 
-// To be called before a block claims for the first time. One thread.
-__device__ __forceinline__ void wait_in_turn(Claims& claims)
+// To be called before a block claims for the first time; blocks that come when all shares are claimed do not wait. One
+// thread.
+__device__ __forceinline__ void wait_in_turn(Claims& claims, Word shares)
 {
 #ifdef __CUDA_ARCH__
     unsigned place;
     asm volatile("mov.u32 %0, %%smid;" : "=r"(place));
     const long long begin = clock64(), wait = atomicAdd(claims.came + place % MULTIPROCESSORS, (Word)1) * WAIT_CYCLES;
-    while (clock64() - begin < wait) {}
+    while (clock64() - begin < wait && *(const volatile Word*)&claims.next < shares) {}
 #endif
 }
 

@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     const Tables tables = {Shared<unsigned>(room.firsts), Shared<Byte>(room.parts), Shared<Half>(room.starts)};
     fill_rounds(rounds, order);
     bool changed = false;
-    if (threadIdx.x == 0) wait_in_turn(claims);
+    if (threadIdx.x == 0) wait_in_turn(claims, (Word)(shares + checks) * n_frames);
     for (;;) {
         __syncthreads();
         if (threadIdx.x == 0) claimed = claim(claims);
