@@ -43,6 +43,11 @@ class Part:
     decoding: Launch
     putting: Launch
 
+    @property
+    def end(self) -> int:
+        """Where the launch's words end: one a tile, and those of `fast_decode`'s threads."""
+        return self.own_at + self.group.count * self.group.n_tiles + launches.THREADS
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -63,14 +68,13 @@ class Reading:
         for group in groups(self.header, self.n_frames):
             decoding = launch(group.count, group.n_tiles)
             made.append(Part(group, own_at, decoding, launches.put_exact_values(group.count)))
-            own_at += group.count * group.n_tiles + launches.THREADS
+            own_at = made[-1].end
         return tuple(made)
 
     @cached_property
     def work_words(self) -> int:
         """The words of the workspace."""
-        last = self.parts[-1]
-        return last.own_at + last.group.count * last.group.n_tiles + launches.THREADS
+        return self.parts[-1].end
 
     @cached_property
     def decoding_blocks(self) -> int:
