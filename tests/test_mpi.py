@@ -39,11 +39,13 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Case:
 def test_the_same_bits_as_in_process_ranks(pair: Case, single: Case, tmp_path: Path, n_ranks: int) -> None:
     case = single if n_ranks == 1 else pair
     output = tmp_path / "result.npy"
-    done = tnplan(n_ranks, case.schedule_file, "--tensors", case.tensors_file, "-o", output, "--threads", 1)
+    options = ("--device", "cpu", "--threads", 1)
+    done = tnplan(n_ranks, case.schedule_file, "--tensors", case.tensors_file, "-o", output, *options)
     assert done.returncode == 0, done.stderr
     result = np.load(output)
     check_values(case, result)
-    assert np.array_equal(result, execute(case.schedule, case.arrays, ranks=n_ranks, threads=1).array)
+    in_process = execute(case.schedule, case.arrays, ranks=n_ranks, threads=1, device="cpu")
+    assert np.array_equal(result, in_process.array)
     report = json.loads(output.with_suffix(".json").read_text())
     assert report["ranks"] == n_ranks
     assert report["environment"]["communicator"] == ("threads" if n_ranks == 1 else "mpi")

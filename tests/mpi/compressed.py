@@ -17,7 +17,7 @@ from tnplan.execution import execute
 
 def main() -> None:
     schedule = plan_exchanges(2, EXCHANGE)
-    execute(schedule, arrays_of(exchanging(18, 8)), output=sys.argv[1], threads=1)
+    execute(schedule, arrays_of(exchanging(18, 8)), output=sys.argv[1], threads=1, device="cpu")
 
 
 if __name__ == "__main__":
