@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import struct
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -244,11 +245,45 @@ def test_sound_headers_of_other_streams_harm_nothing(device: Any) -> None:
                 restored(device, data, array)
 
 
-@pytest.mark.parametrize("coder", CODERS)
-def test_crafted_payloads_with_right_checksums_are_judged_as_on_the_cpu(device: Any, coder: str) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("least", [-32767, -32768])
+def test_fast_reads_every_number_of_16_bits_and_one_of_17(device: Any, dtype: str, least: int) -> None:
+    numbers = np.random.default_rng(3).permutation(np.arange(least, 32769))
+    array = 2e-3 * numbers.astype(np.float32)
+    if dtype == "complex64":
+        array = array + 1j * array[::-1]
+    header, limits = header_of(array, 1e-3, "absolute", "fast", NATURAL, 13)
+    data = stream_of(array, header, limits)
+    found = restored(device, data, array)
+    assert np.array_equal(bits(found), bits(decompress(data)))
+    assert np.abs(found.view(dtype) - array).max() <= 2e-3
+
+
+def test_fast_refuses_a_row_of_33_planes(device: Any) -> None:
+    array = np.random.default_rng(4).uniform(1, 2, 4096).astype(np.float32)
+    header, limits = header_of(array, 1e-3, "absolute", "fast", NATURAL, 12)
+    (payload,) = payloads_of(stream_of(array, header, limits))
+    begin = payload.index(struct.pack("<I", 1 << 16 | 4096)) + 4
+    total = sum(payload[begin : begin + 4])
+    data = sealed(header, [payload[:begin] + bytes((33, 0, 0, total - 33)) + payload[begin + 4 :]])
+    for read in (decompress, lambda data: restored(device, data, array)):
+        with pytest.raises(StreamError, match="frame 0"):
+            read(data)
+
+
+@pytest.mark.parametrize(
+    ("coder", "kind", "bound", "mode"),
+    [
+        ("fast", "one large", 1e-2, "absolute"), ("fast", "normal", 1e-3, "range"),
+        ("small", "sparse", 1e-2, "range"),
+    ],
+)  # fmt: skip
+def test_crafted_payloads_with_right_checksums_are_judged_as_on_the_cpu(
+    device: Any, coder: str, kind: str, bound: float, mode: str
+) -> None:
     chance = random.Random(5)
-    array = make_array("one large" if coder == "fast" else "sparse", 9000, "complex64", 1)
-    header, limits = header_of(array, 1e-2, "absolute" if coder == "fast" else "range", coder, NATURAL, 12)
+    array = make_array(kind, 9000, "complex64", 1)
+    header, limits = header_of(array, bound, mode, coder, NATURAL, 12)
     payloads = payloads_of(stream_of(array, header, limits))
     refused = 0
     for _ in range(CRAFTED):

@@ -1,13 +1,13 @@
 // The coder `fast` reads.
 
 #include "fast.cuh"
+#include "fast_read.cuh"
 #include "checksum.cuh"
 #include "wait.cuh"
 #include "read.cuh"
 #include "verdict.cuh"
 
-// Pairs of blocks of numbers in flight, and blocks on a multiprocessor, as registers allow.
-#define AHEAD 4
+// Words of a checksum in flight, and blocks on a multiprocessor, as registers allow.
 #define AT_ONCE 2
 #define BLOCKS (VALUE_BYTES == 4 ? 8 : VALUE_BYTES == 8 ? 5 : 4)
 
@@ -57,167 +57,6 @@ __device__ __forceinline__ void index_frame(
     if (frame.kind == CODED && end != stop) into.damaged = 1;
     put_frame(into, frame);
     publish(work.ready + span.first + row, 1);
-}
-
-// Fill shared.mask from the tile's first bytes in shared.head; where its planes' numbers start, or 0 where the
-// bytes make no sense. Every thread takes part; a thread a group of two rows.
-__device__ __forceinline__ unsigned take_mask(Shared& shared, unsigned size)
-{
-    const unsigned own = threadIdx.x, lane = own % LANES;
-    const Byte* head = (const Byte*)shared.head;
-    const unsigned any[2] = {shared.head[1], shared.head[2]};
-    const unsigned at = 12 + __popc(any[0]) + __popc(any[1]);
-    unsigned group = 0, total;
-    if (own < LANES && any[0] >> lane & 1) group = head[12 + __popc(any[0] & lanes_below(lane))];
-    if (own / LANES == 1 && any[1] >> lane & 1) {
-        group = head[12 + __popc(any[0]) + __popc(any[1] & lanes_below(lane))];
-    }
-    unsigned from = at + scanned<WARPS>((unsigned)__popc(group), shared.sums, total);
-    if (at + total > size) return 0;
-    if (own < ROWS / 2) {
-        unsigned rows[2] = {};
-#pragma unroll
-        for (unsigned k = 0; k < 8; ++k) {
-            if (group >> k & 1) rows[k / 4] |= (unsigned)head[from++] << 8 * (k % 4);
-        }
-        shared.mask[2 * own] = rows[0], shared.mask[2 * own + 1] = rows[1];
-    }
-    return at + total;
-}
-
-// All bits like the highest one of a byte of a word.
-template <unsigned byte> __device__ __forceinline__ unsigned sign_of(unsigned word)
-{
-#ifdef __CUDA_ARCH__
-    unsigned bits;
-    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(bits) : "r"(word), "n"(0x1111 * (8 + byte)));
-    return bits;
-#else
-    return word >> (8 * byte + 7) & 1 ? ~0u : 0;
-#endif
-}
-
-// What shared.z is to hold of the numbers in the halves of a word: these, or the bits of their values. The lowest bit
-// of each half is a sign: where it is 1 the others are turned; the number is what they then say, but negative.
-template <bool held> struct Stored {
-    unsigned low, high;
-
-    __device__ __forceinline__ Stored(unsigned both, const Rule& rule) : low(both & 0xffff), high(both >> 16)
-    {
-        if (!held) return;
-        const unsigned signs = both << 15;
-        low = value((both >> 1 & 0x7fff) ^ sign_of<1>(signs), rule), high = value(both >> 17 ^ sign_of<3>(signs), rule);
-    }
-
-    static __device__ __forceinline__ unsigned value(unsigned negative, const Rule& rule)
-    {
-        return (unsigned)bits_of(restored<true>(-(int)negative, rule));
-    }
-};
-
-// Put what is to be held of this lane's number of block warp + k WARPS to its place.
-__device__ __forceinline__ void put_stored(
-    Shared& shared, unsigned c, unsigned k, unsigned count, bool dense, unsigned z)
-{
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, own = (warp + k * WARPS) * LANES + lane;
-    if (dense) at_bytes(shared.z[c] + warp * LANES, turned(4 * (lane ^ warp), k)) = z;
-    else if (own < count) at_bytes(shared.z[c], shared.places[own]) = z;
-}
-
-// Put the numbers in the planes of all blocks, of which none has more than 16, to their places: of pairs of blocks,
-// AHEAD of them in flight.
-template <bool dense, bool held>
-__device__ __forceinline__ void read_pairs(
-    Shared& shared, unsigned count, unsigned blocks, const unsigned* words, const Rules& rules)
-{
-    const unsigned warp = threadIdx.x / LANES, half = threadIdx.x / HALF_WARP % 2, own = threadIdx.x % HALF_WARP;
-    const Turner turner(threadIdx.x % LANES);
-#pragma unroll(dense ? COMPONENTS * PAIRS / AHEAD : 1)
-    for (unsigned part = 0; part < COMPONENTS * PAIRS; part += AHEAD) {
-        const unsigned c = part / PAIRS, begin = part % PAIRS * 2, first = warp + begin * WARPS;
-        if (!dense && first >= blocks) continue;
-        const Rule rule = c ? rules.of[COMPONENTS - 1] : rules.of[0];
-        unsigned kept[AHEAD];
-#pragma unroll
-        for (unsigned j = 0; j < AHEAD; ++j) {
-            const unsigned block = first + (2 * j + half) * WARPS;
-            const unsigned planes = dense || block < blocks ? shared.planes[c * blocks + block] : 0;
-            kept[j] = own < planes % 256 ? words[(planes >> 8) + own] : 0;
-        }
-#pragma unroll
-        for (unsigned j = 0; j < AHEAD; ++j) {
-            if (!dense && first + 2 * j * WARPS >= blocks) break;
-            const unsigned both = turner.transposed(kept[j]);
-            const Stored<held> stored(both, rule);
-            put_stored(shared, c, begin + 2 * j, count, dense, stored.low);
-            put_stored(shared, c, begin + 2 * j + 1, count, dense, stored.high);
-        }
-    }
-}
-
-// The same for any numbers of planes, a block at a time.
-template <bool held>
-__device__ __forceinline__ void read_planes(
-    Shared& shared, unsigned count, bool dense, unsigned blocks, const unsigned* words, const Rules& rules)
-{
-    const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    const Turner turner(lane);
-#pragma unroll 1
-    for (unsigned k = 0; k < COMPONENTS * WARP_ROWS; ++k) {
-        const unsigned c = k / WARP_ROWS, block = warp + k % WARP_ROWS * WARPS;
-        if (block >= blocks) continue;
-        const Rule rule = c ? rules.of[COMPONENTS - 1] : rules.of[0];
-        const unsigned planes = shared.planes[c * blocks + block];
-        const unsigned plane = lane < planes % 256 ? words[(planes >> 8) + lane] : 0;
-        unsigned z = turner.transposed(plane);
-        if (held) z = (unsigned)bits_of(restored<true>(unzigzag(z), rule));
-        put_stored(shared, c, k % WARP_ROWS, count, dense, z);
-    }
-}
-
-// Fill shared.z with the tile's numbers, or `held` values, for threads that wait for the others first; whether its
-// bytes make sense. `meanwhile` is done while the first bytes are on their way. One scan counts places, in its lowest
-// 13 bits, and planes.
-template <bool held, typename Meanwhile>
-__device__ __forceinline__ bool take_tile(
-    Shared& shared, const unsigned* data, unsigned size, const Rules& rules, Meanwhile meanwhile)
-{
-    static_assert(HEAD_BYTES / 4 == THREADS && COMPONENTS * TILE / 4 % THREADS == 0, "threads have equal shares");
-    const unsigned own = threadIdx.x, first = 4 * own < size ? data[own] : 0;
-    if (own == 0) shared.damaged = shared.wide = 0;
-    meanwhile();
-    shared.head[own] = first;
-    __syncthreads();
-    const unsigned head = shared.head[0], stated = head & (DENSE - 1);
-    const bool dense = head & DENSE;
-    if (stated == 0 || stated > TILE || head >= 2 * DENSE) return false;
-    unsigned rates = 4, bits = 0;
-    if (!dense) {
-#pragma unroll
-        for (unsigned k = 0; k < COMPONENTS * TILE / 4; k += THREADS) {
-            ((uint4*)shared.z)[k + own] = make_uint4(0, 0, 0, 0);
-        }
-        rates = take_mask(shared, size);
-        __syncthreads();
-        if (own < ROWS) bits = shared.mask[own];
-    }
-    const unsigned blocks = dense ? ROWS : (stated + LANES - 1) / LANES;
-    const unsigned end = filled_words(rates + COMPONENTS * blocks);
-    if (rates == 0 || end > size) return false;
-    const unsigned planes = own < COMPONENTS * blocks ? ((const Byte*)shared.head)[rates + own] : 0;
-    unsigned total;
-    const unsigned before = scanned<WARPS>(__popc(bits) | planes << 13, shared.sums, total);
-    if (own < COMPONENTS * blocks) shared.planes[own] = planes | before >> 13 << 8;
-    if (planes > LANES) shared.damaged = 1;
-    if (planes > HALF_WARP) shared.wide = 1;
-    if (!dense) put_places(shared, own, bits, before % 8192);
-    __syncthreads();
-    if ((!dense && total % 8192 != stated) || end + 4 * (total >> 13) != size || shared.damaged) return false;
-    const unsigned* words = settled(data + end / 4);
-    if (shared.wide) read_planes<held>(shared, stated, dense, blocks, words, rules);
-    else if (dense) read_pairs<true, held>(shared, stated, ROWS, words, rules);
-    else read_pairs<false, held>(shared, stated, blocks, words, rules);
-    return true;
 }
 
 // The element at a place in bytes of shared.z, of plain rules or any.
@@ -294,9 +133,10 @@ __device__ __forceinline__ void take_elements(
     }
 }
 
-// Look at frames, of which there are as many as rows of blocks. The first block finds them all, and tells the header. Those beside it index
-// the frames of the next row each, the first one that of its own too, and leave for all what threads need to know of
-// the order where rules are plain: number and, from bit 32 on, place (Mine), and the highest bit.
+// Look at frames, of which there are as many as rows of blocks. The first block finds them all, and tells the header.
+// Those beside it index the frames of the next row each, the first one that of its own too, and leave for all what
+// threads need to know of the order where rules are plain: number and, from bit 32 on, place (Mine), and the highest
+// bit.
 __device__ __forceinline__ void take_head(
     Shared& shared, const Byte* data, const Work& work, const Span& span, Word raw_bytes, const Order& order,
     unsigned n_tiles, Word* box)

@@ -45,6 +45,8 @@ __device__ __forceinline__ void tell_verdict(
     // What ties frames to their header, as seed_of of compress/stream.py forms it.
     const Word head = span.begin <= span.data_bytes ? ((const Word*)data)[n_words - 1] : 0;
     const Word seed = head + 8 + stirred(head, n_words - 1);
+    // Thread 0 has counted this block.
+    __syncwarp();
     while (*(const volatile unsigned*)work.ended != span.n_blocks) {}
     __threadfence();
     const Word end = work.places[span.n_frames] / 8 * 8;

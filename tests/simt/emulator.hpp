@@ -151,6 +151,12 @@ static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned count)
 {
     return (unsigned)(((uint64_t)high << 32 | low) << count % 32 >> 32);
 }
+static unsigned __dp4a(unsigned one, unsigned other, unsigned sum)
+{
+    for (unsigned k = 0; k < 32; k += 8) sum += (one >> k & 255) * (other >> k & 255);
+    return sum;
+}
+
 static unsigned __byte_perm(unsigned low, unsigned high, unsigned chosen)
 {
     const uint64_t both = (uint64_t)high << 32 | low;
