@@ -1,4 +1,4 @@
-"""The error that bad input raises, on every floor of the house, and one kind of it that plans tell apart."""
+"""The error that bad input raises, on every floor of the house, and kinds of it that plans tell apart."""
 
 from __future__ import annotations
 
@@ -19,3 +19,7 @@ class InputError(ValueError):
 
 class OverLimitError(InputError):
     """A plan that needs more memory than a rank's limit, with which the problem ends."""
+
+
+class NothingFitsError(InputError):
+    """A projection none of whose paths fits on any of its numbers of devices."""

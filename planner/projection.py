@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.errors import InputError
+from planner.errors import InputError, NothingFitsError
 from planner.hardware.profile import Profile
 from planner.networks.contraction_path import ContractionPath
 from planner.passes.pipeline import LARGEST_WORLD, Planner, divisors_and_powers
@@ -182,7 +182,8 @@ def project(
     `memory_bytes` limits a rank (None: the profile's, inf: unlimited); `labels` name the paths (default:
     their own names); `progress` is told how many of how many plans are settled, and the next.
 
-    Raises InputError where `devices` or `paths` is unusable, or where nothing fits on any of `devices`.
+    Raises InputError where `devices` or `paths` is unusable, NothingFitsError where nothing fits on any of
+    `devices`.
     """
     counts = _checked_counts(devices)
     if not paths:
@@ -229,7 +230,7 @@ def project(
         progress(len(jobs), len(jobs), "")
     refusals = tuple(Refusal(p, _nearest_reason(nearest, p)) for p in counts if p not in best)
     if not best:
-        raise InputError(
+        raise NothingFitsError(
             "--memory",
             f"no path fits on {_listed(counts)} devices of {profile.name} ({refusals[-1].reason})",
             "raise it, add devices, or search a path that needs less",

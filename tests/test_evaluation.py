@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -292,6 +293,28 @@ def test_several_networks_and_machines_make_one_page(
         ("a", "cpu", 2), ("a", "dgx-h100", 2), ("c", "cpu", 1), ("c", "dgx-h100", 1),
     ]  # fmt: skip
     assert all(one["rows"][0]["flop_per_s"] > 0 for one in reports)
+
+
+def test_what_fits_nowhere_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_path(ring(16, name="a"), Path("a.json"))
+    shipped = (resources.files("planner.hardware") / "cpu.toml").read_text()
+    small = shipped.replace("memory_bytes = 4_000_000_000", "memory_bytes = 20")
+    Path("small.toml").write_text(small.replace('name = "cpu"', 'name = "small"', 1))
+    words = ["a.json", "--devices", "1,2", "--hardware", "cpu", "--hardware", "small.toml"]
+    said = "left out: a: --memory: no path fits on 1, 2 devices of small"
+    assert run(["report", *words, "--html", "r.html"]) == 0
+    assert said in capsys.readouterr().out
+    assert said in Path("r.html").read_text()
+    assert run(["report", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["hardware"] for one in found["reports"]] == ["cpu"]
+    (line,) = found["left_out"]
+    assert line.startswith(said)
+    assert run(["report", *words[:4], *words[6:], "--html", "none.html"]) == 2
+    assert not Path("none.html").exists()
 
 
 def test_a_call_reports_one_network() -> None:

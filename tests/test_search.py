@@ -175,8 +175,8 @@ def test_global_random_state_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tensor_elements": 0}, "--max-tensor: is 0 elements"),
-        ({"max_tensor_elements": 1}, "--max-tensor: is 1 elements, but the result alone has"),
+        ({"max_tensor_elements": 0}, "--max-tensor: is 0; give"),
+        ({"max_tensor_elements": 1}, "--max-tensor: is 1, but the result alone has"),
         ({"max_tensor_elements": 64, "memory_bytes": 64}, "--max-tensor: stands beside a memory limit"),
         ({"minimize": "luck"}, "--minimize: 'luck' is unknown"),
         ({"methods": ("best",)}, "--method: 'best' is unknown"),

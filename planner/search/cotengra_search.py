@@ -29,6 +29,7 @@ from planner.search.checkpoint import Checkpoint, described
 from planner.search.figures import path_figures
 from planner.search.joint import search_joint
 from planner.search.ranking import Frame, Target
+from planner.units import count_text
 
 __all__ = ["JOINT_OBJECTIVES", "METHODS", "OBJECTIVES", "Effort", "search_path"]
 
@@ -167,11 +168,11 @@ def _check(
         if not value >= least:
             raise InputError(place, f"is {value}", f"give {least} or more")
     if limit is not None and limit < 1:
-        raise InputError("--max-tensor", f"is {limit} elements", "give one element or more")
+        raise InputError("--max-tensor", f"is {limit}", "give one element or more")
     if limit is not None and network.output_size > limit:
         raise InputError(
             "--max-tensor",
-            f"is {limit} elements, but the result alone has {network.output_size}",
+            f"is {limit}, but the result alone has {count_text(network.output_size, 'element', 'elements')}",
             "allow larger tensors or open fewer indices; open indices cannot be sliced",
         )
     if from_path is not None:

@@ -85,11 +85,13 @@ def command(
     Of all PATHs (path.json, or other files that hold a network with a path) of one network and all ways to
     group the devices, the one with the least predicted time is taken for each number of devices. Give the
     best one-device path known among them: it is the baseline. Paths of several networks are reported
-    network by network; names of indices and the order of tensors do not matter.
+    network by network; names of indices and the order of tensors do not matter. Where nothing fits on one of
+    several profiles, or of one of several networks, the report says so and has the others.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from planner.errors import NothingFitsError
     from planner.hardware.profile import load_profile
     from planner.networks.importers import read_any
     from planner.networks.structure import structure_key
@@ -113,14 +115,17 @@ def command(
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    projections = []
+    projections: list[Projection] = []
+    refusals: list[NothingFitsError] = []
+    left_out: list[str] = []
     terminal = Console(stderr=True)
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
         task = bar.add_task("")
         for numbers in workloads.values():
             for profile in profiles:
-                projections.append(
-                    project(
+                own_labels = [labels[number] for number in numbers]
+                try:
+                    found = project(
                         [read[number] for number in numbers],
                         profile,
                         devices,
@@ -128,24 +133,31 @@ def command(
                         threshold_bytes=threshold,
                         precision=precision,
                         policy=policy,
-                        labels=[labels[number] for number in numbers],
+                        labels=own_labels,
                         progress=lambda done, total, text: bar.update(
                             task, completed=done, total=total, description=text
                         ),
                     )
-                )
+                except NothingFitsError as refusal:
+                    refusals.append(refusal)
+                    left_out.append(f"left out: {', '.join(own_labels)}: {refusal}")
+                else:
+                    projections.append(found)
+    if not projections:
+        raise refusals[0]
     if html:
-        write_text(html, report_page(projections))
+        write_text(html, report_page(projections, left_out))
     if as_json:
-        click.echo(json.dumps({"reports": [documents.projection_document(found) for found in projections]}))
+        reports = [documents.projection_document(found) for found in projections]
+        click.echo(json.dumps({"reports": reports, "left_out": left_out}))
         return
-    _print(projections)
+    _print(projections, left_out)
     if html:
         click.echo(f"wrote {html}")
 
 
-def _print(projections: Sequence[Projection]) -> None:
-    """All tables and notes, projection by projection."""
+def _print(projections: Sequence[Projection], left_out: Sequence[str]) -> None:
+    """All tables and notes, projection by projection, and a line for each that is left out."""
     from tnplan.reporting import tables
     from tnplan.reporting.evaluation import evaluation_notes, evaluation_tables, workload_name
 
@@ -158,6 +170,8 @@ def _print(projections: Sequence[Projection]) -> None:
             console.print(made)
         for note in (*tables.projection_notes(projection), *evaluation_notes(projection)):
             console.print(note, style="yellow")
+    for line in left_out:
+        console.print(line, style="yellow", markup=False)
 
 
 def _labels(paths: tuple[Path, ...]) -> list[str]:

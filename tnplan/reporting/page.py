@@ -42,8 +42,9 @@ def projection_page(projection: Projection) -> str:
     return report_page([projection])
 
 
-def report_page(projections: Sequence[Projection]) -> str:
-    """The whole page as HTML text; several projections are compared first, and follow folded up."""
+def report_page(projections: Sequence[Projection], left_out: Sequence[str] = ()) -> str:
+    """The whole page as HTML text; several projections are compared first, and follow folded up. It ends with
+    lines on those that are left out."""
     if len(projections) == 1:
         title = _names(projections[0])
         body = f"<h1>{escape(title)}</h1>\n{_projection(projections[0])}"
@@ -55,6 +56,7 @@ def report_page(projections: Sequence[Projection]) -> str:
             for one in projections
         )
         body = f"<h1>{title}</h1>\n{_comparison(projections)}\n{folded}"
+    body += "".join(f"\n<p>{escape(line)}</p>" for line in left_out)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
