@@ -6,6 +6,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -136,6 +137,15 @@ def test_plots_are_svg(schedule: Schedule, projection: Projection, on_page: bool
         assert len(list(root.iter(f"{SVG}path"))) > 5
         assert ("var(--blue)" in svg) == on_page
         assert (plots.BLUE in svg) != on_page
+
+
+def test_a_lone_bar_is_no_wider_than_others(projection: Projection) -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    plots._split(axes, replace(projection, rows=projection.rows[:1]))
+    left, right = axes.get_xlim()
+    assert right - left == pytest.approx(5.2)
 
 
 def test_a_plot_is_the_same_each_time(schedule: Schedule) -> None:

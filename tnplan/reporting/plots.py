@@ -53,6 +53,8 @@ MARKS = {
 
 LEAST_LOG10 = 0.2
 """What an axis of logarithms of operations spans at least."""
+FEWEST_BARS = 5
+"""Fewer bars are as wide as so many."""
 
 
 def chain_svg(schedule: Schedule, page: bool = False) -> str:
@@ -285,6 +287,7 @@ def _split(axes: Axes, projection: Projection) -> None:
         axes.annotate(time_text(row.time_s).replace("years", "y"), (place, 101), ha="center", fontsize=7.5)
     axes.grid(visible=False, axis="x")
     axes.set_xticks(list(places), [str(row.devices) for row in rows])
+    axes.set_xlim(-0.6, max(len(rows), FEWEST_BARS) - 0.4)
     axes.set_ylim(0, 109)
     axes.set_yticks([0, 25, 50, 75, 100], ["0", "25 %", "50 %", "75 %", "100 %"])
     axes.set_xlabel("devices $P$")
