@@ -169,6 +169,36 @@ def test_parts_on_two_gpus_of_this_process_give_the_bits_of_the_whole(monkeypatc
     assert np.all(np.abs(done.array - wanted) <= TOLERANCE[path.dtype] * scale)
 
 
+LATE = """
+import sys, threading, time
+from executor.device.cupy_device import CupyDevice
+from tnplan.execution import execute
+
+late = tuple(sys.argv[3:5])
+waits = CupyDevice.synchronize
+
+def synchronize(device):
+    if late == (threading.current_thread().name, sys._getframe(1).f_code.co_name):
+        time.sleep(0.3)
+    waits(device)
+
+wanted = execute(sys.argv[1], sys.argv[2], ranks=2, device="gpu").array
+CupyDevice.synchronize = synchronize
+print("equal", (execute(sys.argv[1], sys.argv[2], ranks=2, device="gpu").array == wanted).all(), flush=True)
+"""
+
+
+@needs_gpus(2)
+@pytest.mark.parametrize("rank", ["rank 0", "rank 1"])
+@pytest.mark.parametrize("where", ["run_rank", "run_once", "run_slices"])
+def test_a_rank_may_be_late_to_wait_for_its_gpu_while_another_gpu_waits_for_it(tmp_path, rank, where):
+    done = subprocess.run(
+        [sys.executable, "-c", LATE, *map(str, saved(tmp_path, SEEDS[0])), rank, where],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == "equal True\n", done.stderr
+
+
 def saved(folder, seed):
     """A schedule in parts and its tensors in files."""
     path = swapping_path(seed)

@@ -129,7 +129,7 @@ def test_fused_schedules_agree_with_einsum(batch: int) -> None:
         wanted = contract_pairwise(path, [array.astype(complex) for array in arrays])
         scale = contract_pairwise(path, [np.abs(array.astype(complex)) for array in arrays])
         for schedule in schedules:
-            result = execute(schedule, arrays, ranks=ranks).array
+            result = execute(schedule, arrays, ranks=ranks, device="cpu").array
             assert np.all(np.abs(result - wanted) <= TOLERANCE[path.dtype] * scale), seed
             lengths.update(len(chain.steps) for chain in chains(schedule))
             spread += sum(
@@ -157,7 +157,7 @@ def test_any_network_may_be_planned_with_fusion(seed: int) -> None:
         memory_bytes=inf,
         threshold_bytes=1,
     )
-    agrees(execute(schedule, arrays, ranks=ranks).array, path, arrays)
+    agrees(execute(schedule, arrays, ranks=ranks, device="cpu").array, path, arrays)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 6])
@@ -173,7 +173,7 @@ def test_a_sliced_lattice_with_chains(ranks: int) -> None:
         threshold_bytes=1,
     )
     assert sum(len(item.steps) for item in schedule.body if isinstance(item, Fused)) >= 4
-    result = execute(schedule, arrays, ranks=2 * ranks)
+    result = execute(schedule, arrays, ranks=2 * ranks, device="cpu")
     wanted = contract_pairwise(path, [array.astype(complex) for array in arrays])
     scale = contract_pairwise(path, [np.abs(array.astype(complex)) for array in arrays])
     assert np.all(np.abs(result.array - wanted) <= TOLERANCE["complex64"] * scale)

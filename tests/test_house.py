@@ -180,6 +180,13 @@ def test_no_path_of_a_machine_stands_in_the_repository() -> None:
     assert found == []
 
 
+def test_no_rank_waits_for_a_whole_device() -> None:
+    """CUDA's wait for a device waits for its neighbours in the process, which may wait for this rank."""
+    wait = re.compile(r"deviceSynchronize|Device\([^)]*\)\.synchronize|cuCtxSynchronize")
+    files = (ROOT / "executor").rglob("*.py")
+    assert [str(path.relative_to(ROOT)) for path in files if wait.search(path.read_text())] == []
+
+
 def test_help_equals_the_document(tmp_path: Path) -> None:
     """In a process of its own: a command that was called without its group keeps other options of help."""
     new = tmp_path / "cli.md"

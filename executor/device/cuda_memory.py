@@ -224,7 +224,7 @@ def machine() -> str:
 def _zeros(size_bytes: int) -> Any:
     memory = cupy.cuda.Memory(size_bytes)
     runtime.memset(memory.ptr, 0, size_bytes)
-    runtime.deviceSynchronize()
+    cupy.cuda.Stream.null.synchronize()
     return memory
 
 

@@ -222,8 +222,12 @@ class CupyDevice:
         return self._staging
 
     def synchronize(self) -> None:
-        """Wait for all work of the GPU; raises where any of it has failed."""
-        runtime.deviceSynchronize()
+        """Wait for all work given to the stream; raises where any work of the GPU has failed.
+
+        CUDA's wait for a whole device waits for GPUs of this process that reach its memory, too, and one of
+        these may be waiting for what this rank does next.
+        """
+        self.stream.synchronize()
 
     def marks(self, count: int) -> Sequence[Any]:
         """CUDA events."""

@@ -242,7 +242,7 @@ template <int T>
 __device__ __forceinline__ void wide(Amplitude *tile, const Tables &tables, const int *step, unsigned choice)
 {
     const int *targets = tables.places + step[PLACE], *near = targets + T;
-    for (unsigned group = threadIdx.x; group < SIDE >> T; group += THREADS) {
+    for (int group = threadIdx.x; group < (int)(SIDE >> T); group += THREADS) {
         const unsigned base = opened(group, targets, T);
         const unsigned number = choice + gathered(base, near, step[NEAR]);
         if (tables.idle[step[IDLE] + number]) continue;
