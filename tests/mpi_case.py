@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from click import unstyle
 
 SCRIPTS = Path(__file__).parent / "mpi"
 BESIDE = Path(sys.executable).parent / "mpirun"
@@ -28,6 +27,8 @@ STATUS_NOTICE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """What an mpirun may say itself of ranks that end with another status than 0."""
+TERMINAL_RESET = re.compile(r"(\x1b\[0m)+\Z")
+"""What it may end its output with."""
 
 
 def mpirun(n_ranks: int, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -38,6 +39,6 @@ def mpirun(n_ranks: int, *arguments: object, **variables: str) -> subprocess.Com
     command = [str(MPIRUN), "-n", str(n_ranks), sys.executable, *map(str, arguments)]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-    done.stdout = unstyle(done.stdout)
+    done.stdout = TERMINAL_RESET.sub("", done.stdout)
     done.stderr = STATUS_NOTICE.sub("", done.stderr)
     return done

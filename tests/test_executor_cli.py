@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ def test_a_result_and_its_figures(case: Case, tmp_path: Path, capsys: pytest.Cap
     assert run(arguments(case, "-o", output)) == 0
     check_values(case, np.load(output))
     shown = capsys.readouterr()
-    assert "device: " in shown.err
+    assert re.search(r"^device: (cpu \(.+\)|gpu \(2 x .+\))$", shown.err, re.MULTILINE)
     assert "2 ranks in 1 group, 8 slices" in shown.out
     peaks = [json.loads(output.with_suffix(".json").read_text())[name]["peak_bytes"] for name in FIGURES]
     (line,) = (line for line in shown.out.splitlines() if line.startswith("peak a rank"))

@@ -116,8 +116,7 @@ def command(
         TextColumn("{task.description}", markup=False),
     )
     projections: list[Projection] = []
-    refusals: list[NothingFitsError] = []
-    left_out: list[str] = []
+    refusals: list[tuple[str, NothingFitsError]] = []
     terminal = Console(stderr=True)
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
         task = bar.add_task("")
@@ -139,12 +138,12 @@ def command(
                         ),
                     )
                 except NothingFitsError as refusal:
-                    refusals.append(refusal)
-                    left_out.append(f"left out: {', '.join(own_labels)}: {refusal}")
+                    refusals.append((", ".join(own_labels), refusal))
                 else:
                     projections.append(found)
     if not projections:
-        raise refusals[0]
+        raise refusals[0][1]
+    left_out = [f"left out: {names}: {refusal}" for names, refusal in refusals]
     if html:
         write_text(html, report_page(projections, left_out))
     if as_json:
