@@ -21,6 +21,8 @@ from planner.hardware.fusion import fused_tile
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "executor" / "device" / "kernels"
 ARCHITECTURES = ("sm_80", "sm_90")
+OWN_INSTRUCTIONS = {"wgmma.cu": ("sm_90a",)}
+"""Files that one architecture alone can have."""
 DTYPES = ("float32", "float64", "complex64", "complex128")
 ELF = b"\x7fELF"
 
@@ -107,6 +109,12 @@ def of_contract(precision: str) -> Iterator[Defines]:
             yield contract_defines(blocks, parts, vector, add)
 
 
+def of_wgmma() -> Iterator[Defines]:
+    from executor.device.cupy_wgmma import GROUPS, wgmma_defines
+
+    yield from map(wgmma_defines, GROUPS)
+
+
 def of_fused() -> Iterator[Defines]:
     """Those of random chains of each type that fit, and of one large product."""
     from executor.device.cupy_fused import TERMS, TILE_BYTES, chosen, kernel_defines
@@ -183,15 +191,16 @@ CASES = {
     "state_program.cu": of_state_program,
     "state_swap.cu": of_state_swap,
     "sum.cu": of_sum,
+    "wgmma.cu": of_wgmma,
 }
+COMPILED = [(file, arch) for file in CASES for arch in OWN_INSTRUCTIONS.get(file, ARCHITECTURES)]
 
 
 def test_every_kernel_file_is_compiled_here() -> None:
     assert {path.name for path in KERNELS.glob("*.cu")} == set(CASES)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("file", CASES)
+@pytest.mark.parametrize(("file", "arch"), COMPILED)
 def test_kernels_compile(file: str, arch: str) -> None:
     from executor.device.kernel_cache import compile_cubin
 

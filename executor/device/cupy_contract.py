@@ -18,6 +18,7 @@ from executor.device.cupy_copy import bind_placed
 from executor.device.cupy_halves import Tiles, bind_halves, halves_bytes, tiles
 from executor.device.cupy_scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from executor.device.cupy_split import bind_split, count_parts, is_thin, split_bytes
+from executor.device.cupy_wgmma import Cut, bind_wgmma, cut
 from executor.device.device import Call, ContractShape, nothing
 from executor.device.kernel_cache import load_kernel
 from executor.device.precision import DOUBLE, check_precision
@@ -37,6 +38,8 @@ THIN_PRODUCT = 64
 SCATTERED_EXTENT = 64
 """The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
 COMPUTE = {"fp32": cublas.COMPUTE_32, "tf32": cublas.COMPUTE_TF32, "fp64": cublas.COMPUTE_64}
+READ_BYTES = 16
+"""Where operands begin that are read so many bytes at a time."""
 PRODUCT_THREADS = 256
 PRODUCT_BLOCKS = 132 * 16
 SHORT_INDEX = 2**31
@@ -44,9 +47,11 @@ SHORT_INDEX = 2**31
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
-    cut = _halves(shape, dtype, precision)
-    if cut is not None:
-        return cublas.WORKSPACE_BYTES + halves_bytes(cut)
+    found = _halved(shape, dtype, precision)
+    if isinstance(found, Cut):
+        return found.scratch_bytes
+    if found is not None:
+        return cublas.WORKSPACE_BYTES + halves_bytes(found)
     split = split_bytes(shape, np.dtype(dtype))
     if split:
         return split if is_thin(shape, np.dtype(dtype)) else cublas.WORKSPACE_BYTES + split
@@ -54,11 +59,11 @@ def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     return cublas.WORKSPACE_BYTES if by_cublas else 0
 
 
-def _halves(shape: ContractShape, dtype: str, precision: str) -> Tiles | None:
-    """The tiles of a product that is formed of halves, or None."""
+def _halved(shape: ContractShape, dtype: str, precision: str) -> Cut | Tiles | None:
+    """How a product is cut whose operands are split beforehand, one or both; None for others."""
     if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype)) > 1:
         return None
-    return tiles(shape, dtype)
+    return cut(shape, dtype) or tiles(shape, dtype)
 
 
 def _scatters(shape: ContractShape, precision: str) -> bool:
@@ -103,10 +108,12 @@ def bind_contract(
         return nothing
     if k == 0:
         return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
-    cut = _halves(shape, dtype, precision)
-    if cut is not None:
+    found = _halved(shape, dtype, precision)
+    if isinstance(found, Cut) and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
+        return bind_wgmma(found, shape, a, b, c, scratch, stream)
+    if isinstance(found, Tiles):
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
-        return bind_halves(cut, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
+        return bind_halves(found, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
     parts = count_parts(shape, c.dtype)
     if parts == 1 and _scatters(shape, precision):
         return bind_scattered(shape, a, b, c, precision, stream)

@@ -128,8 +128,7 @@ def bind_halves(
         return Launch(kernel, min(count, MOST_BLOCKS), THREADS, arguments, 0, stream, (scratch, tables))
 
     def find(count: int, exponents: int) -> Launch:
-        sizes = np.int32(cut.reals), np.uint32(count)
-        return launch("row_exponents", -(-count // WARPS), NOWHERE, stride, *sizes, np.uint64(exponents))
+        return bind_exponents(0, cut.reals, count, exponents, cut.parts, stream)
 
     def split(entry: str, count: int, length: int, exponents: int, out: int) -> Launch:
         sizes = np.int32(length), np.uint32(count)
@@ -182,6 +181,16 @@ def bind_halves(
                 place.at(FIRST_ROW + 1, first_column)
 
     return run
+
+
+def bind_exponents(start: int, reals: int, rows: int, exponents: int, parts: int, stream: Any) -> Launch:
+    """Write at `exponents` what scales each of the rows of so many reals that begin at address `start`.
+
+    Argument 0 is that address; `parts`: the reals of an element.
+    """
+    kernel = load_kernel("halves.cu", "row_exponents", halves_defines(parts))
+    arguments = np.uint64(start), np.int64(reals), np.int32(reals), np.uint32(rows), np.uint64(exponents)
+    return Launch(kernel, min(-(-rows // WARPS), MOST_BLOCKS), THREADS, arguments, 0, stream)
 
 
 def halves_defines(parts: int) -> dict[str, str | int]:

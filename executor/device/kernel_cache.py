@@ -68,9 +68,16 @@ def compile_cubin(
     return cubin
 
 
-def load_kernel(file: str, entry: str, defines: Mapping[str, str | int], folder: Path = KERNELS) -> Any:
-    """Kernel `entry` of `file` with these definitions, for the current device; launched like a RawKernel."""
-    return _module(cupy.cuda.Device().id, file, _sorted(defines), folder).get_function(entry)
+def load_kernel(
+    file: str, entry: str, defines: Mapping[str, str | int], folder: Path = KERNELS,
+    own_instructions: bool = False,
+) -> Any:  # fmt: skip
+    """Kernel `entry` of `file` with these definitions, for the current device; launched like a RawKernel.
+
+    `own_instructions`: it has some that later architectures lack.
+    """
+    module = _module(cupy.cuda.Device().id, file, _sorted(defines), folder, own_instructions)
+    return module.get_function(entry)
 
 
 def load_symbol(file: str, name: str, defines: Mapping[str, str | int], folder: Path = KERNELS) -> int:
@@ -93,8 +100,9 @@ def compile_ahead(file: str, several: Iterable[Mapping[str, str | int]]) -> None
 
 
 @cache
-def _module(device: int, file: str, defines: Defines, folder: Path) -> Any:
-    return cupy.RawModule(path=str(cached_cubin(file, defines, _arch(device), folder)))
+def _module(device: int, file: str, defines: Defines, folder: Path, own_instructions: bool = False) -> Any:
+    arch = _arch(device) + "a" * own_instructions
+    return cupy.RawModule(path=str(cached_cubin(file, defines, arch, folder)))
 
 
 def _sorted(defines: Mapping[str, str | int]) -> Defines:
