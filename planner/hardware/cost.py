@@ -13,7 +13,7 @@ from planner.checks import is_number
 from planner.errors import InputError
 from planner.hardware.compression import LEAST_MESSAGE_BYTES, Compression
 from planner.hardware.layout import Digit, Grid, prime_factors
-from planner.hardware.profile import DEFAULT_PRECISION, GemmCurve, Profile, Tier
+from planner.hardware.profile import DEFAULT_PRECISION, EXACTNESS, GemmCurve, Profile, Tier
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 SAME_TIME = 1.05
@@ -56,7 +56,8 @@ class CostModel:
         self.item_bytes = ITEM_BYTES[dtype]
         self.flops_per_product = FLOPS_PER_PRODUCT[dtype]
         profile.rate(dtype, self.precision)
-        names = {DEFAULT_PRECISION[dtype]: 0, self.precision: 0}
+        own, least = map(EXACTNESS.index, (DEFAULT_PRECISION[dtype], self.precision))
+        names = EXACTNESS[own : least + 1]
         rates = profile.flop_per_s[dtype]
         direct, scattered = (
             table.get(dtype, {}) for table in (profile.gemm_curves, profile.scattered_curves)
@@ -93,7 +94,7 @@ class CostModel:
 
         The rate is that of products whose n and k are `narrowest`.
         """
-        return self._launch + max(moved_bytes / self._memory, flops / _best(self._direct, narrowest)[0])
+        return self._launch + max(moved_bytes / self._memory, flops / _best(self._direct, narrowest))
 
     def scatter_s(self, moved_bytes: float, flops: float, narrowest: float, c_bytes: float) -> float:
         """What a product of the same sizes takes more where c, of `c_bytes`, has an order of its own.
@@ -102,29 +103,28 @@ class CostModel:
         """
         if not self._scattered:
             return self.permute_s(c_bytes)
-        scattered_s = max(moved_bytes / self._permute, flops / _best(self._scattered, narrowest)[0])
+        scattered_s = max(moved_bytes / self._permute, flops / _best(self._scattered, narrowest))
         return max(0.0, self._launch + scattered_s - self.contract_s(moved_bytes, flops, narrowest))
 
     def gemm_precision(self, moved_bytes: float, flops: float, narrowest: float, scattered: bool) -> str:
-        """The precision of a product that the seconds count on: the dtype's own where it costs no time."""
+        """The precision of a product that the seconds count on: the most exact that costs no time."""
         rates = self._scattered if scattered and self._scattered else self._direct
-        rate, name = _best(rates, narrowest)
-        exact, exact_rate = rates[0][0], rates[0][1](narrowest)
-        bound_s = max(moved_bytes / self._memory, flops / rate)
-        return exact if flops / exact_rate <= SAME_TIME * bound_s else name
+        bound_s = max(moved_bytes / self._memory, flops / _best(rates, narrowest))
+        return next(name for name, rate in rates if flops / rate(narrowest) <= SAME_TIME * bound_s)
 
     def fused_s(self, moved_s: float, tile_bytes: float, flops: float, tiles: float) -> tuple[float, str]:
         """A fused chain: work in memory and work on chip, which overlap in part (the root of their squares).
 
         `moved_s` as `run_s` gives it; `tile_bytes` are read and written on chip, over all tiles. With few
-        `tiles` part of the device idles. The precision comes with it: the dtype's own where it costs no time.
+        `tiles` part of the device idles. The precision comes with it: the most exact that costs no time.
         """
         busy = min(tiles / self.profile.fused_tiles, 1.0)
         times = [
             (self._launch + hypot(moved_s, (tile_bytes / chip + flops / rate) / busy), name)
             for name, chip, rate in self._fused
         ]
-        return times[0] if times[0][0] <= SAME_TIME * min(times)[0] else min(times)
+        least_s = min(time_s for time_s, _ in times)
+        return next((time_s, name) for time_s, name in times if time_s <= SAME_TIME * least_s)
 
     def run_s(self, size_bytes: float, run_bytes: float) -> float:
         """Reading or writing memory in runs of so many bytes; with infinite ones at the full rate."""
@@ -210,13 +210,9 @@ def _rate(constant: float, curve: GemmCurve | None) -> Rate:
     return lambda k: _interpolate(k, curve.k, curve.flop_per_s)
 
 
-def _best(rates: Sequence[tuple[str, Rate]], k: float) -> tuple[float, str]:
-    """The best rate over `k`, and the precision that has it; the first of equals."""
-    rate, name = 0.0, ""
-    for candidate, rate_of in rates:
-        if rate_of(k) > rate:
-            rate, name = rate_of(k), candidate
-    return rate, name
+def _best(rates: Sequence[tuple[str, Rate]], k: float) -> float:
+    """The best rate over `k`."""
+    return max(rate(k) for _, rate in rates)
 
 
 def memory_limit(profile: Profile, memory_bytes: float | None) -> float:

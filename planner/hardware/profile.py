@@ -17,6 +17,8 @@ from planner.errors import InputError
 from planner.files import file_path, plain
 
 DEFAULT_PRECISION = {"float32": "fp32", "complex64": "fp32", "float64": "fp64", "complex128": "fp64"}
+EXACTNESS = ("fp64", "fp32", "fp16x3", "tf32")
+"""The precisions, the most exact first."""
 
 
 @dataclass(frozen=True)
