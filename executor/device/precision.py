@@ -43,7 +43,7 @@ def expected_error(precision: str, k: int) -> float:
     sqrt(k). tf32: both operands lose 13 bits, whatever k, and sums are fp32. fp16x3: tensor cores round every
     step towards zero, so that for operands of one sign errors grow as k until a block's end; others stay far
     below, and only operands whose numbers are all alike may come to more. fp16x3 also loses what is below
-    2^-37 of the largest of its row (kernels/mma.cu), and in chains part of numbers below 2^-114.
+    2^-37 of the largest of its row (mma.cu, wgmma.cu), and in chains part of numbers below 2^-114.
     """
     if precision == "tf32":
         return 2.0**-9 + 2.0**-23 * k
