@@ -268,37 +268,6 @@ def test_a_dtype_without_a_rate_is_not_fused() -> None:
     )
 
 
-def test_a_product_takes_the_precision_that_costs_time() -> None:
-    path = window(4, 12)
-    rates = {"complex64": {"fp32": 50e12, "fp16x3": 100e12}}
-    profile = replace(
-        load_profile("h200-nvlink"), fused_bytes=0, flop_per_s=rates, gemm_curves={}, scattered_curves={}
-    )
-    schedule = plan(path, profile, memory_bytes=inf, precision="fp16x3")
-    contracts = [item for item in schedule.once if isinstance(item, Contract)]
-    assert {item.precision for item in contracts} == {"fp32"}  # memory bound: exact costs nothing
-    slow = replace(profile, memory_bytes_per_s=1e18)
-    schedule = plan(path, slow, memory_bytes=inf, precision="fp16x3")
-    contracts = [item for item in schedule.once if isinstance(item, Contract)]
-    assert {item.precision for item in contracts} == {"fp16x3"}
-
-
-@pytest.mark.parametrize(
-    ("asked", "tf32", "taken"),
-    [("tf32", 80e12, "fp16x3"), ("tf32", 104e12, "fp16x3"), ("tf32", 106e12, "tf32"), ("fp16x3", 9e14, "fp16x3")],
-)
-def test_a_product_takes_the_most_exact_precision_that_costs_no_time(
-    asked: str, tf32: float, taken: str
-) -> None:
-    profile = replace(
-        load_profile("h200-nvlink"), fused_bytes=0, memory_bytes_per_s=1e18, permute_bytes_per_s=1e18,
-        flop_per_s={"complex64": {"fp32": 50e12, "fp16x3": 100e12, "tf32": tf32}},
-        gemm_curves={}, scattered_curves={},
-    )  # fmt: skip
-    schedule = plan(window(4, 12), profile, memory_bytes=inf, precision=asked)
-    assert {item.precision for item in schedule.once if isinstance(item, Contract)} == {taken}
-
-
 def rich() -> Schedule:
     """A distributed schedule with a chain."""
     schedule = plan(

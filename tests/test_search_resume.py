@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,25 +170,33 @@ def test_workers_share_their_trees() -> None:
     assert path.meta["workers"] == 2
 
 
-@pytest.mark.parametrize("devices", [1, 4])
-def test_schedule_is_what_the_planner_predicts(devices: int) -> None:
+@pytest.mark.parametrize(("devices", "precision"), [(1, None), (4, None), (1, "fp16x3")])
+def test_schedule_is_what_the_planner_predicts(devices: int, precision: str | None) -> None:
     """And never slower than that of the path it starts from."""
     profile = load_profile("h200-nvlink")
+    if precision is not None:  # operations take all the time
+        profile = replace(
+            profile, memory_bytes_per_s=1e18, permute_bytes_per_s=1e18, launch_s=0.0, fused_bytes=0,
+            flop_per_s={"complex64": {"fp32": 50e12, precision: 100e12}}, gemm_curves={}, scattered_curves={},
+        )  # fmt: skip
     start = search_path(LATTICE, "complex64", max_tensor_elements=2**9, effort=Effort(60, 4, 1))
     told: list[float] = []
     path = search_path(
         LATTICE, "complex64", max_tensor_elements=2**9, methods=("joint",), minimize="schedule",
-        profile=profile, devices=devices, from_path=start, effort=Effort(60, 2, 12),
+        profile=profile, devices=devices, precision=precision, from_path=start, effort=Effort(60, 2, 12),
         report=lambda _, one: told.append(one.meta.get("predicted_s", 1e9)),
     )  # fmt: skip
 
     def planned_s(one: ContractionPath) -> float:
-        schedule = plan(one, profile, devices=devices)
+        schedule = plan(one, profile, devices=devices, precision=precision)
         return schedule.projected_s(devices // schedule.ranks_per_group)
 
     assert planned_s(path) <= path.meta["predicted_s"] <= planned_s(start)
     assert told == sorted(told, reverse=True)
     assert told[-1] == path.meta["predicted_s"]
+    assert path.meta.get("precision") == precision
+    if precision is not None:
+        assert path.meta["predicted_s"] < plan(path, profile).projected_s(1)
 
 
 def test_schedule_needs_devices_and_room() -> None:
@@ -251,6 +260,11 @@ def test_a_round_without_a_tree_changes_nothing() -> None:
     [
         (["--unlimited", "--method", "greedy", "--resume"], "--resume is for the method joint"),
         (["--unlimited", "--minimize", "schedule"], "--minimize: is schedule, without devices"),
+        (["--unlimited", "--precision", "fp16x3"], "--precision: is nothing to --minimize fused"),
+        (
+            ["--unlimited", "--devices", "1", "--hardware", "cpu", "--precision", "fp16x3"],
+            "flop_per_s.complex64: has no precision 'fp16x3'",
+        ),
         (["--unlimited", "--checkpoint", "n.json"], "is an input and would be replaced"),
         (["--max-tensor", "2^4", "--time", "-1"], "-1"),
     ],

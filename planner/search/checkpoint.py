@@ -92,6 +92,7 @@ def described(task: Task, target: Target | None) -> dict[str, Any]:
         "start": None if task.start is None else identity_of(plain(task.start)),
         "dtype": None if target is None else target.frame.dtype,
         "devices": None if target is None else target.devices,
+        "precision": None if target is None else target.precision,
         "profile": None if target is None else identity_of(target.profile.document()),
     }
 

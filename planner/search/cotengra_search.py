@@ -59,6 +59,7 @@ def search_path(
     seed: int = 0,
     minimize: str | None = None,
     profile: Profile | None = None,
+    precision: str | None = None,
     methods: Sequence[str] = METHODS,
     from_path: ContractionPath | None = None,
     n_workers: int = 1,
@@ -71,14 +72,14 @@ def search_path(
 
     With `memory_bytes` instead, three such tensors of `dtype` fill that memory; with neither nothing is
     sliced. `minimize` is `fused` for the method joint and `flops` for the others where it is not given;
-    `time` needs a `profile`, `schedule` also the number of `devices`. `from_path` is a path of the same
-    network to start from instead of cotengra's trials. The time may be exceeded by one of those trials, or by
-    planning a schedule; a round of annealing is given up when it is up. Where trials and rounds, not the
-    time, end the search, the same seed and one worker find the same path. Workers of the joint search share
-    their trees; of cotengra's, each searches on its own from its own seed. The joint search keeps its state
-    in the file `checkpoint` after every round; with `resume` it goes on from there, the time used before
-    counted. The file is left there. `report` is called with the seconds so far and each better path (of the
-    first worker).
+    `time` needs a `profile`, `schedule` also the number of `devices`; both are for `precision`, or else for
+    the dtype's own. `from_path` is a path of the same network to start from instead of cotengra's trials. The
+    time may be exceeded by one of those trials, or by planning a schedule; a round of annealing is given up
+    when it is up. Where trials and rounds, not the time, end the search, the same seed and one worker find
+    the same path. Workers of the joint search share their trees; of cotengra's, each searches on its own
+    from its own seed. The joint search keeps its state in the file `checkpoint` after every round; with
+    `resume` it goes on from there, the time used before counted. The file is left there. `report` is called
+    with the seconds so far and each better path (of the first worker).
     """
     effort = effort or Effort()
     limit = _limit(max_tensor_elements, memory_bytes, dtype)
@@ -88,8 +89,13 @@ def search_path(
     _check(network, limit, effort, seed, minimize, methods, from_path, n_workers)
     if checkpoint is not None and not joint:
         raise InputError("--checkpoint", "is for the method joint", "leave it out, or use --method joint")
+    if precision is not None and minimize not in ("time", SCHEDULE):
+        raise InputError(
+            "--precision", f"is nothing to --minimize {minimize}",
+            "minimize time or schedule, or leave it out",
+        )  # fmt: skip
     started = time.monotonic()
-    weight = _element_weight(minimize, profile, dtype)
+    weight = _element_weight(minimize, profile, dtype, precision)
     forced = _forced_slices(network, limit)
     task, names = _task(network, forced, limit, minimize, tuple(methods), seed, effort, from_path, weight)
     frame = Frame(network, dtype, names, frozenset(forced))
@@ -99,7 +105,7 @@ def search_path(
             report(time.monotonic() - started, frame.path(found))
 
     if joint:
-        target = _target(minimize, frame, profile, devices)
+        target = _target(minimize, frame, profile, devices, precision)
         kept = None
         if checkpoint is not None:
             kept = Checkpoint(Path(checkpoint), described(task, target))
@@ -113,17 +119,22 @@ def search_path(
         found = min(results, key=lambda one: one.score)
     path = frame.path(found)
     figures = _meta(path, limit, task, joint, n_workers, time.monotonic() - started)
-    return replace(path, meta={**figures, **path.meta})
+    stated = {} if precision is None else {"precision": precision}
+    return replace(path, meta={**figures, **stated, **path.meta})
 
 
-def _target(minimize: str, frame: Frame, profile: Profile | None, devices: int | None) -> Target | None:
+def _target(
+    minimize: str, frame: Frame, profile: Profile | None, devices: int | None, precision: str | None
+) -> Target | None:
     if minimize != SCHEDULE:
         return None
     if profile is None or devices is None:
         raise InputError(
             "--minimize", "is schedule, without devices", "give --devices and their profile with --hardware"
         )
-    return Target(frame, profile, check_count("--devices", devices))
+    if precision is not None:
+        profile.rate(frame.dtype, precision)
+    return Target(frame, profile, check_count("--devices", devices), precision)
 
 
 def _limit(max_tensor_elements: int | None, memory_bytes: int | None, dtype: str) -> int | None:
@@ -183,12 +194,12 @@ def _check(
             )
 
 
-def _element_weight(minimize: str, profile: Profile | None, dtype: str) -> float:
+def _element_weight(minimize: str, profile: Profile | None, dtype: str, precision: str | None) -> float:
     """Multiply-adds that take as long as reading or writing one element."""
     if minimize == "time":
         if profile is None:
             raise InputError("--minimize", "is time, without a machine", "name a profile with --hardware")
-        products_per_s = profile.rate(dtype, DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
+        products_per_s = profile.rate(dtype, precision or DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
         return products_per_s * ITEM_BYTES[dtype] / profile.memory_bytes_per_s
     return FUSED_WEIGHT if minimize in ("fused", SCHEDULE) else 0.0
 

@@ -33,11 +33,13 @@ class Frame:
 
 @dataclass(frozen=True)
 class Target:
-    """The devices for which schedules are planned."""
+    """The devices for which schedules are planned, and their precision."""
 
     frame: Frame
     profile: Profile
     devices: int
+    precision: str | None
+    """None: the dtype's own."""
 
     def planned(self, found: Found) -> Found:
         """A tree with the predicted seconds of all its slices. Raises InputError if nothing fits.
@@ -47,8 +49,9 @@ class Target:
         from planner.passes.pipeline import plan
 
         schedule = plan(
-            self.frame.path(found), self.profile, devices=self.devices, ranks_per_group=found.ranks
-        )
+            self.frame.path(found), self.profile, devices=self.devices, precision=self.precision,
+            ranks_per_group=found.ranks,
+        )  # fmt: skip
         time_s = schedule.projected_s(self.devices // schedule.ranks_per_group)
         return replace(found, time_s=time_s, ranks=schedule.ranks_per_group)
 

@@ -59,6 +59,7 @@ PARTITIONER = "kahypar"
     help="Default: schedule with joint and --devices, fused with joint, else flops. time (joint only) needs "
     "--hardware, schedule (joint only) --devices too.",
 )
+@click.option("--precision", help="That whose time is minimized: fp32, fp16x3, ... [default: by the dtype].")
 @click.option(
     "--method",
     "methods",
@@ -89,6 +90,7 @@ def command(
     dtype: str | None,
     seed: int,
     minimize: str | None,
+    precision: str | None,
     methods: tuple[str, ...],
     workers: int,
     checkpoint: Path | None,
@@ -145,6 +147,7 @@ def command(
             seed=seed,
             minimize=minimize,
             profile=profile,
+            precision=precision,
             methods=named,
             from_path=read_any(start)[0] if start is not None else None,
             n_workers=workers,
