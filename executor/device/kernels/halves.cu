@@ -9,10 +9,7 @@
 #include "half.cuh"
 #include "part.cuh"
 
-#define TOP 12          // the largest number of a row becomes 2^TOP .. 2^(TOP + 1)
 #define PARTS (COMPLEX + 1)
-
-__device__ inline float finite(float x) { return fabsf(x) <= 3.402823466e38f ? fabsf(x) : 0.0f; }
 
 // exponents[row]: e of a row, 0 where it holds no number but zeros; a warp for a row, `length` even.
 extern "C" __global__ void row_exponents(const float *x, long long stride, int length, unsigned rows, int *exponents) {

@@ -21,22 +21,9 @@
 #define PARTS (COMPLEX + 1)                        // real and imaginary sums
 #define PLANE_BYTES(rows) ((rows)*CHUNK * 2)       // one half (high or low) of a chunk of rows
 #define STAGE_BYTES (2 * PLANE_BYTES(BM) + 2 * PLANE_BYTES(BN))
-#define UNSET 127                                  // the exponent of a row of zeros: any number leaves its range
-#define LARGEST 65000.0f                           // below the largest half-precision number
-#define TOP 12                                     // the largest number found becomes 2^TOP .. 2^(TOP + 1)
 
 #include "half.cuh"
 #include "product.cuh"
-
-__device__ inline unsigned shared_address(const void *pointer) {
-    unsigned address;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(pointer));
-    return address;
-}
-
-__device__ inline float power_of_two(int exponent) { // 0 below the normal numbers
-    return exponent < -126 ? 0.0f : __int_as_float((exponent + 127) << 23);
-}
 
 __device__ inline void load_matrices(unsigned (&r)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -61,8 +48,6 @@ __device__ inline unsigned swizzled(unsigned row, unsigned piece) {
 __device__ inline float largest(const float4 &v) {
     return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
 }
-
-__device__ inline float finite(float x) { return fabsf(x) <= 3.402823466e38f ? fabsf(x) : 0.0f; }
 
 // What a row's sums are multiplied by: when its exponent changes, and in the end, by 2^-e in two steps, since
 // 2^-(e + e') of a row and a column can leave fp32's range while the result is in it.
@@ -139,7 +124,7 @@ template <int PASSES> struct Side {
             for (int lane = 1; lane < 8; lane *= 2)
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lane));
             const int old = (__float_as_int(scale[p]) >> 23) - 127;
-            const int exponent = most > 0.0f ? min(old, TOP + 127 - (__float_as_int(most) >> 23)) : old;
+            const int exponent = lowered(old, most);
             scale[p] = power_of_two(exponent);
             if (threadIdx.x % 8 == 0) {
                 const int at = p * ROWS_A_PASS + threadIdx.x / 8;

@@ -1,6 +1,6 @@
 // What the products that write every sum to its place share: reads of rows, offsets in c, the order of blocks.
-// Included by fma.cu and mma.cu, which define BM and BN (rows and columns of a block) and VECTOR (floats that a
-// row can be read by: 4, 2, 1).
+// Included by fma.cu, mma.cu and wgmma.cu, which define BM and BN (rows and columns of a block) and VECTOR (floats
+// that a row can be read by: 4, 2, 1).
 
 typedef unsigned long long Address;
 
@@ -32,6 +32,12 @@ __device__ inline float4 read(const float *p, int left) {
         v.w = __ldg(p + 3);
 #endif
     return v;
+}
+
+__device__ inline unsigned shared_address(const void *pointer) {
+    unsigned address;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(pointer));
+    return address;
 }
 
 #include "part.cuh"

@@ -28,16 +28,9 @@
 #define REGISTERS (65536 / THREADS / 8 * 8)       // of a thread at first
 #define FEW_REGISTERS 24                          // then of one that has tiles brought, and of one that multiplies
 #define MANY_REGISTERS ((REGISTERS * THREADS - FEW_REGISTERS * 128) / (GROUPS * 128) / 8 * 8)
-#define UNSET 127                                 // the exponent of a row of zeros: any number leaves its range
-#define LARGEST 65000.0f                          // below the largest half-precision number
-#define TOP 12                                    // the largest number found becomes 2^TOP .. 2^(TOP + 1)
 
 #include "half.cuh"
 #include "product.cuh"
-
-__device__ inline float power_of_two(int exponent) { // 0 below the normal numbers
-    return exponent < -126 ? 0.0f : __int_as_float((exponent + 127) << 23);
-}
 
 #define REAL(x) (x ^ 0x80000000u)
 #define IMAGINARY(x) (x << 16 | x >> 16)
@@ -75,12 +68,6 @@ extern "C" __global__ void split_columns(const float *b, long long stride, int c
         to[PLANE_BYTES / 16] = PIECE(REAL, low);
         to[PLANE_BYTES / 16 + 8] = PIECE(IMAGINARY, low);
     }
-}
-
-__device__ inline unsigned shared_address(const void *pointer) {
-    unsigned address;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(pointer));
-    return address;
 }
 
 __device__ inline void start_barrier(unsigned barrier, unsigned count) {
@@ -154,8 +141,6 @@ __device__ inline float4 fetch(const float *p) { // where it stands, long before
     return v;
 }
 
-__device__ inline float finite(float x) { return fabsf(x) <= 3.402823466e38f ? fabsf(x) : 0.0f; }
-
 __device__ inline float largest(float x, float y, float z, float w) { return fmaxf(fmaxf(x, y), fmaxf(z, w)); }
 
 // A thread's numbers of one row: four reals of both steps of a chunk, and the row's scale.
@@ -185,7 +170,7 @@ struct Row {
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
         const int old = exponent();
-        const int wanted = most > 0.0f ? min(old, TOP + 127 - (__float_as_int(most) >> 23)) : old;
+        const int wanted = lowered(old, most);
         scale = power_of_two(wanted);
         return power_of_two(wanted - old);
     }
