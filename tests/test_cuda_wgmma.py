@@ -190,7 +190,7 @@ def test_which_products_go_this_way(monkeypatch):
     assert long.scratch_bytes == 2048 + wgmma.SPLIT_BYTES
     for m, n, k in (
         (1 << 16, 256, 250), (1 << 20, 16, 256), (512, 512, 512), (1 << 12, 64, 64),
-        (1 << 12, 1 << 12, 1 << 22),
+        (1 << 12, 1 << 12, 1 << 22), (1 << 16, 256, 0),
     ):  # fmt: skip
         assert cut(m, n, k) is None
     assert cut(1 << 16, 256, 256, batch=(2,)) is None

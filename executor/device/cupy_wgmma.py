@@ -91,14 +91,13 @@ def cut(shape: ContractShape, dtype: str) -> Cut | None:
     columns, rows = sorted((m, n))
     if dtype != "complex64" or n_batch != 1 or k % CHUNK or columns < LEAST_COLUMNS:
         return None
-    if rows > LONGEST_SIDE or 2 * k > LONGEST_ROW:
+    if rows > LONGEST_SIDE or 2 * k > LONGEST_ROW or m * n * k < max(LEAST_PRODUCTS, 1):
         return None
     block = next((size for size in GROUPS if columns <= size), max(GROUPS))
     most = SPLIT_BYTES // (k // CHUNK * CHUNK_BYTES) // block * block
     found = Cut(n <= m, rows, columns, k, block, min(max(most, block), -(-columns // block) * block))
     n_blocks = -(-rows // found.block_rows) * -(-columns // block)
-    pays = n_blocks >= LEAST_BLOCKS and m * n * k >= LEAST_PRODUCTS
-    return found if pays and has_instructions() else None
+    return found if n_blocks >= LEAST_BLOCKS and has_instructions() else None
 
 
 def has_instructions() -> bool:
