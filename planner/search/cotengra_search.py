@@ -91,7 +91,7 @@ def search_path(
         raise InputError("--checkpoint", "is for the method joint", "leave it out, or use --method joint")
     if precision is not None and minimize not in ("time", SCHEDULE):
         raise InputError(
-            "--precision", f"is nothing to --minimize {minimize}",
+            "--precision", f"{precision} has no part in --minimize {minimize}",
             "minimize time or schedule, or leave it out",
         )  # fmt: skip
     started = time.monotonic()
