@@ -185,12 +185,13 @@ def test_which_products_go_this_way(monkeypatch):
     assert cut(1 << 16, 256, 256) == wgmma.Cut(True, 1 << 16, 256, 256, 128, 256)
     assert cut(40, 1 << 18, 16) == wgmma.Cut(False, 1 << 18, 40, 16, 64, 64)
     assert cut(1 << 18, 32, 32).block_columns == 32
+    assert cut(1 << 16, 256, 1 << 14).parts == [(0, 128), (128, 128)]
     long = cut(1 << 12, 1 << 12, 1 << 12)
     assert long.parts == [(first, 512) for first in range(0, 4096, 512)]
     assert long.scratch_bytes == 2048 + wgmma.SPLIT_BYTES
     for m, n, k in (
         (1 << 16, 256, 250), (1 << 20, 16, 256), (512, 512, 512), (1 << 12, 64, 64),
-        (1 << 12, 1 << 12, 1 << 22), (1 << 16, 256, 0),
+        (1 << 12, 1 << 12, 1 << 22), (1 << 16, 256, 0), (1 << 16, 256, (1 << 14) + 16),
     ):  # fmt: skip
         assert cut(m, n, k) is None
     assert cut(1 << 16, 256, 256, batch=(2,)) is None

@@ -18,7 +18,7 @@ from executor.device.cupy_copy import bind_placed
 from executor.device.cupy_halves import Tiles, bind_halves, halves_bytes, tiles
 from executor.device.cupy_scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from executor.device.cupy_split import bind_split, count_parts, is_thin, split_bytes
-from executor.device.cupy_wgmma import Cut, bind_wgmma, cut
+from executor.device.cupy_wgmma import READ_BYTES, Cut, bind_wgmma, cut
 from executor.device.device import Call, ContractShape, nothing
 from executor.device.kernel_cache import load_kernel
 from executor.device.precision import DOUBLE, check_precision
@@ -38,8 +38,6 @@ THIN_PRODUCT = 64
 SCATTERED_EXTENT = 64
 """The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
 COMPUTE = {"fp32": cublas.COMPUTE_32, "tf32": cublas.COMPUTE_TF32, "fp64": cublas.COMPUTE_64}
-READ_BYTES = 16
-"""Where operands begin that are read so many bytes at a time."""
 PRODUCT_THREADS = 256
 PRODUCT_BLOCKS = 132 * 16
 SHORT_INDEX = 2**31

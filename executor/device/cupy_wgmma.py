@@ -42,11 +42,13 @@ LEAST_BLOCKS, LEAST_PRODUCTS = 64, 1 << 26
 m = 16384, n = k = 64: 36 and 37; n = k = 128: 98 and 68; m = 4096, n = k = 256: 77 and 78; m = n = k = 512:
 25 and 35."""
 SPLIT_BYTES = 32 << 20
-"""The halves of the columns that are split at once, at most, where a block's are no more."""
+"""The halves of the columns that are split at once, at most; sums too long for that go another way."""
 SPLIT_THREADS = 256
 SPLIT_BLOCKS = 132 * 8
 EXPONENT_BYTES = 4
 ALIGNMENT_BYTES = 256
+READ_BYTES = 16
+"""What is read and written at once."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,9 @@ def cut(shape: ContractShape, dtype: str) -> Cut | None:
         return None
     block = next((size for size in GROUPS if columns <= size), max(GROUPS))
     most = SPLIT_BYTES // (k // CHUNK * CHUNK_BYTES) // block * block
-    found = Cut(n <= m, rows, columns, k, block, min(max(most, block), -(-columns // block) * block))
+    found = Cut(n <= m, rows, columns, k, block, min(most, -(-columns // block) * block))
     n_blocks = -(-rows // found.block_rows) * -(-columns // block)
-    return found if n_blocks >= LEAST_BLOCKS and has_instructions() else None
+    return found if most and n_blocks >= LEAST_BLOCKS and has_instructions() else None
 
 
 def has_instructions() -> bool:
@@ -108,7 +110,7 @@ def has_instructions() -> bool:
 def bind_wgmma(
     cut: Cut, shape: ContractShape, a: Array, b: Array, c: Array, scratch: Array, stream: Any
 ) -> Call:  # fmt: skip
-    """c = the sum over k of a times b; a and b begin at 16 bytes.
+    """c = the sum over k of a times b; a and b begin at a multiple of `READ_BYTES`.
 
     `scratch` is a flat array of bytes, `cut.scratch_bytes` of them or more.
     """
@@ -118,7 +120,7 @@ def bind_wgmma(
     split, multiply, multiprocessors = _kernels(cut.block_columns, cupy.cuda.Device().id)
     exponents, halves = (np.uint64(scratch.data.ptr + start) for start in (0, cut.exponents_bytes))
     stride, chunks = np.int64(2 * cut.k), np.int32(cut.k // CHUNK)
-    pairs = np.int32(c.data.ptr % 16 == 0 and in_pairs(of_rows, of_columns))
+    pairs = np.int32(c.data.ptr % READ_BYTES == 0 and in_pairs(of_rows, of_columns))
     m_tiles = -(-cut.rows // cut.block_rows)
     threads = (GROUPS[cut.block_columns] + 1) * GROUP_THREADS
     calls: list[Call] = []
