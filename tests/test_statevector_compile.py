@@ -248,3 +248,13 @@ def test_passes_are_put_off_where_that_takes_less_time(
     assert found == sizes.split()
     short = any(3 not in item.held for item in plan.passes)
     assert short == (len(plan.passes) == 3 and price < 0.2)
+
+
+def test_blocks_on_the_same_bits_with_the_same_matrix_are_merged_once() -> None:
+    first, second = gate_block(gate("h", (0,))), gate_block(gate("is", (0, 1)))
+    moved, back = first.on((2, 1, 0)), first.on((2, 1, 0)).on((2, 1, 0))
+    assert moved != first
+    assert back == first
+    assert hash(back) == hash(first)
+    assert gate_block(gate("h", (0,))) != first
+    assert merged(back, second, 0b11) is merged(first, second, 0b11)

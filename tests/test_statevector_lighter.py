@@ -7,7 +7,7 @@ import pytest
 from statevector_case import dense_matrix, hadamards, many_kinds, qft, random_unitary
 from test_circuits import random_circuit
 
-from executor.statevector.blocks import Block, gate_block, is_identity
+from executor.statevector.blocks import Block, gate_block
 from executor.statevector.lighter import cost, is_rotation, lighter
 from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.gates import gate
@@ -35,7 +35,7 @@ def test_the_product_is_the_same(circuit: Circuit, rotations: bool) -> None:
     blocks = [gate_block(item) for item in circuit.gates]
     made = lighter(blocks, N, rotations)
     np.testing.assert_allclose(dense_matrix(made, N), dense_matrix(blocks, N), rtol=0, atol=1e-12)
-    assert not any(is_identity(block) for block in made)
+    assert not any(block.is_identity for block in made)
 
 
 def test_gates_on_one_qubit_have_two_equal_elements() -> None:

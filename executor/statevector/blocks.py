@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ EXACT = 1e-14
 UNITARY = 1e-9
 LARGEST_TARGETS = 5
 SWAPPED = (0, 2, 1, 3)
+MERGES_KEPT = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,8 @@ class Block:
     """The sum over s of |s><s| on `selectors` times blocks[s] on `targets`.
 
     `blocks` is complex128 [2^selectors, 2^targets, 2^targets]. The first of the targets is the most
-    significant bit of a row, the first of the selectors that of s.
+    significant bit of a row, the first of the selectors that of s. Blocks are equal that are on the same bits
+    and share this array.
     """
 
     targets: tuple[int, ...]
@@ -44,11 +47,27 @@ class Block:
         object.__setattr__(self, "target_mask", mask_of(self.targets))
         object.__setattr__(self, "mask", self.target_mask | mask_of(self.selectors))
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Block):
+            return NotImplemented
+        return self.blocks is other.blocks and (self.targets, self.selectors) == (
+            other.targets, other.selectors,
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash((self.targets, self.selectors, id(self.blocks)))
+
+    @cached_property
+    def is_identity(self) -> bool:
+        """Whether the block does nothing but rounding."""
+        return bool(np.all(np.abs(self.blocks - np.eye(self.blocks.shape[-1])) <= EXACT))
+
     def on(self, where: Sequence[int]) -> Block:
         """The same block with bit j renamed to where[j]."""
-        return Block(
-            tuple(where[j] for j in self.targets), tuple(where[j] for j in self.selectors), self.blocks
-        )
+        targets = tuple(where[j] for j in self.targets)
+        selectors = tuple(where[j] for j in self.selectors)
+        unchanged = targets == self.targets and selectors == self.selectors
+        return self if unchanged else Block(targets, selectors, self.blocks)
 
 
 def mask_of(bits: Sequence[int]) -> int:
@@ -115,11 +134,6 @@ def as_swap(block: Block) -> Block | None:
     return Block((), block.targets, phases.reshape(4, 1, 1))
 
 
-def is_identity(block: Block) -> bool:
-    """Whether the block does nothing but rounding."""
-    return bool(np.all(np.abs(block.blocks - np.eye(block.blocks.shape[-1])) <= EXACT))
-
-
 def expanded(block: Block, targets: tuple[int, ...], selectors: tuple[int, ...]) -> Array:
     """[2^selectors, 2^targets, 2^targets]: the block on more bits, some selectors made targets."""
     outer = [bit for bit in selectors if bit in block.selectors]
@@ -148,8 +162,12 @@ def expanded(block: Block, targets: tuple[int, ...], selectors: tuple[int, ...])
     return np.ascontiguousarray(wide[chosen])
 
 
+@lru_cache(MERGES_KEPT)
 def merged(first: Block, second: Block, held_mask: int) -> Block:
-    """Both as one block, `first` acting first; bits in `held_mask` become targets, others stay selectors."""
+    """Both as one block, `first` acting first; bits in `held_mask` become targets, others stay selectors.
+
+    Runs of a circuit that differ in the noise drawn for them share most merges: the latest are kept.
+    """
     bits = [*first.targets, *first.selectors, *second.targets, *second.selectors]
     unique = sorted(set(bits), reverse=True)
     targets = tuple(bit for bit in unique if held_mask >> bit & 1)

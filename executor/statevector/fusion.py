@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from executor.statevector.blocks import Block, commute, expanded, is_identity, merged
+from executor.statevector.blocks import Block, commute, expanded, merged
 from executor.statevector.grouping import choose, sweep
 from executor.statevector.twists import Twist, can_twist, gathered, split
 
@@ -31,7 +31,7 @@ def fuse(blocks: Sequence[Block], held_mask: int, n_bits: int, width: int) -> tu
         due = [block for block in pending if block.mask & cluster.target_mask]
         pending = [block for block in pending if not block.mask & cluster.target_mask]
         steps += _diagonals(due, held_mask, n_bits)
-        if not is_identity(cluster):
+        if not cluster.is_identity:
             steps.append(cluster)
         pending += later
     return (*steps, *_diagonals(pending, held_mask, n_bits))
@@ -66,7 +66,7 @@ def fuse_in_rounds(
                 [block for block in inside if block.mask & cluster.target_mask], held_mask, n_bits
             )
             inside = [block for block in inside if not block.mask & cluster.target_mask]
-            if not is_identity(cluster):
+            if not cluster.is_identity:
                 steps.append(cluster)
             inside += later
         pending += inside

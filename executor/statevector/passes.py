@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from executor.statevector.blocks import Block, as_swap, is_identity, mask_of
+from executor.statevector.blocks import Block, as_swap, mask_of
 from executor.statevector.fusion import Step, fuse, fuse_in_rounds
 from executor.statevector.grouping import bits_of, cover, forget_covers, sweep
 from executor.statevector.lighter import lighter
@@ -202,11 +202,12 @@ def rename(blocks: Sequence[Block], before: Sequence[int]) -> tuple[list[Block],
         phases = as_swap(block)
         if phases is not None:
             i, j = block.targets
-            placed.append(phases.on(where))
+            if not phases.is_identity:
+                placed.append(phases.on(where))
             where[i], where[j] = where[j], where[i]
-        else:
+        elif not block.is_identity:
             placed.append(block.on(where))
-    return [block for block in placed if not is_identity(block)], tuple(where)
+    return placed, tuple(where)
 
 
 def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:

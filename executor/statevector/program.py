@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.statevector.blocks import Block, as_swap, is_identity
+from executor.statevector.blocks import Block, as_swap
 from executor.statevector.fusion import Step
 from executor.statevector.layouts import Barriers, Layout, Layouts
 from executor.statevector.levels import Schedule
@@ -190,7 +190,7 @@ def _without_exchanges(item: Pass) -> tuple[list[Step], list[int]]:
     steps, where = list(item.steps), list(range(len(item.held)))
     while steps and isinstance(steps[-1], Block):
         phases = as_swap(steps[-1])
-        if phases is None or not is_identity(phases):
+        if phases is None or not phases.is_identity:
             break
         first, second = (item.held.index(bit) for bit in steps[-1].targets)
         if where[first] != first or where[second] != second:

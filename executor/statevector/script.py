@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.statevector.blocks import Block, gate_block, is_identity, matrix_block
+from executor.statevector.blocks import Block, gate_block, matrix_block
 from planner.networks.circuits.circuit import Gate
 from planner.networks.circuits.program import Channel, Conditional, Measurement, Operation, Reset
 
 Array = NDArray[Any]
 
 UNITARY = 1e-12
+IMPOSSIBLE = 1e-12
+"""Outcomes of less probability are rounding and are never taken."""
+Unitaries = tuple[list[float], tuple[Block | None, ...]]
+"""Of a mixture: the probabilities added up, and a block for each on qubits 0, 1, ..., None for identities."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +42,22 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """A channel whose operators are unitaries times square roots of `weights`; None is the identity."""
+    """A channel whose operators are unitaries times square roots of probabilities; None is the identity.
 
-    weights: Array
+    `reached` are the probabilities of the first operators added up, as `cumulated` gives them.
+    """
+
+    reached: list[float]
     segments: tuple[Segment | None, ...]
+
+    def drawn(self, random: float) -> Segment | None:
+        """What acts, chosen by a number from 0 up to 1."""
+        return self.segments[bisect_right(self.reached, random * self.reached[-1])]
+
+
+def cumulated(weights: Array) -> Array:
+    """Probabilities added up; impossible outcomes, whose probability is rounding, are never reached."""
+    return np.cumsum(np.where(weights > IMPOSSIBLE * weights.sum(), weights, 0))
 
 
 Item = Segment | Branch | Mixture | Measurement | Reset | Channel
@@ -51,6 +68,13 @@ def make_script(operations: Sequence[Operation], place: str = "") -> tuple[Item,
 
     `place` says in errors which operation these are inside of.
     """
+    return _make_script(operations, place, {})
+
+
+def _make_script(
+    operations: Sequence[Operation], place: str, known: dict[int, Unitaries | None]
+) -> tuple[Item, ...]:
+    """`known`: what was made of operators before, by the identity of their tuple."""
     items: list[Item] = []
     blocks: list[Block] = []
     for number, operation in enumerate(operations):
@@ -62,24 +86,37 @@ def make_script(operations: Sequence[Operation], place: str = "") -> tuple[Item,
             blocks = []
         if isinstance(operation, Conditional):
             inner = f"{place}operation {number}, inner "
-            bodies = make_script(operation.body, inner), make_script(operation.otherwise, inner)
+            bodies = [_make_script(body, inner, known) for body in (operation.body, operation.otherwise)]
             items.append(Branch(operation.bits, operation.value, *bodies))
         elif isinstance(operation, Channel):
-            items.append(_as_mixture(operation) or operation)
+            key = id(operation.kraus)
+            if key not in known:
+                known[key] = _unitaries(operation.kraus)
+            items.append(_as_mixture(operation.qubits, known[key]) or operation)
         else:
             items.append(operation)
     return (*items, Segment(tuple(blocks))) if blocks else tuple(items)
 
 
-def _as_mixture(channel: Channel) -> Mixture | None:
-    """The mixture that a channel is, if it is one."""
-    side = 2 ** len(channel.qubits)
-    weights = np.array([np.trace(k.conj().T @ k).real / side for k in channel.kraus])
-    segments: list[Segment | None] = []
-    for weight, operator in zip(weights, channel.kraus, strict=True):
+def _unitaries(kraus: Sequence[Array]) -> Unitaries | None:
+    """The mixture that operators are, if they are one."""
+    side = len(kraus[0])
+    weights = np.array([np.trace(k.conj().T @ k).real / side for k in kraus])
+    blocks: list[Block | None] = []
+    for weight, operator in zip(weights, kraus, strict=True):
         product = operator.conj().T @ operator
         if not np.allclose(product, weight * np.eye(side), rtol=0, atol=UNITARY):
             return None
-        block = matrix_block(channel.qubits, operator / np.sqrt(weight)) if weight else None
-        segments.append(None if block is None or is_identity(block) else Segment((block,)))
-    return Mixture(weights, tuple(segments))
+        qubits = tuple(range(side.bit_length() - 1))
+        block = matrix_block(qubits, operator / np.sqrt(weight)) if weight else None
+        blocks.append(None if block is None or block.is_identity else block)
+    return cumulated(weights).tolist(), tuple(blocks)
+
+
+def _as_mixture(qubits: Sequence[int], unitaries: Unitaries | None) -> Mixture | None:
+    if unitaries is None:
+        return None
+    reached, blocks = unitaries
+    return Mixture(
+        reached, tuple(None if block is None else Segment((block.on(qubits),)) for block in blocks)
+    )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from executor.pauli.words import PauliSum
 from executor.statevector.blocks import Block, matrix_block
 from executor.statevector.passes import Pass, Plan, Tile, compile_blocks, rename
-from executor.statevector.script import Item, Mixture, Segment
+from executor.statevector.script import Item, Mixture, Segment, cumulated
 from executor.statevector.staging import Exchange, first_places
 from planner.errors import InputError
 from planner.networks.circuits.circuit import check_qubits
@@ -27,8 +27,6 @@ Array = NDArray[Any]
 CHUNK_BITS = 12
 LARGEST_MARGINAL = 26
 PLANS_KEPT = 64
-IMPOSSIBLE = 1e-12
-"""Outcomes of less probability are rounding and are never taken."""
 
 
 class State(Protocol):
@@ -113,7 +111,7 @@ class Simulator:
                 waiting.append(item)
                 continue
             if isinstance(item, Mixture):
-                drawn = item.segments[self._choose(item.weights)]
+                drawn = item.drawn(self.random.random())
                 waiting += [] if drawn is None else [drawn]
                 continue
             self._apply_all(waiting)
@@ -199,8 +197,7 @@ class Simulator:
         return number
 
     def _choose(self, weights: Array) -> int:
-        possible = np.where(weights > IMPOSSIBLE * weights.sum(), weights, 0)
-        reached = np.cumsum(possible)
+        reached = cumulated(weights)
         return int(np.searchsorted(reached, self.random.random() * reached[-1], side="right"))
 
     def norm(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import product
 
 import numpy as np
@@ -24,10 +24,16 @@ def depolarizing(qubits: tuple[int, ...], probability: float) -> Channel:
         raise InputError(
             "depolarizing", f"strikes {len(qubits)} qubits", f"use gates on {LARGEST_NOISY} or fewer"
         )
-    words = [reduce(_kron, letters) for letters in product((I2, X, Y, Z), repeat=len(qubits))]
+    return Channel(qubits, _operators(len(qubits), probability))
+
+
+@lru_cache
+def _operators(n_qubits: int, probability: float) -> tuple[np.ndarray, ...]:
+    """The Pauli words times square roots of their probabilities: one tuple for all channels of them."""
+    words = [reduce(_kron, letters) for letters in product((I2, X, Y, Z), repeat=n_qubits)]
     each = probability / (len(words) - 1)
     weights = [1 - probability] + [each] * (len(words) - 1)
-    return Channel(qubits, tuple(np.sqrt(weight) * word for weight, word in zip(weights, words, strict=True)))
+    return tuple(np.sqrt(weight) * word for weight, word in zip(weights, words, strict=True))
 
 
 def _kron(a: np.ndarray, b: np.ndarray) -> np.ndarray:
