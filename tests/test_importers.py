@@ -366,6 +366,10 @@ def test_jet(tmp_path: Path) -> None:
         ({"tensors": [[["A"], ["a"], [2]]]}, r"tensors\[0\]: is not \[tags, indices, shape, values\]"),
         ({"tensors": [[[], ["a"], [2], [[1, 0]]]]}, r"tensors\[0\]: its values do not fill its shape"),
         ({"tensors": [[[], ["a"], [1, 1], [[1, 0]]]]}, r"tensors\[0\]: has 2 extents for the indices"),
+        ({"tensors": [[[], ["a", "b"], [-1, 3], [[1, 0]] * 6]]}, r"tensors\[0\]: \[-1, 3\] is no shape"),
+        ({"tensors": [[[], ["a"], [1.0], [[1, 0]]]]}, r"tensors\[0\]: \[1.0\] is no shape"),
+        ({"tensors": [[[], ["a"], ["1"], [[1, 0]]]]}, r"tensors\[0\]: \['1'\] is no shape"),
+        ({"tensors": [[[], ["a"], [True], [[1, 0]]]]}, r"tensors\[0\]: \[True\] is no shape"),
         (
             {"tensors": [[[], ["a"], [1], [[1, 0]]], [[], ["a"], [2], [[1, 0], [1, 0]]]]},
             r"tensors\[1\]: index 'a' has extent 2, and 1 before",

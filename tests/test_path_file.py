@@ -228,3 +228,9 @@ def test_store_writes_both_files(tmp_path: Path) -> None:
     assert place == tmp_path / "n.npz"
     loaded = load_tensors(place, network, dtype)
     assert all(np.array_equal(x, y) for x, y in zip(loaded, arrays, strict=True))
+
+
+def test_tensors_of_no_file_s_name_are_refused() -> None:
+    assert tensors_file("folder/p.json", "t.npz") == Path("folder/t.npz")
+    with pytest.raises(InputError, match="is no name of a file"):
+        tensors_file("p.json", "\0")

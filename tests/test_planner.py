@@ -316,6 +316,15 @@ def test_memory_that_nothing_meets_is_refused_by_name() -> None:
     assert alone.predicted.peak_bytes > 300_000
 
 
+def test_a_step_that_no_layout_fits_is_refused_without_an_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = Planner(window(20, 16), eager_profile(), memory_bytes=1000)
+    attempts: list[object] = []
+    monkeypatch.setattr(planner, "_attempt", lambda *args: attempts.append(args))
+    with pytest.raises(InputError, match=r"no layout over 2 ranks fits a limit of 1000 B"):
+        planner.plan(2)
+    assert not attempts
+
+
 def test_group_sizes() -> None:
     assert group_sizes(8, 1000) == [1, 2, 4, 8]
     assert group_sizes(6, 1000) == [1, 2, 3, 4, 6]

@@ -110,6 +110,7 @@ SPREAD = next(n for n, buffer in enumerate(SCHEDULE.buffers) if any(m is not Non
         (lambda: edit_buffer(WORKSPACE, size_bytes=0), "a workspace of 0 bytes holds no element"),
         (lambda: edit_buffer(WORKSPACE, size_bytes=-64), "a workspace of -64 bytes holds no element"),
         (lambda: replace(SCHEDULE, sliced=("cut", "cut")), "an index is sliced twice"),
+        (lambda: replace(SCHEDULE, steps=(replace(SCHEDULE.steps[0], k=0),)), "its product is .* x 0"),
         (lambda: edit_buffer(SPREAD, layout=(999, None, None)), "not one of its modes"),
         (lambda: edit_buffer(EXCHANGE.out, partial=(0,)), "spread and partial|partial"),
         (lambda: replace(SCHEDULE, result=0), "result: buffer 0 is written while it is in use"),

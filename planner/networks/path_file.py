@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.errors import InputError
-from planner.files import identity_of, plain, read_json, write_text
+from planner.files import file_path, identity_of, plain, read_json, write_text
 from planner.networks.contraction_path import DTYPES, ContractionPath, ssa_from_linear
 from planner.networks.network import Network
 
@@ -75,7 +75,7 @@ def save_network(
 
 def tensors_file(path: str | Path, tensors: str | None) -> Path | None:
     """Where the tensors of a path or network file lie; a relative name starts at the file's folder."""
-    return None if tensors is None else Path(path).parent / tensors
+    return None if tensors is None else Path(path).parent / file_path(tensors)
 
 
 def path_identity(contraction_path: ContractionPath) -> str:

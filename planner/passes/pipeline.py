@@ -246,6 +246,10 @@ class Planner:
         """Plan under ever tighter limits a step until the arena of the whole program fits the memory."""
         step_limit, threshold = limit_bytes, self._threshold(policy)
         given = self.threshold_bytes is not None
+        space = StateSpace(self.tree, grid, self.model, limit_bytes)
+        hopeless = self._over(space, ranks)
+        if hopeless is not None:
+            raise DoesNotFit(hopeless).error(self.tree, space, ranks)
         closest: Attempt | None = None
         for _ in range(MEMORY_TRIES):
             try:
@@ -253,7 +257,6 @@ class Planner:
             except DoesNotFit as refusal:
                 if given or threshold <= 1:
                     refused = closest.refusal(limit_bytes, ranks) if closest else None
-                    space = StateSpace(self.tree, grid, self.model, limit_bytes)
                     raise refused or refusal.error(self.tree, space, ranks) from None
                 threshold = max(threshold // 8, 1)
                 continue
@@ -265,11 +268,19 @@ class Planner:
             if not given:
                 threshold = max(threshold // 4, 1)
         if closest is None:
-            space = StateSpace(self.tree, grid, self.model, limit_bytes)
             raise DoesNotFit(
                 max(range(self.tree.n_leaves, self.tree.n_nodes), key=space.size_bytes.__getitem__)
             ).error(self.tree, space, ranks)
         raise closest.refusal(limit_bytes, ranks)
+
+    def _over(self, space: StateSpace, ranks: int) -> int | None:
+        """The first step whose tensors, divided evenly among all ranks, are over the limit, if any is."""
+        sizes, n_leaves = space.size_bytes, self.tree.n_leaves
+        for number, (left, right) in enumerate(self.tree.children):
+            node = n_leaves + number
+            if sizes[left] + sizes[right] + sizes[node] > ranks * space.limit_bytes:
+                return node
+        return None
 
     def _threshold(self, policy: str) -> int:
         if self.threshold_bytes is not None:

@@ -121,11 +121,13 @@ class _Verifier:
             self._require(
                 len(step.moved_bytes_by_tier) == len(profile.tiers), "its bytes are not those of the tiers"
             )
+            extents = step.batch, step.m, step.n, step.k
+            self._require(min(extents) >= 1, f"its product is {' x '.join(map(str, extents))}")
             spread = (mode for mode in step.layout if mode is not None)
             self._check_modes((*step.a_modes, *step.b_modes, *step.c_modes, *spread))
 
     def _check_modes(self, modes: Sequence[int]) -> None:
-        unknown = set(modes) - self.schedule.extents.keys()
+        unknown = [mode for mode in modes if mode not in self.schedule.extents]
         self._require(not unknown, f"mode {min(unknown, default=0)} does not exist")
 
     def _check_indices(self, network: Network) -> None:

@@ -71,6 +71,7 @@ def command(
     from planner.hardware.compression import parse_request
     from planner.hardware.profile import load_profile
     from planner.networks.importers import read_any
+    from planner.networks.path_file import tensors_file
     from planner.networks.tensors import save_tensors
     from planner.passes import pipeline
     from planner.schedule_file import save_schedule
@@ -86,9 +87,9 @@ def command(
     if arrays is not None:
         check_writable(values)
         read = replace(read, tensors=values.name)
-    elif read.tensors is not None:
-        check_writable(target, path.parent / read.tensors)
-        read = replace(read, tensors=os.path.relpath(path.parent / read.tensors, target.parent))
+    elif (values_file := tensors_file(path, read.tensors)) is not None:
+        check_writable(target, values_file)
+        read = replace(read, tensors=os.path.relpath(values_file, target.parent))
     with Console(stderr=True).status(Text(f"planning {read.name or path.name} for {devices} devices")):
         schedule = pipeline.plan(
             read,

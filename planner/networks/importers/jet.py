@@ -61,9 +61,11 @@ def _tensor(entry: Any, where: str) -> tuple[tuple[str, ...], np.ndarray]:
     if not isinstance(entry, list) or len(entry) != 4:
         raise InputError(where, "is not [tags, indices, shape, values]", REMEDY)
     _, indices, shape, values = entry
+    if not isinstance(shape, list) or not all(type(extent) is int and extent >= 1 for extent in shape):
+        raise InputError(where, f"{str(shape)[:40]} is no shape", "give a list of extents of 1 or more")
     try:
         pairs = np.asarray(values, dtype=np.float64, order="C").reshape(-1, 2)
-        array = pairs.view(np.complex128).reshape([int(extent) for extent in shape])
+        array = pairs.view(np.complex128).reshape(shape)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(where, f"its values do not fill its shape ({error})", REMEDY) from None
     if not isinstance(indices, list) or len(indices) != array.ndim:
