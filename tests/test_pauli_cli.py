@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from mpi_case import mpirun, needs_mpi
 
 import tnplan
 from executor.pauli.propagate import Progress
+from executor.pauli.resources import Resources
+from executor.pauli.truncation import Truncation
+from executor.pauli.words import PauliSum, parse
 from planner.errors import InputError
-from planner.networks.circuits.circuit import Circuit
+from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.gates import gate
 from planner.networks.circuits.qsim import save_qsim
 from tnplan.cli.main import run
@@ -79,6 +87,52 @@ def test_derivatives_are_given(circuit: Path, capsys: pytest.CaptureFixture[str]
     assert "derivative at gate 2, X0, angle 0.3:" in capsys.readouterr().out
 
 
+def test_rotations_that_are_cliffords_have_derivatives(tmp_path: Path) -> None:
+    angles, h = [0.0, math.pi / 2, 0.3], 1e-6
+
+    def circuit_of(angles: list[float]) -> Path:
+        path = tmp_path / "turns.qsim"
+        path.write_text("1\n" + "".join(f"{k} rx 0 {angle!r}\n" for k, angle in enumerate(angles)))
+        return path
+
+    found = tnplan.propagate(circuit_of(angles), "Z0", gradient=True).report["gradient"]
+    assert [(entry["gate"], entry["rotation"], entry["angle"]) for entry in found] == [
+        (k, "X0", angle) for k, angle in enumerate(angles)
+    ]
+    for k, entry in enumerate(found):
+        up, down = (
+            tnplan.propagate(circuit_of([*angles[:k], angles[k] + turn, *angles[k + 1 :]]), "Z0").value.real
+            for turn in (h, -h)
+        )
+        assert entry["derivative"] == pytest.approx((up - down) / (2 * h), abs=1e-8)
+        assert abs(entry["derivative"]) > 0.9
+
+
+def test_a_qasm_file_is_read_again_and_again(tmp_path: Path) -> None:
+    pytest.importorskip("qiskit")
+    (tmp_path / "h.qasm").write_text('OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[2];\nh q[0];\n')
+    code = "import tnplan\nfor _ in range(3): print(tnplan.propagate('h.qasm', 'X0').value)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["1.0"] * 3), done.stderr
+
+
+def test_an_unlimited_memory_is_none(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--gradient"]):
+        assert run(["pauli", str(circuit), "--observable", "Z0 Z1", "--memory", "unlimited", *more]) == 0
+    assert "error at most 0" in capsys.readouterr().out
+    assert Resources(memory_bytes=math.inf) == Resources()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("engine", ["hash", "sort"])
+def test_what_is_dropped_of_large_coefficients_is_finite(circuit: Path, engine: str) -> None:
+    limits = Truncation(branch_cut=1e250)
+    dropped = tnplan.propagate(circuit, "1e200*Z0 Z1", limits, Resources(engine)).propagation.dropped
+    assert dropped.l2 == dropped.l1 > 1e199
+
+
 def test_the_record_is_written_and_plotted(circuit: Path, tmp_path: Path) -> None:
     for name in ("steps.json", "steps.svg"):
         assert run(["pauli", str(circuit), "--observable", "Z0", "--record", str(tmp_path / name)]) == 0
@@ -111,8 +165,6 @@ def test_ranks_of_mpi_write_one_result(circuit: Path, tmp_path: Path) -> None:
 
 
 def test_truncation_reports_its_bound(circuit: Path) -> None:
-    from executor.pauli.truncation import Truncation
-
     done = tnplan.propagate(circuit, "Z0 Z1", Truncation(max_xy=0))
     assert done.report["dropped"]["l1"] > 0
 
@@ -127,8 +179,12 @@ def test_truncation_reports_its_bound(circuit: Path) -> None:
         (["--observable", "Z0 + Z1", "--max-terms", "1"], "the observable has 2 terms"),
         (["--observable", "Z0", "--memory", "100"], "the observable has 1, and a rotation may double them"),
         (["--observable", "Z0", "--gradient", "--threads", "2"], "takes one thread in the Heisen"),
+        (["--observable", "1e39*X0", "--precision", "fp32"], "magnitudes add up to 1e+39"),
+        (["--observable", "1e308*Z0+1e308*Z0", "--json"], "magnitudes add up to inf"),
+        (["--observable", "1e308*Z0+1e308*Z1", "--json"], "magnitudes add up to inf"),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("error")
 def test_bad_options_are_one_line(
     circuit: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
@@ -142,6 +198,45 @@ def test_bad_options_are_one_line(
 def test_a_record_of_another_format_is_refused(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pauli", str(circuit), "--observable", "Z0", "--record", "x.png"]) == 2
     assert "x.png: does not end in .json or .svg" in capsys.readouterr().err
+
+
+def test_a_record_replaces_no_result(
+    circuit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    output, record = tmp_path / "r.json", tmp_path / "link" / "r.json"
+    assert run(["pauli", str(circuit), "--observable", "Z0", "-o", str(output), "--record", str(record)]) == 2
+    assert "r.json: is the file of the result too" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_noise_on_a_large_gate_names_the_gate() -> None:
+    gates = (gate("h", (0,)), Gate("large", (0, 1, 2, 3), np.eye(16, dtype=np.complex128)))
+    with pytest.raises(InputError, match=r"gate 1 \(large\): acts on 4 qubits, and depolarizing noise on 3"):
+        tnplan.propagate(Circuit(4, gates), "Z0", depolarize=0.1)
+
+
+PAIR = Circuit(2, (gate("cnot", (0, 1)),))
+NAN = PauliSum(2, parse("Z0", 2).keys, np.array([math.nan]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"circuit": None}, "file None: is no name of a file"), ({"observable": 5}, "--observable: is 5"),
+        ({"observable": parse("Z2", 3)}, "is a sum on 3 qubits; give one on 2"),
+        ({"observable": NAN}, "magnitudes add up to nan"),
+        ({"truncation": 5}, "truncation: is 5"), ({"resources": "gpu"}, "resources: is 'gpu'"),
+        ({"state": 0}, "--state: '0' is no state"), ({"state": ["0", "0"]}, "is no state"),
+        ({"depolarize": "x"}, "--depolarizing: probability is 'x'"),
+        ({"circuit": Circuit(2, ()), "depolarize": 2}, "--depolarizing: probability is 2"),
+        ({"stop_above": "x"}, "stop_above: is 'x'"), ({"stop_above": 2.5}, "stop_above: is 2.5"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_one_line(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        tnplan.propagate(**{"circuit": PAIR, "observable": "Z0", **arguments})
+    assert "\n" not in str(caught.value)
 
 
 def test_a_result_replaces_no_circuit(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,11 +22,22 @@ from executor.pauli.expectation import (
 from executor.pauli.gradient import gradient
 from executor.pauli.picture import forward
 from executor.pauli.propagate import propagate
-from executor.pauli.steps import Rotation, Step, circuit_steps, gate_steps, rotation
+from executor.pauli.steps import (
+    TURNS,
+    Clifford,
+    Rotation,
+    Step,
+    circuit_steps,
+    gate_steps,
+    heisenberg_matrix,
+    local_words,
+    rotation,
+)
 from executor.pauli.truncation import Truncation
 from executor.pauli.words import parse
 from planner.errors import InputError
-from planner.networks.circuits.gates import gate
+from planner.networks.circuits.circuit import Gate
+from planner.networks.circuits.gates import gate, rz
 
 OBSERVABLE = parse("Z2 + 0.5*X0 Y3 - 0.25*Z1 Z4 + 0.1*X2", 5)
 BLOCH = np.array([[0.6, 0, 0.8], [0, 1, 0], [0, 0, -1], [0.3, 0.2, 0.1], [1, 0, 0]])
@@ -109,6 +120,52 @@ def test_gradients_with_cuts_are_those_of_the_whole_within_the_loss() -> None:
     assert np.abs(cut.derivatives - exact.derivatives).max() < 0.05
     assert np.count_nonzero(exact.derivatives) > 10
     assert not np.any(np.delete(exact.derivatives, wanted))
+
+
+def turned(words: list[tuple[str, float]]) -> np.ndarray:
+    """The product of exp(-i angle P / 2) of letters P and angles."""
+    total = np.eye(2 ** len(words[0][0]), dtype=np.complex128)
+    for letters, angle in words:
+        word = local_words(len(letters))[sum("IXZY".index(p) << 2 * j for j, p in enumerate(letters))]
+        total = total @ (math.cos(angle / 2) * np.eye(len(word)) - 1j * math.sin(angle / 2) * word)
+    return total
+
+
+def maps(steps: tuple[Step, ...], n_qubits: int) -> np.ndarray:
+    """[b, a]: what steps make of word a."""
+    columns = []
+    for row in np.eye(4**n_qubits, dtype=int).tolist():
+        word = local_words(n_qubits)[row.index(1)]
+        for step in reversed(steps):
+            assert isinstance(step, Rotation)
+            letters = "".join("IXZY"[(step.x >> q & 1) + 2 * (step.z >> q & 1)] for q in range(n_qubits))
+            unitary = turned([(letters, step.angle)])
+            word = unitary.conj().T @ word @ unitary
+        columns.append(np.einsum("bij,ji->b", local_words(n_qubits), word).real / 2**n_qubits)
+    return np.array(columns).T
+
+
+@pytest.mark.parametrize("angle", [0.0, math.pi / 2, math.pi, -math.pi / 2, 2 * math.pi, 0.3, 40.0])
+@pytest.mark.parametrize("name", sorted(TURNS))
+def test_gates_with_angles_are_rotations_for_gradients(name: str, angle: float) -> None:
+    n = len(TURNS[name][0][0])
+    for sign in (1, -1):
+        matrix = np.exp(0.7j) * turned([(letters, sign * part * angle) for letters, part in TURNS[name]])
+        steps = gate_steps(Gate(name, tuple(range(n)), matrix, (angle,)), turns=True)
+        assert len(steps) == len(TURNS[name])
+        np.testing.assert_allclose(maps(steps, n), heisenberg_matrix([matrix]), atol=1e-13)
+
+
+def test_the_matrix_of_a_gate_decides_where_its_name_is_wrong() -> None:
+    assert gate_steps(Gate("rx", (0,), rz(0.3), (0.3,)), turns=True) == (Rotation(0, 1, pytest.approx(0.3)),)
+    for angle in (math.pi / 2, math.pi):
+        (step,) = gate_steps(Gate("mine", (0,), gate("rx", (0,), (angle,)).matrix, (angle,)), turns=True)
+        assert step == Rotation(1, 0, pytest.approx(angle))
+        steps = gate_steps(Gate("mine", (0,), rz(angle), (angle,)), turns=True)
+        assert steps == (Rotation(0, 1, pytest.approx(angle)),)
+    for item in (gate("s", (0,)), gate("h", (0,)), Gate("mine", (0,), gate("h", (0,)).matrix, (0.3,))):
+        assert isinstance(gate_steps(item, turns=True)[0], Clifford)
+    assert isinstance(gate_steps(gate("rx", (0,), (math.pi,)))[0], Clifford)
 
 
 def test_only_rotations_have_derivatives() -> None:

@@ -29,6 +29,7 @@ from executor.pauli.steps import (
     gate_steps,
     heisenberg_matrix,
     local_words,
+    quarter_turns,
     rotation,
     word_masks,
 )
@@ -172,6 +173,22 @@ def test_channels_equal_dense_matrices(use: Resources) -> None:
     assert {(x, z): c for x, z, c in found.masks()} == {(0, 1): 2, (1, 0): pytest.approx(0.6, abs=1e-15)}
 
 
+def test_probabilities_past_their_ends_by_rounding() -> None:
+    for given, exact in ((1 + 1e-13, 1), (-1e-16, 0)):
+        assert np.array_equal(amplitude_damping(0, given).matrix, amplitude_damping(0, exact).matrix)
+        assert np.array_equal(depolarizing([0], given).matrix, depolarizing([0], exact).matrix)
+        assert np.array_equal(dephasing(0, given).matrix, dephasing(0, exact).matrix)
+
+
+def test_angles_near_multiples_of_a_quarter_turn() -> None:
+    assert [quarter_turns(k * math.pi / 2) for k in range(-5, 6)] == [3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    assert quarter_turns(math.pi / 2 + 9e-15) == 1
+    for angle in (math.pi / 2 + 2e-14, 1072500000268.25, 1e16):
+        assert quarter_turns(angle) is None
+        done = propagate([rotation("X", [0], angle)], parse("Z0", 1))
+        assert done.value == pytest.approx(math.cos(angle), rel=1e-12)
+
+
 def noisy_value(operations: list[tuple[Sequence[int], list[np.ndarray]]], terms: PauliSum) -> float:
     """tr(rho terms) after channels [qubits, Kraus operators] on |0...0>; rho has an axis a qubit and side."""
     n = terms.n_qubits
@@ -303,10 +320,24 @@ def test_complex_coefficients_and_many_qubits() -> None:
         (lambda: pauli_channel(0, -0.1, 0, 0), "probability of x is -0.1"),
         (lambda: pauli_channel(0, 0.5, 0.5, 0.5), "sum of probabilities is 1.5"),
         (lambda: kraus_channel((0,), [np.eye(2) * 0.5]), "does not keep the trace"),
+        (lambda: kraus_channel((0,), ["x"]), "has no operators for 1 qubits"),
+        (lambda: kraus_channel((0, 0), [np.eye(4)]), r"acts on qubits \(0, 0\); name each qubit once"),
+        (lambda: kraus_channel(0, [np.eye(2)]), "acts on 0; give a list of qubits"),
+        (lambda: depolarizing([0, 0], 0.1), r"acts on qubits \(0, 0\)"),
+        (lambda: depolarizing([-1], 0.1), "qubit: is -1"),
+        (lambda: depolarizing([0.0], 0.1), "qubit: is 0.0"),
+        (lambda: depolarizing([0], "x"), "probability is 'x'"),
+        (lambda: pauli_channel(-1, 0.1, 0.1, 0.1), "qubit: is -1"),
+        (lambda: rotation("X", (0,), "x"), "has the angle 'x'"),
+        (lambda: rotation("X", (0.0,), 1), "qubit: is 0.0"), (lambda: parse(5, 1), "is 5"),
+        (lambda: pauli_sum([(1, 0, 1e308), (1, 0, 1e308)], 1), "magnitudes add up to inf"),
         (lambda: propagate([], parse("Z0 + X0", 1), Truncation(max_terms=1)), "the observable has 2 terms"),
         (lambda: propagate([rotation("X", (0,), 1)], parse("Z0", 1), stop_above=1), "leaves 2 terms"),
         (lambda: gate_steps(Gate("odd", (0,), 2 * np.eye(2, dtype=np.complex128))), "is not unitary"),
         (lambda: Truncation(merged_cut=-1), "is -1"), (lambda: Truncation(branch_cut=math.inf), "is inf"),
+        (lambda: Truncation(max_weight="2"), "is '2'"), (lambda: Truncation(max_weight=2.5), "is 2.5"),
+        (lambda: Truncation(every=1.5), "is 1.5"), (lambda: Truncation(branch_cut="x"), "is 'x'"),
+        (lambda: Truncation(max_terms=0), "is 0"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(call: object, message: str) -> None:

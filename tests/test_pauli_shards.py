@@ -388,7 +388,9 @@ def test_a_full_memory_truncates_or_stops(threads: int) -> None:
 @pytest.mark.parametrize(
     ("resources", "message"),
     [
-        ({"memory_bytes": 800.0}, "holds 5 terms"), ({"threads": 0}, "are 0"),
+        ({"memory_bytes": 800.0}, "holds 5 terms"), ({"threads": 0}, "threads: is 0"),
+        ({"threads": 1.5}, "threads: is 1.5"), ({"memory_bytes": float("nan")}, "memory: is nan"),
+        ({"memory_bytes": "1GB"}, "memory: is '1GB'"), ({"memory_bytes": -1}, "memory: is -1"),
         ({"precision": "fp16"}, "is 'fp16'"), ({"engine": "sort", "threads": 2}, "sort has one thread"),
         ({"when_full": "crash"}, "is 'crash'"),
     ],

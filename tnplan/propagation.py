@@ -29,12 +29,13 @@ from executor.pauli.picture import forward
 from executor.pauli.propagate import Progress, Propagation
 from executor.pauli.propagate import propagate as propagate_steps
 from executor.pauli.resources import Resources
-from executor.pauli.steps import Rotation, Step, gate_steps
+from executor.pauli.steps import LARGEST_STEP, Rotation, Step, gate_steps
 from executor.pauli.truncation import Truncation
 from executor.pauli.words import PauliSum, parse
 from executor.pauli.words import text as word_text
+from planner.checks import is_number
 from planner.errors import InputError
-from planner.files import check_suffix, check_writable, write_text
+from planner.files import check_suffix, check_writable, file_path, write_text
 from planner.networks.circuits.circuit import Circuit, Gate, GlobalPhase
 from planner.networks.circuits.read import load_circuit
 
@@ -92,16 +93,16 @@ def propagate(
     `record` is a file for the terms at every step: JSON, or a plot where it ends in .svg. Under mpirun the
     call is collective, and rank 0 writes. Raises planner.errors.InputError for what cannot be done.
     """
-    limits = truncation or Truncation()
+    limits = Truncation() if truncation is None else truncation
+    use = Resources() if resources is None else resources
     world = world_communicator()
-    use = resources or Resources()
 
     def prepare() -> _Problem:
-        for path in (output, record):
-            if path is not None:
-                check_writable(path, None if isinstance(circuit, Circuit) else circuit)
-        if record is not None:
-            check_suffix(record, ".json", ".svg")
+        for value, kind in ((limits, Truncation), (use, Resources)):
+            if not isinstance(value, kind):
+                raise InputError(kind.__name__.lower(), f"is {value!r}", f"give {kind.__name__}")
+        source = circuit if isinstance(circuit, Circuit) else file_path(circuit)
+        _check_files(source, output, record)
         if world is not None and world.size & (world.size - 1):
             raise InputError("mpirun", f"started {world.size} ranks", "start a power of two")
         if picture not in PICTURES:
@@ -112,18 +113,18 @@ def propagate(
                 "leave out the other options",
             )  # fmt: skip
         replace(use, ranks=world)  # refuses engines that cannot share the terms
-        return _problem(circuit, observable, state, depolarize)
+        return _problem(source, observable, state, depolarize, gradient)
 
-    def work(rank: Communicator) -> Expectation:
-        problem = agree(rank, prepare)
+    def work(rank: Communicator, problem: _Problem) -> Expectation:
         with _opened(use, rank) as own:
             return _solve(problem, limits, own, picture, gradient, keep, stop_above, progress)
 
     if world is None:
-        found = run_ranks(1, work)[0]
+        problem = prepare()  # in this thread: libraries first imported in one that ends may crash later
+        found = run_ranks(1, lambda rank: work(rank, problem))[0]
     else:
         with ending_together(world):
-            found = work(world)
+            found = work(world, agree(world, prepare))
     if world is None or world.rank == 0:
         if output is not None:
             write_text(output, json.dumps(found.report, indent=1) + "\n")
@@ -185,23 +186,44 @@ def _opened(use: Resources, rank: Communicator) -> Iterator[Resources]:
         chosen.close()
 
 
+def _check_files(circuit: Circuit | Path, output: str | Path | None, record: str | Path | None) -> None:
+    for path in (output, record):
+        if path is not None:
+            check_writable(path, None if isinstance(circuit, Circuit) else circuit)
+    if record is not None:
+        check_suffix(record, ".json", ".svg")
+        if output is not None and Path(record).resolve() == Path(output).resolve():
+            raise InputError(str(record), "is the file of the result too", "give the record another name")
+
+
 def _problem(
-    circuit: Circuit | str | Path, observable: PauliSum | str, state: str | None, depolarize: float
+    circuit: Circuit | Path, observable: PauliSum | str, state: str | None, depolarize: float, gradient: bool
 ) -> _Problem:
+    if not is_number(depolarize) or not 0 <= depolarize <= 1:
+        raise InputError("--depolarizing", f"probability is {depolarize!r}", "give 0 to 1")
     read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
-    terms = parse(observable, read.n_qubits) if isinstance(observable, str) else observable
+    terms = observable if isinstance(observable, PauliSum) else parse(observable, read.n_qubits)
+    if terms.n_qubits != read.n_qubits:
+        raise InputError(
+            "--observable", f"is a sum on {terms.n_qubits} qubits", f"give one on {read.n_qubits}"
+        )
     in_bits(terms, state)
     steps, gates = [], []
     for number, gate in enumerate(read.gates):
-        for step in _noisy(gate, number, depolarize):
+        for step in _noisy(gate, f"gate {number} ({gate.name})", depolarize, gradient):
             steps.append(step)
             gates.append(number)
     return _Problem(read, steps, gates, terms, state)
 
 
-def _noisy(gate: Gate, number: int, probability: float) -> Iterator[Step]:
-    yield from gate_steps(gate, f"gate {number} ({gate.name})")
+def _noisy(gate: Gate, place: str, probability: float, gradient: bool) -> Iterator[Step]:
+    yield from gate_steps(gate, place, turns=gradient)
     if probability and not isinstance(gate, GlobalPhase):
+        if len(gate.qubits) > LARGEST_STEP:
+            raise InputError(
+                place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {LARGEST_STEP}",
+                "split the gate, or leave --depolarizing out",
+            )  # fmt: skip
         yield depolarizing(gate.qubits, probability)
 
 

@@ -17,7 +17,8 @@ class Loss(NamedTuple):
     """What one event dropped: the sums of |c| and of |c|^2, and the number of terms.
 
     `may_merge`: several of them may have been of one word, as a transfer's contributions are; then `l1`
-    bounds the normalized Frobenius norm of what was dropped, else that is the root of `squares`.
+    bounds the normalized Frobenius norm of what was dropped, else that is the root of `squares`, or `l1`
+    where squares are past all numbers.
     """
 
     l1: float
@@ -86,13 +87,19 @@ class Account:
         """The sums of all losses."""
         _, losses = self.rows()
         l1, squares, terms, may_merge = losses.T
-        norms = np.where(may_merge != 0, l1, np.sqrt(squares))
+        norms = np.where(may_merge != 0, l1, np.minimum(l1, np.sqrt(squares)))
         return Dropped(float(l1.sum()), float(norms.sum()), int(terms.sum()))
 
 
 def _rows(steps: Sequence[tuple[int, ...]], losses: Sequence[Loss]) -> tuple[Array, Array]:
     """Steps and losses as arrays, a line each."""
     return np.array(steps, np.int64).reshape(-1, 5), np.array(losses, np.float64).reshape(-1, 4)
+
+
+def loss_of(sizes: Array) -> Loss:
+    """One event that dropped terms of these magnitudes, float64; squares past all numbers are infinite."""
+    with np.errstate(over="ignore"):
+        return Loss(float(sizes.sum()), float((sizes**2).sum()), len(sizes))
 
 
 def total_loss(losses: Sequence[Loss]) -> Loss:

@@ -34,9 +34,9 @@ def bit_values(terms: PauliSum, bits: str | None = None) -> Array:
     """The value of every word, without its coefficient, in a computational state: 0, 1 or -1, float64."""
     values = np.where(np.any(terms.x, axis=1), 0.0, 1.0)
     if bits is not None:
-        if len(bits) != terms.n_qubits or set(bits) - {"0", "1"}:
+        if not isinstance(bits, str) or len(bits) != terms.n_qubits or set(bits) - {"0", "1"}:
             raise InputError(
-                "--state", f"{bits[:40]!r} is no state", f"give 0 or 1 for {terms.n_qubits} qubits"
+                "--state", f"{str(bits)[:40]!r} is no state", f"give 0 or 1 for {terms.n_qubits} qubits"
             )
         row = pack(0, int(bits[::-1], 2), terms.n_qubits)
         values *= 1 - 2.0 * (np.bitwise_count(terms.keys & row).sum(axis=1, dtype=np.int64) & 1)

@@ -23,6 +23,7 @@ from executor.pauli.sorted_terms import SortedTerms
 from executor.pauli.steps import Clifford, Rotation, Step, Transfer, quarter_turns, simple_steps
 from executor.pauli.truncation import Truncation
 from executor.pauli.words import PauliSum, pack, pack_all
+from planner.checks import check_count
 from planner.errors import InputError
 
 KEEP = ("all", "own", "none")
@@ -211,7 +212,7 @@ def check_steps(steps: Sequence[Step], n_qubits: int) -> None:
 def check_room(observable: PauliSum, limits: Truncation, stop_above: int | None) -> None:
     """Refuse limits of terms below those that the observable has."""
     for name, room in (("max_terms", limits.max_terms), ("stop_above", stop_above)):
-        if room is not None and room < observable.n_terms:
+        if room is not None and check_count(name, room, 0) < observable.n_terms:
             raise InputError(
                 name,
                 f"is {room}, and the observable has {observable.n_terms} terms",

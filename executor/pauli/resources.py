@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from executor.device.communicator import Communicator
-from executor.pauli.words import PauliSum, n_words
+from executor.pauli.words import PauliSum, check_range, n_words
+from planner.checks import check_count, is_number
 from planner.errors import InputError
 from planner.units import size_text
 
@@ -22,9 +24,10 @@ WHEN_FULL = ("stop", "truncate")
 class Resources:
     """`precision` is that of coefficients. `ranks` share the terms; without them there is one rank.
 
-    `memory_bytes` bounds the arrays of terms of a rank (None: no bound), those that grow counted twice. When
-    a step would need more, the run stops with an InputError, or `when_full` is "truncate" and the largest
-    magnitudes are kept that let it go on. `engine` is hash, or sort, its slow twin, for one thread and rank.
+    `memory_bytes` bounds the arrays of terms of a rank (None or infinity: no bound), those that grow counted
+    twice. When a step would need more, the run stops with an InputError, or `when_full` is "truncate" and the
+    largest magnitudes are kept that let it go on. `engine` is hash, or sort, its slow twin, for one thread
+    and rank.
     """
 
     engine: str = "hash"
@@ -42,15 +45,20 @@ class Resources:
         ):  # fmt: skip
             if value not in known:
                 raise InputError(name, f"is {value!r}", f"use {' or '.join(known)}")
-        if self.threads < 1:
-            raise InputError("threads", f"are {self.threads}", "give 1 or more")
+        object.__setattr__(self, "threads", check_count("threads", self.threads))
+        memory = self.memory_bytes
+        if memory is not None and not (is_number(memory) and memory > 0):
+            raise InputError("memory", f"is {memory!r}", "give a positive number of bytes")
+        if memory == math.inf:
+            object.__setattr__(self, "memory_bytes", None)
         if self.engine == "sort" and (self.threads > 1 or self.ranks is not None or self.device != "cpu"):
             raise InputError("engine", "sort has one thread on one rank", "use hash")
 
     def converted(self, terms: PauliSum) -> PauliSum:
-        """A sum with coefficients of this precision."""
+        """A sum with coefficients of this precision; raises InputError where they are beyond its range."""
         real, both = PRECISIONS[self.precision]
         kind: Any = both if np.iscomplexobj(terms.coefficients) else real
+        check_range(terms.coefficients, float(np.finfo(kind).max))
         return PauliSum(terms.n_qubits, terms.keys, terms.coefficients.astype(kind))
 
     def room(self, terms: PauliSum) -> int | None:

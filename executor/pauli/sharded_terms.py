@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.device.communicator import Communicator
-from executor.pauli.account import Account, Loss, Number, total_loss
+from executor.pauli.account import Account, Number, loss_of, total_loss
 from executor.pauli.expectation import in_bits
 from executor.pauli.hash_terms import Branches, HashTerms, unpacked
 from executor.pauli.resharding import FEWEST, SAMPLE, Costs, Sample, Stretch
@@ -181,8 +181,7 @@ class ShardedTerms:
         for shard, size, tied in zip(self.shards, sizes, kept_ties, strict=True):
             kept = size > least
             kept[tied] = True
-            gone = size[~kept]
-            losses.append(Loss(float(gone.sum()), float((gone**2).sum()), len(gone)))
+            losses.append(loss_of(size[~kept]))
             shard.keep(np.flatnonzero(kept))
         self.books.losses.append(total_loss(losses))
 

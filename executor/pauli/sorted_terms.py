@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.pauli.account import Account, Loss, Number
+from executor.pauli.account import Account, Loss, Number, loss_of
 from executor.pauli.expectation import in_bits
 from executor.pauli.steps import Clifford, Transfer
 from executor.pauli.truncation import Limits
@@ -194,5 +194,4 @@ def _bits(words: Array) -> Array:
 
 
 def _loss(parts: Array) -> Loss:
-    sizes = np.abs(parts).astype(np.float64)
-    return Loss(float(sizes.sum()), float((sizes**2).sum()), len(sizes))
+    return loss_of(np.abs(parts).astype(np.float64))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.pauli.words import masks
+from planner.checks import check_count, is_number
 from planner.errors import InputError
 from planner.networks.circuits.circuit import Circuit, Gate
 from planner.networks.circuits.gates import I2, X, Y, Z
@@ -27,6 +28,16 @@ EXACT = 1e-14
 UNITARY = 1e-9
 LARGEST_STEP = 3
 """Qubits of a gate that is neither diagonal nor a rotation."""
+SAME = 1e-12
+"""How far the matrix of a gate may be from the rotations that its name stands for."""
+TURNS: dict[str, tuple[tuple[str, float], ...]] = {
+    "rx": (("X", 1),), "ry": (("Y", 1),), "rz": (("Z", 1),), "p": (("Z", 1),), "u1": (("Z", 1),),
+    "rxx": (("XX", 1),), "ryy": (("YY", 1),), "rzz": (("ZZ", 1),), "rzx": (("XZ", 1),),
+    "cp": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)), "cu1": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)),
+    "crz": (("ZI", 0.5), ("ZZ", -0.5)),
+}  # fmt: skip
+"""Gates of one angle: the words on their qubits that they turn about, and which part of the angle, up to its
+sign."""
 
 
 @dataclass(frozen=True)
@@ -67,33 +78,43 @@ def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
     """exp(-i angle P / 2) with letter k of `letters` on qubit `qubits[k]`."""
     if len(letters) != len(qubits) or not qubits:
         raise InputError("rotation", f"has letters {letters!r} for qubits {qubits}", "give a letter a qubit")
-    if not math.isfinite(angle):
-        raise InputError("rotation", f"has the angle {angle}", "give finite radians")
-    return Rotation(*masks(list(zip(letters, qubits, strict=True)), None, "rotation"), angle)
+    if not is_number(angle) or not math.isfinite(angle):
+        raise InputError("rotation", f"has the angle {angle!r}", "give finite radians")
+    own = [check_count("rotation: qubit", qubit, 0) for qubit in qubits]
+    return Rotation(*masks(list(zip(letters, own, strict=True)), None, "rotation"), angle)
 
 
-def circuit_steps(circuit: Circuit) -> tuple[Step, ...]:
-    """The steps of a circuit in the order in which its gates act."""
+def circuit_steps(circuit: Circuit, *, turns: bool = False) -> tuple[Step, ...]:
+    """The steps of a circuit in the order in which its gates act; `turns` as in `gate_steps`."""
     return tuple(
         step
         for number, gate in enumerate(circuit.gates)
-        for step in gate_steps(gate, f"gate {number} ({gate.name})")
+        for step in gate_steps(gate, f"gate {number} ({gate.name})", turns=turns)
     )
 
 
-def gate_steps(gate: Gate, place: str = "gate") -> tuple[Step, ...]:
-    """A gate as one Clifford, one rotation, commuting rotations (diagonal gates) or one transfer."""
+def gate_steps(gate: Gate, place: str = "gate", *, turns: bool = False) -> tuple[Step, ...]:
+    """A gate as one Clifford, one rotation, commuting rotations (diagonal gates) or one transfer.
+
+    With `turns` a gate that has angles is rotations also where these make it a Clifford, for gradients: by
+    its name (`TURNS`), else where its matrix says about which words; that of the identity does not.
+    """
     q = len(gate.qubits)
     if not np.allclose(gate.matrix @ gate.matrix.conj().T, np.eye(2**q), rtol=0, atol=UNITARY):
         raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
+    has_turns = turns and len(gate.params) > 0
+    named = _named(gate) if has_turns else ()
+    if named:
+        return named
     mapped = clifford_or_transfer(gate.qubits, [gate.matrix]) if q <= LARGEST_STEP else None
-    if isinstance(mapped, Clifford):
+    if isinstance(mapped, Clifford) and not has_turns:
         return (mapped,)
     turned = _as_rotation(gate) if q <= LARGEST_STEP else None
     if turned is not None:
         return (turned,)
     if gate.is_diagonal:
-        return tuple(_simple(step) for step in _diagonal(gate.qubits, np.angle(np.diag(gate.matrix))))
+        rotations = _diagonal(gate.qubits, np.angle(np.diag(gate.matrix)))
+        return tuple(rotations) if has_turns else tuple(_simple(step) for step in rotations)
     if mapped is None:
         raise InputError(
             place, f"acts on {q} qubits", f"split it into gates on {LARGEST_STEP} or fewer, or diagonal ones"
@@ -134,9 +155,11 @@ def local_words(n_qubits: int) -> Array:
 
 @lru_cache(maxsize=4096)
 def quarter_turns(angle: float) -> int | None:
-    """How many times pi/2 an angle is, modulo 4, and None where it is no multiple."""
-    turns = round(angle / (math.pi / 2))
-    return turns % 4 if abs(angle - turns * math.pi / 2) <= EXACT * max(1, abs(turns)) else None
+    """How many times pi/2 an angle is, modulo 4, and None where it is farther than EXACT from a multiple."""
+    cosine, sine = math.cos(angle), math.sin(angle)
+    if min(abs(cosine), abs(sine)) > EXACT:
+        return None
+    return round(math.atan2(sine, cosine) / (math.pi / 2)) % 4
 
 
 def word_masks(qubits: Sequence[int], word: int) -> tuple[int, int]:
@@ -146,15 +169,37 @@ def word_masks(qubits: Sequence[int], word: int) -> tuple[int, int]:
     return x, z
 
 
+def _named(gate: Gate) -> tuple[Rotation, ...]:
+    """The rotations that a gate's name stands for, if its matrix is theirs up to its phase, else none."""
+    words = TURNS.get(gate.name, ())
+    if len(gate.params) != 1 or any(len(letters) != len(gate.qubits) for letters, _ in words):
+        return ()
+    for angle in (gate.params[0], -gate.params[0]):
+        unitary = np.eye(len(gate.matrix))
+        for letters, part in words:
+            word = sum("IXZY".index(letter) << 2 * j for j, letter in enumerate(letters))
+            unitary = unitary @ _turn(local_words(len(letters))[word], part * angle)
+        phase = np.vdot(unitary, gate.matrix) / len(unitary)
+        if np.allclose(phase * unitary, gate.matrix, rtol=0, atol=SAME):
+            return tuple(rotation(letters, gate.qubits, part * angle + 0.0) for letters, part in words)
+    return ()
+
+
+def _turn(word: Array, angle: float) -> Array:
+    """The matrix of exp(-i angle P / 2)."""
+    return math.cos(angle / 2) * np.eye(len(word)) - 1j * math.sin(angle / 2) * word
+
+
 def _as_rotation(gate: Gate) -> Rotation | None:
     """The rotation that a gate is up to its phase: cos(angle / 2) - i sin(angle / 2) P."""
     side = len(gate.matrix)
     parts = np.einsum("aij,ji->a", local_words(len(gate.qubits)), gate.matrix) / side
     others = np.flatnonzero(np.abs(parts[1:]) > EXACT) + 1
-    if len(others) != 1 or abs(parts[0]) <= EXACT:
+    if len(others) != 1:
         return None
-    sine = (1j * parts[others[0]] * abs(parts[0]) / parts[0]).real
-    angle = 2 * math.atan2(sine, abs(parts[0]))
+    angle = math.pi
+    if abs(parts[0]) > EXACT:
+        angle = 2 * math.atan2((1j * parts[others[0]] * abs(parts[0]) / parts[0]).real, abs(parts[0]))
     return Rotation(*word_masks(gate.qubits, int(others[0])), angle)
 
 

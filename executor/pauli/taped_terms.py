@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.pauli.account import Account, Loss, Number
+from executor.pauli.account import Account, Number, loss_of
 from executor.pauli.hash_terms import HashTerms
 from executor.pauli.sorted_terms import branch_signs, local_words
 from executor.pauli.steps import Clifford, Transfer
@@ -147,7 +147,7 @@ class TapedTerms:
 
     def _drop(self, gone: Array) -> None:
         sizes = np.abs(self.terms.rows().coefficients[gone]).astype(np.float64)
-        self.books.losses.append(Loss(float(sizes.sum()), float((sizes**2).sum()), len(sizes)))
+        self.books.losses.append(loss_of(sizes))
         if len(sizes):
             kept = np.flatnonzero(~gone)
             self.terms.keep(kept)

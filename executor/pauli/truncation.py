@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.checks import check_count, is_number
 from planner.errors import InputError
 
 NO_LIMIT = 2**30
@@ -33,17 +34,14 @@ class Truncation:
         for name, cut in (
             ("--branch-cut", self.branch_cut), ("--min-coefficient (merged_cut)", self.merged_cut),
         ):  # fmt: skip
-            if not 0 <= cut < float("inf"):
-                raise InputError(name, f"is {cut}", "give a finite number, 0 or more")
-        for name, limit in (
-            ("max_weight", self.max_weight), ("max_xy", self.max_xy), ("max_frequency", self.max_frequency),
-        ):  # fmt: skip
-            if limit is not None and not 0 <= limit < NO_LIMIT:
-                raise InputError(name, f"is {limit}", "give 0 or more")
-        if self.max_terms is not None and self.max_terms < 1:
-            raise InputError("max_terms", f"is {self.max_terms}", "give 1 or more")
-        if self.every < 1:
-            raise InputError("every", f"is {self.every}", "give 1 or more")
+            if not is_number(cut) or not 0 <= cut < float("inf"):
+                raise InputError(name, f"is {cut!r}", "give a finite number, 0 or more")
+        for name in ("max_weight", "max_xy", "max_frequency"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_count(name, getattr(self, name), 0, NO_LIMIT - 1))
+        if self.max_terms is not None:
+            object.__setattr__(self, "max_terms", check_count("max_terms", self.max_terms))
+        object.__setattr__(self, "every", check_count("every", self.every))
 
     @property
     def needs_letters(self) -> bool:

@@ -128,15 +128,34 @@ def merge(keys: Array, coefficients: Array) -> tuple[Array, Array]:
     order = np.lexsort(keys.T)
     keys, coefficients = keys[order], coefficients[order]
     first = np.concatenate([[True], np.any(keys[1:] != keys[:-1], axis=1)])
-    return keys[first], np.add.reduceat(coefficients, np.flatnonzero(first))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return keys[first], np.add.reduceat(coefficients, np.flatnonzero(first))
+
+
+def check_range(coefficients: Array, most: float) -> None:
+    """Refuse coefficients whose magnitudes add up to more than `most`, or are NaN.
+
+    No coefficient and no value is larger than that sum, whatever the steps.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = float(np.abs(coefficients).sum(dtype=np.float64))
+    if not size <= most:
+        raise InputError(
+            "--observable", f"has coefficients whose magnitudes add up to {size:.6g}",
+            f"give {most:.6g} in all at most",
+        )  # fmt: skip
 
 
 def pauli_sum(terms: Sequence[tuple[int, int, complex]], n_qubits: int) -> PauliSum:
-    """The sum of terms (x mask, z mask, coefficient), equal words merged; complex only if a term is."""
+    """The sum of terms (x mask, z mask, coefficient), equal words merged; complex only if a term is.
+
+    Raises InputError where magnitudes add up to more than a number holds.
+    """
     keys = pack_all([(x, z) for x, z, _ in terms], n_qubits)
     values = np.array([value for _, _, value in terms])
     kind = np.complex128 if np.iscomplexobj(values) else np.float64
     keys, merged = merge(keys, values.astype(kind))
+    check_range(merged, float(np.finfo(np.float64).max))
     return PauliSum(n_qubits, keys, merged)
 
 
@@ -154,6 +173,8 @@ def parse(observable: str, n_qubits: int) -> PauliSum:
 
     Raises InputError for what is no such sum and for qubits that the circuit does not have.
     """
+    if not isinstance(observable, str):
+        raise InputError("--observable", f"is {observable!r}", "give its text or a PauliSum")
     terms: list[tuple[int, int, complex]] = []
     position = 0
     while position < len(observable.rstrip()):
