@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from math import cos
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from sbd_case import every_string, random_integrals
 
 from executor.sbd.integrals import dense_two
+from tnplan import diagonalize
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 QASM = 'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[2];\ncreg c[2];\nh q[0];\ncx q[0],q[1];\n'
@@ -54,3 +57,26 @@ def test_a_diagonalization() -> None:
         mol=SimpleNamespace(energy_nuc=lambda: integrals.core),
     )["result"]  # fmt: skip
     assert found.energies[0] < found.energies[1]
+
+
+def test_configuration_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins for what the example takes from qiskit-addon-sqd, of the same parameters."""
+
+    def recover(
+        one: Any, two: Any, bit_array: Any, samples_per_batch: int, norb: int, nelec: tuple[int, int], *,
+        sci_solver: Any,
+    ) -> Any:  # fmt: skip
+        strings = np.array(every_string(norb, nelec[0]))
+        return sci_solver([(strings, strings)], one, two, norb, nelec)[0]
+
+    fermion = SimpleNamespace(
+        SCIState=lambda *fields: fields, SCIResult=lambda energy, *more: SimpleNamespace(energy=energy),
+        diagonalize_fermionic_hamiltonian=recover,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "qiskit_addon_sqd", fermion)
+    monkeypatch.setitem(sys.modules, "qiskit_addon_sqd.fermion", fermion)
+    integrals = random_integrals(6, 5, 5, 0)
+    names = {"h1": integrals.one, "eri": dense_two(integrals), "samples": np.ones((1, 12), bool)}
+    found = run_example("sbd.md", 1, **names)["found"]
+    expected = diagonalize(integrals, every_string(6, 5)).energies[0] - integrals.core
+    assert found.energy == pytest.approx(expected)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +25,16 @@ from sbd_case import (
 )
 
 import tnplan
+from executor.sbd.davidson import Criteria
 from executor.sbd.determinants import read_determinants
 from executor.sbd.fcidump import read_fcidump
 from executor.sbd.integrals import dense_two, from_arrays
+from executor.sbd.solve import SpinPenalty
 from executor.sbd.strings import from_integers, read_strings
 from planner.errors import InputError
 from tnplan import diagonalization
 from tnplan.cli.main import run
+from tnplan.diagonalization import CarryOver
 
 N = 6
 INTEGRALS = random_integrals(N, 3, 3, 12)
@@ -241,10 +248,141 @@ def test_bits_of_a_list_are_alpha_and_beta_in_turn(files: Path) -> None:
         (["h.fcidump", "--alpha", "a.txt", "-o", "."], ".: is no .npz"),
         (["h.fcidump", "--alpha", "a.txt", "-o", "no/out.npz"], "its folder does not exist"),
         (["h.fcidump", "--alpha", "a.txt", "--start", "a.txt"], "a.txt: holds no states"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "nan"], "--spin: is nan"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "inf"], "--spin: is inf"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "1e300"], "--spin: is 1e+300 for 3 alpha"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "4"], "give 0 or an integer more, 3 at most"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin-weight", "nan"], "--spin-weight: is nan"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "0", "--roots", "106"], "in a space of 105 states"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "1", "--roots", "92"], "in a space of 91 states"),
+        (["h.fcidump", "--alpha", "a.txt", "-o", "o.npz", "--no-checkpoint", "--resume"], "no checkpoint"),
+        (["h.fcidump", "--alpha", "a.txt", "--memory", "1kB"], "NORB: is 6: the integrals take 3.73"),
     ],
 )
 def test_bad_options(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
     assert message in refused(capsys, arguments)
+
+
+@pytest.mark.usefixtures("files")
+def test_integrals_that_the_host_cannot_hold(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagonalization, "host_memory", lambda: (2**40, 2**30))
+    Path("large").write_text("&FCI NORB=1000,NELEC=2,MS2=0 &END\n 0.5 1 1 1 1\n")
+    said = refused(capsys, ["large", "--alpha", "a.txt"])
+    assert "large: NORB: is 1000: the integrals take 1.82 TiB, and 1.00 GiB may be taken" in said
+
+
+def test_reading_holds_the_integrals_once(files: Path) -> None:
+    (files / "large").write_text("&FCI NORB=50,NELEC=2,MS2=0 &END\n 0.5 2 1 1 1\n 0.25 2 1 0 0\n")
+    tracemalloc.start()
+    try:
+        read = read_fcidump("large")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.1 * read.two.nbytes
+    assert (read.two[50, 0], read.two[0, 50], read.one[0, 1], read.one[1, 0]) == (0.5, 0.5, 0.25, 0.25)
+
+
+def saved(**arrays: np.ndarray) -> bytes:
+    """The bytes of an .npz, or of an .npy with an array called `single`."""
+    stream = io.BytesIO()
+    if "single" in arrays:
+        np.save(stream, arrays["single"])
+    else:
+        np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+STATES = np.ones((1, 14, 14))
+BAD_STARTS = {
+    "File is not a zip file": saved(states=STATES)[:900],
+    "Bad CRC-32": saved(states=STATES).replace(STATES.tobytes(), (2 * STATES).tobytes()),
+    "it is a single array": saved(single=STATES),
+    "holds values that are no real numbers": saved(states=STATES + 0j),
+    "holds values that are no real": saved(states=STATES.astype(str)),
+    "there is none in it": saved(states=STATES[:0]),
+    "states of shape (14,)": saved(states=STATES[0]),
+    "states is not a file in the archive": saved(other=STATES),
+}
+
+
+@pytest.mark.parametrize("message", BAD_STARTS)
+def test_bad_files_of_states(files: Path, capsys: pytest.CaptureFixture[str], message: str) -> None:
+    (files / "start.npz").write_bytes(BAD_STARTS[message])
+    said = refused(capsys, ["h.fcidump", "--alpha", "a.txt", "--start", "start.npz"])
+    assert "start.npz: holds" in said
+    assert message in said
+
+
+@pytest.mark.usefixtures("files")
+def test_states_that_depend_on_each_other_are_a_start(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["sbd", "h.fcidump", "--alpha", "a.txt", "--json", "--roots"]
+    assert run([*arguments, "2", "-o", "out.npz"]) == 0
+    expected = json.loads(capsys.readouterr().out)["energies_hartree"]
+    with np.load("out.npz") as out:
+        np.savez("twice.npz", states=out["states"][[0, 0]])
+    assert run([*arguments, "2", "--start", "twice.npz"]) == 0
+    np.testing.assert_allclose(json.loads(capsys.readouterr().out)["energies_hartree"], expected, atol=1e-9)
+
+
+def test_a_residual_that_rounding_errors_keep_away(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    large = replace(INTEGRALS, one=1e4 * INTEGRALS.one, two=1e4 * INTEGRALS.two)
+    (files / "large").write_text(fcidump_text(large))
+    said = refused(capsys, ["large", "--alpha", "a.txt", "--residual", "1e-12"], 1)
+    assert "residuals are above 1e-12 and rounding errors keep them at " in said
+    assert said.endswith("; give a larger --residual")
+
+
+COMPLEX = np.ones((14, 14)) * 1j
+BAD_CALLS: list[dict[str, Any]] = [
+    {"alpha": 5}, {"alpha": [7, 11.0]}, {"alpha": ["000111"]}, {"alpha": [True]}, {"alpha": [-7]},
+    {"alpha": [[7]]}, {"beta": 5}, {"roots": 1.5}, {"roots": "1"}, {"roots": True}, {"roots": 0},
+    {"threads": "2"}, {"threads": 0}, {"threads": 1.5}, {"memory_bytes": np.nan}, {"memory_bytes": "1GB"},
+    {"memory_bytes": 0}, {"penalty": 0}, {"criteria": 1e-6}, {"carry": "next"}, {"start": 5},
+    {"start": ["x"]}, {"start": [COMPLEX]}, {"start": [None]}, {"resume": True},
+]  # fmt: skip
+BAD_VALUES: list[Callable[[], object]] = [
+    *(lambda value=value: Criteria(residual=value) for value in (np.nan, 0, -1, "1e-6", True)),
+    *(lambda value=value: Criteria(energy=value) for value in (np.nan, -1)),
+    *(lambda value=value: Criteria(orthogonality=value) for value in (np.nan, 0)),
+    *(lambda value=value: Criteria(steps=value) for value in (0, 1.5, "9")),
+    *(lambda value=value: Criteria(vectors=value) for value in (3, 8.0)),
+    *(lambda value=value: SpinPenalty(value) for value in (np.nan, np.inf, -1, "0", None)),
+    *(lambda value=value: SpinPenalty(0, value) for value in (np.nan, 0, 1000, "1")),
+    *(lambda value=value: CarryOver(value, ratio=0.5) for value in (5, "", None)),
+    *(lambda value=value: CarryOver("next", ratio=value) for value in (None, np.nan, 0, 2, "1")),
+    *(lambda value=value: CarryOver("next", missing=value) for value in (np.nan, -1, 1, "0")),
+    *(lambda value=value: from_arrays(INTEGRALS.one, INTEGRALS.two, value, 3) for value in (1.5, "3", True)),
+    *(
+        lambda value=value: from_arrays(INTEGRALS.one, dense_two(INTEGRALS), 3, 3, core=value)
+        for value in (np.nan, np.inf, "1", [1.0], None, 1j)
+    ),
+]
+
+
+@pytest.mark.parametrize("arguments", BAD_CALLS, ids=str)
+def test_wrong_values_from_python(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        tnplan.diagonalize(INTEGRALS, **{"alpha": STRINGS, "device": "cpu", **arguments})
+
+
+@pytest.mark.parametrize("make", BAD_VALUES)
+def test_values_that_cannot_be(make: Callable[[], object]) -> None:
+    with pytest.raises(InputError):
+        make()
+
+
+@pytest.mark.usefixtures("files")
+def test_numbers_of_numpy_and_names_as_text_are_taken() -> None:
+    integrals = from_arrays(
+        INTEGRALS.one, dense_two(INTEGRALS), np.int64(3), np.int32(3), core=np.array(INTEGRALS.core)
+    )
+    carry = CarryOver("next", ratio=0.5)
+    result = tnplan.diagonalize(integrals, np.array(STRINGS), roots=np.int64(1), carry=carry, device="cpu")
+    np.testing.assert_allclose(result.energies, tnplan.diagonalize(INTEGRALS, STRINGS).energies, atol=1e-9)
+    assert Path("next.alpha.txt").read_text().count("\n") == 7
 
 
 @pytest.mark.usefixtures("files")

@@ -94,12 +94,33 @@ def test_a_penalty_selects_a_spin_and_energies_are_those_of_h() -> None:
 
 def test_a_spin_that_cannot_be() -> None:
     h = small(1)
-    for spin, message in ((0.5, "spin: is 0.5 for 3 alpha"), (4, "too few open shells")):
-        with pytest.raises(InputError, match=message):
+    for spin in (0.5, 4, 1e300):
+        with pytest.raises(InputError, match="for 3 alpha and 3 beta electrons in 6 orbitals; give 0 or an"):
             solve(h, h.integrals, 1, penalty=SpinPenalty(spin))
+    alike = ProductHamiltonian(h.integrals, string_set([0b000111, 0b001011], h.integrals), threads=1)
+    with pytest.raises(InputError, match="too few open shells"):
+        solve(alike, h.integrals, 1, penalty=SpinPenalty(2))
     other = small(1, counts=(3, 2))
     with pytest.raises(InputError, match=r"give 0\.5 or an integer more"):
         solve(other, other.integrals, 1, penalty=SpinPenalty(1))
+
+
+@pytest.mark.parametrize(("spin", "kept"), [(0, 21), (1, 15), (2, 3)])
+def test_a_spin_keeps_the_states_of_one_parity(spin: int, kept: int) -> None:
+    h = small(1, n=4, counts=(2, 2))
+    assert solve(h, h.integrals, kept, penalty=SpinPenalty(spin)).parities == [-1 if spin == 1 else 1] * kept
+    with pytest.raises(InputError, match=f"roots: are {kept + 1} in a space of {kept} states"):
+        solve(h, h.integrals, kept + 1, penalty=SpinPenalty(spin))
+
+
+@pytest.mark.usefixtures("few_at_start")
+def test_residuals_come_down_to_rounding_errors_and_no_further() -> None:
+    h = small(3)
+    assert solve(h, h.integrals, 2, criteria=Criteria(residual=2e-13)).converged
+    found = solve(h, h.integrals, 2, criteria=Criteria(residual=1e-18))
+    assert not found.converged
+    assert found.steps < 100
+    assert found.residuals.max() < 2e-13
 
 
 @pytest.mark.parametrize("roots", [1, 5])
@@ -158,6 +179,9 @@ def test_a_solve_goes_on_from_given_states() -> None:
     np.testing.assert_allclose(
         solve(h, h.integrals, 2, criteria=TIGHT, start=[mixed]).energies, first.energies, atol=1e-10
     )
+    for given in ([first.states[0]] * 2, [first.states[1], 1e-200 * first.states[1], -first.states[1]]):
+        found = solve(h, h.integrals, 2, criteria=TIGHT, start=given)
+        np.testing.assert_allclose(found.energies, first.energies, atol=1e-10)
     with pytest.raises(InputError, match="start: has the shape"):
         solve(h, h.integrals, 1, start=[np.zeros(h.shape)])
 
@@ -190,6 +214,10 @@ def test_a_killed_solve_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found[0] <= killed[-1] + 1e-12
     np.testing.assert_allclose(resumed.energies, whole.energies, atol=1e-10)
     path.write_bytes(b"PK no zip")
+    with pytest.raises(InputError, match="is no checkpoint of a solve"):
+        SolveCheckpoint(path, "x").open(True, h.shape)
+    with path.open("wb") as stream:
+        np.save(stream, np.ones(3))
     with pytest.raises(InputError, match="is no checkpoint of a solve"):
         SolveCheckpoint(path, "x").open(True, h.shape)
 
@@ -314,7 +342,7 @@ def test_strings_of_most_weight_are_carried_over() -> None:
     assert carry_over(weights, missing=0.1).tolist() == [1, 3, 0]
     assert carry_over(weights, missing=0.0).tolist() == [1, 3, 0, 2]
     for bad in ({}, {"ratio": 0.0}, {"ratio": 1.5}, {"missing": 1.0}, {"ratio": 0.5, "missing": 0.5}):
-        with pytest.raises(InputError, match="carry-over"):
+        with pytest.raises(InputError, match="--carryover"):
             carry_over(weights, **bad)
     x = np.array([[0.6, 0.0], [0.0, 0.8]])
     np.testing.assert_allclose(string_weights(x)[0], [0.36, 0.64])

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from executor.device.communicator import AgreedError, Communicator, agree, ending_together
 from executor.device.host import cores
+from executor.device.host_memory import host_memory
 from executor.device.launcher import world_communicator
 from executor.device.select import check_device
 from executor.device.threads import run_ranks
-from executor.sbd.carryover import carry_over
+from executor.sbd.carryover import carry_over, check_share
 from executor.sbd.davidson import Criteria, Solution, Step
 from executor.sbd.density import Densities, densities, occupations, string_weights
 from executor.sbd.determinants import DeterminantList, ListHamiltonian, read_determinants
@@ -36,9 +37,11 @@ from executor.sbd.fcidump import read_fcidump
 from executor.sbd.integrals import Integrals
 from executor.sbd.product import ProductHamiltonian
 from executor.sbd.site import ChosenDevice, Site, choose_device, open_site
-from executor.sbd.solve import Hamiltonian, SpinPenalty, as_product, check_roots, solve
+from executor.sbd.solve import Hamiltonian, SpinPenalty, as_product, check_roots, check_spin, solve
 from executor.sbd.spin import spin_square
+from executor.sbd.start import given_states
 from executor.sbd.strings import StringSet, from_integers, read_strings
+from planner.checks import check_count, is_number
 from planner.errors import InputError
 from planner.files import check_writable, file_path, write_file, write_text
 from planner.units import size_text
@@ -57,16 +60,25 @@ CONSISTENT = 1e-7
 
 @dataclass(frozen=True)
 class CarryOver:
-    """Strings to write for the next basis: to PREFIX.alpha.txt and PREFIX.beta.txt."""
+    """Strings to write for the next basis: to PREFIX.alpha.txt and PREFIX.beta.txt.
 
-    prefix: Path
+    Either the share `ratio` of them, or the fewest that leave the weight `missing` out. Raises InputError for
+    values that cannot be.
+    """
+
+    prefix: str | Path
     ratio: float | None = None
     missing: float | None = None
+
+    def __post_init__(self) -> None:
+        file_path(self.prefix)
+        check_share(self.ratio, self.missing)
 
     @property
     def files(self) -> tuple[Path, Path]:
         """The files of the alpha and of the beta strings."""
-        return tuple(self.prefix.parent / f"{self.prefix.name}.{spin}.txt" for spin in ("alpha", "beta"))  # type: ignore[return-value]
+        prefix = Path(self.prefix)
+        return tuple(prefix.parent / f"{prefix.name}.{spin}.txt" for spin in ("alpha", "beta"))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -146,23 +158,31 @@ def diagonalize(
         raise InputError("--precision", f"{precision!r} is unknown", f"choose from {', '.join(PRECISIONS)}")
     target = None if output is None else file_path(output)
     held = target.parent / f"{target.name}.ckpt" if target is not None and checkpoint else None
+    if resume and held is None:
+        raise InputError(
+            "--resume", "has no checkpoint", "give the --output of the interrupted solve, and let it keep one"
+        )
+    _check_values(criteria, penalty, carry, threads, memory_bytes)
     options = _Options(
         roots, criteria or Criteria(), penalty, rdm, carry, target, held, resume, memory_bytes, threads,
         device, precision == "mixed",
     )  # fmt: skip
 
-    def read() -> _Request:
+    def read(ranks_here: int) -> _Request:
         _check_outputs(target, carry, integrals, alpha, beta, determinants)
-        known = integrals if isinstance(integrals, Integrals) else read_fcidump(integrals)
+        room_bytes = min(memory_bytes, host_memory()[1] / ranks_here)
+        known = integrals if isinstance(integrals, Integrals) else read_fcidump(integrals, room_bytes)
         space = _space(known, alpha, beta, determinants)
         check_roots(roots, prod(_shape(space)))
+        if penalty is not None:
+            check_spin(penalty.spin, known)
         return _Request(known, space)
 
     def work(world: Communicator) -> Diagonalization:
-        first = world.rank == 0
-        checked = agree(world, lambda: read() if first else None)
+        first, ranks_here = world.rank == 0, _ranks_here(world)
+        checked = agree(world, lambda: read(ranks_here) if first else None)
         request: _Request = world.broadcast_object(checked, 0)
-        whole = agree(world, lambda: _states(start, request.space) if first else [])
+        whole = agree(world, lambda: given_states(start, _shape(request.space)) if first else [])
         say, show = (announce, progress) if first else (None, None)
         return _solved(world, request, options, whole, show, say or _say_nothing, begin)
 
@@ -283,6 +303,20 @@ def _hand_over(
     return result
 
 
+def _check_values(
+    criteria: Criteria | None, penalty: SpinPenalty | None, carry: CarryOver | None, threads: int | None,
+    memory_bytes: float,
+) -> None:  # fmt: skip
+    given = ("criteria", criteria, Criteria), ("penalty", penalty, SpinPenalty), ("carry", carry, CarryOver)
+    for name, value, kind in given:
+        if value is not None and not isinstance(value, kind):
+            raise InputError(name, f"is {value!r}", f"give a {kind.__name__}")
+    if threads is not None:
+        check_count("--threads", threads)
+    if not (is_number(memory_bytes) and memory_bytes > 0):
+        raise InputError("--memory", f"is {memory_bytes!r}", "give a positive number of bytes")
+
+
 def _check_outputs(target: Path | None, carry: CarryOver | None, *inputs: Any) -> None:
     files = [source for source in inputs if isinstance(source, str | Path)]
     if target is not None:
@@ -341,27 +375,6 @@ def _shape(space: DeterminantList | tuple[StringSet, StringSet | None]) -> tuple
     if isinstance(space, tuple):
         return len(space[0]), len(space[1] or space[0])
     return (len(space),)
-
-
-def _states(
-    start: Sequence[Array] | str | Path, space: DeterminantList | tuple[StringSet, StringSet | None]
-) -> list[Array]:
-    if not isinstance(start, str | Path):
-        return [np.asarray(state, np.float64) for state in start]
-    try:
-        with np.load(start, allow_pickle=False) as file:
-            states = np.asarray(file["states"], np.float64)
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise InputError(
-            str(start), f"holds no states ({error})", "give the .npz of an earlier result"
-        ) from None
-    shape = _shape(space)
-    if states.shape[1:] != shape:
-        raise InputError(
-            str(start), f"holds states of shape {states.shape[1:]}, this space has {shape}",
-            "give the result of a solve over the same strings",
-        )  # fmt: skip
-    return list(states)
 
 
 def _in_product(

@@ -57,8 +57,7 @@ def sci_solver(
     results = []
     for alpha, beta in ci_strings:
         found = diagonalize(
-            integrals, [int(value) for value in alpha], [int(value) for value in beta], penalty=penalty,
-            rdm=rdm, **options,
+            integrals, list(alpha), list(beta), penalty=penalty, rdm=rdm, **options,
         )  # fmt: skip
         if not found.solution.converged:
             raise InputError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.checks import is_number
 from planner.errors import InputError
 
 Array = NDArray[Any]
@@ -20,15 +21,24 @@ def carry_over(weights: Array, *, ratio: float | None = None, missing: float | N
 
     Either the share `ratio` of them, rounded up, or the fewest whose weights sum to 1 - `missing` or more.
     """
-    if (ratio is None) == (missing is None):
-        raise InputError("carry-over", "needs a ratio or a missing weight", "give one of the two")
+    check_share(ratio, missing)
     order = np.argsort(-weights, kind="stable")
     if ratio is not None:
-        if not 0 < ratio <= 1:
-            raise InputError("carry-over ratio", f"is {ratio}", "give a share above 0, and 1 at most")
         return order[: int(np.ceil(ratio * len(order) - 1e-12))]
-    if missing is None or not 0 <= missing < 1:
-        raise InputError("carry-over's missing weight", f"is {missing}", "give 0 or more, and less than 1")
+    assert missing is not None
     sums = np.cumsum(weights[order])
     needed = int(np.searchsorted(sums, (1 - missing) * sums[-1] - 1e-14)) + 1
     return order[: min(needed, len(order))]
+
+
+def check_share(ratio: float | None, missing: float | None) -> None:
+    """Refuse all but a ratio or a missing weight, one of the two, that can be."""
+    if (ratio is None) == (missing is None):
+        raise InputError(
+            "--carryover", "needs a share or a weight, one of the two",
+            "give --carryover-ratio or --carryover-missing",
+        )  # fmt: skip
+    if ratio is not None and not (is_number(ratio) and 0 < ratio <= 1):
+        raise InputError("--carryover-ratio", f"is {ratio!r}", "give a share above 0, and 1 at most")
+    if missing is not None and not (is_number(missing) and 0 <= missing < 1):
+        raise InputError("--carryover-missing", f"is {missing!r}", "give 0 or more, and less than 1")

@@ -9,6 +9,7 @@ Changelog of `tnplan.sbd.checkpoint`:
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -24,6 +25,10 @@ Array = NDArray[Any]
 
 FORMAT = "tnplan.sbd.checkpoint"
 VERSION = 1
+DAMAGED = (
+    OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What reading arrays from a file raises that is no .npz, or a damaged one."""
 INTERVAL = 20
 """A checkpoint is due when this many times the last one's cost has gone by (so that it costs 5% at most)."""
 
@@ -47,10 +52,10 @@ class SolveCheckpoint:
                 "continue it with --resume, or delete the file to start again",
             )  # fmt: skip
         try:
-            with np.load(self._path, allow_pickle=False) as file:
+            with self._path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 stated = {name: str(file[name]) for name in ("format", "version", "identity")}
                 vectors, parities = file["vectors"], file["parities"]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except DAMAGED:
             raise InputError(
                 str(self._path), "is no checkpoint of a solve", "delete it to start again"
             ) from None

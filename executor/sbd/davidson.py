@@ -16,15 +16,24 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.checks import check_count, is_number
+from planner.errors import InputError
+
 Array = Any
 Small = NDArray[Any]
 
+EPSILON = float(np.finfo(np.float64).eps)
 DAMPING = 0.02
 """Denominators of the preconditioner are kept this far from zero."""
 DEPENDENT = 1e-4
 """A vector of the step before that keeps less than this of its norm beside the lowest states is dropped."""
 VANISHED = 1e-12
-"""What is below this norm adds nothing."""
+"""What keeps less than this of its norm beside the subspace adds nothing."""
+ROUNDING_ERRORS = 100
+STALLED_STEPS = 10
+"""A solve ends where residuals are within so many rounding errors of the largest energy, and the largest has
+not been halved for so many steps."""
+LEAST_VECTORS = 4
 ORTHOGONALIZATIONS = 2
 ELEMENTS_AT_ONCE = 1 << 16
 
@@ -68,6 +77,7 @@ class Criteria:
     """When a solve ends: residual norm and change of the energy of every root; steps and vectors at most.
 
     `orthogonality` is how far the Gram matrix of the subspace may be from 1 (Frobenius norm) at the end.
+    Raises InputError for values that cannot be.
     """
 
     residual: float = 1e-6
@@ -75,6 +85,14 @@ class Criteria:
     steps: int = 100
     vectors: int = 16
     orthogonality: float = 1e-10
+
+    def __post_init__(self) -> None:
+        for name in ("residual", "energy", "orthogonality"):
+            value = getattr(self, name)
+            if not (is_number(value) and (value > 0 or (value == 0 and name == "energy"))):
+                raise InputError(f"criteria: {name}", f"is {value!r}", "give a positive number")
+        check_count("criteria: steps", self.steps)
+        check_count("criteria: vectors", self.vectors, LEAST_VECTORS)
 
 
 @dataclass(frozen=True)
@@ -117,7 +135,8 @@ def davidson(
     """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
 
     `on_step` gets every step, and a function that gives the vectors from which to go on. Raises ValueError
-    where the start spans too little. A solve that does not converge returns the best states so far.
+    where the start spans too little. A solve that does not converge returns its last states: those after
+    `criteria.steps` steps, or before, where rounding errors keep residuals from becoming smaller.
     """
     most = max(criteria.vectors, 4 * n_roots + 2, len(start))
     space = _Subspace(operator, start[0][0], most)
@@ -127,7 +146,8 @@ def davidson(
     if len(space) < n_roots:
         raise ValueError(f"{len(space)} independent vectors to start from, for {n_roots} roots")
     before: Small | None = None
-    number = 0
+    number = halved = 0
+    least = np.inf
     while True:
         number += 1
         made, time_s = space.multiply()
@@ -143,9 +163,13 @@ def davidson(
         below = bool((residuals <= criteria.residual).all())
         converged = below and (before is None or np.abs(energies - before).max() <= criteria.energy)
         before = energies
-        orthogonality = space.orthogonality() if below or number >= criteria.steps else 0.0
+        if residuals.max() < least / 2:
+            least, halved = float(residuals.max()), number
+        rounded = residuals.max() <= ROUNDING_ERRORS * EPSILON * np.abs(energies).max()
+        last = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
+        orthogonality = space.orthogonality() if below or last else 0.0
         lost = orthogonality > criteria.orthogonality
-        done = number >= criteria.steps or (converged and not lost)
+        done = last or (converged and not lost)
         if not done and lost:
             space.refresh(roots)
             continue
@@ -193,11 +217,10 @@ class _Subspace:
 
     def add(self, vector: Array, parity: int) -> bool:
         """Append what is new of a vector, normalized; False where nothing is."""
-        new = self._project(vector.ravel(), parity)
-        norm = self.norm(new)
-        if not norm > VANISHED:
+        norm = self.norm(vector)
+        if not norm > 0:
             return False
-        new = new / norm
+        new = vector.ravel() / norm
         for _ in range(ORTHOGONALIZATIONS):
             held = self._vectors[: len(self)]
             overlaps = self._products(held, new)

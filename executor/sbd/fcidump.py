@@ -23,19 +23,31 @@ from executor.sbd.integrals import (
 )
 from planner.errors import InputError
 from planner.files import read_text
+from planner.units import size_text
 
 Array = NDArray[Any]
 
 REMEDY = "give an FCIDUMP file of real, spin-restricted orbitals"
 
 
-def read_fcidump(path: str | Path) -> Integrals:
-    """The integrals of an FCIDUMP file; raises InputError naming the line that cannot be used."""
+def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
+    """The integrals of an FCIDUMP file; raises InputError naming the line that cannot be used.
+
+    Integrals that take more than `room_bytes` are refused before they are made.
+    """
     text = read_text(path, "an FCIDUMP file")
     fields, first_line, body = _split(str(path), text)
     n_orbitals = _count(str(path), fields, "NORB")
     if not 1 <= n_orbitals <= MOST_ORBITALS:
         raise InputError(f"{path}: NORB", f"is {n_orbitals}", f"give 1 to {MOST_ORBITALS} orbitals")
+    size_bytes = 8 * (pair_count(n_orbitals) ** 2 + n_orbitals**2)
+    if size_bytes > room_bytes:
+        raise InputError(
+            f"{path}: NORB",
+            f"is {n_orbitals}: the integrals take {size_text(size_bytes)}, and {size_text(room_bytes)} may "
+            "be taken",
+            "give fewer orbitals or more memory",
+        )
     n_electrons = _count(str(path), fields, "NELEC")
     spin = _count(str(path), fields, "MS2", 0)
     if (n_electrons + spin) % 2:
@@ -133,12 +145,14 @@ def _sorted(
     low, high = np.minimum(left, right), np.maximum(left, right)
     held = values[two_body], lines[two_body]
     two = _filled(place, low * pairs + high, *held, pairs * pairs, "(pq|rs)").reshape(pairs, pairs)
+    two[high, low] = two[low, high]
     p, q = (indices[one_body][:, :2] - 1).T
     low, high = np.minimum(p, q), np.maximum(p, q)
     one = _filled(place, low * n + high, values[one_body], lines[one_body], n * n, "h(pq)").reshape(n, n)
+    one[high, low] = one[low, high]
     none = np.zeros(int(core.sum()), np.int64)
     constant = _filled(place, none, values[core], lines[core], 1, "the core energy")[0]
-    return Integrals(counts[1], counts[2], float(constant), _mirrored(one), _mirrored(two))
+    return Integrals(counts[1], counts[2], float(constant), one, two)
 
 
 def _filled(place: str, keys: Array, values: Array, lines: Array, size: int, name: str) -> Array:
@@ -155,7 +169,3 @@ def _filled(place: str, keys: Array, values: Array, lines: Array, size: int, nam
             REMEDY,
         )
     return filled
-
-
-def _mirrored(upper: Array) -> Array:
-    return upper + np.triu(upper, 1).T

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.checks import check_count, is_number
 from planner.errors import InputError
 
 Array = NDArray[Any]
@@ -44,7 +45,7 @@ class Integrals:
         """The SHA-256 of the values."""
         digest = hashlib.sha256(np.array([self.n_alpha, self.n_beta, self.core]).tobytes())
         for values in (self.one, self.two):
-            digest.update(np.ascontiguousarray(values).tobytes())
+            digest.update(np.ascontiguousarray(values).data)
         return digest.hexdigest()
 
 
@@ -80,18 +81,22 @@ def from_arrays(one: Any, two: Any, n_alpha: int, n_beta: int, core: float = 0.0
     """Integrals from arrays as PySCF keeps them.
 
     `one[p, q]` in Hartree; `two` is (pq|rs) as [p, q, r, s], as a matrix over pairs p >= q in the order of
-    `numpy.tril_indices`, or as the lower triangle of that matrix. Raises InputError where shapes disagree or
-    a symmetry of real orbitals is missing.
+    `numpy.tril_indices`, or as the lower triangle of that matrix. Raises InputError where shapes disagree, a
+    symmetry of real orbitals is missing, or electrons or the core energy are no such numbers.
     """
     one_body = _numbers("one-electron integrals", one)
     if one_body.ndim != 2 or one_body.shape[0] != one_body.shape[1] or not len(one_body):
         raise InputError("one-electron integrals", f"have the shape {one_body.shape}", "give a square matrix")
     n = len(one_body)
-    check_counts("electrons", n, n_alpha, n_beta)
+    counts = check_count("n_alpha", n_alpha, 0), check_count("n_beta", n_beta, 0)
+    check_counts("electrons", n, *counts)
+    constant = np.asarray(core, object)[()]
+    if not (is_number(constant) and np.isfinite(constant)):
+        raise InputError("core", f"is {core!r}", "give a finite number of Hartrees")
     _check_equal("one-electron integrals", "[p, q] and [q, p]", one_body, one_body.T)
     packed = _pack(_numbers("two-electron integrals", two), n)
     _check_equal("two-electron integrals", "(pq|rs) and (rs|pq)", packed, packed.T)
-    return Integrals(n_alpha, n_beta, float(core), one_body, (packed + packed.T) / 2)
+    return Integrals(*counts, float(constant), one_body, (packed + packed.T) / 2)
 
 
 def dense_two(integrals: Integrals) -> Array:

@@ -22,6 +22,7 @@ from executor.sbd.place import Here, Place
 from executor.sbd.product import ProductHamiltonian
 from executor.sbd.spin import PenalizedHamiltonian
 from executor.sbd.work import blas_threads
+from planner.checks import check_count, is_number
 from planner.errors import InputError
 
 Array = NDArray[Any]
@@ -34,15 +35,28 @@ SINGLE_ERRORS = 100
 """fp32 is left at the residual norm SINGLE_RESIDUAL, or at so many rounding errors of the largest energy."""
 SINGLE_ORTHOGONALITY = 1e-3
 PRESENT = 1e-3
-"""Of a given state, a part of a parity counts from this share of its norm on."""
+"""Of a given state, what is new in a part of a parity counts from this share of its norm on."""
+LARGEST_WEIGHT = 1000
+SPIN_ERROR = 1e-6
 
 
 @dataclass(frozen=True)
 class SpinPenalty:
-    """States whose S^2 is not s (s + 1) are raised by weight (S^2 - s (s + 1))^2, in Hartree."""
+    """States whose S^2 is not s (s + 1) are raised by weight (S^2 - s (s + 1))^2, in Hartree.
+
+    Raises InputError for values that cannot be.
+    """
 
     spin: float
     weight: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.spin) and np.isfinite(self.spin) and self.spin >= 0):
+            raise InputError("--spin", f"is {self.spin!r}", "give 0, 0.5, 1, ...")
+        if not (is_number(self.weight) and 0 < self.weight < LARGEST_WEIGHT):
+            raise InputError(
+                "--spin-weight", f"is {self.weight!r}", f"give Hartrees above 0 and below {LARGEST_WEIGHT}"
+            )
 
 
 def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: str) -> str:
@@ -75,7 +89,10 @@ def solve(
     """
     criteria = criteria or Criteria()
     check_roots(n_roots, int(np.prod(hamiltonian.shape)))
-    penalized = None if penalty is None else _penalized(hamiltonian, integrals, penalty)
+    penalized = None
+    if penalty is not None:
+        penalized = _penalized(hamiltonian, integrals, penalty)
+        check_roots(n_roots, penalized.n_states(), "states that the spin penalty keeps")
     where = place or Here(hamiltonian, penalized)
     store = None
     if checkpoint is not None:
@@ -123,11 +140,11 @@ def _early(
     return [(where.local(where.collect(state)), parity) for state, parity in pairs], found.multiplications
 
 
-def check_roots(n_roots: int, n_states: int) -> None:
+def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None:
     """Refuse to look for more states than a space has."""
-    if not 1 <= n_roots <= n_states:
+    if check_count("roots", n_roots) > n_states:
         raise InputError(
-            "roots", f"are {n_roots} in a space of {n_states} determinants", f"ask for 1 to {n_states}"
+            "roots", f"are {n_roots} in a space of {n_states} {kind}", f"ask for 1 to {n_states}"
         )
 
 
@@ -142,22 +159,26 @@ def _penalized(hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPena
         raise InputError(
             "spin penalty", "needs a product of half-strings", "leave it out for a list of determinants"
         )
-    _check_spin(penalty.spin, integrals)
+    check_spin(penalty.spin, integrals)
     penalized = PenalizedHamiltonian(hamiltonian, penalty.spin * (penalty.spin + 1), penalty.weight)
-    if not (penalized.open_shells() >= penalized.least_open).any():
+    if not penalized.n_states():
         raise InputError(
-            "spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
+            "--spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
             "give strings that differ more, or another spin",
         )  # fmt: skip
     return penalized
 
 
-def _check_spin(spin: float, integrals: Integrals) -> None:
-    n_alpha, n_beta = integrals.n_alpha, integrals.n_beta
-    if (round(2 * spin) - n_alpha - n_beta) % 2 or 2 * spin < abs(n_alpha - n_beta):
+def check_spin(spin: float, integrals: Integrals) -> None:
+    """Refuse a total spin that the electrons cannot have."""
+    n_alpha, n_beta, n = integrals.n_alpha, integrals.n_beta, integrals.n_orbitals
+    least, most = abs(n_alpha - n_beta), min(n_alpha + n_beta, 2 * n - n_alpha - n_beta)
+    steps = spin - least / 2
+    if not 0 <= 2 * steps <= most - least or abs(steps - round(steps)) > SPIN_ERROR:
+        more = f" or an integer more, {most / 2:g} at most" if most > least else ""
         raise InputError(
-            "spin", f"is {spin:g} for {n_alpha} alpha and {n_beta} beta electrons",
-            f"give {abs(n_alpha - n_beta) / 2:g} or an integer more",
+            "--spin", f"is {spin:g} for {n_alpha} alpha and {n_beta} beta electrons in {n} orbitals",
+            f"give {least / 2:g}{more}",
         )  # fmt: skip
 
 
@@ -187,19 +208,24 @@ def _begin(
 def _parts(
     hamiltonian: Hamiltonian, start: Sequence[Array], penalized: PenalizedHamiltonian | None
 ) -> list[tuple[Array, int]]:
-    """Given whole states, split by parity."""
+    """Given whole states, split by parity, and of each part what those before leave, normalized."""
     operator = penalized or hamiltonian
-    parts = []
+    parts: list[tuple[Array, int]] = []
     for state in start:
         if state.shape != hamiltonian.shape or not np.isfinite(state).all() or not np.any(state):
             raise InputError(
                 "start", f"has the shape {state.shape}, zeros alone or values that are not finite",
                 f"give states of the shape {hamiltonian.shape}",
             )  # fmt: skip
+        scaled = state / np.abs(state).max()
         for parity in operator.parities:
-            part = operator.project(state, parity)
-            if np.linalg.norm(part) > PRESENT * np.linalg.norm(state):
-                parts.append((part, parity))
+            part = operator.project(scaled / np.linalg.norm(scaled), parity)
+            for other, kind in parts:
+                if kind == parity:
+                    part = part - np.vdot(other, part) * other
+            size = np.linalg.norm(part)
+            if size > PRESENT:
+                parts.append((part / size, parity))
     return parts
 
 

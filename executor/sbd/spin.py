@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.sbd.product import EVEN, ODD, ProductHamiltonian
+from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian
 from executor.sbd.work import over_rows
 
 Array = NDArray[Any]
@@ -53,7 +53,7 @@ class PenalizedHamiltonian:
     """H + weight (S^2 - wanted)^2: states of other spin lie higher. Energies are to be taken from H.
 
     States of equally many alpha and beta electrons are even under exchange of the strings where the total
-    spin is even, and odd where it is odd.
+    spin is even, and odd where it is odd. With equal sets those of the other parity are left out.
     """
 
     def __init__(self, hamiltonian: ProductHamiltonian, wanted: float, weight: float) -> None:
@@ -75,6 +75,13 @@ class PenalizedHamiltonian:
         alpha, beta = self._hamiltonian.alpha, self._hamiltonian.beta
         n_electrons = alpha.strings.n_electrons + beta.strings.n_electrons
         return np.asarray(n_electrons - 2 * alpha.filled @ beta.filled.T)
+
+    def n_states(self) -> int:
+        """How many states of its parities there are among determinants of enough open shells."""
+        enough = self.open_shells() >= self.least_open
+        if self.parities[0] == NEITHER:
+            return int(enough.sum())
+        return int(enough.sum() + self.parities[0] * enough.trace()) // 2
 
     def total(self, values: Array) -> Array:
         """Sums over all elements of a state: those given, since all elements are here."""

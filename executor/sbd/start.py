@@ -1,19 +1,24 @@
-"""Vectors to start a solve from: the lowest states among the determinants of least energy.
+"""Vectors to start a solve from: the lowest states among the determinants of least energy, or those given.
 
 Knows operators' diagonals and lists of determinants; not how a solve goes on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from executor.sbd.checkpoint import DAMAGED
 from executor.sbd.determinants import DeterminantList, ListHamiltonian, from_product
 from executor.sbd.product import EVEN, NEITHER, ODD, ProductHamiltonian
 from executor.sbd.spin import PenalizedHamiltonian, apply_spin_square
+from planner.errors import InputError
 
 Array = NDArray[Any]
 
@@ -149,3 +154,42 @@ def _frame(chosen: Array, n_columns: int, parity: int) -> Array:
         for at, factor in entries:
             frame[at, place] = factor
     return frame
+
+
+def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) -> list[Array]:
+    """The states of a list, or of the file of an earlier result, which has those of `shape` alone.
+
+    Raises InputError where they are none, or not of real numbers.
+    """
+    if isinstance(start, str | Path):
+        place, states = str(start), _read_states(start)
+        if any(state.shape != shape for state in states):
+            raise InputError(
+                place, f"holds states of shape {states[0].shape}, this space has {shape}",
+                "give the result of a solve over the same strings",
+            )  # fmt: skip
+    else:
+        place = "start"
+        try:
+            states = [np.asarray(state) for state in start]
+        except (TypeError, ValueError) as error:
+            raise InputError(place, f"holds no states ({error})", "give a list of arrays") from None
+    if any(state.dtype.kind not in "iuf" for state in states):
+        raise InputError(place, "holds values that are no real numbers", "give states of real numbers")
+    return [np.asarray(state, np.float64) for state in states]
+
+
+def _read_states(path: str | Path) -> list[Array]:
+    try:
+        with Path(path).open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if not isinstance(file, NpzFile):
+                raise TypeError("it is a single array")
+            states = list(file["states"])
+        if not states:
+            raise ValueError("there is none in it")
+        return states
+    except DAMAGED as error:
+        raise InputError(
+            str(path), f"holds no states ({error})", "give the .npz of an earlier result"
+        ) from None

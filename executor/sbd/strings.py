@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.checks import check_count
 from planner.errors import InputError
 from planner.files import read_text
 
@@ -67,8 +68,14 @@ def from_occupied(occupied: Array) -> StringSet:
 
 def from_integers(values: Iterable[int], n_orbitals: int, n_electrons: int | None = None) -> StringSet:
     """Strings from integers whose bit p is orbital p, checked as a file's are."""
-    numbers = [int(value) for value in values]
-    if any(value < 0 or value >> n_orbitals for value in numbers):
+    try:
+        given = list(values)
+    except TypeError:
+        raise InputError(
+            "strings", f"are {values!r}", "give integers whose bit p is orbital p, or the name of a file"
+        ) from None
+    numbers = [check_count(f"strings: line {line}", value, 0) for line, value in enumerate(given, 1)]
+    if any(value >> n_orbitals for value in numbers):
         raise InputError(
             "strings", f"fill orbitals beyond the {n_orbitals}", "give integers below 2^orbitals"
         )
