@@ -179,7 +179,7 @@ CIRCUITS: list[tuple[str, str]] = [
 QASMS: list[tuple[str, str]] = [
     ("", "c.qasm: circuit: has 0 qubits"), ("OPENQASM;\n", "c.qasm: line 1: is no OpenQASM"),
     ("OPENQASM 9.0;\nqreg q[2];\n", "given 9.0"), (QASM + "foo q[0];\n", "'foo' is not defined"),
-    (QASM + "h q[2];\n", "index 2 is out-of-range"), (QASM + "rz q[1];\n", "is no OpenQASM"),
+    (QASM + "h q[2];\n", "index 2 is out-of-range"), (QASM + "rz q[1];\n", "line 6 (rz): has no angles"),
     (QASM + "reset q[1];\n", "c.qasm: line 6 (reset): is no gate"),
     (QASM + "creg c[1];\nmeasure q[0]->c[0];\nx q[0];\n", "acts on qubit 0 after its measurement"),
     ("OPENQASM 3.0;\nqubit[2] q;\nfoo q[0];\n", "gate 'foo' is not defined"),

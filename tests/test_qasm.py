@@ -25,6 +25,8 @@ pytest.importorskip("qiskit_qasm3_import", reason="needs the extra qasm")
 HEAD2 = 'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[3]; creg c[3];\nh q[0];\n'
 HEAD3 = 'OPENQASM 3.0;\ninclude "stdgates.inc";\nqubit[3] q; bit[3] c;\nh q[0];\n'
 
+LONG = "9" * 20
+
 LINES2 = """OPENQASM 2.0;
 include "qelib1.inc";
 gate mine(a) x, y {
@@ -127,6 +129,10 @@ def test_instructions_of_an_included_file_have_numbers(
         (HEAD3 + "box { h q[0]; }", "line 5 (box): is not supported; leave the box out"),
         (HEAD3 + "ctrl(2) @ x q[0],q[1],q[2];\nqubit[7] r;\nctrl(6) @ x r[0],r[1],r[2],r[3],r[4],r[5],r[6];",
          "line 7 (mcx): acts on 7 qubits; split it into gates on 6 or fewer"),
+        (HEAD2 + "rx q[0];", "line 5 (rx): has no angles; give them in brackets behind its name"),
+        (HEAD2 + f"x q[\n{LONG}];", "line 5: has an integer of more than 18 digits; write a smaller one"),
+        (HEAD3 + "pow(1e30) @ x q[0];", "line 5: is no OpenQASM that qiskit reads (Input matrix is not"),
+        (HEAD3 + "x q[0:5];", "line 5: is no OpenQASM that qiskit reads (index out of range)"),
     ],
 )  # fmt: skip
 def test_all_commands_refuse_with_the_line(

@@ -14,7 +14,7 @@ from test_circuits import random_circuit, state_vector
 
 import tnplan
 import tnplan.simulation
-from executor.pauli.words import parse
+from executor.pauli.words import PauliSum, pack, parse
 from executor.statevector.memory import check_answer_memory, predicted_bytes
 from executor.statevector.passes import Tile
 from planner.errors import InputError
@@ -109,6 +109,18 @@ def test_a_state_has_files_of_its_own(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [part]
 
 
+def test_a_start_state_keeps_its_files(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = circuit.parent
+    start, part = folder / "st.json", folder / "st.0.npy"
+    tnplan.simulate(circuit, save=start)
+    start.rename(folder / "first.json")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    for options in (["-o", str(part)], ["-o", str(folder / "first.json")], ["--save", str(start)]):
+        assert run(["statevector", str(circuit), "--start", str(folder / "first.json"), *options]) == 2
+        assert "is an input and would be replaced; give the output another name" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_what_is_written_is_named(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_qsim(Circuit(6, (gate("h", (0,)),)), circuit)
     for ranks, parts in ((1, "s.0.npy"), (2, "s.0.npy to s.1.npy")):
@@ -195,6 +207,7 @@ def test_programs_of_openqasm() -> None:
     assert set(counts) == {"00", "11"}
 
 
+INFINITE = PauliSum(2, pack(0, 1, 2)[None], np.array([math.inf]))
 NOT_UNITARY = Program(
     1, 1,
     (Measurement(0, 0), Conditional((0,), 1, (Gate("n", (0,), np.ones((2, 2), np.complex128)),))),
@@ -268,6 +281,8 @@ def test_unsupported_openqasm_is_named_with_its_line(text: str, message: str) ->
     ("options", "message"),
     [
         (["--shots", "0"], "--shots: is 0"), (["--shots", "-5"], "--shots: is -5"),
+        (["--observable", "1e308*Z0 + 1e308*Z1"], "magnitudes sum to inf; give a sum of 1e+100 at most"),
+        (["--observable", "1e200*Z0", "--shots", "3", "--depolarizing", "0.5"], "magnitudes sum to 1e+200"),
         (["--observable", "Z2"], "names qubit 2"), (["--marginal", "0,0"], "names qubit 0 twice"),
         (["--amplitudes", "001"], "'001' is no bit string"), (["--amplitudes", ""], "'' is no bit string"),
         (["--depolarizing", "2", "--shots", "5"], "probability is 2"),
@@ -304,6 +319,10 @@ def test_bad_options_are_one_line(
         (lambda: tnplan.simulate(Circuit(2, ()), memory_bytes=math.nan), "--memory: is nan"),
         (lambda: tnplan.simulate(Circuit(2, ()), depolarize="x"), "--depolarizing: is 'x'"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(Circuit(2, ()), amplitudes=[0]), "'0' is no bit string"),  # type: ignore[list-item]
+        (lambda: tnplan.simulate(Circuit(2, ()), amplitudes=5), "--amplitudes: is 5; give a list"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(Circuit(1, ()), amplitudes="01"), "--amplitudes: is '01'; give a list"),
+        (lambda: tnplan.simulate(Circuit(2, ()), marginal=5), "--marginal: is 5; give a list"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(Circuit(2, ()), observable=INFINITE), "magnitudes sum to inf"),
         (lambda: tnplan.simulate(Circuit(2, ()), marginal=(0.0,)), "--marginal: is 0.0"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(Circuit(27, ()), marginal=range(27)), "--marginal: has 27 qubits"),
         (lambda: tnplan.simulate(5), "file 5: is no name of a file"),  # type: ignore[arg-type]

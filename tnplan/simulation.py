@@ -108,7 +108,7 @@ def simulate(
 ) -> Simulation:
     """Simulate a circuit or a program densely, and answer what is asked.
 
-    `shots` outcomes are counted; `observable` is a sum of Pauli words; `amplitudes` are bit strings,
+    `shots` outcomes are counted; `observable` is a sum of Pauli words; `amplitudes` lists bit strings,
     `marginal` qubits whose values' probabilities are wanted. After each gate its qubits are depolarized with
     probability `depolarize`. A program that measures on its way, resets or is noisy is run once a shot, and
     values are means. `device` is cpu, or gpu for a GPU a rank. `start` is a saved state to begin with, `save`
@@ -130,8 +130,9 @@ def simulate(
             raise InputError("--memory", f"is {memory_bytes!r}", "give a positive number of bytes")
         program = depolarized(_program(circuit), depolarize)
         question = Question(
-            shots, _observable(observable, program.n_qubits), tuple(amplitudes), tuple(marginal)
-        )
+            shots, _observable(observable, program.n_qubits),
+            _listed("--amplitudes", amplitudes), _listed("--marginal", marginal),
+        )  # fmt: skip
         request = _Request(
             program, question, dtype, mode, device, _seed(seed), threads,
             float("inf") if memory_bytes is None else memory_bytes, start, save, output,
@@ -258,8 +259,20 @@ def _observable(observable: PauliSum | str | None, n_qubits: int) -> PauliSum | 
     return observable
 
 
+def _listed(place: str, values: Any) -> tuple[Any, ...]:
+    """The values of a list; anything else is refused, text too."""
+    try:
+        if not isinstance(values, str):
+            return tuple(values)
+    except TypeError:
+        pass
+    raise InputError(place, f"is {values!r}", "give a list")
+
+
 def _check_outputs(request: _Request, circuit: Any) -> None:
-    inputs = [source for source in (request.start, circuit) if isinstance(source, str | Path)]
+    inputs = [circuit] if isinstance(circuit, str | Path) else []
+    if request.start is not None:
+        inputs += [request.start, *load_state(request.start).files]
     if request.output is not None:
         check_writable(request.output, *inputs)
     if request.save is not None:

@@ -31,6 +31,8 @@ from planner.networks.circuits.program import (
 Array = NDArray[Any]
 
 LARGEST_SHOTS = 10**9
+LARGEST_VALUE = 1e100
+"""Of an observable: means over all shots and squares of its values stay finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,14 @@ def check_question(question: Question, program: Program) -> None:
             "--observable", f"is a sum on {question.observable.n_qubits} qubits",
             f"give one on {program.n_qubits}",
         )  # fmt: skip
+    if question.observable is not None:
+        with np.errstate(over="ignore"):
+            total = float(np.sum(np.abs(question.observable.coefficients)))
+        if not total <= LARGEST_VALUE:
+            raise InputError(
+                "--observable", f"has coefficients whose magnitudes sum to {total:.3g}",
+                f"give a sum of {LARGEST_VALUE:g} at most",
+            )  # fmt: skip
     check_bits(question.amplitudes, program.n_qubits)
     if final_measurements(program) is None:
         if question.shots is None:

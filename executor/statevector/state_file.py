@@ -68,10 +68,11 @@ def save_index(path: str | Path, ranks: int, dtype: str, where: tuple[int, ...])
 
 @dataclass(frozen=True, eq=False)
 class SavedState:
-    """A state on disk: where its qubits are, and its amplitudes in equal parts, mapped."""
+    """A state on disk: where its qubits are, and its amplitudes in equal parts, mapped, with their files."""
 
     where: tuple[int, ...]
     dtype: str
+    files: tuple[Path, ...]
     parts: tuple[Array, ...]
 
     def read(self, first: int, count: int) -> Array:
@@ -102,8 +103,8 @@ def load_state(path: str | Path) -> SavedState:
     if (1 << len(where)) % len(names):
         raise InputError(f"{path}: parts", f"names {len(names)} files", "name 2^k, each with equal parts")
     size = (1 << len(where)) // len(names)
-    parts = tuple(_part(Path(path).parent / name, size, dtype) for name in names)
-    return SavedState(tuple(where), dtype, parts)
+    files = tuple(Path(path).parent / name for name in names)
+    return SavedState(tuple(where), dtype, files, tuple(_part(file, size, dtype) for file in files))
 
 
 def _part(path: Path, size: int, dtype: str) -> Array:

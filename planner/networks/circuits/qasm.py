@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.errors import InputError
-from planner.files import read_text
 from planner.networks.circuits.circuit import Circuit, Gate, global_phase
 from planner.networks.circuits.qasm_reader import instruction_place, read_qiskit
 from planner.networks.path_file import placed
@@ -30,13 +28,8 @@ REMEDIES = {
 FINITE = "let all angles inside it be finite"
 
 
-def load_qasm(path: str | Path) -> Circuit:
-    """Read an OpenQASM file; its own first statement says which version it is (none: 2)."""
-    return parse_qasm(read_text(path, "an OpenQASM file"), str(path))
-
-
 def parse_qasm(text: str, place: str) -> Circuit:
-    """Parse an OpenQASM circuit; `place` names it in errors.
+    """Parse an OpenQASM circuit; `place` names it in errors. Its first statement says its version (none: 2).
 
     Gates keep the name, the angles and the matrix that qiskit gives them; barriers and delays are skipped,
     and so are measurements that nothing follows on their qubit. Resets and conditions, which `qasm_program`

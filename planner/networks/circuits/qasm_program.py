@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
-from planner.files import read_text
 from planner.networks.circuits.circuit import global_phase
 from planner.networks.circuits.program import Conditional, Measurement, Operation, Program, Reset
 from planner.networks.circuits.qasm import IDLE, check_parameters, gate_or_name, qiskit_gate
@@ -16,11 +14,6 @@ from planner.networks.path_file import placed
 
 if TYPE_CHECKING:
     from qiskit import QuantumCircuit
-
-
-def load_qasm_program(path: str | Path) -> Program:
-    """Read an OpenQASM file; errors name the file and the line."""
-    return parse_qasm_program(read_text(path, "an OpenQASM file"), str(path))
 
 
 def parse_qasm_program(text: str, place: str) -> Program:
