@@ -1,4 +1,4 @@
-"""The error that bad input raises, on every floor of the house, and kinds of it that plans tell apart."""
+"""The errors of every floor of the house: bad input, kinds of it that plans tell apart, and failed writes."""
 
 from __future__ import annotations
 
@@ -23,3 +23,10 @@ class OverLimitError(InputError):
 
 class NothingFitsError(InputError):
     """A projection none of whose paths fits on any of its numbers of devices."""
+
+
+class WriteError(OSError):
+    """A file that cannot be written once work is done: a failure while running, and not of the input.
+
+    The command line prints it as one line and exits with status 1.
+    """

@@ -91,35 +91,70 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, then move it there; nothing is left half-written."""
-    target = Path(path)
-    temporary = target.parent / f".{target.name}.{uuid4().hex[:8]}"
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except OSError as error:
-        raise InputError(
-            str(target),
-            f"cannot be written ({error.strerror})",
-            "choose a folder that exists and is writable",
-        ) from None
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            write(stream)
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError(
-            str(target), f"cannot be written ({error.strerror or error})",
-            "free space there or choose another place",
-        ) from None
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with Staged() as files:
+        files.add(path, write)
+        files.move()
+
+
+class Staged:
+    """Files written under temporary names beside their own, and moved there when all are whole.
+
+    To be used in `with`, at whose end those that were not moved are deleted.
+    """
+
+    def __init__(self) -> None:
+        self._files: list[tuple[Path, Path]] = []
+
+    def __enter__(self) -> Staged:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for temporary, _ in self._files:
+            temporary.unlink(missing_ok=True)
+
+    def add(self, path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
+        """Let `write` fill the temporary file of `path`; raises InputError where it cannot be written."""
+        target = Path(path)
+        temporary = target.parent / f".{target.name}.{uuid4().hex[:8]}"
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except OSError as error:
+            raise InputError(
+                str(target),
+                f"cannot be written ({error.strerror})",
+                "choose a folder that exists and is writable",
+            ) from None
+        self._files.append((temporary, target))
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                write(stream)
+        except OSError as error:
+            raise _not_written(target, error) from None
+
+    def move(self) -> None:
+        """Move every file to its place, in the order in which they were added; raises InputError."""
+        while self._files:
+            temporary, target = self._files[0]
+            try:
+                temporary.replace(target)
+            except OSError as error:
+                raise _not_written(target, error) from None
+            del self._files[0]
+
+
+def _not_written(target: Path, error: OSError) -> InputError:
+    return InputError(
+        str(target),
+        f"cannot be written ({error.strerror or error})",
+        "free space there or choose another place",
+    )
 
 
 def check_writable(path: str | Path, *inputs: str | Path | None) -> None:
     """Refuse an output path that cannot be written or is one of the `inputs`, before any work is done."""
     target = file_path(path)
-    if any(source is not None and target.resolve() == Path(source).resolve() for source in inputs):
+    own = os.path.realpath(target)
+    if any(source is not None and own == os.path.realpath(source) for source in inputs):
         raise InputError(str(target), "is an input and would be replaced", "give the output another name")
     try:
         is_folder, is_there = target.is_dir(), target.exists()

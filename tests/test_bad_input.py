@@ -214,7 +214,7 @@ USAGE: list[tuple[str, str]] = [
     ("execute four.json -o absent/r.npy", "absent/r.npy"),
     ("execute four.json -o r.txt", "'r.txt' does not end"),
     ("execute four.json -o ''", "the path is empty"),
-    ("execute four.json -o four.npy", "four.json: would be"),
+    ("execute four.json -o four.npy", "four.json: is an input and would be"),
     ("workload sycamore --cycles 1 -o absent/n.json", "absent/n.json"),
     ("workload sycamore --cycles 1 --qsim absent/c -o n.json", "absent/c"),
     # plan
@@ -303,7 +303,8 @@ def rows() -> list[Row]:
         (f"{RUN} --resume", f"{kept}/manifest.json: schedule: is 'another'", checkpoint(CHECKPOINT)),
         (f"{RUN} --resume", f"{kept}/manifest.json: line 1 column 2: not JSON", checkpoint("{")),
         (RUN, f"{kept}: holds the checkpoint of an interrupted run", checkpoint(CHECKPOINT)),
-        (RUN, f"{kept}: cannot be made", text(kept, "x")),
+        (RUN, f"{kept}: is to be a folder", text(kept, "x")),
+        (RUN, f"{kept}/manifest.json: is a folder", folders(f"{kept}/manifest.json")),
         (RUN, "r.json: would be replaced", text("r.json", "x")),
         (f"{RUN} --result sharded", "r.shards.json: would be replaced", text("r.shards.json", "{}")),
     ]
@@ -311,13 +312,19 @@ def rows() -> list[Row]:
 
 
 def checkpoint(manifest: str) -> Spoil:
-    """A folder of checkpoints with this manifest."""
+    """A folder with a partial sum and this manifest."""
 
     def spoil(folder: Path) -> None:
         (folder / "r.npy.ckpt").mkdir()
+        (folder / "r.npy.ckpt" / "rank0.1.npy").write_text("")
         (folder / "r.npy.ckpt" / "manifest.json").write_text(manifest)
 
     return spoil
+
+
+def folders(name: str) -> Spoil:
+    """A folder of this name, and those that it is in."""
+    return lambda folder: (folder / name).mkdir(parents=True)
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bad_input_case import snapshot
 from executor_case import Case, make_case
 
 from executor.contraction import checkpoint as checkpoints
@@ -167,3 +169,94 @@ def test_checkpoints_are_rare_when_they_are_dear(
     assert sorted(entry.name for entry in (tmp_path / "result.npy.ckpt").iterdir()) == [
         "manifest.json", "rank0.1.npy", "rank1.1.npy",
     ]  # fmt: skip
+
+
+def test_a_run_that_ends_before_its_first_slice_leaves_nothing(case: Case, tmp_path: Path) -> None:
+    interrupt(case, tmp_path / "result.npy", 0, 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_without_partial_sums_is_no_checkpoint(case: Case, tmp_path: Path, resume: bool) -> None:
+    folder = tmp_path / "result.npy.ckpt"
+    folder.mkdir()
+    (folder / "manifest.json").write_text('{"format": "tnplan.checkpoint", "version": 1, "schedule": "x"}')
+    interrupt(case, tmp_path / "result.npy", 3, 2, resume=resume)
+    done = execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "result.npy", resume=True)
+    assert done.report["slices"]["resumed"] == 3
+
+
+def test_partial_sums_without_a_manifest_are_refused(case: Case, tmp_path: Path) -> None:
+    interrupt(case, tmp_path / "result.npy", 2, 2)
+    (tmp_path / "result.npy.ckpt" / "manifest.json").unlink()
+    for resume, problem in ((False, "--resume, or delete"), (True, r"manifest\.json: cannot be read")):
+        with pytest.raises(InputError, match=problem):
+            execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "result.npy", resume=resume)
+
+
+def damaged(path: Path, how: str) -> None:
+    """Spoil a partial sum."""
+    array, content = np.load(path), path.read_bytes()
+    if how == "zip":
+        path.write_bytes(b"PK\x03\x04" + b"0" * 50)
+    elif how == "npz":
+        with path.open("wb") as stream:
+            np.savez(stream, a=array)
+    elif how == "header":
+        path.write_bytes(content.replace(b"'descr':", b"'descr\n:"))
+    elif how == "size":
+        path.write_bytes(content.replace(b"'shape': (", b"'shape': (999999999999999,"))
+    else:
+        path.write_bytes(b"")
+
+
+def leave(case: Case, output: Path, ranks: int, *counts: int) -> Path:
+    """Interrupt a run after 3 slices, and give every rank its partial sum under these counts, no others."""
+    interrupt(case, output, 3, ranks)
+    folder = output.with_name("result.npy.ckpt")
+    contents = [(folder / f"rank{rank}.3.npy").read_bytes() for rank in (0, 1)]
+    for path in folder.glob("rank*.*"):
+        path.unlink()
+    for rank, count in product(range(ranks), counts):
+        (folder / f"rank{rank}.{count}.npy").write_bytes(contents[rank % 2])
+    return folder
+
+
+@pytest.mark.parametrize("how", ["zip", "npz", "header", "size", "empty"])
+def test_an_older_generation_serves_where_a_rank_cannot_read_the_newest(
+    case: Case, tmp_path: Path, how: str
+) -> None:
+    output = tmp_path / "result.npy"
+    folder = leave(case, output, 2, 3, 4)
+    damaged(folder / "rank1.4.npy", how)
+    resumed = execute(case.schedule, case.arrays, ranks=2, output=output, resume=True, threads=1)
+    assert resumed.report["slices"]["resumed"] == 3
+    assert np.array_equal(resumed.array, execute(case.schedule, case.arrays, ranks=2, threads=1).array)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("ranks", "counts"), [(2, (3, 4)), (4, (3, 4)), (4, (5,))])
+@pytest.mark.parametrize("how", ["zip", "npz", "header", "size", "empty"])
+def test_a_refusal_of_a_damaged_checkpoint_deletes_nothing(
+    case: Case, tmp_path: Path, how: str, ranks: int, counts: tuple[int, ...]
+) -> None:
+    output = tmp_path / "result.npy"
+    folder = leave(case, output, ranks, *counts)
+    for count in counts:
+        damaged(folder / f"rank{ranks - 1}.{count}.npy", how)
+    before = snapshot(folder)
+    with pytest.raises(InputError, match=rf"rank{ranks - 1}\.{max(counts)}\.npy: cannot be read"):
+        execute(case.schedule, case.arrays, ranks=ranks, output=output, resume=True)
+    assert snapshot(folder) == before
+
+
+def test_a_generation_of_more_slices_than_the_group_has_is_not_used(case: Case, tmp_path: Path) -> None:
+    output = tmp_path / "result.npy"
+    folder = leave(case, output, 2, 17)
+    before = snapshot(folder)
+    with pytest.raises(InputError, match=r"rank0\.17\.npy: is of 17 slices, the group has 16; delete"):
+        execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
+    assert snapshot(folder) == before
+    for path in folder.glob("rank*.*"):
+        (folder / path.name.replace(".17.", ".3.")).write_bytes(path.read_bytes())
+    resumed = execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
+    assert resumed.report["slices"]["resumed"] == 3

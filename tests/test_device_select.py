@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from executor_case import make_case
 
 from executor.contraction.record import step_error
-from executor.device import select
+from executor.device import numpy_device, select
 from executor.device.assign import VisibleGpus, assign
+from executor.device.communicator import AgreedError
 from executor.device.select import check_device, open_device
 from executor.device.threads import run_ranks
 from planner.errors import InputError
@@ -90,3 +92,26 @@ def test_cupy_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -
         run_ranks(1, lambda world: open_device("gpu", world, 1, 1))
     (chosen,) = run_ranks(1, lambda world: open_device("auto", world, 1, 1))
     assert chosen.line.startswith("device: cpu (CuPy cannot be imported")
+
+
+def test_the_ranks_of_a_host_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts: dict[str, str] = {}
+    monkeypatch.setattr(numpy_device, "host_memory", lambda: (8 << 30, 3 << 30))
+    monkeypatch.setattr(select, "gethostname", lambda: hosts[threading.current_thread().name])
+    monkeypatch.setattr(select, "_look", lambda: NO_GPU)
+
+    def choose(wanted: str, needed_bytes: int, *names: str) -> list[select.Chosen]:
+        hosts.update({f"rank {rank}": name for rank, name in enumerate(names)})
+        return run_ranks(len(names), lambda world: open_device(wanted, world, needed_bytes, 1))
+
+    assert len(choose("cpu", 1 << 30, "one", "one", "one", "two")) == 4
+    for wanted in ("cpu", "auto"):
+        with pytest.raises(AgreedError, match=r"for 4 ranks, 1\.00 GiB each, two has 3\.00 GiB free; plan"):
+            choose(wanted, 1 << 30, "one", "two", "two", "two", "two")
+    with pytest.raises(AgreedError, match=r"4\.00 GiB are needed for a rank, two has 3\.00 GiB free"):
+        choose("cpu", 4 << 30, "two")
+
+
+def test_a_cpu_may_need_less_than_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_device, "host_memory", lambda: (8 << 30, 3 << 30))
+    run_ranks(2, lambda world: open_device("cpu", world, 4 << 30, 1, 1 << 30))

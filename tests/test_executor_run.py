@@ -25,7 +25,8 @@ from executor.device.communicator import Blocking
 from executor.device.numpy_device import NumpyDevice
 from executor.device.select import Chosen
 from executor.device.threads import run_ranks
-from planner.errors import InputError
+from planner.errors import InputError, WriteError
+from planner.files import Staged
 from planner.hardware.layout import Digit, Layout, grid_size, largest_shard
 from planner.schedule import (
     Accumulate,
@@ -359,19 +360,20 @@ def test_a_broken_schedule_is_refused(case: Case) -> None:
         execute(replace(case.schedule, result=999), case.arrays)
 
 
-def test_peers_memory_is_closed_where_all_ranks_agree_on_a_refusal(
+def test_peers_memory_is_closed_where_all_ranks_hear_that_a_file_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     closed: list[int] = []
 
     def refuse(*_: object) -> None:
-        raise InputError("output", "is refused", "ask again")
+        raise InputError("r.npy", "cannot be written", "make room")
 
     case = make_case(tmp_path, 2)
     monkeypatch.setattr(Blocking, "close", lambda self: closed.append(self.rank))
-    monkeypatch.setattr(execution, "_write", refuse)
-    with pytest.raises(InputError, match="is refused"):
-        execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "r.npy", device="cpu")
+    monkeypatch.setattr(Staged, "add", refuse)
+    options: dict[str, Any] = {"output": tmp_path / "r.npy", "device": "cpu", "checkpoint": False}
+    with pytest.raises(WriteError, match="cannot be written"):
+        execute(case.schedule, case.arrays, ranks=2, **options)
     assert sorted(closed) == [0, 1]
 
 

@@ -99,7 +99,9 @@ class _Calibration:
     ) -> None:  # fmt: skip
         self.base, self.dtypes = base, dtypes
         self.say: Say = say if world.rank == 0 else lambda line: None
-        self.chosen = open_device(device, world, 2 * (size_bytes or GPU_BYTES), 1)
+        self.chosen = open_device(
+            device, world, 2 * (size_bytes or GPU_BYTES), 1, 2 * (size_bytes or CPU_BYTES)
+        )
         self.ranks = self.chosen.ranks.split(0, world.rank)
         given = size_bytes or (GPU_BYTES if self.device.name == "gpu" else CPU_BYTES)
         self.size_bytes, workspace, self.exchange_bytes = (

@@ -7,7 +7,6 @@ one shared folder.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import warnings
@@ -31,8 +30,10 @@ from executor.contraction.result import (
     count_not_finite,
     gather_result,
     own_shard,
+    owners,
+    shard_file,
     shard_index,
-    write_shards,
+    write_result,
 )
 from executor.contraction.run import Bind, Job, Outcome, Progress, run_rank
 from executor.contraction.slices import parse_slices, share_of
@@ -42,8 +43,8 @@ from executor.device.launcher import world_communicator
 from executor.device.select import Chosen, check_device, open_device
 from executor.device.threads import run_ranks
 from planner.checks import check_count
-from planner.errors import InputError
-from planner.files import check_writable, file_path, load_json, write_file, write_text
+from planner.errors import InputError, WriteError
+from planner.files import check_writable, file_path, load_json
 from planner.hardware.compression import Request, parse_request
 from planner.networks.network import Network
 from planner.networks.path_file import placed
@@ -111,7 +112,8 @@ def execute(
     exchanges after them to cuTENSOR and cuTENSORMp, on GPUs and without checkpoints; "native" is our own.
     `compress` is the option of `tnplan execute`, such as "exchange=1e-3,checkpoints" (docs/compression.md).
     `progress(done, all)` is called after each slice of the own group, on every MPI rank, or in this process
-    for rank 0. Raises InputError before any work is done.
+    for rank 0. Raises InputError before any work is done, or where values on the way cannot be compressed as
+    planned; WriteError where a file cannot be written once work is done.
     """
     check_device(device)
     _check_engine(engine, device, resume)
@@ -157,33 +159,27 @@ def _prepare(
         verify(plan)
     asked = Request() if compress is None else parse_request(compress)
     plan = _compressed(plan, asked)
+    if engine == "cutensormp" and plan.compression is not None:
+        raise InputError("--engine", "cutensormp compresses nothing", "take --engine native")
+    if engine == "cutensormp":
+        plan, device = separate(plan), "gpu"
     chosen = parse_slices(_slices_text(slices), plan.n_slices)
     if threads is not None:
         check_count("--threads", threads)
+    source = _source(plan, tensors, folder)
     target = None if output is None else file_path(output)
     if target is not None:
-        if target.suffix != ".npy":
-            raise InputError(
-                "--output", f"{str(output)!r} does not end in .npy", "give the result a name in .npy"
-            )
-        check_writable(target)
-        _check_document(target.with_suffix(".json"), REPORT_FORMAT)
-        if result == "sharded":
-            _check_document(shard_index(target), SHARDS_FORMAT)
+        _check_outputs(target, result == "sharded", plan, schedule, source)
     elif resume or result == "sharded":
         raise InputError(
             "--resume" if resume else "--result", "needs an output file", "name it with --output"
         )
     keeps = target is not None and plan.body and (checkpoint or resume) and engine == "native"
     kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
-    arrays = _tensors(plan, tensors, folder)
+    arrays = _tensors(plan, source)
     values = "" if kept is None else values_identity(arrays)
     if asked.checkpoints and kept is None:
         raise InputError("--compress", "there are no checkpoints to compress", "leave checkpoints out")
-    if engine == "cutensormp" and plan.compression is not None:
-        raise InputError("--engine", "cutensormp compresses nothing", "take --engine native")
-    if engine == "cutensormp":
-        plan, device = separate(plan), "gpu"
     job = Job(plan, chosen, kept, resume, values, engine, asked.checkpoints)
     return _Request(job, arrays, result, target, threads, device)
 
@@ -229,9 +225,24 @@ def _slices_text(slices: str | tuple[int, int] | None) -> str | None:
     return ":".join(map(str, slices)) if isinstance(slices, Sequence) else str(slices)
 
 
-def _check_document(path: Path, format_: str) -> None:
+def _check_outputs(target: Path, sharded: bool, plan: Schedule, *sources: object) -> None:
+    """Refuse outputs that cannot be written, or would replace one of the `sources` that is a file."""
+    if target.suffix != ".npy":
+        raise InputError(
+            "--output", f"{str(target)!r} does not end in .npy", "give the result a name in .npy"
+        )
+    inputs = [source for source in sources if isinstance(source, str | Path)]
+    check_writable(target, *inputs)
+    _check_document(target.with_suffix(".json"), REPORT_FORMAT, inputs)
+    if sharded:
+        _check_document(shard_index(target), SHARDS_FORMAT, inputs)
+        for rank in owners(plan):
+            check_writable(shard_file(target, rank), *inputs)
+
+
+def _check_document(path: Path, format_: str, inputs: Sequence[str | Path]) -> None:
     """Refuse to write a document over a file that is not an earlier one of its kind."""
-    check_writable(path)
+    check_writable(path, *inputs)
     if not path.exists():
         return
     try:
@@ -246,16 +257,23 @@ def _check_document(path: Path, format_: str) -> None:
         )
 
 
-def _tensors(
+def _source(
     schedule: Schedule, tensors: str | Path | Sequence[NDArray[Any]] | None, folder: Path
-) -> list[NDArray[Any]]:
+) -> str | Path | Sequence[NDArray[Any]]:
+    """The tensors that were given, or else the file that the schedule names."""
+    if isinstance(tensors, str | Path):
+        return file_path(tensors)
+    if tensors is not None:
+        return tensors
+    if schedule.tensors is None:
+        raise InputError(
+            "--tensors", "the schedule names no file of tensors", "give an .npz with t0, t1, ..."
+        )
+    return file_path(folder / schedule.tensors)
+
+
+def _tensors(schedule: Schedule, tensors: str | Path | Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     network = Network(schedule.leaves, schedule.output, schedule.size_dict)
-    if tensors is None:
-        if schedule.tensors is None:
-            raise InputError(
-                "--tensors", "the schedule names no file of tensors", "give an .npz with t0, t1, ..."
-            )
-        tensors = folder / schedule.tensors
     if not isinstance(tensors, str | Path | Sequence):
         raise InputError("tensors", f"is {type(tensors).__name__}", "give a list of arrays, or an .npz file")
     if isinstance(tensors, str | Path):
@@ -304,11 +322,18 @@ def _work(
     if announce is not None and request.device == "auto" and world.rank == 0:
         announce(chosen.line)
     heard = progress if world.name == "mpi" or world.rank == 0 else None
-    with _given_back(chosen):
-        outcome = run_rank(
-            request.job, request.tensors, chosen.ranks, chosen.device, heard, _binder(request.job.engine)
-        )
-        return _hand_over(request, outcome, chosen.device, world, n_threads)
+    outcome = None
+    try:
+        with _given_back(chosen):
+            outcome = run_rank(
+                request.job, request.tensors, chosen.ranks, chosen.device, heard, _binder(request.job.engine)
+            )
+            return _hand_over(request, outcome, chosen.device, world, n_threads)
+    except AgreedError as error:
+        if outcome is None:
+            raise
+        # What is refused after the run is a file that cannot be written.
+        raise WriteError(str(error)) from None
 
 
 def _open_device(request: _Request, world: Communicator, n_threads: int) -> Chosen:
@@ -348,24 +373,14 @@ def _hand_over(
     held = array if request.result == "gathered" else own_shard(outcome, device)
     not_finite = 0 if held is None else count_not_finite(held)
     document = record(request.job, outcome, device, world, n_threads, not_finite)
-    output = request.output
-    if output is not None:
-        if request.result == "sharded":
-            write_shards(outcome, device, world, output)
-        agree(world, lambda: _write(output, array, document) if world.rank == 0 else None)
+    if request.output is not None:
+        write_result(request.output, held, request.result == "sharded", document, outcome, world)
     if outcome.checkpoint is not None:
         outcome.checkpoint.remove()
     if document["not_finite"] and world.rank == 0:
         message = f"the result holds {document['not_finite']} values that are NaN or infinite"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     return ExecutionResult(array, document)
-
-
-def _write(output: Path, array: NDArray[Any] | None, document: dict[str, Any]) -> None:
-    if array is not None:
-        write_file(output, lambda stream: np.save(stream, array, allow_pickle=False))
-    written = {**document, "file": (output if array is not None else shard_index(output)).name}
-    write_text(output.with_suffix(".json"), json.dumps(written, indent=1) + "\n")
 
 
 def _own_cores() -> list[int]:

@@ -3,7 +3,7 @@
 In the folder `<result>.ckpt` a manifest says which run it belongs to; `rank<r>.<count>.npy`, or `.tnz` where
 it is compressed without loss, is the partial sum of world rank r after the first `count` slices of its group.
 A generation is deleted only after its successor stands on every rank of the group, so that a killed job
-leaves one that all of them have.
+leaves one that all of them have. A folder without partial sums is no checkpoint.
 
 Changelog of `tnplan.checkpoint`:
 1 (2026-11-21): first version.
@@ -12,8 +12,10 @@ Changelog of `tnplan.checkpoint`:
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -24,8 +26,8 @@ from numpy.typing import NDArray
 
 from compress.codec import allocate, decode, encode
 from executor.device.communicator import Communicator, agree
-from planner.errors import InputError
-from planner.files import read_json, write_file, write_text
+from planner.errors import InputError, WriteError
+from planner.files import check_writable, read_json, write_file, write_text
 
 FORMAT = "tnplan.checkpoint"
 VERSION = 1
@@ -68,38 +70,20 @@ class Checkpoint:
         self._kept = 0
         self.total_s = 0.0
 
-    def open(self, resume: bool) -> None:
-        """Check or create the folder; collective over the world. Raises where it belongs to another run."""
+    def check(self, resume: bool) -> None:
+        """Raise AgreedError where the folder cannot be used, or has a checkpoint of another run or to resume.
 
-        def begin() -> None:
-            if self._world.rank == 0:
-                self._check_manifest(resume)
-                made = not self._folder.exists()
-                self._make_folder()
-                try:
-                    write_text(self._manifest, json.dumps(self._run.document(), indent=1) + "\n")
-                except BaseException:
-                    if made:
-                        self._folder.rmdir()
-                    raise
+        Collective over the world. Nothing is written before there is a partial sum to keep.
+        """
+        agree(self._world, lambda: self._check(resume) if self._world.rank == 0 else None)
 
-        agree(self._world, begin)
-        agree(self._world, self._make_folder)
-
-    def _make_folder(self) -> None:
-        try:
-            self._folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                str(self._folder), f"cannot be made ({error.strerror})", "choose a folder that is writable"
-            ) from None
-
-    @property
-    def _manifest(self) -> Path:
-        return self._folder / "manifest.json"
-
-    def _check_manifest(self, resume: bool) -> None:
-        if not self._manifest.exists():
+    def _check(self, resume: bool) -> None:
+        folder = self._folder
+        if folder.is_dir():
+            check_writable(self._manifest)
+        elif folder.exists():
+            raise InputError(str(folder), "is to be a folder", "move that file, or choose another --output")
+        if not any(folder.glob("rank*.*")):
             return
         if not resume:
             raise InputError(
@@ -115,36 +99,57 @@ class Checkpoint:
                     "or delete the folder",
                 )  # fmt: skip
 
-    def restore(self, expected: int, dtype: str) -> tuple[int, NDArray[Any] | None]:
-        """The newest generation that all ranks of the group have: its count, and the partial sum.
+    @property
+    def _manifest(self) -> Path:
+        return self._folder / "manifest.json"
 
-        `expected` is the elements of the partial sum. (0, None) where there is none.
+    def restore(self, expected: int, n_slices: int) -> tuple[int, NDArray[Any] | None]:
+        """The newest generation that all ranks of the group have whole: its count, and the partial sum.
+
+        `expected` is the elements of the partial sum, `n_slices` the slices of the group. (0, None) where the
+        ranks have no generation in common. Collective over the world; raises AgreedError where a group has
+        some and none can be used. Other generations are deleted when all groups have theirs.
         """
-        counts = set(self._generations())
-        common = set.intersection(*map(set, self._group.gather_objects(counts)))
-        newest = max(common, default=0)
-        for count in counts - {newest}:
+        counts = self._generations()
+        found, partial = agree(self._world, lambda: self._newest(counts, expected, n_slices))
+        for count in counts - {found}:
             self._path(count).unlink()
-        self._kept = newest
-        if not newest:
-            return 0, None
-        path = self._path(newest)
+        self._kept = found
+        return found, partial
+
+    def _newest(self, counts: set[int], expected: int, n_slices: int) -> tuple[int, NDArray[Any] | None]:
+        refusal: InputError | None = None
+        for count in sorted(set.intersection(*self._group.gather_objects(counts)), reverse=True):
+            try:
+                return count, self._read(count, expected, n_slices)
+            except InputError as error:
+                refusal = refusal or error
+        if refusal is not None:
+            raise refusal
+        return 0, None
+
+    def _read(self, count: int, expected: int, n_slices: int) -> NDArray[Any]:
+        """A generation; every rank of the group refuses one that any of them cannot use."""
+        return agree(self._group, lambda: self._read_own(count, expected, n_slices))
+
+    def _read_own(self, count: int, expected: int, n_slices: int) -> NDArray[Any]:
+        path, remedy = self._path(count), "delete the folder to start again"
+        if count > n_slices:
+            raise InputError(str(path), f"is of {count} slices, the group has {n_slices}", remedy)
         try:
             array = _load(path)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(
-                str(path), f"cannot be read ({error})", "delete the folder to start again"
-            ) from None
-        if array.shape != (expected,) or array.dtype != np.dtype(dtype):
-            raise InputError(
-                str(path), f"holds {array.shape} of {array.dtype}, this run has ({expected},) of {dtype}",
-                "delete the folder to start again",
-            )  # fmt: skip
-        return newest, array
+        except Exception as error:  # what a damaged header makes of NumPy's reader may be of many kinds
+            raise InputError(str(path), f"cannot be read ({error})", remedy) from None
+        if array.shape != (expected,) or array.dtype != np.dtype(self._run.dtype):
+            problem = f"holds {array.shape} of {array.dtype}, this run has ({expected},) of {self._run.dtype}"
+            raise InputError(str(path), problem, remedy)
+        return array
 
-    def _generations(self) -> list[int]:
-        pattern = re.compile(rf"rank{self._world.rank}\.(\d+)\.(?:npy|tnz)")
-        return [int(match[1]) for entry in self._folder.iterdir() if (match := pattern.fullmatch(entry.name))]
+    def _generations(self) -> set[int]:
+        if not self._folder.exists():
+            return set()
+        pattern = re.compile(rf"rank{self._world.rank}\.([1-9]\d*)\.(?:npy|tnz)")
+        return {int(match[1]) for entry in self._folder.iterdir() if (match := pattern.fullmatch(entry.name))}
 
     def _path(self, count: int) -> Path:
         """Where a generation is, in either form."""
@@ -157,10 +162,18 @@ class Checkpoint:
         return bool(self._group.broadcast_object(not self._kept or waited >= INTERVAL * self._cost_s, 0))
 
     def write(self, count: int, partial: NDArray[Any]) -> None:
-        """Keep the partial sum after `count` slices of the group; collective over the group."""
+        """Keep the partial sum after `count` slices of the group; collective over the group.
+
+        Raises WriteError where it cannot be written.
+        """
         start = perf_counter()
         path = self._folder / f"rank{self._world.rank}.{count}.{FORMS[self._compressed]}"
-        write_file(path, lambda stream: self._save(stream, partial))
+        try:
+            if not self._kept:
+                self._begin()
+            write_file(path, lambda stream: self._save(stream, partial))
+        except InputError as error:
+            raise WriteError(str(error)) from None
         self._group.barrier()
         if self._kept:
             self._path(self._kept).unlink(missing_ok=True)
@@ -169,25 +182,44 @@ class Checkpoint:
         self._cost_s = self._last - start
         self.total_s += self._cost_s
 
+    def _begin(self) -> None:
+        """Make the folder with its manifest before any rank of the group writes there."""
+        if self._group.rank == 0:
+            try:
+                self._folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise InputError(
+                    str(self._folder), f"cannot be made ({error.strerror})", "make room for it"
+                ) from None
+            try:
+                write_text(self._manifest, json.dumps(self._run.document(), indent=1) + "\n")
+            except BaseException:
+                with suppress(OSError):
+                    self._folder.rmdir()
+                raise
+        self._group.barrier()
+
     def _save(self, stream: BinaryIO, partial: NDArray[Any]) -> None:
+        """Write a partial sum through to the disk: its predecessor is deleted next."""
         if not self._compressed:
             np.save(stream, partial, allow_pickle=False)
-            return
-        for piece in encode(partial, 0.0)[1]:
-            stream.write(piece)
+        else:
+            for piece in encode(partial, 0.0)[1]:
+                stream.write(piece)
+        stream.flush()
+        os.fsync(stream.fileno())
 
     def remove(self) -> None:
-        """Delete the folder once the result is written; collective over the world."""
+        """Delete the folder, if any, once the result is written; collective over the world."""
         self._world.barrier()
-        if self._world.rank == 0:
+        if self._world.rank == 0 and self._folder.exists():
             shutil.rmtree(self._folder)
         self._world.barrier()
 
 
 def _load(path: Path) -> NDArray[Any]:
     """The partial sum in a file of either form."""
-    if path.suffix == ".npy":
-        array: NDArray[Any] = np.load(path, allow_pickle=False)
-        return array
     with path.open("rb") as stream:
+        if path.suffix == ".npy":
+            return np.lib.format.read_array(stream, allow_pickle=False)
         return decode(stream, allocate, path.stat().st_size)[1]

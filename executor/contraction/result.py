@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.contraction.run import Outcome
-from executor.device.communicator import Communicator, agree
+from executor.device.communicator import AgreedError, Communicator, agree
 from executor.device.device import Device
 from executor.device.numpy_device import NumpyDevice
 from executor.device.permutation import make_copy, row_major
 from planner.errors import InputError
-from planner.files import read_json, write_file, write_text
+from planner.files import Staged, read_json
 from planner.hardware.layout import Box, box, box_shape, grid_size, rank_digits
 from planner.schedule import Schedule
 
@@ -96,33 +96,53 @@ def shard_index(output: Path) -> Path:
     return output.with_suffix(".shards.json")
 
 
-def write_shards(outcome: Outcome, device: Device, world: Communicator, output: Path) -> None:
-    """Write every rank's shard beside `output`, then the index; collective over the world."""
-    schedule = outcome.program.schedule
-    holders = owners(schedule)
+def shard_file(output: Path, rank: int) -> Path:
+    """The file of the part that a rank of the group holds of a sharded result."""
+    return output.with_name(f"{output.stem}.rank{rank}.npy")
 
-    def name(rank: int) -> str:
-        return f"{output.stem}.rank{rank}.npy"
 
-    def write_own() -> None:
-        shard = own_shard(outcome, device)
-        if shard is not None:
-            write_file(output.with_name(name(outcome.group.rank)), lambda stream: np.save(stream, shard))
+def write_result(
+    output: Path, held: NDArray[Any] | None, sharded: bool, document: dict[str, Any], outcome: Outcome,
+    world: Communicator,
+) -> None:  # fmt: skip
+    """Write what every rank has `held` of the result, then the index of shards and `document`, a .json.
 
-    def write_index() -> None:
+    All files are whole before any is moved to its name. Collective over the world; raises AgreedError.
+    """
+
+    def fill(values: Staged, documents: Staged) -> None:
+        if held is not None:
+            file = shard_file(output, outcome.group.rank) if sharded else output
+            values.add(file, lambda stream: np.save(stream, held, allow_pickle=False))
         if world.rank != 0:
             return
-        document = {
-            "format": FORMAT, "version": VERSION, "schedule": schedule.identity, "dtype": schedule.dtype,
-            "output": list(schedule.output), "shape": list(schedule.output_shape),
-            "mode_extents": mode_extents(schedule),
-            "shards": [{"file": name(rank), "box": [list(part) for part in result_box(schedule, rank)]}
-                       for rank in holders],
-        }  # fmt: skip
-        write_text(shard_index(output), json.dumps(document, indent=1) + "\n")
+        file = shard_index(output) if sharded else output
+        if sharded:
+            _add_json(documents, file, _index(outcome.program.schedule, output))
+        _add_json(documents, output.with_suffix(".json"), {**document, "file": file.name})
 
-    agree(world, write_own)
-    agree(world, write_index)
+    try:
+        with Staged() as values, Staged() as documents:
+            for step in (lambda: fill(values, documents), values.move, documents.move):
+                agree(world, step)
+    except AgreedError:
+        world.barrier()  # no rank ends the job before all have deleted what they did not move
+        raise
+
+
+def _add_json(files: Staged, path: Path, document: dict[str, Any]) -> None:
+    files.add(path, lambda stream: stream.write(f"{json.dumps(document, indent=1)}\n".encode()))
+
+
+def _index(schedule: Schedule, output: Path) -> dict[str, Any]:
+    return {
+        "format": FORMAT, "version": VERSION, "schedule": schedule.identity, "dtype": schedule.dtype,
+        "output": list(schedule.output), "shape": list(schedule.output_shape),
+        "mode_extents": mode_extents(schedule),
+        "shards": [{"file": shard_file(output, rank).name,
+                    "box": [list(part) for part in result_box(schedule, rank)]}
+                   for rank in owners(schedule)],
+    }  # fmt: skip
 
 
 def load_shards(index: str | Path) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from executor.contraction.checkpoint import Checkpoint, Run
 from executor.contraction.program import Program
 from executor.contraction.replay import Timings, new_timings, run_once, run_slices
 from executor.contraction.slices import Share, active_groups, bind_sum_groups, share_of
-from executor.device.communicator import Communicator, CountedCommunicator, agree
+from executor.device.communicator import Communicator, CountedCommunicator
 from executor.device.device import Device
 from planner.schedule import Schedule
 
@@ -78,7 +78,7 @@ def run_rank(
     share = share_of(schedule, world.size, world.rank, *job.slices)
     group = CountedCommunicator(world.split(share.group, share.rank_in_group))
     across = world.split(share.rank_in_group, share.group)
-    checkpoint = _open_checkpoint(job, share, world, group)
+    checkpoint = _checkpoint(job, share, world, group)
     program = bind_program(schedule, device, group, tensors)
     sum_groups = bind_sum_groups(program, device, across, active_groups(*job.slices, share.n_groups))
     # No device waits for a rank while another still loads kernels.
@@ -89,8 +89,7 @@ def run_rank(
     outcome = Outcome(program, share, group, new_timings(program), checkpoint=checkpoint)
     done, partial = 0, None
     if checkpoint is not None:
-        kept = checkpoint
-        done, partial = agree(world, lambda: kept.restore(len(program.result), schedule.dtype))
+        done, partial = checkpoint.restore(len(program.result), len(share.slices))
     outcome.resumed_slices = done
     bound = perf_counter()
     outcome.bind_s = bound - start
@@ -113,12 +112,12 @@ def run_rank(
     return outcome
 
 
-def _open_checkpoint(job: Job, share: Share, world: Communicator, group: Communicator) -> Checkpoint | None:
+def _checkpoint(job: Job, share: Share, world: Communicator, group: Communicator) -> Checkpoint | None:
     if job.checkpoint_folder is None:
         return None
     identity = Run(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype, job.values)
     checkpoint = Checkpoint(job.checkpoint_folder, identity, world, group, job.compress_checkpoints)
-    checkpoint.open(job.resume)
+    checkpoint.check(job.resume)
     return checkpoint
 
 

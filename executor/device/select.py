@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from socket import gethostname
 
 from executor.device.assign import PLACE, VisibleGpus, assign
 from executor.device.communicator import Communicator, agree
 from executor.device.device import Device
 from executor.device.numpy_device import NumpyDevice
 from planner.errors import InputError
+from planner.units import size_text
 
 DEVICES = ("auto", "cpu", "gpu")
 
@@ -34,11 +36,14 @@ def check_device(wanted: str) -> None:
         raise InputError("--device", f"{wanted!r} is unknown", f"choose from {', '.join(DEVICES)}")
 
 
-def open_device(wanted: str, world: Communicator, needed_bytes: int, threads: int) -> Chosen:
+def open_device(
+    wanted: str, world: Communicator, needed_bytes: int, threads: int, cpu_bytes: int | None = None
+) -> Chosen:
     """The device of this rank; collective over the world.
 
     'gpu' gives every rank a GPU of its own or raises AgreedError on all ranks; 'auto' takes the CPU instead
-    and says why. `needed_bytes` are those of the arena; a CPU works with `threads` threads.
+    and says why. `needed_bytes` are those of the arena, `cpu_bytes` those on a CPU where they are others. A
+    CPU works with `threads` threads; where a host has too little for all its ranks, all raise AgreedError.
     """
     refusal = None
     if wanted != "cpu":
@@ -49,7 +54,27 @@ def open_device(wanted: str, world: Communicator, needed_bytes: int, threads: in
                 raise
             refusal = error.problem
     line = "device: cpu" if refusal is None else f"device: cpu ({refusal})"
-    return Chosen(NumpyDevice(threads), world, line, lambda: None)
+    device = NumpyDevice(threads)
+    own_bytes = needed_bytes if cpu_bytes is None else cpu_bytes
+    n_ranks = world.gather_objects(gethostname()).count(gethostname())
+    agree(world, lambda: check_host(device, own_bytes, n_ranks))
+    return Chosen(device, world, line, lambda: None)
+
+
+def check_host(device: Device, needed_bytes: int, n_ranks: int) -> None:
+    """Raise InputError where this host has not the free memory that each of its `n_ranks` ranks needs."""
+    _, free_bytes = device.memory()
+    if n_ranks * needed_bytes > free_bytes:
+        each, remedy = "for a rank", "plan with a smaller --memory or more --devices"
+        if n_ranks > 1:
+            each = f"for {n_ranks} ranks, {size_text(needed_bytes)} each"
+            remedy = "plan with a smaller --memory, or start fewer ranks on a host"
+        raise InputError(
+            "--device cpu",
+            f"{size_text(n_ranks * needed_bytes)} are needed {each}, {gethostname()} has "
+            f"{size_text(free_bytes)} free",
+            remedy,
+        )
 
 
 def find_gpu(world: Communicator, needed_bytes: int) -> int:

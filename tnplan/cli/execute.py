@@ -101,7 +101,7 @@ class _Progress:
     def __init__(self, shown: bool) -> None:
         self._shown = shown
         self._chosen: str | None = None
-        self._terminal = shown and sys.stderr.isatty()
+        self._terminal = shown and sys.stderr is not None and sys.stderr.isatty()
         self._start = self._last = time.monotonic()
         self._done_before: int | None = None
         self._live: Any = None

@@ -42,7 +42,8 @@ def console() -> Console:
 
     Brackets in names of files and indices are no markup.
     """
-    return Console(width=None if sys.stdout.isatty() else WIDTH_IN_A_FILE, highlight=False, markup=False)
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return Console(width=None if on_terminal else WIDTH_IN_A_FILE, highlight=False, markup=False)
 
 
 class Listing:
