@@ -26,7 +26,7 @@ from planner.search.annealing import Found
 from planner.search.checkpoint import Checkpoint
 from planner.search.cotengra_search import Effort, search_path
 from planner.search.figures import path_figures
-from planner.search.rounds import FRESH_SHARE, POOL, Ladder, Round
+from planner.search.rounds import HOT_SHARE, POOL, Ladder, Round
 from planner.workloads.mixed import peps_network, regular_network
 from tnplan.cli import search as search_command
 
@@ -241,10 +241,13 @@ def test_ladder_decides_by_number_and_trees_alone() -> None:
         assert ladder.take(given, found) == twin.take(given, found)
         assert ladder.best.score == min(tree.score for tree in ladder.pool)
         assert len(ladder.pool) <= POOL
-    assert kinds[0][0] == "fresh"
+    assert kinds[0][0] == "first"
+    assert {"first", "fresh", "warm"} == {kind for kind, _ in kinds}
     early = sum(length for _, length in kinds)
-    fresh = sum(length for kind, length in kinds if kind == "fresh")
-    assert 0.0 < fresh < FRESH_SHARE * 20.0 + 1.0 < early
+    hot = sum(length for kind, length in kinds if kind in ("first", "fresh"))
+    assert 0.0 < hot < HOT_SHARE * 20.0 + 1.0 < early
+    large = Ladder(3, first, [first])
+    assert {"first", "warm"} == {large.next(20.0, False, fresh=False).kind for _ in range(60)}
 
 
 def test_a_round_without_a_tree_changes_nothing() -> None:

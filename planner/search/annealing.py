@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 # Labels would else start processes of its own for its last few tensors.
@@ -24,6 +25,8 @@ STEPS = 40
 MIN_STEPS = 5
 SWEEPS = 10
 COLD = 0.02
+GREEDY_RANGES = (1e-3, 1.0), (0.1, 4.0)
+"""Of the temperature of greedy choices, and of the weight of what a step removes against what it makes."""
 # Rounds in turn: the tree to start from, the first temperature, and how cotengra's annealer changes slices.
 # Restarts end in very different basins, so that many short ones pay more than long ones.
 TURNS: tuple[tuple[str, float, str | int], ...] = (
@@ -198,6 +201,23 @@ def first_tree(task: Task) -> Any:
     return tree
 
 
+def random_greedy(task: Task, number: int) -> Found:
+    """A tree without slices of cotengra's greedy method, its parameters drawn for this number.
+
+    Its score is unknown, and it may be over the limit.
+    """
+    from cotengra import ContractionTree
+    from cotengra.pathfinders.path_basic import optimize_greedy
+
+    with seeded(f"{task.seed} {number} greedy"):
+        temperature, weight = (low * (high / low) ** random.random() for low, high in GREEDY_RANGES)
+        ssa_path = optimize_greedy(
+            task.inputs, task.output, task.sizes, costmod=weight, temperature=temperature, use_ssa=True
+        )
+    tree = ContractionTree.from_path(task.inputs, task.output, task.sizes, ssa_path=ssa_path)
+    return Found(inf, tuple(tuple(map(int, step)) for step in tree.get_ssa_path()), ())
+
+
 def sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:
     """The tree, sliced on where it is over the limit: a given path may be, or what annealing left."""
     if limit is None or tree.max_size() <= limit:
@@ -220,7 +240,7 @@ def _inner_sliced_tree() -> Any:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int | str) -> Iterator[None]:
     """cotengra's trials draw from Python's global generator: seed it, and put it back afterwards."""
     state = random.getstate()
     random.seed(seed)

@@ -28,7 +28,7 @@ from planner.search.anneal_state import (
     sliced_bits,
     tree_of,
 )
-from planner.search.annealing import Effort, Found, Task, first_tree, seeded
+from planner.search.annealing import Effort, Found, Task, first_tree, random_greedy, seeded
 from planner.search.checkpoint import Checkpoint
 from planner.search.ranking import Target
 from planner.search.rounds import MEAN_LENGTH, Ladder, Round
@@ -40,6 +40,9 @@ SEED_LIMIT_S = 20.0
 NOMINAL_MOVES_PER_S = 1e7
 ROUND_SHARE = 0.1
 MOVES_PER_TENSOR = 300_000
+MOVES_OF_GREEDY, GREEDY_SHARE = 3_000, 0.25
+"""In the time of so many moves for each tensor a greedy tree is made. Rounds have one of their own where that
+is at most this share of a full round."""
 RANK_SHARE = 0.3
 """The last share of the time, in which trees are ranked by predicted time where that is asked for."""
 CALL_MOVES = 800_000
@@ -114,6 +117,7 @@ def _climb(
     time_s, most = task.effort.time_s, task.effort.max_rounds
     ends = began + time_s
     full = min(ROUND_SHARE * time_s * NOMINAL_MOVES_PER_S, float(MOVES_PER_TENSOR * len(task.inputs)))
+    fresh = MOVES_OF_GREEDY * len(task.inputs) <= GREEDY_SHARE * full
     planned = min(most * MEAN_LENGTH, time_s * n_workers * NOMINAL_MOVES_PER_S / max(full, 1.0))
     if target is not None:
         planned *= 1.0 - RANK_SHARE
@@ -138,7 +142,7 @@ def _climb(
             while going and len(flying) < n_workers:
                 left_s = ends - time.monotonic()
                 late = left_s < RANK_SHARE * time_s or ladder.given >= planned
-                given = ladder.next(planned, target is not None and late)
+                given = ladder.next(planned, target is not None and late, fresh)
                 wanted = given.length * full
                 possible_s = left_s - given.ranks * rank_s
                 moves = wanted if pace_s == 0.0 else min(wanted, possible_s / pace_s)
@@ -206,7 +210,8 @@ def carry_out(
     done = 0
     if given.anneals:
         weighted = replace(task, element_weight=task.element_weight * given.weight_factor)
-        annealing = _Annealing(weighted, given.source, task.seed, given.number)
+        source = random_greedy(task, given.number) if given.kind == "fresh" else given.source
+        annealing = _Annealing(weighted, source, task.seed, given.number)
         done = annealing.run(given, moves, ends, tell)
         found = annealing.best_found()
     annealed = time.monotonic()

@@ -13,9 +13,10 @@ from math import inf, log
 from planner.search.anneal_state import Heat
 from planner.search.annealing import Found
 
-FRESH_SHARE, FRESH_ODDS = 0.6, 0.7
-"""In the first share of a search most rounds start from the first tree. They end in very different basins,
-short ones in good ones as often as long ones; the others go on from the best of them."""
+HOT_SHARE, HOT_ODDS, FRESH_ODDS = 0.6, 0.7, 0.5
+"""In the first share of a search most rounds start hot, half of these from trees of their own: in which basin
+one ends depends on where it starts, hot or not. Short ones end in good basins as often as long ones; the
+others go on from the best of them."""
 SHORTEST_LENGTH = 0.1
 MEAN_LENGTH = (1.0 - SHORTEST_LENGTH) / -log(SHORTEST_LENGTH)
 POOL = 4
@@ -26,7 +27,10 @@ NEAR_LENGTH = 0.05
 
 @dataclass(frozen=True)
 class Round:
-    """One round. `fresh` and `warm` anneal, `rank` asks for a tree's predicted time, `near` does both."""
+    """A round. `first`, `fresh` and `warm` anneal, `rank` asks for a tree's predicted time, `near` does both.
+
+    A `fresh` one starts from a greedy tree of its own in place of `source`, the first tree.
+    """
 
     number: int
     kind: str
@@ -70,21 +74,23 @@ class Ladder:
         """The fastest tree where trees are ranked, else the cheapest."""
         return self.fastest or self.pool[0]
 
-    def next(self, planned: float, ranking: bool) -> Round:
+    def next(self, planned: float, ranking: bool, fresh: bool = True) -> Round:
         """The next round of a search that is planned to have `planned` full rounds in all.
 
-        When `ranking`, the first tree and the pool are ranked, then others near the fastest.
+        When `ranking`, the first tree and the pool are ranked, then others near the fastest. `fresh` says
+        whether rounds may have trees of their own.
         """
         number, draw = self.number, random.Random(f"{self.seed} {self.number}")
-        chosen = self._near(number, draw) if ranking else self._anneal(number, draw, planned)
+        chosen = self._near(number, draw) if ranking else self._anneal(number, draw, planned, fresh)
         self.number += 1
         self.given += chosen.length
         return chosen
 
-    def _anneal(self, number: int, draw: random.Random, planned: float) -> Round:
+    def _anneal(self, number: int, draw: random.Random, planned: float, fresh: bool) -> Round:
         length = _between(draw, SHORTEST_LENGTH, 1.0)
-        if number == 0 or (self.given < FRESH_SHARE * planned and draw.random() < FRESH_ODDS):
-            return Round(number, "fresh", self.first, _heat(draw, 0.28, 0.57, 0.5), length)
+        if number == 0 or (self.given < HOT_SHARE * planned and draw.random() < HOT_ODDS):
+            kind = "fresh" if number and fresh and draw.random() < FRESH_ODDS else "first"
+            return Round(number, kind, self.first, _heat(draw, 0.28, 0.57), length)
         place = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
         return Round(number, "warm", self.pool[place], _heat(draw, 0.1, 0.3), length)
 
@@ -105,7 +111,7 @@ class Ladder:
             if found.time_s is not None and found.time_s < _time_s(self.fastest):
                 self.fastest = found
             return self.best is not before
-        if found.score < given.source.score and given.source in self.pool:
+        if given.kind != "fresh" and found.score < given.source.score and given.source in self.pool:
             self.pool.remove(given.source)
         if found not in self.pool:
             self.pool = sorted([*self.pool, found], key=lambda one: one.score)[:POOL]
@@ -116,12 +122,12 @@ def _time_s(found: Found | None) -> float:
     return inf if found is None or found.time_s is None else found.time_s
 
 
-def _heat(draw: random.Random, coolest: float, hottest: float, penalty: float = 0.8) -> Heat:
+def _heat(draw: random.Random, coolest: float, hottest: float) -> Heat:
     """Temperatures drawn for a round: no single choice is best for all networks."""
     local = _between(draw, 25.0, 60.0)
     hot = _between(draw, coolest, hottest)
     cold = min(_between(draw, 0.014, 0.028), hot / 2)
-    return Heat(local, hot, cold, _between(draw, penalty, 1.2))
+    return Heat(local, hot, cold, _between(draw, 0.7, 3.0))
 
 
 def _mild_heat(draw: random.Random) -> Heat:
