@@ -281,7 +281,7 @@ def test_unsupported_openqasm_is_named_with_its_line(text: str, message: str) ->
     ("options", "message"),
     [
         (["--shots", "0"], "--shots: is 0"), (["--shots", "-5"], "--shots: is -5"),
-        (["--observable", "1e308*Z0 + 1e308*Z1"], "magnitudes sum to inf; give a sum of 1e+100 at most"),
+        (["--observable", "1e100*Z0 + 1e100*Z1"], "magnitudes sum to 2e+100; give a sum of 1e+100 at most"),
         (["--observable", "1e200*Z0", "--shots", "3", "--depolarizing", "0.5"], "magnitudes sum to 1e+200"),
         (["--observable", "Z2"], "names qubit 2"), (["--marginal", "0,0"], "names qubit 0 twice"),
         (["--amplitudes", "001"], "'001' is no bit string"), (["--amplitudes", ""], "'' is no bit string"),
