@@ -166,8 +166,8 @@ def keep(output: Path, row: dict[str, Any]) -> None:
     document = json.loads(output.read_text()) if output.exists() else {"rows": []}
     same = ("network", "log2_limit", "seconds", "workers")
     rows = [old for old in document["rows"] if any(old[name] != row[name] for name in same)]
-    document = {"environment": {**host_facts(), "commit": commit()}, "rows": [*rows, row]}
-    output.write_text(json.dumps(document, indent=1) + "\n")
+    own = {**row, "environment": {**host_facts(), "commit": commit()}}
+    output.write_text(json.dumps({"rows": [*rows, own]}, indent=1) + "\n")
 
 
 def chosen(text: str) -> Iterator[tuple[Case, Network]]:
