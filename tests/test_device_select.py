@@ -10,7 +10,7 @@ import pytest
 from executor_case import make_case
 
 from executor.contraction.record import step_error
-from executor.device import numpy_device, select
+from executor.device import host, numpy_device, select
 from executor.device.assign import VisibleGpus, assign
 from executor.device.communicator import AgreedError
 from executor.device.select import check_device, open_device
@@ -97,7 +97,8 @@ def test_cupy_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -
 def test_the_ranks_of_a_host_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts: dict[str, str] = {}
     monkeypatch.setattr(numpy_device, "host_memory", lambda: (8 << 30, 3 << 30))
-    monkeypatch.setattr(select, "gethostname", lambda: hosts[threading.current_thread().name])
+    for module in (host, select):
+        monkeypatch.setattr(module, "gethostname", lambda: hosts[threading.current_thread().name])
     monkeypatch.setattr(select, "_look", lambda: NO_GPU)
 
     def choose(wanted: str, needed_bytes: int, *names: str) -> list[select.Chosen]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.device.communicator import AgreedError, Communicator, agree, ending_together
-from executor.device.host import cores
+from executor.device.host import cores, ranks_here
 from executor.device.host_memory import host_memory
 from executor.device.launcher import world_communicator
 from executor.device.select import check_device
@@ -168,9 +167,9 @@ def diagonalize(
         device, precision == "mixed",
     )  # fmt: skip
 
-    def read(ranks_here: int) -> _Request:
+    def read(host_ranks: int) -> _Request:
         _check_outputs(target, carry, integrals, alpha, beta, determinants)
-        room_bytes = min(memory_bytes, host_memory()[1] / ranks_here)
+        room_bytes = min(memory_bytes, host_memory()[1] / host_ranks)
         known = integrals if isinstance(integrals, Integrals) else read_fcidump(integrals, room_bytes)
         space = _space(known, alpha, beta, determinants)
         check_roots(roots, prod(_shape(space)))
@@ -179,8 +178,8 @@ def diagonalize(
         return _Request(known, space)
 
     def work(world: Communicator) -> Diagonalization:
-        first, ranks_here = world.rank == 0, _ranks_here(world)
-        checked = agree(world, lambda: read(ranks_here) if first else None)
+        first, host_ranks = world.rank == 0, ranks_here(world)
+        checked = agree(world, lambda: read(host_ranks) if first else None)
         request: _Request = world.broadcast_object(checked, 0)
         whole = agree(world, lambda: given_states(start, _shape(request.space)) if first else [])
         say, show = (announce, progress) if first else (None, None)
@@ -203,7 +202,7 @@ def _solved(
 ) -> Diagonalization:  # fmt: skip
     """What one rank does, from the checked input to the written result."""
     chosen = _choose(world, request, options, announce)
-    threads = options.threads or max(1, cores() // _ranks_here(world))
+    threads = options.threads or max(1, cores() // ranks_here(world))
     try:
         with chosen.on_stream():
             site = open_site(
@@ -253,11 +252,6 @@ def _choose(
     if options.device == "auto":
         announce(f"device: cpu ({only_here} run there alone)")
     return choose_device("cpu", world, 1)
-
-
-def _ranks_here(world: Communicator) -> int:
-    """How many ranks share this host's cores with this one."""
-    return world.gather_objects(socket.gethostname()).count(socket.gethostname())
 
 
 def _hand_over(

@@ -13,14 +13,13 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from socket import gethostname
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from executor.device.communicator import Communicator, agree, ending_together
-from executor.device.host import cores, host_facts
+from executor.device.host import cores, host_facts, ranks_here
 from executor.device.host_memory import host_memory
 from executor.device.launcher import world_communicator
 from executor.device.threads import run_ranks
@@ -159,7 +158,7 @@ def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int],
     """One rank: the whole simulation; rank 0 writes the result."""
     program, n = request.program, request.program.n_qubits
     inside = n - (ranks.size.bit_length() - 1)
-    host_ranks = ranks.gather_objects(gethostname()).count(gethostname())
+    host_ranks = ranks_here(ranks)
     threads = request.threads or max(1, cores() // host_ranks)
     needed = predicted_bytes(n, request.dtype, TILES[request.dtype], threads, ranks.size)
     room = request.memory_bytes

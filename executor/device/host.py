@@ -6,12 +6,20 @@ import os
 import platform
 import re
 from pathlib import Path
+from socket import gethostname
 from typing import Any
+
+from executor.device.communicator import Communicator
 
 
 def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ranks_here(world: Communicator) -> int:
+    """How many ranks this host has, this one among them; collective."""
+    return world.gather_objects(gethostname()).count(gethostname())
 
 
 def host_facts() -> dict[str, Any]:

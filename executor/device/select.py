@@ -13,6 +13,7 @@ from socket import gethostname
 from executor.device.assign import PLACE, VisibleGpus, assign
 from executor.device.communicator import Communicator, agree
 from executor.device.device import Device
+from executor.device.host import ranks_here
 from executor.device.numpy_device import NumpyDevice
 from planner.errors import InputError
 from planner.units import size_text
@@ -56,7 +57,7 @@ def open_device(
     line = "device: cpu" if refusal is None else f"device: cpu ({refusal})"
     device = NumpyDevice(threads)
     own_bytes = needed_bytes if cpu_bytes is None else cpu_bytes
-    n_ranks = world.gather_objects(gethostname()).count(gethostname())
+    n_ranks = ranks_here(world)
     agree(world, lambda: check_host(device, own_bytes, n_ranks))
     return Chosen(device, world, line, lambda: None)
 
