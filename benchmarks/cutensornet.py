@@ -21,13 +21,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import cutensornet_calls as peer
 import numpy as np
 from numpy.typing import NDArray
-from replay import CASES, MOST_ROUNDS, ROOT, Setting, candidates, kept, planned, values
+from replay import CASES, MOST_ROUNDS, ROOT, Setting, candidates, kept, mean_slice_s, planned, values
 from steps import size_bytes
 
 from executor.device import cutensor
@@ -64,7 +63,7 @@ def ours(file: Path, schedule: Schedule, setting: Setting) -> tuple[dict[str, An
     report = replayed(0, n_slices)[1]
     measured = report["measured"]
     slices_s = [measured["slices_s"].get(str(slice_), 0.0) for slice_ in range(n_slices)]
-    slice_s = median(slices_s[1:] or slices_s) if schedule.sliced else 0.0
+    slice_s = mean_slice_s(schedule, measured) if schedule.sliced else 0.0
     once_s = max(measured["run_s"] - sum(slices_s), 0.0)
     row = {
         "ours_once_s": once_s, "ours_slice_s": slice_s, "ours_slices_timed": n_slices,

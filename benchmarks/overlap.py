@@ -71,7 +71,7 @@ def main() -> None:
         load_path(file), load_profile(given.hardware), devices=world.size, ranks_per_group=world.size
     )
     parts = [
-        item for item in (*schedule.once, *schedule.body) if isinstance(item, Redistribute) and item.parts > 1
+        item for item in schedule.instructions if isinstance(item, Redistribute) and item.parts > 1
     ]
     hidden_s = sum(step.hidden_s for step in schedule.steps)
     say(

@@ -19,7 +19,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -29,10 +29,10 @@ import numpy as np
 from roofline import Roof, floors_s, measure_roof
 from steps import ROOF_BYTES, ROOM_BYTES, open_device, size_bytes
 
+from executor.contraction.slices import slices_of_group
 from executor.device.launcher import world_communicator
 from planner.errors import InputError
 from planner.files import load_json, write_text
-from planner.hardware.cost import FLOPS_PER_PRODUCT
 from planner.hardware.profile import Profile, load_profile
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.path_file import load_path, tensors_file
@@ -130,11 +130,12 @@ def replay(file: Path, schedule: Schedule, setting: Setting, roof: Roof) -> dict
             slices=(0, n_slices), engine=setting.engine,
         ).report  # fmt: skip
     measured = report["measured"]
-    slices_s = [measured["slices_s"].get(str(number), 0.0) for number in range(0, n_slices, groups)]
+    of_group = slices_of_group(0, groups, 0, n_slices)
+    slices_s = [measured["slices_s"].get(str(number), 0.0) for number in of_group]
     once_s = max(measured["run_s"] - sum(slices_s), 0.0)
     slice_s = 0.0
     if schedule.sliced:
-        slice_s = median(slices_s[1:] or slices_s)
+        slice_s = mean_slice_s(schedule, measured)
     all_rounds = -(-schedule.n_slices // groups) if schedule.sliced else 0
     floor_once_s, floor_slice_s = floors_s(schedule, roof)
     unit_s, floor_s, unit_flops, expected_s = (
@@ -155,19 +156,21 @@ def replay(file: Path, schedule: Schedule, setting: Setting, roof: Roof) -> dict
         "sent_bytes_of_run": measured["sent_bytes"], "kinds_s": measured["kinds_s"],
         "peak_bytes": measured["peak_bytes"],
         "peak_over_predicted": measured["peak_bytes"] / predicted.peak_bytes,
-        "complexity": complexity(schedule), "not_finite": report["not_finite"],
+        "complexity": schedule.operations, "not_finite": report["not_finite"],
         "copy_bytes_per_s": roof.copy_bytes_per_s, "product_flop_per_s": roof.flop_per_s,
         "environment": report["environment"],
     }  # fmt: skip
 
 
-def complexity(schedule: Schedule) -> float:
-    """The real operations of the whole contraction, all slices included."""
-    total = 0.0
-    for step in schedule.steps:
-        products = float(step.batch * step.m * step.n * step.k)
-        total += products * (1 if step.once else schedule.n_slices)
-    return total * FLOPS_PER_PRODUCT[schedule.dtype]
+def mean_slice_s(schedule: Schedule, measured: Mapping[str, Any]) -> float:
+    """Measured seconds of a slice in the mean of all slices: the body alone, in the median of those after the
+    first, and its share of each part that serves several."""
+    *outer, body = measured["parts"]
+    unit = outer[-1]["serves"] if outer else schedule.n_slices
+    _, *others = sorted(map(int, measured["slices_s"]))
+    alone = [measured["slices_s"][str(number)] for number in others if number % unit]
+    body_s = median(alone) if alone else body["time_s"] / body["runs"]
+    return body_s + sum(part["time_s"] / (part["runs"] * part["serves"]) for part in outer)
 
 
 def values(file: Path) -> list[np.ndarray]:

@@ -140,8 +140,8 @@ def local_bytes(schedule: Schedule, step: Step) -> int:
 
 
 def floors_s(schedule: Schedule, roof: Roof) -> tuple[float, float]:
-    """The sum of the steps' floors on one rank: of those done once, and of those of every slice."""
+    """The sum of the steps' floors on one rank: of those done once, and of those of a slice in the mean."""
     sums = [0.0, 0.0]
     for step in schedule.steps:
-        sums[0 if step.once else 1] += roof.floor_s(local_bytes(schedule, step), step.flops)
+        sums[0 if step.once else 1] += roof.floor_s(local_bytes(schedule, step), step.flops) / step.serves
     return sums[0], sums[1]

@@ -159,7 +159,7 @@ def _units(schedule: Schedule) -> Iterator[Unit]:
         step: Step = schedule.steps[number]
         return Single(number, modes(step.a_modes), modes(step.b_modes), modes(step.c_modes))
 
-    for instruction in (*schedule.once, *schedule.body):
+    for instruction in schedule.instructions:
         numbers: tuple[int, ...]
         if isinstance(instruction, Contract):
             numbers, chain = (instruction.step,), None

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from replay import complexity, launched, say, values
+from replay import launched, say, values
 from steps import size_bytes
 
 from executor.device.launcher import world_communicator
@@ -48,7 +48,7 @@ def contracted(file: Path, schedule: Schedule, devices: int, device: str) -> dic
     )  # fmt: skip
     measured = done.report["measured"]
     time_s = measured["run_s"] + measured["sum_groups_s"]
-    operations = complexity(schedule)
+    operations = schedule.operations
     row = {
         "path": file.stem, "dtype": schedule.dtype, "precision": schedule.precision, "devices": devices,
         "ranks_per_group": schedule.ranks_per_group, "slices": schedule.n_slices, "time_s": time_s,

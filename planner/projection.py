@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
 
 from planner.errors import InputError, NothingFitsError
 from planner.hardware.profile import Profile
@@ -80,9 +82,9 @@ class Row:
 
     @property
     def reuse_saving(self) -> float:
-        """The part of the time that is saved because steps that no slice touches are done once a group."""
+        """The part of the time that is saved because results that serve several slices are not made again."""
         rounds = -(-self.schedule.n_slices // self.n_groups)
-        repeated_s = rounds * (self.schedule.predicted.once_s + self.schedule.predicted.slice_s)
+        repeated_s = rounds * sum(step.predicted_s for step in self.schedule.steps)
         return 1 - self.time_s / repeated_s if repeated_s else 0.0
 
     @property
@@ -108,8 +110,9 @@ class Refusal:
 class Demand:
     """What a path asks of any plan: bounds that need no planning.
 
-    `slice_flops` are the real operations of the steps that every slice repeats, `once_flops` those done
-    once, `step_bytes` the operands and output of the largest step together.
+    `once_flops` are the real operations of the steps done once, `slice_flops` those of a slice, in the mean
+    of all and where memory does not limit what slices share; `step_bytes` the operands and output of the
+    largest step together.
     """
 
     n_slices: int
@@ -236,7 +239,7 @@ def project(
             "raise it, add devices, or search a path that needs less",
         )
     base = min(best)
-    rows = tuple(_row(p, best[p], base, best[base], demands) for p in counts if p in best)
+    rows = tuple(_row(p, best[p], base, best[base]) for p in counts if p in best)
     return Projection(
         tuple(paths), names, profile, policy, limit, base, rows, refusals, tuple(demands), tuple(trials)
     )
@@ -247,7 +250,7 @@ def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
     rounds = -(-schedule.n_slices // n_groups)
 
     def total(seconds: Callable[[Step], float]) -> float:
-        return sum(seconds(step) * (1 if step.once else rounds) for step in schedule.steps)
+        return sum(seconds(step) * (1 if step.once else rounds / step.serves) for step in schedule.steps)
 
     contract_s = total(lambda step: step.contract_s)
     permute_s = total(lambda step: step.permute_s)
@@ -256,9 +259,9 @@ def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
     return TimeSplit(contract_s, permute_s, exchange_s, other_s)
 
 
-def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice, demands: Sequence[Demand]) -> Row:
-    complexity = demands[choice.path].complexity
-    base_complexity = demands[base_choice.path].complexity
+def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice) -> Row:
+    complexity = choice.schedule.operations
+    base_complexity = base_choice.schedule.operations
     speedup = base_choice.time_s / choice.time_s if choice.time_s else 1.0
     return Row(
         devices=devices,
@@ -276,15 +279,17 @@ def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice, demands
 
 def _demand(planner: Planner) -> Demand:
     path, tree, cost = planner.path, planner.tree, planner.model
-    once = repeated = step_bytes = 0
+    nesting = planner.loops.nesting(inf)
+    once = step_bytes = 0
+    repeated = Fraction(0)
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number
         union = tuple(set(tree.legs[left]) | set(tree.legs[right]))
         flops = tree.extent(union) * cost.flops_per_product
-        if tree.runs_once[node]:
+        if not nesting.part[node]:
             once += flops
         else:
-            repeated += flops
+            repeated += Fraction(flops, nesting.serves[nesting.part[node]])
         step_bytes = max(
             step_bytes, sum(tree.extent(tree.legs[n]) for n in (left, right, node)) * cost.item_bytes
         )

@@ -10,6 +10,7 @@ Changelog of `tnplan.schedule`:
   their modes in different orders; `hidden_s` of a step; `precision` of `fused`. Version 2 is refused.
 4 (2026-11-21): `compression`; `encode`, `decode`; `compressed` of exchanges; `codec_s` of a step. Version 3
   is refused.
+5 (2026-11-23): `outer`; `serves` of a step; `sliced` is in the order of the loops. Version 4 is refused.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from math import prod
 from typing import Any, ClassVar
 
 from planner.hardware.compression import Compression
+from planner.hardware.cost import FLOPS_PER_PRODUCT
 from planner.hardware.layout import Digit, Layout
 from planner.hardware.overlap import Span, Spans
 
 FORMAT = "tnplan.schedule"
-VERSION = 4
+VERSION = 5
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
@@ -257,7 +259,8 @@ class Step:
     """The annotation of one pairwise contraction. Sizes are global, after slicing; bytes and times a rank.
 
     `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
-    step that no sliced index touches, done before the first slice. Steps of one `Fused` have the same number
+    step that no sliced index touches, done before the first slice; the result of another one serves so many
+    slices in a row (`serves`). Steps of one `Fused` have the same number
     `fused`, counted from 0 over the schedule, and share its time; for others it is None. `hidden_s` is what
     its exchanges take beside contractions, on top of `exchange_s`; `codec_s` what it takes to compress its
     result, where that waits for a later step, and to restore operands that have waited.
@@ -280,6 +283,7 @@ class Step:
     permute_s: float
     exchange_s: float
     once: bool = False
+    serves: int = 1
     fused: int | None = None
     hidden_s: float = 0.0
     codec_s: float = 0.0
@@ -292,16 +296,28 @@ class Step:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the planner expects on one rank of the group. `flops` are real operations of one rank."""
+    """What the planner expects on one rank of the group. `flops` are real operations of one rank.
+
+    A slice's are the mean of all slices: one that begins an outer part takes longer than the next.
+    """
 
     once_s: float
     slice_s: float
     once_flops: float
     slice_flops: float
     once_moved_bytes: int
-    slice_moved_bytes: int
+    slice_moved_bytes: float
     peak_bytes: int
     live_bytes: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Instructions whose results serve all slices that have the same values of the first `depth` sliced
+    indices: they are replayed before the body wherever one of these values changes."""
+
+    depth: int
+    instructions: tuple[Instruction, ...]
 
 
 @dataclass(frozen=True)
@@ -312,8 +328,9 @@ class Schedule:
     sliced one has one, its own). `leaves[i]` lists the indices of input tensor i. `once` is replayed before
     the first slice and `body` for every slice; `body` ends by accumulating into buffer `result`, whose modes
     in order make up the axes of `output`. Without sliced indices all work is in `once`, which leaves the
-    result in that buffer, and `body` is empty. `compression` says with which bounds tensors are compressed,
-    where they are.
+    result in that buffer, and `body` is empty. Between the two stand the parts that several slices share,
+    `outer`, their depths rising. A buffer that a part makes and a later one reads holds its tensor until
+    the part is replayed. `compression` says with which bounds tensors are compressed, where they are.
     """
 
     path_identity: str
@@ -340,7 +357,23 @@ class Schedule:
     result: int
     predicted: Prediction
     compression: Compression | None = None
+    outer: tuple[Outer, ...] = ()
     identity: str = ""
+
+    @property
+    def parts(self) -> tuple[Outer, ...]:
+        """All instructions by part: `once` with depth 0, the outer ones, and the body where there is one."""
+        body = (Outer(len(self.sliced), self.body),) if self.body else ()
+        return (Outer(0, self.once), *self.outer, *body)
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions of all parts."""
+        return tuple(item for part in self.parts for item in part.instructions)
+
+    def serves(self, depth: int) -> int:
+        """How many slices in a row have the same values of the first `depth` sliced indices."""
+        return prod(self.size_dict[index] for index in self.sliced[depth:])
 
     @cached_property
     def extents(self) -> dict[int, int]:
@@ -350,7 +383,7 @@ class Schedule:
     @property
     def compressed_counts(self) -> tuple[int, int]:
         """How many exchanges are compressed, and how many tensors wait compressed."""
-        items = (*self.once, *self.body)
+        items = self.instructions
         exchanges = sum(isinstance(item, Redistribute | Gather) and bool(item.compressed) for item in items)
         return exchanges, sum(isinstance(item, Encode) for item in items)
 
@@ -365,6 +398,15 @@ class Schedule:
         return prod(self.size_dict[index] for index in self.sliced)
 
     @property
+    def operations(self) -> float:
+        """The real operations of the whole contraction, of all ranks and slices; one group is counted."""
+        products = 0.0
+        for step in self.steps:
+            runs = 1.0 if step.once else self.n_slices / step.serves
+            products += runs * step.batch * step.m * step.n * step.k
+        return products * FLOPS_PER_PRODUCT[self.dtype]
+
+    @property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of the gathered result."""
         return tuple(self.size_dict[index] for index in self.output)
@@ -377,6 +419,27 @@ class Schedule:
         return values
 
     def projected_s(self, n_groups: int) -> float:
-        """Predicted seconds of all slices on `n_groups` groups, each taking every n_groups-th slice."""
-        rounds = -(-self.n_slices // n_groups)
-        return self.predicted.once_s + rounds * self.predicted.slice_s
+        """Predicted seconds of all slices on `n_groups` groups, each with an even run of them."""
+        most = -(-self.n_slices // n_groups)
+        even = self.n_slices % n_groups == 0
+        seconds = 0.0
+        for serves, part_s in self.seconds_by_serves().items():
+            whole = even and (most % serves == 0 or serves % most == 0)
+            seconds += part_s * (-(-most // serves) if whole else (most - 2) // serves + 2)
+        return self.predicted.once_s + seconds
+
+    def seconds_by_serves(self) -> dict[int, float]:
+        """Predicted seconds of the steps by how many slices in a row they serve, without those of `once`."""
+        seconds: dict[int, float] = {}
+        for step in self.steps:
+            if not step.once:
+                seconds[step.serves] = seconds.get(step.serves, 0.0) + step.predicted_s
+        return seconds
+
+
+def with_parts(schedule: Schedule, parts: Sequence[Sequence[Instruction]]) -> Schedule:
+    """The schedule with other instructions in its parts, as many as `Schedule.parts` has."""
+    once, *others = map(tuple, parts)
+    body = others.pop() if schedule.body else ()
+    outer = tuple(replace(part, instructions=new) for part, new in zip(schedule.outer, others, strict=True))
+    return replace(schedule, once=once, outer=outer, body=body)

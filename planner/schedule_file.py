@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from planner.errors import InputError
 from planner.files import identity_of, plain, read_json, write_text
-from planner.schedule import FORMAT, OPCODES, VERSION, Instruction, Schedule
+from planner.schedule import FORMAT, OPCODES, VERSION, Instruction, Outer, Schedule
+
+PARTS = ("once", "outer", "body")
 
 
 def to_document(schedule: Schedule) -> dict[str, Any]:
     """The JSON document of a schedule, without its identity."""
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     for item in fields(schedule):
-        if item.name in ("identity", "once", "body"):
+        if item.name in ("identity", *PARTS):
             continue
         document[item.name] = plain(getattr(schedule, item.name))
-    for part in ("once", "body"):
-        document[part] = [{"op": type(i).op, **plain(i)} for i in getattr(schedule, part)]
+    document["once"] = _entries(schedule.once)
+    document["outer"] = [
+        {"depth": part.depth, "instructions": _entries(part.instructions)} for part in schedule.outer
+    ]
+    document["body"] = _entries(schedule.body)
     return document
+
+
+def _entries(instructions: Sequence[Instruction]) -> list[dict[str, Any]]:
+    return [{"op": type(item).op, **plain(item)} for item in instructions]
 
 
 def with_identity(schedule: Schedule) -> Schedule:
@@ -59,15 +69,15 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
             f"{str(stated)[:12]}... is not that of the contents ({computed[:12]}...)",
             "the file was changed after planning; write it again with 'tnplan plan'",
         )
-    for part in ("once", "body"):
+    for part in PARTS:
         if not isinstance(body.get(part), list):
-            raise InputError(
-                f"{place}: {part}", "is no list of instructions", "write it again with 'tnplan plan'"
-            )
+            raise InputError(f"{place}: {part}", "is no list", "write it again with 'tnplan plan'")
     try:
+        once, outer, entries = (body.pop(part) for part in PARTS)
         parts: dict[str, Any] = {
-            part: tuple(_instruction(entry, f"{part}[{i}]") for i, entry in enumerate(body.pop(part)))
-            for part in ("once", "body")
+            "once": _instructions(once, "once"),
+            "outer": tuple(_outer(entry, f"outer[{i}]") for i, entry in enumerate(outer)),
+            "body": _instructions(entries, "body"),
         }
         content = {key: value for key, value in body.items() if key not in ("format", "version")}
         form: Any = msgspec.convert(content, _form())
@@ -81,8 +91,19 @@ def _form() -> type:
     import msgspec
 
     hints = get_type_hints(Schedule)
-    names = [item.name for item in fields(Schedule) if item.name not in ("once", "body", "identity")]
+    names = [item.name for item in fields(Schedule) if item.name not in (*PARTS, "identity")]
     return msgspec.defstruct("Form", [(name, hints[name]) for name in names], forbid_unknown_fields=True)
+
+
+def _outer(entry: Any, place: str) -> Outer:
+    known = isinstance(entry, dict) and set(entry) == {"depth", "instructions"}
+    if not (known and type(entry["depth"]) is int and isinstance(entry["instructions"], list)):
+        raise TypeError(f"{place} is no part with a depth and instructions")
+    return Outer(entry["depth"], _instructions(entry["instructions"], place))
+
+
+def _instructions(entries: list[Any], place: str) -> tuple[Instruction, ...]:
+    return tuple(_instruction(entry, f"{place}[{number}]") for number, entry in enumerate(entries))
 
 
 def _instruction(entry: Any, place: str) -> Instruction:

@@ -92,6 +92,9 @@ class Binder:
         program.result, program.result_box = result.view, result.bounds
         self._prepare_chains()
         program.once = self._part(schedule.once)
+        program.outer = [
+            (schedule.serves(part.depth), self._part(part.instructions)) for part in schedule.outer
+        ]
         program.body = self._part(schedule.body)
         return program
 
@@ -303,7 +306,7 @@ class Binder:
     def _prepare_chains(self) -> None:
         """Let the device get ready for all chains at once: whole, or in parts beside exchanges."""
         schedule, chains = self._schedule, []
-        for part in (schedule.once, schedule.body):
+        for part in (outer.instructions for outer in schedule.parts):
             parts: dict[int, int] = {}
             for number, exchange in enumerate(part):
                 if self._memory is not None and isinstance(exchange, Redistribute) and exchange.parts > 1:

@@ -39,17 +39,25 @@ class Bound:
 class Program:
     """A schedule bound to one rank. `slice_values` is read by the calls; set it through `set_slice`.
 
+    `outer` has the parts that several slices share, each with how many in a row do.
+
     `tallies` are those of all instructions that compress, in their order, with their kind, `exchange` or
     `store`.
     """
 
     schedule: Schedule
     once: list[Bound] = field(default_factory=list)
+    outer: list[tuple[int, list[Bound]]] = field(default_factory=list)
     body: list[Bound] = field(default_factory=list)
     slice_values: dict[str, int] = field(default_factory=dict)
     result: View = None
     result_box: Box = ()
     tallies: list[tuple[str, Tally]] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[list[Bound]]:
+        """All instructions by part, in the order of the schedule; the body may be empty."""
+        return [self.once, *(part for _, part in self.outer), self.body]
 
     def set_slice(self, number: int) -> None:
         """Choose the slice that the body computes next."""

@@ -5,6 +5,7 @@ Changelog of `tnplan.result`:
 2 (2026-11-21): `engine`, `step_error`, `direct_bytes_all_ranks`; the GPU and its libraries in `environment`.
 3 (2026-11-21): `beside_s` and `hidden_s` of `measured`, `hidden_s` of `predicted`.
 4 (2026-11-21): `compression`; `codec_s` of `predicted`.
+5 (2026-11-23): `parts` of `measured`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from executor.contraction.lossy import Tally, summary
 from executor.contraction.run import Job, Outcome
+from executor.contraction.slices import Share, starts
 from executor.device.communicator import Communicator
 from executor.device.device import Device
 from executor.device.host import host_facts
@@ -24,7 +26,7 @@ from executor.device.precision import check_precision, expected_error, supported
 from planner.schedule import Contract, Fused, Schedule
 
 FORMAT = "tnplan.result"
-VERSION = 4
+VERSION = 5
 KINDS = {
     "contract": "contract_s",
     "fused": "contract_s",
@@ -48,6 +50,7 @@ def record(
     own = {
         "kinds": outcome.timings.by_kind(outcome.program),
         "steps": outcome.timings.by_step(outcome.program),
+        "parts": [sum(seconds) for seconds in outcome.timings.parts_s],
         "slices": outcome.timings.slice_s,
         "beside_s": outcome.timings.beside_s,
         "hidden_s": outcome.timings.hidden_s,
@@ -97,10 +100,12 @@ def record(
             "direct_bytes_all_ranks": sum(entry["direct_bytes"] for entry in ranks),
             "kinds_s": _slowest([entry["kinds"] for entry in ranks]),
             "steps_s": [max(times) for times in zip(*(entry["steps"] for entry in ranks), strict=True)],
+            "parts": _parts(schedule, outcome.share.slices[outcome.resumed_slices :],
+                            [entry["parts"] for entry in ranks]),
             "slices_s": {str(number): slice_s[number] for number in sorted(slice_s)},
         },
         "compression": _compression(outcome, [entry["tallies"] for entry in ranks], resumed > 0),
-        "predicted": _predicted(schedule, outcome.share.n_groups, len(outcome.share.slices)),
+        "predicted": _predicted(schedule, outcome.share),
     }  # fmt: skip
 
 
@@ -128,7 +133,7 @@ def step_error(schedule: Schedule, on_gpu: bool) -> float:
     """
     own = supported(schedule.dtype)[0]
     errors = [0.0]
-    for instruction in (*schedule.once, *schedule.body):
+    for instruction in schedule.instructions:
         if isinstance(instruction, Contract):
             precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else own
             errors.append(expected_error(precision, schedule.steps[instruction.step].k))
@@ -173,21 +178,23 @@ def commit() -> str | None:
     return found.stdout.strip() or None
 
 
-def _predicted(schedule: Schedule, n_groups: int, n_slices: int) -> dict[str, Any]:
-    once = [step for step in schedule.steps if step.once]
-    body = [step for step in schedule.steps if not step.once]
+def _predicted(schedule: Schedule, share: Share) -> dict[str, Any]:
+    """What is expected of the slices of a share."""
 
     def total(name: str) -> float:
         return float(
-            sum(getattr(step, name) for step in once) + n_slices * sum(getattr(step, name) for step in body)
+            sum(
+                getattr(step, name) * (1 if step.once else starts(share.slices, step.serves))
+                for step in schedule.steps
+            )
         )
 
     prediction = schedule.predicted
     return {
-        "total_s": prediction.once_s + n_slices * prediction.slice_s,
+        "total_s": total("predicted_s"),
         "once_s": prediction.once_s,
         "slice_s": prediction.slice_s,
-        "all_slices_s": schedule.projected_s(n_groups),
+        "all_slices_s": schedule.projected_s(share.n_groups),
         "contract_s": total("contract_s"),
         "permute_s": total("permute_s"),
         "exchange_s": total("exchange_s"),
@@ -197,6 +204,16 @@ def _predicted(schedule: Schedule, n_groups: int, n_slices: int) -> dict[str, An
         "peak_bytes": prediction.peak_bytes,
         "steps_s": [step.predicted_s for step in schedule.steps],
     }
+
+
+def _parts(schedule: Schedule, slices: range, ranks: list[list[float]]) -> list[dict[str, Any]]:
+    """Of each part that is replayed: how many slices in a row it serves, how often it ran in the group of
+    this rank, and its seconds in all on the slowest rank."""
+    return [
+        {"serves": schedule.serves(part.depth), "runs": starts(slices, schedule.serves(part.depth)),
+         "time_s": max(seconds[number] for seconds in ranks)}
+        for number, part in enumerate(schedule.parts) if number
+    ]  # fmt: skip
 
 
 def _slowest(kinds: list[dict[str, float]]) -> dict[str, float]:

@@ -16,13 +16,12 @@ from executor.device.device import Device, Mark
 
 @dataclass
 class Timings:
-    """Measured seconds: of every instruction (summed over slices), and of every slice by its number.
+    """Measured seconds: of every instruction by part (summed over slices), and of every slice by its number.
 
     `beside_s` is what exchanges beside contractions took, `waited_s` what was waited for them.
     """
 
-    once_s: list[float]
-    body_s: list[float]
+    parts_s: list[list[float]]
     slice_s: dict[int, float] = field(default_factory=dict)
     beside_s: float = 0.0
     waited_s: float = 0.0
@@ -35,7 +34,7 @@ class Timings:
     def by_kind(self, program: Program) -> dict[str, float]:
         """Seconds by opcode."""
         totals: dict[str, float] = {}
-        for part, seconds in ((program.once, self.once_s), (program.body, self.body_s)):
+        for part, seconds in zip(program.parts, self.parts_s, strict=True):
             for bound, time_s in zip(part, seconds, strict=True):
                 totals[bound.op] = totals.get(bound.op, 0.0) + time_s
         return totals
@@ -43,7 +42,7 @@ class Timings:
     def by_step(self, program: Program) -> list[float]:
         """Seconds by step of the schedule."""
         totals = [0.0] * len(program.schedule.steps)
-        for part, seconds in ((program.once, self.once_s), (program.body, self.body_s)):
+        for part, seconds in zip(program.parts, self.parts_s, strict=True):
             for bound, time_s in zip(part, seconds, strict=True):
                 if bound.step is not None:
                     totals[bound.step] += time_s
@@ -52,7 +51,7 @@ class Timings:
 
 def new_timings(program: Program) -> Timings:
     """Timings of a program that has not run."""
-    return Timings([0.0] * len(program.once), [0.0] * len(program.body))
+    return Timings([[0.0] * len(part) for part in program.parts])
 
 
 def run_once(program: Program, device: Device, timings: Timings) -> None:
@@ -62,21 +61,31 @@ def run_once(program: Program, device: Device, timings: Timings) -> None:
     if program.body:
         device.zero(program.result)
     device.synchronize()
-    part.add_times(timings, timings.once_s)
+    part.add_times(timings, timings.parts_s[0])
 
 
 def run_slices(
     program: Program, device: Device, timings: Timings, slices: Iterable[int], after_slice: Callable[[], None]
 ) -> None:
-    """Run the body for each of `slices`; `after_slice` is called when one is done."""
-    body = _Part(program.body, device)
+    """Run the body for each of `slices`, and before it the outer parts whose results are of other slices.
+
+    `after_slice` is called when one is done.
+    """
+    shared = [*program.outer, (1, program.body)]
+    parts = [(serves, _Part(part, device), seconds)
+             for (serves, part), seconds in zip(shared, timings.parts_s[1:], strict=True)]  # fmt: skip
+    before: int | None = None
     for number in slices:
         start = perf_counter()
         program.set_slice(number)
-        body.run()
+        due = [entry for entry in parts if before is None or number // entry[0] != before // entry[0]]
+        for _, part, _ in due:
+            part.run()
         device.synchronize()
         timings.slice_s[number] = perf_counter() - start
-        body.add_times(timings, timings.body_s)
+        for _, part, seconds in due:
+            part.add_times(timings, seconds)
+        before = number
         after_slice()
 
 

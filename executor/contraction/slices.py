@@ -1,6 +1,7 @@
 """Slices over groups of ranks: who computes which, and the sum of the groups' partial results.
 
-World ranks are numbered so that a group is a run of consecutive ranks. Slice s belongs to group s mod G.
+World ranks are numbered so that a group is a run of consecutive ranks. A group computes a run of consecutive
+slices, which share most with each other.
 """
 
 from __future__ import annotations
@@ -40,8 +41,18 @@ def share_of(schedule: Schedule, world_size: int, rank: int, first: int, stop: i
         )  # fmt: skip
     n_groups = world_size // n_ranks
     group, rank_in_group = divmod(rank, n_ranks)
-    begin = first + (group - first) % n_groups
-    return Share(n_groups, group, rank_in_group, range(begin, stop, n_groups))
+    return Share(n_groups, group, rank_in_group, slices_of_group(group, n_groups, first, stop))
+
+
+def slices_of_group(group: int, n_groups: int, first: int, stop: int) -> range:
+    """Those of slices first .. stop-1 that one of several groups computes: an even share, in a row."""
+    count = stop - first
+    return range(first + count * group // n_groups, first + count * (group + 1) // n_groups)
+
+
+def starts(slices: range, serves: int) -> int:
+    """How often a part runs for some slices in a row, if its results serve `serves` of them."""
+    return (slices.stop - 1) // serves - slices.start // serves + 1 if slices else 0
 
 
 def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
@@ -97,7 +108,7 @@ def bind_sum_groups(program: Program, device: Device, across: Communicator, acti
 
 def active_groups(first: int, stop: int, n_groups: int) -> list[int]:
     """The groups that have a slice among first .. stop-1."""
-    return sorted({number % n_groups for number in range(first, min(stop, first + n_groups))})
+    return [group for group in range(n_groups) if slices_of_group(group, n_groups, first, stop)]
 
 
 def _staging(schedule: Schedule) -> tuple[int, int]:

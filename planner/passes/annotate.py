@@ -26,10 +26,11 @@ def annotate(
     chosen: Distribution,
     step: StepModes,
     layout: Layout,
-    once: bool,
+    serves: int | None,
     fused: tuple[int, float] | None,
 ) -> Step:
-    """Describe one step as it was planned; `fused`: the number of its chain, and its share of the seconds."""
+    """Describe one step as it was planned; `serves`: the slices in a row that share its result, None where it
+    is done once; `fused`: the number of its chain, and its share of the seconds."""
     choice = chosen.choices[step.node]
     assert choice is not None
     before = [
@@ -67,7 +68,8 @@ def annotate(
         contract_s=contract_s,
         permute_s=permute_s,
         exchange_s=sum((space.exchange_s(item) for item in exchanges), 0.0),
-        once=once,
+        once=serves is None,
+        serves=serves or 1,
         fused=None if fused is None else fused[0],
     )
 
@@ -78,11 +80,11 @@ def predict(steps: list[Step], peak_bytes: int, live_bytes: int) -> Prediction:
     each = [step for step in steps if not step.once]
     return Prediction(
         once_s=sum((step.predicted_s for step in once), 0.0),
-        slice_s=sum((step.predicted_s for step in each), 0.0),
+        slice_s=sum((step.predicted_s / step.serves for step in each), 0.0),
         once_flops=sum((step.flops for step in once), 0.0),
-        slice_flops=sum((step.flops for step in each), 0.0),
+        slice_flops=sum((step.flops / step.serves for step in each), 0.0),
         once_moved_bytes=sum(step.moved_bytes for step in once),
-        slice_moved_bytes=sum(step.moved_bytes for step in each),
+        slice_moved_bytes=sum(step.moved_bytes / step.serves for step in each),
         peak_bytes=peak_bytes,
         live_bytes=live_bytes,
     )

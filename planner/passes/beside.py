@@ -24,8 +24,8 @@ def beside(program: Program, arena: Arena) -> Program:
         for buffer, offset in zip(program.buffers, arena.offsets, strict=True)
     ]
     steps = list(program.steps)
-    once, body = (_settle(part, buffers, program.parts, steps) for part in (program.once, program.body))
-    return replace(program, once=once, body=body, steps=steps)
+    segments = [_settle(segment, buffers, program.parts, steps) for segment in program.segments]
+    return replace(program, segments=segments, steps=steps)
 
 
 def _settle(

@@ -14,7 +14,7 @@ from planner.hardware.compression import PLACE, Compression, Lossy, Request, los
 from planner.hardware.cost import CostModel
 from planner.hardware.profile import profile_from_document
 from planner.passes.annotate import predict
-from planner.schedule import Instruction, Redistribute, Schedule, Step
+from planner.schedule import Instruction, Redistribute, Schedule, Step, with_parts
 from planner.schedule_file import with_identity
 
 Sizes = tuple[list[float], list[int], float]
@@ -44,14 +44,12 @@ def compress(schedule: Schedule, request: Request) -> Schedule:
         compression,
     )  # fmt: skip
     steps = list(schedule.steps)
-    once, body = schedule.once, schedule.body
     if held.exchange is None and compression.exchange is not None:
-        once, body = (_marked(schedule, part, model, steps) for part in (once, body))
+        marked = [_marked(schedule, part.instructions, model, steps) for part in schedule.parts]
+        schedule = with_parts(schedule, marked)
     predicted = predict(steps, schedule.predicted.peak_bytes, schedule.predicted.live_bytes)
     return with_identity(
-        replace(
-            schedule, compression=compression, once=once, body=body, steps=tuple(steps), predicted=predicted
-        )
+        replace(schedule, compression=compression, steps=tuple(steps), predicted=predicted)
     )
 
 

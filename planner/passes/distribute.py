@@ -1,7 +1,8 @@
 """Pass 3, distribute: which modes every step is spread over, by dynamic programming over the tree.
 
 The state of a tensor is the set of its distributed modes (paper, section IV-B); the cost of a state at a
-node is the least predicted time of the whole sub-tree that ends there. A step may inherit the state of an
+node is the least predicted time of the whole sub-tree that ends there, a slice in the mean: what several
+slices share counts less. A step may inherit the state of an
 operand (keep), receive it in another one (redistribute, gather), start from whole operands (activate), or
 sum over a distributed mode (reduce). Which candidates a step tries is the policy's choice. Knows no ranks.
 """
@@ -147,10 +148,12 @@ def distribute(
     active = [False] * tree.n_leaves
     searched = any(step.large for step in steps) and len(space.classes)
     lookahead = Lookahead(tree, space, states) if searched else None
+    weights = tree.weights
     for step in steps:
         active.append(step.large or active[step.left] or active[step.right])
-        base = layouts[step.node]
-        produced.append(_solve(space, step, base, produced, active[-1], candidates, lookahead))
+        base, weight = layouts[step.node], weights[step.node]
+        best = _solve(space, step, base, produced, active[-1], candidates, weight)
+        produced.append(_prune(space, step.node, best, lookahead, weights[tree.parents[step.node]]))
     return _backtrack(tree, space, steps, produced)
 
 
@@ -161,7 +164,7 @@ def _solve(
     produced: list[dict[State, Choice] | None],
     active: bool,
     candidates: Candidates,
-    lookahead: Lookahead | None,
+    weight: float,
 ) -> dict[State, Choice]:
     best: dict[State, Choice] = {}
     left_states, right_states = produced[step.left], produced[step.right]
@@ -175,11 +178,11 @@ def _solve(
             return 0.0, None
         key = (node, target)
         if key not in delivered:
-            delivered[key] = cheapest_source(space, node, states, target)
+            delivered[key] = cheapest_source(space, node, states, target, weight)
         return delivered[key]
 
     for layout in layouts:
-        own_s = contract_cost(space, step, layout)
+        own_s = weight * contract_cost(space, step, layout)
         if own_s == inf:
             continue
         left_s, left = deliver(step.left, left_states, restrict(layout, step.left_mask))
@@ -189,11 +192,12 @@ def _solve(
             continue
         for state, reduce_s in outcomes(space, step, layout):
             known = best.get(state)
-            if known is None or cost_s + reduce_s < known.cost_s:
-                best[state] = Choice(cost_s + reduce_s, layout, left, right)
+            whole_s = cost_s + weight * reduce_s
+            if known is None or whole_s < known.cost_s:
+                best[state] = Choice(whole_s, layout, left, right)
     if not best:
         raise DoesNotFit(step.node)
-    return _prune(space, step.node, best, lookahead)
+    return best
 
 
 class DoesNotFit(Exception):  # noqa: N818 - a signal between passes, not an error of the user's
@@ -221,14 +225,17 @@ def restrict(state: State, modes: int) -> State:
 
 
 def cheapest_source(
-    space: StateSpace, node: int, states: dict[State, Choice], target: State
+    space: StateSpace, node: int, states: dict[State, Choice], target: State, weight: float
 ) -> tuple[float, State | None]:
-    """The least cost of having a node's tensor in `target`, and the state that it is produced in."""
+    """The least cost of having a node's tensor in `target`, and the state that it is produced in.
+
+    `weight` is that of the step that takes it, which it is moved for.
+    """
     best_s, best = inf, None
     for state, choice in states.items():  # sorted by cost
         if choice.cost_s >= best_s:
             break
-        cost_s = choice.cost_s + space.move_s(node, state, target)
+        cost_s = choice.cost_s + weight * space.move_s(node, state, target)
         if cost_s < best_s:
             best_s, best = cost_s, state
     return best_s, best
@@ -316,13 +323,16 @@ def outcomes(space: StateSpace, step: StepModes, layout: State) -> list[tuple[St
 
 
 def _prune(
-    space: StateSpace, node: int, states: dict[State, Choice], lookahead: Lookahead | None
+    space: StateSpace, node: int, states: dict[State, Choice], lookahead: Lookahead | None, weight: float
 ) -> dict[State, Choice]:
-    """Drop states that a cheaper one can be moved to for the difference; keep the most promising few."""
+    """Drop states that a cheaper one can be moved to for the difference; keep the most promising few.
+
+    `weight` is that of the step that takes the tensor, which it is moved for.
+    """
     kept: dict[State, Choice] = {}
     for state, choice in sorted(states.items(), key=lambda item: (item[1].cost_s, item[0])):
         if not any(
-            other.cost_s + space.move_s(node, source, state) <= choice.cost_s
+            other.cost_s + weight * space.move_s(node, source, state) <= choice.cost_s
             for source, other in kept.items()
         ):
             kept[state] = choice

@@ -128,7 +128,7 @@ class _Finder:
         assert layout is not None
         tree, stem = self.tree, link.stem
         kept = restrict_layout(layout, frozenset(tree.legs[stem]))
-        return kept == self.placed.produced[stem] and tree.runs_once[stem] == tree.runs_once[link.node]
+        return kept == self.placed.produced[stem] and tree.nesting.part[stem] == tree.nesting.part[link.node]
 
     def _link(self, step: StepModes) -> _Link | None:
         layout = self.placed.steps[step.node]

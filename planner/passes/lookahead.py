@@ -16,7 +16,7 @@ from planner.passes.tree import Tree
 
 
 class Lookahead:
-    """Estimated seconds of the exchanges still to come from a node's tensor in a state.
+    """Estimated seconds, a slice, of the exchanges still to come from a node's tensor in a state.
 
     `settled` are states of all nodes over the digits that are settled in `space`; changes leave these alone.
     """
@@ -24,10 +24,8 @@ class Lookahead:
     def __init__(self, tree: Tree, space: StateSpace, settled: Sequence[State]) -> None:
         self._tree, self._space = tree, space
         self._depth = depths(tree)
-        self._parent = [-1] * tree.n_nodes
-        for number, pair in enumerate(tree.children):
-            for child in pair:
-                self._parent[child] = tree.n_leaves + number
+        self._parent = [above if above != node else -1 for node, above in enumerate(tree.parents)]
+        self._weight = [tree.weights[above] for above in tree.parents]
         self._smaller = [-1] * tree.n_nodes
         self._death_order: dict[int, list[tuple[int, int]]] = {}
         self._enter, self._leave = self._tour()
@@ -68,7 +66,7 @@ class Lookahead:
     def _change_s(self, node: int, state: State) -> float:
         count = self._space.n_settled
         changed = (*state[:count], *self._fresh[node][count:])
-        return self._space.move_s(node, state, changed) + self._fresh_later_s[node]
+        return self._weight[node] * self._space.move_s(node, state, changed) + self._fresh_later_s[node]
 
     def _first_death(self, node: int, state: State) -> int:
         """The node at which the first of a state's unsettled modes is summed, or -1 where none is."""

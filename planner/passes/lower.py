@@ -1,8 +1,9 @@
 """Pass 7, lower: the tree with its layouts becomes flat instructions over buffers.
 
-Sub-trees are walked in the order that needs the least memory. Everything that no sliced index touches goes
-into `once` and stays; the rest is the `body` of every slice. Buffers have lifetimes here and no offsets
-yet (pass 8). Knows nothing of how an instruction is carried out.
+Sub-trees are walked in the order that needs the least memory. What no sliced index touches goes into `once`,
+what several slices in a row share into parts of its own, and the rest is the `body` of every slice; what a
+part leaves for later ones stays. Buffers have lifetimes here and no offsets yet (pass 8). Knows nothing of
+how an instruction is carried out.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from planner.schedule import (
 class Program:
     """Instructions, buffers (offsets still 0) with their lifetimes, and step annotations.
 
-    `parts` holds, by the buffer that they fill, the exchanges that may go in parts.
+    `segments` are the parts of the schedule: `once`, the outer ones, and the body. `parts` holds, by the
+    buffer that they fill, the exchanges that may go in parts.
     """
 
     buffers: list[Buffer] = field(default_factory=list)
     lifetimes: list[Lifetime] = field(default_factory=list)
-    once: list[Instruction] = field(default_factory=list)
-    body: list[Instruction] = field(default_factory=list)
+    segments: list[list[Instruction]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     parts: dict[int, Parts] = field(default_factory=dict)
     result: int = 0
@@ -92,21 +93,24 @@ class _Lowering:
     def run(self) -> Program:
         """Emit `once`, then `body`, and settle the lifetimes."""
         tree, program = self.tree, self.program
-        self.target = program.once
+        nesting = tree.nesting
+        self._begin(0)
         for leaf in range(tree.n_leaves):
-            if not tree.runs_once[leaf]:
+            if nesting.part[leaf]:
                 self._load(leaf)
-        for node in self._kept_roots():
+        for node in self._kept_roots(0):
             self._emit_subtree(node)
-        if tree.runs_once[tree.root]:
+        if not nesting.part[tree.root]:
             program.result = self.buffer_of[tree.root]
             self.last[program.result] = None
         else:
             layout = self.placed.produced[tree.root]
             program.result = self._buffer(self.orders[tree.root], layout)
             self.last[program.result] = None
-            self.target = program.body
-            self._emit_subtree(tree.root)
+            for part in range(1, len(nesting.depths)):
+                self._begin(part)
+                for node in self._kept_roots(part):
+                    self._emit_subtree(node)
             root = self.buffer_of[tree.root]
             self._emit(Accumulate(root, program.result), reads=(root,))
             self._free(root)
@@ -117,28 +121,33 @@ class _Lowering:
         ]
         return program
 
-    def _kept_roots(self) -> list[int]:
-        """The largest sub-trees that no slice touches, and single untouched leaves."""
-        tree = self.tree
-        if tree.runs_once[tree.root]:
+    def _begin(self, part: int) -> None:
+        """What is emitted from here on belongs to a part."""
+        self.part, self.part_start = part, self.now
+        self.target: list[Instruction] = []
+        self.program.segments.append(self.target)
+
+    def _kept_roots(self, part: int) -> list[int]:
+        """The nodes of a part that steps of later parts take, and the root of the tree in its own."""
+        tree, parts = self.tree, self.tree.nesting.part
+        if parts[tree.root] == part:
             return [tree.root]
         roots: list[int] = []
         for number, pair in enumerate(tree.children):
-            if not tree.runs_once[tree.n_leaves + number]:
-                roots.extend(child for child in pair if tree.runs_once[child])
+            if parts[tree.n_leaves + number] > part:
+                roots.extend(child for child in pair if parts[child] == part)
         return roots
 
     def _emit_subtree(self, root: int) -> None:
         """Post-order, the operand that frees the most after its own peak first."""
         order = self._walk_order(root)
         stack: list[tuple[int, bool]] = [(root, False)]
-        in_body = self.target is self.program.body
         while stack:
             node, ready = stack.pop()
-            if in_body and self.tree.runs_once[node]:
+            if self.tree.nesting.part[node] < self.part:
                 continue
             if node < self.tree.n_leaves:
-                if in_body:
+                if self.part:
                     self._fix_slice(node)
                 else:
                     self._load(node)
@@ -163,12 +172,11 @@ class _Lowering:
         peak: dict[int, float] = {}
         held: dict[int, float] = {}
         order: dict[int, list[int]] = {}
-        in_body = self.target is self.program.body
         stack: list[tuple[int, bool]] = [(root, False)]
         while stack:
             node, ready = stack.pop()
             size = self.space.shard_bytes(node, self.chosen.states[node])
-            if node < self.tree.n_leaves or (in_body and self.tree.runs_once[node]):
+            if node < self.tree.n_leaves or self.tree.nesting.part[node] < self.part:
                 peak[node], held[node] = size, size
             elif not ready:
                 stack.append((node, True))
@@ -258,10 +266,10 @@ class _Lowering:
 
     def _annotate(self, node: int, fused: tuple[int, float] | None) -> int:
         """Append the annotation of a step; its number."""
-        once = self.target is self.program.once
+        serves = self.tree.nesting.serves[self.part] if self.part else None
         step, layout = self._planned(node)
         self.program.steps.append(
-            annotate(self.tree, self.orders, self.space, self.chosen, step, layout, once, fused)
+            annotate(self.tree, self.orders, self.space, self.chosen, step, layout, serves, fused)
         )
         return len(self.program.steps) - 1
 
@@ -338,8 +346,8 @@ class _Lowering:
         self.now += 1
 
     def _free(self, buffer: int) -> None:
-        """Free what this slice made; buffers of `once` that the body reads stay."""
-        if self.target is self.program.body and self.first[buffer] < len(self.program.once):
+        """Free what this part made; buffers of earlier parts stay, for it is replayed without them."""
+        if self.first[buffer] < self.part_start:
             self.last[buffer] = None
         elif self.last[buffer] is not None:
             self.last[buffer] = self.now

@@ -107,7 +107,7 @@ class _Chooser:
         """The chain that makes the stem of another, and what moves between them inside one machine."""
         tree, stem, first = self.tree, after.stem, after.nodes[0]
         before = self.fusion.ends_at(stem)
-        if before is None or tree.runs_once[stem] != tree.runs_once[first]:
+        if before is None or tree.nesting.part[stem] != tree.nesting.part[first]:
             return None
         needed = self._needed(after)
         if needed == self.placed.produced[stem]:

@@ -22,15 +22,16 @@ from planner.passes.distribute import Distribution, DoesNotFit, distribute, step
 from planner.passes.fuse import EXTENTS_OF_FUSION, fuse
 from planner.passes.lower import Program, lower
 from planner.passes.memory import Arena, assign
+from planner.passes.nesting import Loops, Nesting
 from planner.passes.overlap import Overlaps, overlap
 from planner.passes.place import place
 from planner.passes.reorder import reorder
 from planner.passes.states import StateSpace
 from planner.passes.store import store
 from planner.passes.tiers import distribute_by_tier
-from planner.passes.tree import build
+from planner.passes.tree import Tree, build
 from planner.passes.verify import verify
-from planner.schedule import Contract, Fused, Schedule
+from planner.schedule import Contract, Fused, Outer, Schedule
 from planner.schedule_file import with_identity
 from planner.units import size_text
 
@@ -38,6 +39,8 @@ PAPER_THRESHOLD_BYTES = 8 * 2**30
 OURS_BELOW_PAPER = 128
 BY_TIER = "ours, tier by tier"
 MEMORY_TRIES = 6
+SHARES_OF_ROOM = (0.98, 0.7, 0.0)
+"""Of the memory of all ranks, what parts that several slices share are first allowed to hold, and then."""
 WORTH_PLANNING = 0.05
 """A larger group is planned only where it could save this share of the time."""
 LARGEST_WORLD = 2**24
@@ -145,18 +148,26 @@ class Planner:
         self.threshold_bytes = threshold_bytes
         self.tree = build(path)
         self.orders = reorder(self.tree)
+        self.loops = Loops(self.tree, path.sliced_inds, path.network.size_dict)
 
     @cached_property
     def _alone_s(self) -> tuple[float, float]:
         """Seconds of one rank without launches: of all that is done once, and of one slice."""
-        program = self._attempt((), "ours", inf, self._threshold("ours"), inf).program
-        times_s = {True: 0.0, False: 0.0}
+        tree = replace(self.tree, nesting=self.loops.nesting(inf))
+        program = self._attempt(tree, (), "ours", inf, self._threshold("ours"), inf).program
+        once_s = slice_s = 0.0
+        for serves, segment in zip(tree.nesting.serves, program.segments, strict=True):
+            launches = sum(isinstance(instruction, Contract | Fused) for instruction in segment)
+            if segment is program.segments[0]:
+                once_s -= launches * self.profile.launch_s
+            else:
+                slice_s -= launches * self.profile.launch_s / serves
         for step in program.steps:
-            times_s[step.once] += step.predicted_s
-        for once, part in ((True, program.once), (False, program.body)):
-            launches = sum(isinstance(instruction, Contract | Fused) for instruction in part)
-            times_s[once] -= launches * self.profile.launch_s
-        return times_s[True], times_s[False]
+            if step.once:
+                once_s += step.predicted_s
+            else:
+                slice_s += step.predicted_s / step.serves
+        return once_s, slice_s
 
     def least_s(self, devices: int, ranks: int) -> float:
         """What a plan for groups of `ranks` takes on `devices` devices at best: work divides by `ranks`.
@@ -186,6 +197,21 @@ class Planner:
         return schedule
 
     def _fit(self, ranks: int, policy: str) -> Attempt:
+        """As `_fit_nested`, with the parts that save most, or fewer where what they hold does not fit."""
+        tried: list[Nesting] = []
+        for share in SHARES_OF_ROOM:
+            nesting = self.loops.nesting(share * ranks * self.limit_bytes / self.model.item_bytes)
+            if nesting in tried:
+                continue
+            tried.append(nesting)
+            try:
+                return self._fit_nested(replace(self.tree, nesting=nesting), ranks, policy)
+            except InputError:
+                if len(nesting.depths) <= 2:
+                    raise
+        raise AssertionError("the last share leaves room for no part")
+
+    def _fit_nested(self, tree: Tree, ranks: int, policy: str) -> Attempt:
         """The fastest attempt whose arena fits the memory: as it is, or with tensors stored compressed."""
         asked = self.model.compression or Compression()
         found: list[Attempt] = []
@@ -194,7 +220,7 @@ class Planner:
             compressing = storing or asked.exchange is not None
             try:
                 limit_bytes = self._arena_limit(compressing)
-                found.append(self._fit_storing(ranks, policy, limit_bytes, storing))
+                found.append(self._fit_storing(tree, ranks, policy, limit_bytes, storing))
             except OverLimitError as refusal:
                 refusals.append(self._with_workspace(refusal) if compressing else refusal)
             except InputError as refusal:
@@ -225,7 +251,7 @@ class Planner:
         how = f"{size_text(self.limit_bytes)} less the codec's {size_text(workspace_bytes)}"
         return OverLimitError(refusal.place, f"{refusal.problem} ({how})", refusal.remedy)
 
-    def _fit_storing(self, ranks: int, policy: str, limit_bytes: float, storing: bool) -> Attempt:
+    def _fit_storing(self, tree: Tree, ranks: int, policy: str, limit_bytes: float, storing: bool) -> Attempt:
         """An attempt whose arena fits `limit_bytes`; `storing`: if it must, with tensors stored compressed.
 
         Where no step may hold more than fits, all may be refused although fused chains never store what is
@@ -233,16 +259,18 @@ class Planner:
         """
         grid = make_grid(ranks, self.profile)
         try:
-            return self._fit_steps(grid, ranks, policy, limit_bytes, storing)
+            return self._fit_steps(tree, grid, ranks, policy, limit_bytes, storing)
         except InputError:
             if not self.model.fused_elements:
                 raise
-            attempt = self._attempt(grid, policy, inf, self._threshold(policy), limit_bytes, storing)
+            attempt = self._attempt(tree, grid, policy, inf, self._threshold(policy), limit_bytes, storing)
             if attempt.arena.size_bytes > limit_bytes:
                 raise
             return attempt
 
-    def _fit_steps(self, grid: Grid, ranks: int, policy: str, limit_bytes: float, storing: bool) -> Attempt:
+    def _fit_steps(
+        self, tree: Tree, grid: Grid, ranks: int, policy: str, limit_bytes: float, storing: bool
+    ) -> Attempt:
         """Plan under ever tighter limits a step until the arena of the whole program fits the memory."""
         step_limit, threshold = limit_bytes, self._threshold(policy)
         given = self.threshold_bytes is not None
@@ -253,7 +281,7 @@ class Planner:
         closest: Attempt | None = None
         for _ in range(MEMORY_TRIES):
             try:
-                attempt = self._attempt(grid, policy, step_limit, threshold, limit_bytes, storing)
+                attempt = self._attempt(tree, grid, policy, step_limit, threshold, limit_bytes, storing)
             except DoesNotFit as refusal:
                 if given or threshold <= 1:
                     refused = closest.refusal(limit_bytes, ranks) if closest else None
@@ -289,12 +317,12 @@ class Planner:
         return max(int(default if policy == "paper" else default / OURS_BELOW_PAPER), 1)
 
     def _attempt(
-        self, grid: Grid, policy: str, limit_bytes: float, threshold_bytes: int, arena_bytes: float,
-        storing: bool = False,
+        self, tree: Tree, grid: Grid, policy: str, limit_bytes: float, threshold_bytes: int,
+        arena_bytes: float, storing: bool = False,
     ) -> Attempt:  # fmt: skip
         """One pass through all passes: `limit_bytes` is for each step, `arena_bytes` for what is fused."""
         paper = policy == "paper"
-        tree, orders = self.tree, self.orders
+        orders = self.orders
         searched = StateSpace(tree, grid, self.model, limit_bytes, whole_exchange=paper)
         steps = step_modes(tree, orders, self.model.item_bytes, threshold_bytes)
         if policy == BY_TIER:
@@ -315,7 +343,9 @@ class Planner:
                 if storing and arena.size_bytes > arena_bytes:
                     lowered, arena = store(lowered, self.model, arena_bytes) or (lowered, arena)
                 program = beside(lowered, arena)
-                attempt = Attempt(grid, chosen, program, arena, threshold_bytes, self.path.n_slices)
+                attempt = Attempt(
+                    tree.nesting, grid, chosen, program, arena, threshold_bytes, self.path.n_slices
+                )
                 if arena.size_bytes <= arena_bytes:
                     return attempt
                 attempts.append(attempt)
@@ -329,6 +359,8 @@ class Planner:
             replace(buffer, offset_bytes=offset)
             for buffer, offset in zip(program.buffers, arena.offsets, strict=True)
         )
+        once, *others = map(tuple, program.segments)
+        body = others.pop() if others else ()
         return with_identity(
             Schedule(
                 path_identity=path_identity(path),
@@ -344,13 +376,14 @@ class Planner:
                 size_dict=dict(path.network.size_dict),
                 leaves=path.network.inputs,
                 output=path.network.output,
-                sliced=path.sliced_inds,
+                sliced=attempt.nesting.order,
                 tensors=path.tensors,
                 modes=self.tree.modes,
                 indices=self.tree.indices,
                 buffers=buffers,
-                once=tuple(program.once),
-                body=tuple(program.body),
+                once=once,
+                outer=tuple(map(Outer, attempt.nesting.depths[1:-1], others)),
+                body=body,
                 steps=tuple(program.steps),
                 result=program.result,
                 predicted=predict(program.steps, arena.size_bytes, arena.live_bytes),
@@ -363,6 +396,7 @@ class Planner:
 class Attempt:
     """One pass through the pipeline under one limit a step."""
 
+    nesting: Nesting
     grid: Grid
     chosen: Distribution
     program: Program
@@ -373,7 +407,10 @@ class Attempt:
     @property
     def total_s(self) -> float:
         """Predicted seconds of all slices in one group."""
-        return sum(step.predicted_s * (1 if step.once else self.n_slices) for step in self.program.steps)
+        return sum(
+            step.predicted_s * (1 if step.once else self.n_slices / step.serves)
+            for step in self.program.steps
+        )
 
     def refusal(self, limit_bytes: float, ranks: int) -> OverLimitError:
         """Why the program does not fit: by how much, and its largest step."""

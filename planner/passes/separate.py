@@ -17,7 +17,16 @@ from planner.hardware.layout import Layout, largest_shard
 from planner.passes.memory import Lifetime, assign
 from planner.passes.place import restrict_layout
 from planner.passes.uses import reads, writes
-from planner.schedule import Buffer, Contract, Free, Fused, Instruction, Redistribute, Schedule
+from planner.schedule import (
+    Buffer,
+    Contract,
+    Free,
+    Fused,
+    Instruction,
+    Redistribute,
+    Schedule,
+    with_parts,
+)
 
 ENGINE = "cutensor"
 
@@ -28,11 +37,10 @@ def separate(schedule: Schedule) -> Schedule:
     Each is multiplied as the schedule's precision says, also where the schedule takes a more exact one.
     """
     buffers = list(schedule.buffers)
-    once = _unfused(schedule, schedule.once, buffers)
-    body = _unfused(schedule, schedule.body, buffers)
-    for part in (once, body):
+    parts = [_unfused(schedule, part.instructions, buffers) for part in schedule.parts]
+    for part in parts:
         _order_for_exchange(part, buffers)
-    lifetimes = _lifetimes(schedule, once, body, buffers)
+    lifetimes = _lifetimes(schedule, parts, buffers)
     used = sorted(lifetimes)
     arena = assign([lifetimes[number] for number in used])
     for number, offset_bytes in zip(used, arena.offsets, strict=True):
@@ -40,7 +48,7 @@ def separate(schedule: Schedule) -> Schedule:
     for number in set(range(len(buffers))) - set(used):
         buffers[number] = replace(buffers[number], offset_bytes=0, size_bytes=0)
     predicted = replace(schedule.predicted, peak_bytes=arena.size_bytes, live_bytes=arena.live_bytes)
-    return replace(schedule, buffers=tuple(buffers), once=tuple(once), body=tuple(body), predicted=predicted)
+    return replace(with_parts(schedule, parts), buffers=tuple(buffers), predicted=predicted)
 
 
 def _unfused(schedule: Schedule, part: Sequence[Instruction], buffers: list[Buffer]) -> list[Instruction]:
@@ -110,19 +118,22 @@ def _first(modes: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
 
 
 def _lifetimes(
-    schedule: Schedule, once: Sequence[Instruction], body: Sequence[Instruction], buffers: Sequence[Buffer]
+    schedule: Schedule, parts: Sequence[Sequence[Instruction]], buffers: Sequence[Buffer]
 ) -> dict[int, Lifetime]:
-    """When each buffer holds something; what a slice reads and does not make stays to the end."""
-    end = len(once) + len(body)
+    """When each buffer holds something; what a part reads and does not make stays to the end."""
+    end = sum(map(len, parts))
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    if body:
-        first[schedule.result] = len(once)
-    for now, instruction in enumerate((*once, *body)):
-        for number in writes(instruction):
-            first.setdefault(number, now)
-            last[number] = now
-        for number in reads(instruction):
-            last[number] = end if first[number] < len(once) <= now else now
+    if schedule.body:
+        first[schedule.result] = len(parts[0])
+    start = 0
+    for part in parts:
+        for now, instruction in enumerate(part, start):
+            for number in writes(instruction):
+                first.setdefault(number, now)
+                last[number] = now
+            for number in reads(instruction):
+                last[number] = end if first[number] < start else now
+        start += len(part)
     last[schedule.result] = end
     return {number: Lifetime(buffers[number].size_bytes, first[number], last[number]) for number in first}

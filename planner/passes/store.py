@@ -7,6 +7,7 @@ compresses less is refused when it happens. Knows sizes and times, never a codec
 
 from __future__ import annotations
 
+from bisect import bisect
 from dataclasses import replace
 from itertools import accumulate
 
@@ -46,7 +47,7 @@ def store(program: Program, model: CostModel, limit_bytes: float) -> tuple[Progr
 
 def _most_crowded(program: Program) -> tuple[int, int] | None:
     """The instruction at which most bytes live, and how many they are."""
-    changes = [0] * (len(program.once) + len(program.body) + 2)
+    changes = [0] * (sum(map(len, program.segments)) + 2)
     for item in program.lifetimes:
         size = -(-item.size_bytes // ALIGNMENT) * ALIGNMENT
         changes[item.first] += size
@@ -58,7 +59,7 @@ def _most_crowded(program: Program) -> tuple[int, int] | None:
 def _largest_idle(program: Program, moment: int) -> tuple[int, int, int] | None:
     """Of the tensors that were made by a step before a moment and are read after it: the buffer, and the
     numbers of the instructions that make and read it."""
-    instructions = [*program.once, *program.body]
+    instructions = [item for segment in program.segments for item in segment]
     made: dict[int, int] = {}
     read: dict[int, list[int]] = {}
     for number, item in enumerate(instructions):
@@ -88,17 +89,17 @@ def _stored(program: Program, model: CostModel, buffer: int, maker: int, reader:
         Buffer((), (None,) * len(raw.layout), 0, size_bytes, workspace=True),
         raw,
     ]
-    n_once = len(program.once)
-    parts: tuple[list[Instruction], list[Instruction]] = ([], [])
+    starts = [0, *accumulate(map(len, program.segments))]
+    segments: list[list[Instruction]] = [[] for _ in program.segments]
     steps = list(program.steps)
     encode_s, decode_s = model.codec_s(raw.size_bytes)
-    for number, item in enumerate((*program.once, *program.body)):
-        part = parts[number >= n_once]
+    for number, item in enumerate(item for segment in program.segments for item in segment):
+        part = segments[bisect(starts, number) - 1]
         if number == reader:
             step = _steps(item)[0]
             steps[step] = replace(steps[step], codec_s=steps[step].codec_s + decode_s)
             part.append(Decode(packed, restored, step))
-            if (number >= n_once) == (maker >= n_once):
+            if bisect(starts, number) == bisect(starts, maker):
                 part.append(Free(packed))
             part += [_reading(item, buffer, restored), Free(restored)]
         elif item == Free(buffer):
@@ -109,10 +110,9 @@ def _stored(program: Program, model: CostModel, buffer: int, maker: int, reader:
             step = _steps(item)[-1]
             steps[step] = replace(steps[step], codec_s=steps[step].codec_s + encode_s)
             part += [Encode(buffer, packed, step), Free(buffer)]
-    once, body = parts
     return replace(
-        program, buffers=buffers, once=once, body=body, steps=steps,
-        lifetimes=lifetimes(once, body, buffers, program.result),
+        program, buffers=buffers, segments=segments, steps=steps,
+        lifetimes=lifetimes(segments, buffers, program.result),
     )  # fmt: skip
 
 

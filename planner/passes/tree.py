@@ -8,11 +8,15 @@ at all. Row-major data is the same before and after the split. Knows no mode ord
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from planner.hardware.layout import prime_factors
 from planner.networks.contraction_path import ContractionPath
+from planner.passes.nesting import Nesting, flat
 from planner.schedule import Mode
+
+LEAST_WEIGHT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -21,8 +25,8 @@ class Tree:
 
     `legs[node]` are the modes of a node after slicing, in no particular order: those that also sit
     elsewhere or in the output. A leaf has besides them `leaf_sliced` (whole sliced indices) and
-    `leaf_summed` (modes that sit nowhere else). `runs_once[node]` tells whether no sliced index
-    touches the leaves under it. `death[mode]` is the node that sums the mode, or None for an output mode.
+    `leaf_summed` (modes that sit nowhere else). `nesting` says which nodes several slices share.
+    `death[mode]` is the node that sums the mode, or None for an output mode.
     """
 
     modes: tuple[Mode, ...]
@@ -34,7 +38,7 @@ class Tree:
     leaf_summed: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
     root: int
-    runs_once: tuple[bool, ...]
+    nesting: Nesting
     death: dict[int, int | None]
     slots: dict[int, int]
     slot_extents: tuple[int, ...]
@@ -43,6 +47,21 @@ class Tree:
     def n_nodes(self) -> int:
         """Leaves and contractions together."""
         return self.n_leaves + len(self.children)
+
+    @cached_property
+    def parents(self) -> tuple[int, ...]:
+        """The step that takes each node; of the root itself."""
+        above = list(range(self.n_nodes))
+        for number, pair in enumerate(self.children):
+            for child in pair:
+                above[child] = self.n_leaves + number
+        return tuple(above)
+
+    @cached_property
+    def weights(self) -> tuple[float, ...]:
+        """How often each node is computed, in slices; not so little that sums of times lose it."""
+        serves = self.nesting.serves
+        return tuple(max(1.0 / serves[part], LEAST_WEIGHT) for part in self.nesting.part)
 
     def extent(self, modes: tuple[int, ...] | list[int]) -> int:
         """The product of the extents of some modes."""
@@ -77,7 +96,6 @@ def build(path: ContractionPath) -> Tree:
         summed.append(tuple(mode for mode in own if total[mode] == 1))
 
     seen: list[dict[int, int] | None] = [dict.fromkeys(own, 1) for own in legs]
-    runs_once = [not own for own in sliced_terms]
     death: dict[int, int | None] = dict.fromkeys(output)
     for number, (left, right) in enumerate(children):
         first, second = seen[left], seen[right]
@@ -93,9 +111,9 @@ def build(path: ContractionPath) -> Tree:
             death[mode] = n_leaves + number
         seen.append(first)
         legs.append(tuple(first))
-        runs_once.append(runs_once[left] and runs_once[right])
 
     slots, slot_extents = _slots(modes, children, legs, n_leaves, root)
+    extents = [network.size_dict[index] for index in path.sliced_inds]
     return Tree(
         modes=modes,
         indices=indices,
@@ -106,7 +124,7 @@ def build(path: ContractionPath) -> Tree:
         leaf_summed=tuple(summed),
         output=output,
         root=root,
-        runs_once=tuple(runs_once),
+        nesting=flat(path.sliced_inds, extents, [bool(own) for own in sliced_terms], children),
         death=death,
         slots=slots,
         slot_extents=slot_extents,

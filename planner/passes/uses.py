@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from planner.passes.memory import Lifetime
 from planner.schedule import (
@@ -55,13 +56,13 @@ def _with(out: int, workspace: int | None) -> tuple[int, ...]:
 
 
 def lifetimes(
-    once: Sequence[Instruction], body: Sequence[Instruction], buffers: Sequence[Buffer], result: int
+    segments: Sequence[Sequence[Instruction]], buffers: Sequence[Buffer], result: int
 ) -> list[Lifetime]:
     """From the first write of each buffer to its `Free`, or to the end; of one that nobody uses, no bytes."""
-    end = len(once) + len(body)
-    first: dict[int, int] = {result: len(once)} if body else {}
+    end = sum(map(len, segments))
+    first: dict[int, int] = {result: len(segments[0])} if len(segments) > 1 else {}
     last: dict[int, int] = {}
-    for now, instruction in enumerate((*once, *body)):
+    for now, instruction in enumerate(chain.from_iterable(segments)):
         for number in writes(instruction):
             first.setdefault(number, now)
         if isinstance(instruction, Free):

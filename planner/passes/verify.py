@@ -66,11 +66,11 @@ class _Verifier:
             self.place = f"buffers[{number}]"
             self._check_buffer(buffer)
         self._check_part("once", schedule.once)
-        stay = set(self.live)
         if schedule.body:
             self.place = "result"
             self._define(schedule.result)
-            stay.add(schedule.result)
+            self._check_outer()
+            stay = set(self.live)
             self._check_part("body", schedule.body)
             accumulated = isinstance(schedule.body[-2], Accumulate) if len(schedule.body) > 1 else False
             self._require(accumulated, "the body does not end by accumulating its result")
@@ -83,6 +83,18 @@ class _Verifier:
         wanted = tuple(mode for index in schedule.output for mode in schedule.indices[index])
         self._require(self.buffers[schedule.result].modes == wanted, "its modes are not those of the output")
         self._require(not self.buffers[schedule.result].partial, "its shards are still partial")
+
+    def _check_outer(self) -> None:
+        """The outer parts free nothing that was there before them: they are replayed."""
+        depth = 0
+        for number, part in enumerate(self.schedule.outer):
+            self.place = f"outer[{number}]"
+            between = depth < part.depth < len(self.schedule.sliced)
+            self._require(between, f"depth {part.depth} is not between those of its neighbours")
+            depth, stay = part.depth, set(self.live)
+            self._check_part(f"outer[{number}]", part.instructions)
+            self.place = f"outer[{number}]"
+            self._require(stay <= self.live, "it frees what it needs when it is replayed")
 
     def _require(self, condition: bool, problem: str) -> None:
         if not condition:

@@ -65,7 +65,7 @@ def used_groups(schedule: Schedule, devices: int) -> int:
 def repeats(schedule: Schedule, n_groups: int) -> Callable[[Step], int]:
     """How often one group of `n_groups` carries out a step of the whole contraction."""
     rounds = -(-schedule.n_slices // n_groups)
-    return lambda step: 1 if step.once else rounds
+    return lambda step: 1 if step.once else -(-rounds // step.serves)
 
 
 def largest(chain: list[Link], count: int) -> list[Link]:
@@ -94,6 +94,7 @@ def link_document(schedule: Schedule, link: Link) -> dict[str, Any]:
         "step": link.number,
         "state": step.state,
         "once": step.once,
+        "serves": step.serves,
         "fused": step.fused,
         "a_bytes": link.a_bytes,
         "b_bytes": link.b_bytes,

@@ -117,7 +117,8 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
     slices = ("", "")
     if schedule.sliced:
         slices = (
-            f": {time_text(expected.once_s)} before the first slice, {time_text(expected.slice_s)} each",
+            f": {time_text(expected.once_s)} before the first slice, {time_text(expected.slice_s)} "
+            + ("in the mean" if schedule.outer else "each"),
             f", {size_text(expected.slice_moved_bytes)} a slice",
         )
     compressed = [] if schedule.compression is None else [("compressed", _compressed_text(schedule))]
@@ -133,6 +134,7 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
         (
             "slices",
             f"{figure_text(schedule.n_slices)} over {count_text(len(schedule.sliced), 'index', 'indices')}"
+            + _shared_text(schedule)
             if schedule.sliced
             else "none",
         ),
@@ -144,6 +146,14 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
         *compressed,
         ("identity", schedule.identity[:16]),
     ]
+
+
+def _shared_text(schedule: Schedule) -> str:
+    """How many slices in a row share the results of each outer part, the first part first."""
+    if not schedule.outer:
+        return ""
+    served = [figure_text(schedule.serves(part.depth)) for part in schedule.outer]
+    return f"; parts that serve {', '.join(served)} of them in a row"
 
 
 def _compressed_text(schedule: Schedule) -> str:
@@ -184,6 +194,7 @@ def steps_table(schedule: Schedule, chain: Sequence[Link], title: str) -> Listin
             str(link.number),
             step.state
             + (" (once)" if step.once else "")
+            + (f" (1 in {figure_text(step.serves)} slices)" if step.serves > 1 else "")
             + ("" if step.fused is None else f" (chain {step.fused})"),
             size_text(link.a_bytes),
             size_text(link.b_bytes),
