@@ -371,6 +371,11 @@ class Schedule:
         """The instructions of all parts."""
         return tuple(item for part in self.parts for item in part.instructions)
 
+    @property
+    def most_shared(self) -> int:
+        """Slices in a row, from the first, after which every part that is replayed begins anew."""
+        return self.serves(self.outer[0].depth) if self.outer else 1
+
     def serves(self, depth: int) -> int:
         """How many slices in a row have the same values of the first `depth` sliced indices."""
         return prod(self.size_dict[index] for index in self.sliced[depth:])

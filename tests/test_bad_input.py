@@ -277,7 +277,7 @@ USAGE: list[tuple[str, str]] = [
 ]
 # fmt: on
 
-CHECKPOINT = '{"format": "tnplan.checkpoint", "version": 1, "schedule": "another"}'
+CHECKPOINT = '{"format": "tnplan.checkpoint", "version": 2, "schedule": "another"}'
 
 
 def rows() -> list[Row]:

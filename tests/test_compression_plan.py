@@ -287,7 +287,8 @@ def test_a_limit_that_storing_does_not_meet_is_refused() -> None:
 def test_lifetimes_are_those_of_the_instructions(sliced: int) -> None:
     plain, packed = stored(sliced=sliced)
     for schedule in (plain, packed):
-        found = lifetimes(schedule.once, schedule.body, schedule.buffers, schedule.result)
+        parts = [part.instructions for part in schedule.parts]
+        found = lifetimes(parts, schedule.buffers, schedule.result)
         arena = assign(found)
         assert arena.size_bytes == schedule.predicted.peak_bytes
         assert arena.live_bytes == schedule.predicted.live_bytes

@@ -180,13 +180,16 @@ def replayed(schedule, arrays):
 
 def check_arena(schedule):
     """Assert that no two buffers overlap while both hold something."""
-    end = len(schedule.once) + len(schedule.body)
-    spans = {}
-    for now, instruction in enumerate((*schedule.once, *schedule.body)):
-        for number in writes(instruction):
-            spans.setdefault(number, [now, now])[1] = now
-        for number in reads(instruction):
-            spans[number][1] = end if spans[number][0] < len(schedule.once) <= now else now
+    end = len(schedule.instructions)
+    spans, now = {}, 0
+    for part in schedule.parts:
+        start = now
+        for instruction in part.instructions:
+            for number in writes(instruction):
+                spans.setdefault(number, [now, now])[1] = now
+            for number in reads(instruction):
+                spans[number][1] = end if spans[number][0] < start else now
+            now += 1
     spans[schedule.result] = [len(schedule.once) if schedule.body else spans[schedule.result][0], end]
     held = [(schedule.buffers[number], *span) for number, span in spans.items()]
     for place, (one, first, last) in enumerate(held):
@@ -199,7 +202,7 @@ def check_arena(schedule):
 
 
 def count(schedule, kind):
-    return sum(isinstance(instruction, kind) for instruction in (*schedule.once, *schedule.body))
+    return sum(isinstance(instruction, kind) for instruction in schedule.instructions)
 
 
 def planned(path, ranks, fused_bytes=0, policy="paper"):

@@ -17,6 +17,7 @@ from planner.hardware.profile import Profile, load_profile
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
 from planner.passes.pipeline import Planner, plan
+from planner.passes.tree import build
 from planner.projection import project
 from planner.schedule import Prediction, Schedule, Step
 
@@ -33,14 +34,23 @@ def chain_path(name: str = "chain", sliced: tuple[str, ...] = (), extent: int = 
 def made_schedule(
     path: ContractionPath, profile: Profile, ranks: int, slice_s: float, once_s: float = 0.0
 ) -> Schedule:
-    """A schedule with nothing but what a projection reads."""
-    step = Step("local", (), (), (), (), 1, 1, 1, 1, 8, 0, (0,), 8.0, slice_s / 2, slice_s / 8, slice_s / 4)
+    """A schedule with nothing but what a projection reads; the last step takes the seconds of a slice."""
+    tree = build(path)
+    products = [tree.extent(tuple({*tree.legs[a], *tree.legs[b]})) for a, b in tree.children]
+    steps = [
+        Step("local", (), (), (), (), 1, count, 1, 1, 8, 0, (0,), 8.0, 0.0, 0.0, 0.0,
+             once=bool(path.sliced_inds) and not tree.nesting.part[tree.n_leaves + number])
+        for number, count in enumerate(products)
+    ]  # fmt: skip
+    steps[-1] = replace(
+        steps[-1], contract_s=slice_s / 2, permute_s=slice_s / 8, exchange_s=slice_s / 4, codec_s=slice_s / 8
+    )
     return Schedule(
         path_identity=path.name, name=path.name, policy="ours", dtype=path.dtype, precision="fp32",
         profile=profile.document(), ranks_per_group=ranks, grid=(), memory_bytes=None, threshold_bytes=8,
         size_dict=path.network.size_dict, leaves=path.network.inputs, output=path.network.output,
         sliced=path.sliced_inds, tensors=None, modes=(), indices={}, buffers=(), once=(), body=(),
-        steps=(step,), result=0, predicted=Prediction(once_s, slice_s, 0.0, 8.0, 0, 0, 100 // ranks, 50),
+        steps=tuple(steps), result=0, predicted=Prediction(once_s, slice_s, 0.0, 8.0, 0, 0, 100 // ranks, 50),
     )  # fmt: skip
 
 
