@@ -2,10 +2,10 @@
 
 Usage: python benchmarks/tiers.py PATH.json ... [--devices 64] [--hardware dgx-h100] [-o results.json]
 Goal: on n60 m24 at 64 devices (8 nodes of 8) at most half of the bytes of one tier.
-Bytes are those that rank 0 receives in a slice in the mean, counted by a null replay, in two plans: of one group of all
-devices, and of the groups that the planner chooses. `placed` counts the bytes of the plan of one tier that
-pass between nodes when its ranks stand on nodes in order. The planner minimises time; docs/cost-model.md
-says how few bytes any plan of the same time could move.
+Bytes are those that rank 0 receives in a slice in the mean, counted by a null replay, in two plans: of one
+group of all devices, and of the groups that the planner chooses. `placed` counts the bytes of the plan of one
+tier that pass between nodes when its ranks stand on nodes in order. The planner minimises time;
+docs/cost-model.md says how few bytes any plan of the same time could move.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS = ("path", "groups", "two tiers GB", "one tier GB", "ratio", "placed GB"
 
 
 def between_nodes_gb(schedule: Schedule, profile: Profile) -> float:
-    """GB that rank 0 receives over the slowest tier of `profile` in a slice, in the mean of all slices and with
+    """GB that rank 0 receives over the slowest tier of `profile` in a slice, in the mean of some in a row, with
     what is done once."""
     placed = replace(schedule, grid=make_grid(schedule.ranks_per_group, profile))
     run = schedule.most_shared
