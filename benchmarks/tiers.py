@@ -29,8 +29,10 @@ COLUMNS = ("path", "groups", "two tiers GB", "one tier GB", "ratio", "placed GB"
 
 
 def between_nodes_gb(schedule: Schedule, profile: Profile) -> float:
-    """GB that rank 0 receives over the slowest tier of `profile` in a slice, in the mean of some in a row, with
-    what is done once."""
+    """GB that rank 0 receives over the slowest tier of `profile` in a slice, in the mean of all.
+
+    What is done once is counted for a run of slices that share parts.
+    """
     placed = replace(schedule, grid=make_grid(schedule.ranks_per_group, profile))
     run = schedule.most_shared
     counts, _ = null_replay(placed, 0, range(run))
