@@ -259,11 +259,11 @@ class Step:
     """The annotation of one pairwise contraction. Sizes are global, after slicing; bytes and times a rank.
 
     `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
-    step that no sliced index touches, done before the first slice; the result of another one serves so many
-    slices in a row (`serves`). Steps of one `Fused` have the same number
-    `fused`, counted from 0 over the schedule, and share its time; for others it is None. `hidden_s` is what
-    its exchanges take beside contractions, on top of `exchange_s`; `codec_s` what it takes to compress its
-    result, where that waits for a later step, and to restore operands that have waited.
+    step that no sliced index touches, done before the first slice; the result of another one `serves` so many
+    slices in a row. Steps of one `Fused` have the same number `fused`, counted from 0 over the schedule, and
+    share its time; for others it is None. `hidden_s` is what its exchanges take beside contractions, on top
+    of `exchange_s`; `codec_s` what it takes to compress its result, where that waits for a later step, and
+    to restore operands that have waited.
     """
 
     state: str
@@ -312,7 +312,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Outer:
+class Part:
     """Instructions whose results serve all slices that have the same values of the first `depth` sliced
     indices: they are replayed before the body wherever one of these values changes."""
 
@@ -357,14 +357,14 @@ class Schedule:
     result: int
     predicted: Prediction
     compression: Compression | None = None
-    outer: tuple[Outer, ...] = ()
+    outer: tuple[Part, ...] = ()
     identity: str = ""
 
     @property
-    def parts(self) -> tuple[Outer, ...]:
+    def parts(self) -> tuple[Part, ...]:
         """All instructions by part: `once` with depth 0, the outer ones, and the body where there is one."""
-        body = (Outer(len(self.sliced), self.body),) if self.body else ()
-        return (Outer(0, self.once), *self.outer, *body)
+        body = (Part(len(self.sliced), self.body),) if self.body else ()
+        return (Part(0, self.once), *self.outer, *body)
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:

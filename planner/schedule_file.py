@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from planner.errors import InputError
 from planner.files import identity_of, plain, read_json, write_text
-from planner.schedule import FORMAT, OPCODES, VERSION, Instruction, Outer, Schedule
+from planner.schedule import FORMAT, OPCODES, VERSION, Instruction, Part, Schedule
 
 PARTS = ("once", "outer", "body")
 
@@ -95,11 +95,11 @@ def _form() -> type:
     return msgspec.defstruct("Form", [(name, hints[name]) for name in names], forbid_unknown_fields=True)
 
 
-def _outer(entry: Any, place: str) -> Outer:
+def _outer(entry: Any, place: str) -> Part:
     known = isinstance(entry, dict) and set(entry) == {"depth", "instructions"}
     if not (known and type(entry["depth"]) is int and isinstance(entry["instructions"], list)):
         raise TypeError(f"{place} is no part with a depth and instructions")
-    return Outer(entry["depth"], _instructions(entry["instructions"], place))
+    return Part(entry["depth"], _instructions(entry["instructions"], place))
 
 
 def _instructions(entries: list[Any], place: str) -> tuple[Instruction, ...]:

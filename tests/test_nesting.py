@@ -24,7 +24,7 @@ from planner.passes.pipeline import plan
 from planner.passes.tree import Tree, build
 from planner.passes.verify import verify
 from planner.projection import project
-from planner.schedule import Free, Outer, Schedule
+from planner.schedule import Free, Part, Schedule
 from planner.schedule_file import from_document, load_schedule, save_schedule, to_document
 from tnplan.execution import execute
 
@@ -284,6 +284,6 @@ def test_a_part_that_frees_what_it_needs_again_is_refused() -> None:
         if not buffer.workspace and Free(number) not in SCHEDULE.instructions and number != SCHEDULE.result
         and any(getattr(item, "out", None) == number for item in SCHEDULE.once)
     )  # fmt: skip
-    changed = Outer(first.depth, (*first.instructions, Free(held)))
+    changed = Part(first.depth, (*first.instructions, Free(held)))
     with pytest.raises(InputError, match=r"outer\[0\]"):
         verify(replace(SCHEDULE, outer=(changed, *others)))

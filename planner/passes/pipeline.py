@@ -31,7 +31,7 @@ from planner.passes.store import store
 from planner.passes.tiers import distribute_by_tier
 from planner.passes.tree import Tree, build
 from planner.passes.verify import verify
-from planner.schedule import Contract, Fused, Outer, Schedule
+from planner.schedule import Contract, Fused, Part, Schedule
 from planner.schedule_file import with_identity
 from planner.units import size_text
 
@@ -152,22 +152,16 @@ class Planner:
 
     @cached_property
     def _alone_s(self) -> tuple[float, float]:
-        """Seconds of one rank without launches: of all that is done once, and of one slice."""
+        """Seconds of one rank without launches: of all that is done once, and of one slice in the mean."""
         tree = replace(self.tree, nesting=self.loops.nesting(inf))
         program = self._attempt(tree, (), "ours", inf, self._threshold("ours"), inf).program
-        once_s = slice_s = 0.0
-        for serves, segment in zip(tree.nesting.serves, program.segments, strict=True):
-            launches = sum(isinstance(instruction, Contract | Fused) for instruction in segment)
-            if segment is program.segments[0]:
-                once_s -= launches * self.profile.launch_s
-            else:
-                slice_s -= launches * self.profile.launch_s / serves
+        times_s = {True: 0.0, False: 0.0}
         for step in program.steps:
-            if step.once:
-                once_s += step.predicted_s
-            else:
-                slice_s += step.predicted_s / step.serves
-        return once_s, slice_s
+            times_s[step.once] += step.predicted_s / step.serves
+        for serves, segment in zip((1, *tree.nesting.serves[1:]), program.segments, strict=True):
+            launches = sum(isinstance(instruction, Contract | Fused) for instruction in segment)
+            times_s[segment is program.segments[0]] -= launches * self.profile.launch_s / serves
+        return times_s[True], times_s[False]
 
     def least_s(self, devices: int, ranks: int) -> float:
         """What a plan for groups of `ranks` takes on `devices` devices at best: work divides by `ranks`.
@@ -382,7 +376,7 @@ class Planner:
                 indices=self.tree.indices,
                 buffers=buffers,
                 once=once,
-                outer=tuple(map(Outer, attempt.nesting.depths[1:-1], others)),
+                outer=tuple(map(Part, attempt.nesting.depths[1:-1], others)),
                 body=body,
                 steps=tuple(program.steps),
                 result=program.result,
