@@ -139,14 +139,29 @@ def test_few_results_of_a_long_sum_are_bound_by_memory() -> None:
     model = CostModel(load_profile("h200-nvlink"), "complex64", "fp32")
 
     def seconds(m: int, n: int, k: int) -> float:
-        products, operand, out = m * n * k, max(m, n) * k, m * n
-        return model.contract_s(8 * (m + n) * k, 8 * products, model.narrowest(products, operand, out))
+        extents = model.short_extents(m * n * k, m * k, n * k, m * n)
+        return model.contract_s(8 * (m + n) * k, 8 * m * n * k, extents)
 
     assert seconds(8, 8, 2**27) == pytest.approx(16 * 2**30 / model.profile.memory_bytes_per_s, rel=0.01)
     assert seconds(16, 16, 2**26) == pytest.approx(5.84e-3, rel=0.05)
     assert seconds(16, 32, 2**25) == pytest.approx(5.78e-3, rel=0.05)
-    assert model.narrowest(16 * 16 * 1024, 16 * 1024, 256) == 16
-    assert model.narrowest(64 * 64 * 2**20, 64 * 2**20, 64 * 64) == 64
+    assert model.short_extents(16 * 16 * 1024, 16 * 1024, 16 * 1024, 256) == (16, 16)
+    assert model.short_extents(64 * 64 * 2**20, 64 * 2**20, 64 * 2**20, 64 * 64) == (64, 64)
+
+
+def test_a_product_has_the_mean_rate_of_its_short_extents() -> None:
+    profile = load_profile("h200-nvlink")
+    model = CostModel(profile, "complex64", "fp32")
+    m, n, k = 2**24, 64, 512
+
+    def rate(n: int, k: int) -> float:
+        flops = 8.0 * m * n * k
+        seconds = model.contract_s(0.0, flops, model.short_extents(m * n * k, m * k, k * n, m * n))
+        return flops / (seconds - profile.launch_s)
+
+    assert model.short_extents(m * n * k, k * n, m * k, m * n) == (n, k)
+    assert rate(n, k) == pytest.approx((rate(n, n) * rate(k, k)) ** 0.5)
+    assert rate(n, n) < rate(k, k)
 
 
 @pytest.mark.parametrize("seed", range(60))

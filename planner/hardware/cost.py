@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from math import gcd, hypot
+from math import gcd, hypot, sqrt
 
 from planner.checks import is_number
 from planner.errors import InputError
@@ -22,6 +22,9 @@ FLOPS_PER_PRODUCT = {"float32": 2, "float64": 2, "complex64": 8, "complex128": 8
 LONG_SUM, FEW_RESULTS, LONG_SUM_RATE = 4096, 512, 23.0
 """Sums of so many terms with at most so many results run at the rate of products with this n = k (16 x 16 and
 16 x 32 on an H200, complex64); fewer results are bound by memory."""
+
+ShortExtents = tuple[float, float]
+"""The two lesser of the extents m, n and k of a product, the least first."""
 
 
 def make_grid(ranks: int, profile: Profile) -> Grid:
@@ -80,37 +83,42 @@ class CostModel:
         self.exchange_ratio = 1.0 if exchange is None else exchange.ratio
         """How many times smaller what is exchanged becomes where it is compressed."""
 
-    def narrowest(self, products: float, operand: float, out: float) -> float:
-        """The n = k of the products at whose rate one of so many multiply-adds runs: the least of m, n and k.
+    def short_extents(self, products: float, left: float, right: float, out: float) -> ShortExtents:
+        """The two lesser of m, n and k of a product of so many multiply-adds, the least first.
 
-        `operand`, `out`: elements of the larger operand and of the result. Few results of a long sum stay in
+        `left`, `right`, `out`: elements of the operands and of the result. Few results of a long sum stay in
         registers, and run at the rate of wider products.
         """
-        least = products / max(operand, out)
-        return max(least, LONG_SUM_RATE) if out <= FEW_RESULTS and products >= LONG_SUM * out else least
+        if out <= FEW_RESULTS and products >= LONG_SUM * out:
+            wide = max(products / max(left, right, out), LONG_SUM_RATE)
+            return wide, wide
+        _, second, first = sorted((left, right, out))
+        return products / first, products / second
 
-    def contract_s(self, moved_bytes: float, flops: float, narrowest: float) -> float:
+    def contract_s(self, moved_bytes: float, flops: float, extents: ShortExtents) -> float:
         """Eq. 6: the larger of the bytes read and written over bandwidth and the operations over rate.
 
-        The rate is that of products whose n and k are `narrowest`.
+        The rate of two `extents` is the geometric mean of those measured where both are equal to either.
         """
-        return self._launch + max(moved_bytes / self._memory, flops / _best(self._direct, narrowest))
+        return self._launch + max(moved_bytes / self._memory, flops / _best(self._direct, extents))
 
-    def scatter_s(self, moved_bytes: float, flops: float, narrowest: float, c_bytes: float) -> float:
+    def scatter_s(self, moved_bytes: float, flops: float, extents: ShortExtents, c_bytes: float) -> float:
         """What a product of the same sizes takes more where c, of `c_bytes`, has an order of its own.
 
         Without measured rates of such products: one read and one write of c.
         """
         if not self._scattered:
             return self.permute_s(c_bytes)
-        scattered_s = max(moved_bytes / self._permute, flops / _best(self._scattered, narrowest))
-        return max(0.0, self._launch + scattered_s - self.contract_s(moved_bytes, flops, narrowest))
+        scattered_s = max(moved_bytes / self._permute, flops / _best(self._scattered, extents))
+        return max(0.0, self._launch + scattered_s - self.contract_s(moved_bytes, flops, extents))
 
-    def gemm_precision(self, moved_bytes: float, flops: float, narrowest: float, scattered: bool) -> str:
+    def gemm_precision(
+        self, moved_bytes: float, flops: float, extents: ShortExtents, scattered: bool
+    ) -> str:
         """The precision of a product that the seconds count on: the most exact that costs no time."""
         rates = self._scattered if scattered and self._scattered else self._direct
-        bound_s = max(moved_bytes / self._memory, flops / _best(rates, narrowest))
-        return next(name for name, rate in rates if flops / rate(narrowest) <= SAME_TIME * bound_s)
+        bound_s = max(moved_bytes / self._memory, flops / _best(rates, extents))
+        return next(name for name, rate in rates if flops / _mean(rate, extents) <= SAME_TIME * bound_s)
 
     def fused_s(self, moved_s: float, tile_bytes: float, flops: float, tiles: float) -> tuple[float, str]:
         """A fused chain: work in memory and work on chip, which overlap in part (the root of their squares).
@@ -210,9 +218,14 @@ def _rate(constant: float, curve: GemmCurve | None) -> Rate:
     return lambda k: _interpolate(k, curve.k, curve.flop_per_s)
 
 
-def _best(rates: Sequence[tuple[str, Rate]], k: float) -> float:
-    """The best rate over `k`."""
-    return max(rate(k) for _, rate in rates)
+def _mean(rate: Rate, extents: ShortExtents) -> float:
+    least, second = map(rate, extents)
+    return sqrt(least * second)
+
+
+def _best(rates: Sequence[tuple[str, Rate]], extents: ShortExtents) -> float:
+    """The best of the rates at two extents."""
+    return max(_mean(rate, extents) for _, rate in rates)
 
 
 def memory_limit(profile: Profile, memory_bytes: float | None) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import inf
 
 from planner.errors import OverLimitError
+from planner.hardware.cost import ShortExtents
 from planner.hardware.fusion import MOST_EXTENT
 from planner.passes.lookahead import Lookahead
 from planner.passes.reorder import Orders, depths, lifetime_order
@@ -276,8 +277,8 @@ def gemm_precision(space: StateSpace, step: StepModes, layout: State) -> str:
     return space.model.gemm_precision(*_product(space, step, layout), step.permuted)
 
 
-def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
-    """The bytes of all three shards of a step on a rank, its real operations and `CostModel.narrowest`."""
+def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, ShortExtents]:
+    """The bytes of all three shards of a step on a rank, its real operations and its short extents."""
     sizes = [
         space.size_bytes[node] * space.share(layout, mask)
         for node, mask in (
@@ -286,19 +287,19 @@ def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, 
     ]  # fmt: skip
     products = step.products * space.share(layout)
     model = space.model
-    left, right, out = (size_bytes / model.item_bytes for size_bytes in sizes)
-    return sum(sizes), products * model.flops_per_product, model.narrowest(products, max(left, right), out)
+    extents = model.short_extents(products, *(size_bytes / model.item_bytes for size_bytes in sizes))
+    return sum(sizes), products * model.flops_per_product, extents
 
 
 def contract_terms(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
     """Seconds of a step's matrix product, seconds of its output permutation, and the bytes of its shards."""
     model = space.model
-    moved_bytes, flops, narrowest = _product(space, step, layout)
-    contract_s = model.contract_s(moved_bytes, flops, narrowest)
+    moved_bytes, flops, extents = _product(space, step, layout)
+    contract_s = model.contract_s(moved_bytes, flops, extents)
     if not step.permuted:
         return contract_s, 0.0, moved_bytes
     c = space.size_bytes[step.node] * space.share(layout, step.out_mask)
-    scatter_s = model.scatter_s(moved_bytes, flops, narrowest, c)
+    scatter_s = model.scatter_s(moved_bytes, flops, extents, c)
     return contract_s, scatter_s, moved_bytes + min(c, model.profile.tile_bytes)
 
 

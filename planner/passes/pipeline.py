@@ -59,6 +59,7 @@ def plan(
     precision: str | None = None,
     policy: str = "ours",
     compression: Compression | None = None,
+    share: bool = True,
 ) -> Schedule:
     """Plan the distributed contraction of a path on `devices` devices.
 
@@ -67,8 +68,8 @@ def plan(
     the profile's; infinity for no limit). A step with a tensor of `threshold_bytes` or more, over all ranks,
     is large and may be distributed (default: 8 GiB or a quarter of the memory for the paper's policy, a
     128th of that for ours, which distributes only where it is faster). With `compression` exchanges are
-    compressed where that is predicted to be faster, and tensors that wait where memory is short. Raises
-    InputError if nothing fits.
+    compressed where that is predicted to be faster, and tensors that wait where memory is short. Without
+    `share` every slice makes all that any index of it touches. Raises InputError if nothing fits.
     """
     devices = check_count("--devices", devices, 1, LARGEST_WORLD)
     if policy not in policies.POLICIES:
@@ -77,7 +78,7 @@ def plan(
         )
     if ranks_per_group is not None:
         check_count("--ranks-per-group", ranks_per_group, 1, devices)
-    planner = Planner(path, profile, memory_bytes, threshold_bytes, precision, compression)
+    planner = Planner(path, profile, memory_bytes, threshold_bytes, precision, compression, share)
     if ranks_per_group is not None:
         return planner.plan(ranks_per_group, policy)
     best: Schedule | None = None
@@ -133,6 +134,7 @@ class Planner:
         threshold_bytes: int | None = None,
         precision: str | None = None,
         compression: Compression | None = None,
+        share: bool = True,
     ) -> None:
         if path.n_slices > MOST_SLICES:
             raise InputError(
@@ -149,11 +151,12 @@ class Planner:
         self.tree = build(path)
         self.orders = reorder(self.tree)
         self.loops = Loops(self.tree, path.sliced_inds, path.network.size_dict)
+        self.shares_of_room = SHARES_OF_ROOM if share else (0.0,)
 
     @cached_property
     def _alone_s(self) -> tuple[float, float]:
         """Seconds of one rank without launches: of all that is done once, and of one slice in the mean."""
-        tree = replace(self.tree, nesting=self.loops.nesting(inf))
+        tree = replace(self.tree, nesting=self.loops.nesting(inf if any(self.shares_of_room) else 0.0))
         program = self._attempt(tree, (), "ours", inf, self._threshold("ours"), inf).program
         times_s = {True: 0.0, False: 0.0}
         for step in program.steps:
@@ -193,8 +196,9 @@ class Planner:
     def _fit(self, ranks: int, policy: str) -> Attempt:
         """As `_fit_nested`, with the parts that save most, or fewer where what they hold does not fit."""
         tried: list[Nesting] = []
-        for share in SHARES_OF_ROOM:
-            nesting = self.loops.nesting(share * ranks * self.limit_bytes / self.model.item_bytes)
+        for share in self.shares_of_room:
+            room = share * ranks * self.limit_bytes / self.model.item_bytes if share else 0.0
+            nesting = self.loops.nesting(room)
             if nesting in tried:
                 continue
             tried.append(nesting)
@@ -203,7 +207,7 @@ class Planner:
             except InputError:
                 if len(nesting.depths) <= 2:
                     raise
-        raise AssertionError("the last share leaves room for no part")
+        raise AssertionError("the last share has room for no part")
 
     def _fit_nested(self, tree: Tree, ranks: int, policy: str) -> Attempt:
         """The fastest attempt whose arena fits the memory: as it is, or with tensors stored compressed."""
