@@ -236,6 +236,17 @@ def test_operations_are_those_that_a_replay_counts() -> None:
     )
 
 
+def test_nothing_is_shared_where_that_is_asked_for() -> None:
+    apart = plan(PATH, eager_profile(4096), memory_bytes=inf, threshold_bytes=1, share=False)
+    assert not apart.outer
+    arrays = random_arrays(PATH, 3)
+    one, other = (execute(schedule, arrays, slices=(2, 7)).array for schedule in (SCHEDULE, apart))
+    assert one is not None
+    assert other is not None
+    assert apart.sliced == SCHEDULE.sliced
+    assert np.abs(one - other).max() < 1e-5 * np.abs(one).max()
+
+
 def test_less_is_shared_where_memory_is_short() -> None:
     whole = planned(PATH)
     flat = planned(PATH, memory_bytes=0.75 * whole.predicted.peak_bytes)
