@@ -19,7 +19,7 @@ from executor.contraction.null_replay import null_replay
 from executor.contraction.slices import slices_of_group, starts
 from planner.errors import InputError
 from planner.networks.contraction_path import ContractionPath
-from planner.passes.nesting import MOST_OUTER, Loops
+from planner.passes.loops import MOST_OUTER, Loops
 from planner.passes.pipeline import plan
 from planner.passes.tree import Tree, build
 from planner.passes.verify import verify

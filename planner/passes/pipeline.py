@@ -20,9 +20,10 @@ from planner.passes.annotate import predict
 from planner.passes.beside import beside
 from planner.passes.distribute import Distribution, DoesNotFit, distribute, step_modes
 from planner.passes.fuse import EXTENTS_OF_FUSION, fuse
+from planner.passes.loops import Loops
 from planner.passes.lower import Program, lower
 from planner.passes.memory import Arena, assign
-from planner.passes.nesting import Loops, Nesting
+from planner.passes.nesting import Nesting
 from planner.passes.overlap import Overlaps, overlap
 from planner.passes.place import place
 from planner.passes.reorder import reorder
