@@ -154,9 +154,9 @@ def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFi
     assert "need 128 B a rank, 127 B more than the 1 B that are there;" in capsys.readouterr().err
     with pytest.raises(InputError, match=r"50 qubits in complex64 need 8\.00 PiB a rank, 8\.00 PiB more"):
         tnplan.simulate(Circuit(50, ()))
-    assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "1000", "--device", "cpu"]) == 0
+    assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "1000", "--threads", "1"]) == 0
     capsys.readouterr()
-    assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "20000", "--device", "cpu"]) == 2
+    assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "20000", "--threads", "1"]) == 2
     assert "takes 1.22 MiB a rank beside the state, and 1.00 MiB are there" in capsys.readouterr().err
     check_answer_memory(None, 20, 30, 2**28)
     with pytest.raises(InputError, match=r"--marginal: takes 512 MiB a rank beside the state, and 256 MiB"):
