@@ -142,7 +142,7 @@ def test_parts_hold_no_more_than_there_is_room_for() -> None:
             held = sum(
                 sizes[child]
                 for child, above in enumerate(tree.parents)
-                if child >= tree.n_leaves and part[child] < part[above] and part[child] < part[node]
+                if child >= tree.n_leaves and above is not None and part[child] < min(part[above], part[node])
             )
             assert held + sizes[left] + sizes[right] + sizes[node] <= room
     assert len(seen) > 2

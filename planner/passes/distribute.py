@@ -149,12 +149,11 @@ def distribute(
     active = [False] * tree.n_leaves
     searched = any(step.large for step in steps) and len(space.classes)
     lookahead = Lookahead(tree, space, states) if searched else None
-    weights = tree.weights
     for step in steps:
         active.append(step.large or active[step.left] or active[step.right])
-        base, weight = layouts[step.node], weights[step.node]
+        base, weight = layouts[step.node], tree.weights[step.node]
         best = _solve(space, step, base, produced, active[-1], candidates, weight)
-        produced.append(_prune(space, step.node, best, lookahead, weights[tree.parents[step.node]]))
+        produced.append(_prune(space, step.node, best, lookahead, tree.later_weights[step.node]))
     return _backtrack(tree, space, steps, produced)
 
 

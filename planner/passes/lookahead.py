@@ -24,8 +24,8 @@ class Lookahead:
     def __init__(self, tree: Tree, space: StateSpace, settled: Sequence[State]) -> None:
         self._tree, self._space = tree, space
         self._depth = depths(tree)
-        self._parent = [above if above != node else -1 for node, above in enumerate(tree.parents)]
-        self._weight = [tree.weights[above] for above in tree.parents]
+        self._parent = [-1 if above is None else above for above in tree.parents]
+        self._weight = tree.later_weights
         self._smaller = [-1] * tree.n_nodes
         self._death_order: dict[int, list[tuple[int, int]]] = {}
         self._enter, self._leave = self._tour()

@@ -99,9 +99,6 @@ class _Chooser:
         self.by_node: dict[int, Parts] = {}
         self.settled: set[int] = set()
         self.cuts: dict[int, Modes] = {}  # by the last node of a chain that goes in parts
-        self.parents = {
-            child: tree.n_leaves + number for number, pair in enumerate(tree.children) for child in pair
-        }
 
     def exchange_of(self, after: Chain) -> tuple[Chain, Chain, Exchange] | None:
         """The chain that makes the stem of another, and what moves between them inside one machine."""
@@ -204,16 +201,17 @@ class _Chooser:
         as well write it in any, and read an operand with its kept modes in any order.
         """
         n_leaves = self.tree.n_leaves
-        if node in self.settled or node < n_leaves or node == self.tree.root:
+        parent = self.tree.parents[node]
+        if node in self.settled or node < n_leaves or parent is None:
             return False
         made = self.fusion.ends_at(node) is not None or self.chosen.steps[node - n_leaves].permuted
-        reader = self.chosen.steps[self.parents[node] - n_leaves]
+        reader = self.chosen.steps[parent - n_leaves]
         read = self.fusion.chain_of[reader.node] is not None or (reader.permuted and not reader.batch_mask)
         return made and read
 
     def _kept(self, node: int) -> set[int]:
         """The modes of a tensor that may stand first for its reader: a product sums the last ones."""
-        parent = self.parents.get(node)
+        parent = self.tree.parents[node]
         modes = set(self.tree.legs[node])
         if parent is None or self.fusion.chain_of[parent] is not None:
             return modes
@@ -240,7 +238,7 @@ class _Chooser:
     ) -> float:
         """What shorter runs in memory cost the chains that meet changed orders; infinite without tiles."""
         chains = [(before, timed.before), (after, timed.after)]
-        for end, number in ((before.stem, None), (after.nodes[-1], self.parents.get(after.nodes[-1]))):
+        for end, number in ((before.stem, None), (after.nodes[-1], self.tree.parents[after.nodes[-1]])):
             chain = self.fusion.ends_at(end) if number is None else self._chain_with(number)
             if end in orders and chain is not None:
                 chains.append((chain, False))

@@ -49,9 +49,9 @@ class Tree:
         return self.n_leaves + len(self.children)
 
     @cached_property
-    def parents(self) -> tuple[int, ...]:
-        """The step that takes each node; of the root itself."""
-        above = list(range(self.n_nodes))
+    def parents(self) -> tuple[int | None, ...]:
+        """The step that takes each node; None for the root."""
+        above: list[int | None] = [None] * self.n_nodes
         for number, pair in enumerate(self.children):
             for child in pair:
                 above[child] = self.n_leaves + number
@@ -62,6 +62,13 @@ class Tree:
         """How often each node is computed, in slices; not so little that sums of times lose it."""
         serves = self.nesting.serves
         return tuple(max(1.0 / serves[part], LEAST_WEIGHT) for part in self.nesting.part)
+
+    @cached_property
+    def later_weights(self) -> tuple[float, ...]:
+        """The weight of the step that takes each node; of the root its own."""
+        return tuple(
+            self.weights[node if above is None else above] for node, above in enumerate(self.parents)
+        )
 
     def extent(self, modes: tuple[int, ...] | list[int]) -> int:
         """The product of the extents of some modes."""
