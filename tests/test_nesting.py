@@ -24,7 +24,7 @@ from planner.passes.pipeline import plan
 from planner.passes.tree import Tree, build
 from planner.passes.verify import verify
 from planner.projection import project
-from planner.schedule import Free, Part, Schedule
+from planner.schedule import FixSlice, Free, Part, Schedule
 from planner.schedule_file import from_document, load_schedule, save_schedule, to_document
 from tnplan.execution import execute
 
@@ -298,3 +298,11 @@ def test_a_part_that_frees_what_it_needs_again_is_refused() -> None:
     changed = Part(first.depth, (*first.instructions, Free(held)))
     with pytest.raises(InputError, match=r"outer\[0\]"):
         verify(replace(SCHEDULE, outer=(changed, *others)))
+
+
+def test_a_part_that_fixes_an_index_of_an_inner_loop_is_refused() -> None:
+    first, *others = SCHEDULE.outer
+    assert any(isinstance(item, FixSlice) for item in others[0].instructions)
+    early = Part(first.depth, (*first.instructions, *others[0].instructions))
+    with pytest.raises(InputError, match=r"outer\[0\]\[\d+\] fix_slice.*of its loops"):
+        verify(replace(SCHEDULE, outer=(early, *others[1:])))

@@ -55,6 +55,7 @@ class _Verifier:
         self.live: set[int] = set()
         self.part: Sequence[Instruction] = ()
         self.number = 0
+        self.depth = 0  # the loops that the part is inside of
         self.beside: set[int | None] = set()
         self.stored: dict[int, int] = {}
         self.occupied: list[tuple[int, int, int]] = []  # start, end, buffer; sorted, none overlapping
@@ -71,6 +72,7 @@ class _Verifier:
             self._define(schedule.result)
             self._check_outer()
             stay = set(self.live)
+            self.depth = len(schedule.sliced)
             self._check_part("body", schedule.body)
             accumulated = isinstance(schedule.body[-2], Accumulate) if len(schedule.body) > 1 else False
             self._require(accumulated, "the body does not end by accumulating its result")
@@ -92,6 +94,7 @@ class _Verifier:
             between = depth < part.depth < len(self.schedule.sliced)
             self._require(between, f"depth {part.depth} is not between those of its neighbours")
             depth, stay = part.depth, set(self.live)
+            self.depth = depth
             self._check_part(f"outer[{number}]", part.instructions)
             self.place = f"outer[{number}]"
             self._require(stay <= self.live, "it frees what it needs when it is replayed")
@@ -290,9 +293,11 @@ class _Verifier:
         self._require(kept == out.modes and source.layout == out.layout, "out is no part of source")
         if isinstance(item, FixSlice):
             fixed = source.modes[: len(source.modes) - len(kept)]
-            sliced = all(self.schedule.modes[mode].index in self.schedule.sliced for mode in fixed)
+            loops = self.schedule.sliced[: self.depth]
+            sliced = all(self.schedule.modes[mode].index in loops for mode in fixed)
             self._require(
-                sliced and source.modes[len(fixed) :] == kept, "the fixed modes are not leading sliced ones"
+                sliced and source.modes[len(fixed) :] == kept,
+                "the fixed modes are not leading sliced ones of its loops",
             )
 
     def _check_contract(self, item: Contract) -> None:
