@@ -170,7 +170,7 @@ def mean_slice_s(schedule: Schedule, measured: Mapping[str, Any]) -> float:
     _, *others = sorted(map(int, measured["slices_s"]))
     alone = [measured["slices_s"][str(number)] for number in others if number % unit]
     body_s = median(alone) if alone else body["time_s"] / body["runs"]
-    return body_s + sum(part["time_s"] / (part["runs"] * part["serves"]) for part in outer)
+    return body_s + sum(part["time_s"] * part["repeats"] / (part["runs"] * part["serves"]) for part in outer)
 
 
 def values(file: Path) -> list[np.ndarray]:

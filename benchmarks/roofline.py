@@ -143,5 +143,6 @@ def floors_s(schedule: Schedule, roof: Roof) -> tuple[float, float]:
     """The sum of the steps' floors on one rank: of those done once, and of those of a slice in the mean."""
     sums = [0.0, 0.0]
     for step in schedule.steps:
-        sums[0 if step.once else 1] += roof.floor_s(local_bytes(schedule, step), step.flops) / step.serves
+        floor_s = roof.floor_s(local_bytes(schedule, step), step.flops)
+        sums[0 if step.once else 1] += floor_s if step.once else floor_s * step.often
     return sums[0], sums[1]

@@ -126,7 +126,7 @@ def _device_seconds(profile: Profile, row: Row) -> dict[str, float]:
     for step in row.schedule.steps:
         if step.once and row.schedule.sliced:
             continue
-        times = row.schedule.n_slices / step.serves * row.ranks_per_group
+        times = row.schedule.n_slices * step.often * row.ranks_per_group
         for tier, part in enumerate(_exchange_s(profile, step.exchange_s, step.moved_bytes_by_tier)):
             by_tier[tier] += times * part
     seconds.update(zip((tier.name for tier in profile.tiers), by_tier, strict=True))
@@ -149,7 +149,7 @@ def _slow_s(profile: Profile, schedule: Schedule) -> float:
         return 0.0
     faster = 1 - profile.tiers[slow].bytes_per_s / profile.tiers[0].bytes_per_s
     parts = (
-        _exchange_s(profile, step.exchange_s, step.moved_bytes_by_tier)[slow] / step.serves
+        _exchange_s(profile, step.exchange_s, step.moved_bytes_by_tier)[slow] * step.often
         for step in schedule.steps
     )
     return faster * sum(parts)

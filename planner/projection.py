@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from math import inf
 
 from planner.errors import InputError, NothingFitsError
@@ -21,6 +22,9 @@ from planner.schedule import Schedule, Step
 from planner.units import size_text
 
 Progress = Callable[[int, int, str], None]
+
+UNEVEN = 1.001
+"""An early sum, which leaves fewer slices, may leave some groups this much less to do than others."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Row:
     def reuse_saving(self) -> float:
         """The part of the time that is saved because results that serve several slices are not made again."""
         rounds = -(-self.schedule.n_slices // self.n_groups)
-        repeated_s = rounds * sum(step.predicted_s for step in self.schedule.steps)
+        repeated_s = rounds * sum(step.predicted_s * step.repeats for step in self.schedule.steps)
         return 1 - self.time_s / repeated_s if repeated_s else 0.0
 
     @property
@@ -218,13 +222,13 @@ def project(
         if all(p in best and planners[number].least_s(p, ranks) >= best[p].time_s for p in served):
             continue
         try:
-            schedule = planners[number].plan(ranks, policy)
+            schedules = _plans(planners[number], ranks, policy, [p // ranks for p in served])
         except InputError as error:
             nearest[ranks] = f"{names[number]}: {error.place}: {error.problem}"
             trials.append(Trial(number, ranks, None))
             continue
-        trials.append(Trial(number, ranks, schedule))
-        for p in served:
+        trials += [Trial(number, ranks, schedule) for schedule in schedules]
+        for p, schedule in product(served, schedules):
             n_groups = min(p // ranks, schedule.n_slices)
             time_s = schedule.projected_s(n_groups)
             if p not in best or time_s < best[p].time_s:
@@ -245,12 +249,22 @@ def project(
     )
 
 
+def _plans(planner: Planner, ranks: int, policy: str, groups: Sequence[int]) -> list[Schedule]:
+    """The schedule for one group, and another for the most where its slices are not shared evenly."""
+    first = planner.plan(ranks, policy)
+    n_slices = first.n_slices
+    if not first.summed or all(-(-n_slices // some) * some <= UNEVEN * n_slices for some in groups):
+        return [first]
+    other = planner.plan(ranks, policy, max(groups))
+    return [first] if other == first else [first, other]
+
+
 def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
     """Where the predicted time of all slices goes, on `n_groups` groups."""
     rounds = -(-schedule.n_slices // n_groups)
 
     def total(seconds: Callable[[Step], float]) -> float:
-        return sum(seconds(step) * (1 if step.once else rounds / step.serves) for step in schedule.steps)
+        return sum(seconds(step) * (1 if step.once else rounds * step.often) for step in schedule.steps)
 
     contract_s = total(lambda step: step.contract_s)
     permute_s = total(lambda step: step.permute_s)
@@ -278,7 +292,7 @@ def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice) -> Row:
 
 
 def _demand(planner: Planner) -> Demand:
-    path, tree, cost = planner.path, planner.tree, planner.model
+    tree, cost = planner.tree, planner.model
     nesting = planner.loops.nesting(inf)
     once = step_bytes = 0
     repeated = Fraction(0)
@@ -289,11 +303,12 @@ def _demand(planner: Planner) -> Demand:
         if not nesting.part[node]:
             once += flops
         else:
-            repeated += Fraction(flops, nesting.serves[nesting.part[node]])
+            part = nesting.part[node]
+            repeated += Fraction(flops * nesting.repeats[part], nesting.serves[part])
         step_bytes = max(
             step_bytes, sum(tree.extent(tree.legs[n]) for n in (left, right, node)) * cost.item_bytes
         )
-    return Demand(path.n_slices, float(once), float(repeated), step_bytes)
+    return Demand(nesting.n_slices, float(once), float(repeated), step_bytes)
 
 
 def _checked_counts(devices: Sequence[int]) -> list[int]:

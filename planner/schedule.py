@@ -11,6 +11,7 @@ Changelog of `tnplan.schedule`:
 4 (2026-11-21): `compression`; `encode`, `decode`; `compressed` of exchanges; `codec_s` of a step. Version 3
   is refused.
 5 (2026-11-23): `outer`; `serves` of a step; `sliced` is in the order of the loops. Version 4 is refused.
+6 (2026-11-23): `summed`; `inner` of a part; `zero`; `repeats` of a step. Version 5 is refused.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from typing import Any, ClassVar
 from planner.hardware.compression import Compression
 from planner.hardware.cost import FLOPS_PER_PRODUCT
 from planner.hardware.layout import Digit, Layout
-from planner.hardware.overlap import Span, Spans
 
 FORMAT = "tnplan.schedule"
-VERSION = 5
+VERSION = 6
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
@@ -71,7 +71,7 @@ class Load:
 
 @dataclass(frozen=True)
 class FixSlice:
-    """Copy from `source` to `out` the block in which the leading sliced modes have this slice's values."""
+    """Copy from `source` to `out` the block in which the leading sliced modes have the loops' values."""
 
     op: ClassVar[str] = "fix_slice"
     source: int
@@ -192,8 +192,16 @@ class Decode:
 
 
 @dataclass(frozen=True)
+class Zero:
+    """Fill `out` with zeros: an early sum begins."""
+
+    op: ClassVar[str] = "zero"
+    out: int
+
+
+@dataclass(frozen=True)
 class Accumulate:
-    """Add `source` to `out`, which is zero before the first slice."""
+    """Add `source` to `out`: to an early sum, or to the result, which is zero before the first slice."""
 
     op: ClassVar[str] = "accumulate"
     source: int
@@ -210,48 +218,13 @@ class Free:
 
 Instruction = (
     Load | FixSlice | SumModes | Contract | Fused | Redistribute | Gather | ReduceScatter | Encode | Decode
-    | Accumulate | Free
+    | Zero | Accumulate | Free
 )  # fmt: skip
 KINDS = (
     Load, FixSlice, SumModes, Contract, Fused, Redistribute, Gather, ReduceScatter, Encode, Decode,
-    Accumulate, Free,
+    Zero, Accumulate, Free,
 )  # fmt: skip
 OPCODES: dict[str, type] = {kind.op: kind for kind in KINDS}
-
-
-def neighbours(part: Sequence[Instruction], number: int) -> tuple[int | None, int | None]:
-    """Of a redistribution: the number of the chain right before that makes its source, and of the one right
-    after that reads its `out` as its operand; `Free` apart."""
-    exchange = part[number]
-    assert isinstance(exchange, Redistribute)
-    before = next((n for n in range(number - 1, -1, -1) if not isinstance(part[n], Free)), None)
-    after = next((n for n in range(number + 1, len(part)) if not isinstance(part[n], Free)), None)
-    if before is not None:
-        chain = part[before]
-        before = before if isinstance(chain, Fused) and chain.out == exchange.source else None
-    if after is not None:
-        chain = part[after]
-        after = after if isinstance(chain, Fused) and chain.operand == exchange.out else None
-    return before, after
-
-
-def exchange_spans(
-    part: Sequence[Instruction], number: int, exchange: Redistribute, buffers: Sequence[Buffer]
-) -> Spans:
-    """Where the tensors lie of an exchange that stands at `number`, and of the chains that it goes beside."""
-
-    def span(buffer: int) -> Span:
-        start = buffers[buffer].offset_bytes
-        return Span(start, start + buffers[buffer].size_bytes)
-
-    spans = Spans(span(exchange.source), span(exchange.out))
-    before, after = (None if n is None else part[n] for n in neighbours(part, number))
-    if exchange.before and isinstance(before, Fused):
-        branches = tuple(map(span, before.branches))
-        spans = replace(spans, operand=span(before.operand), branches=branches)
-    if exchange.after and isinstance(after, Fused):
-        spans = replace(spans, result=span(after.out), others=tuple(map(span, after.branches)))
-    return spans
 
 
 @dataclass(frozen=True)
@@ -260,10 +233,11 @@ class Step:
 
     `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
     step that no sliced index touches, done before the first slice; the result of another one `serves` so many
-    slices in a row. Steps of one `Fused` have the same number `fused`, counted from 0 over the schedule, and
-    share its time; for others it is None. `hidden_s` is what its exchanges take beside contractions, on top
-    of `exchange_s`; `codec_s` what it takes to compress its result, where that waits for a later step, and
-    to restore operands that have waited.
+    slices in a row, for which it `repeats` so often, for values that an early sum runs over. Steps of one
+    `Fused` have the same number `fused`, counted from 0 over the schedule, and share its time; for others it
+    is None. `hidden_s` is what its exchanges take beside contractions, on top of `exchange_s`; `codec_s` what
+    it takes to compress its result, where that waits for a later step, and to restore operands that have
+    waited.
     """
 
     state: str
@@ -284,6 +258,7 @@ class Step:
     exchange_s: float
     once: bool = False
     serves: int = 1
+    repeats: int = 1
     fused: int | None = None
     hidden_s: float = 0.0
     codec_s: float = 0.0
@@ -292,6 +267,11 @@ class Step:
     def predicted_s(self) -> float:
         """Predicted seconds of the step, with what is waited for of its exchanges."""
         return self.contract_s + self.permute_s + self.exchange_s + self.codec_s
+
+    @property
+    def often(self) -> float:
+        """How often a slice carries out the step, in the mean of all; 0 where it is done once."""
+        return 0.0 if self.once else self.repeats / self.serves
 
 
 @dataclass(frozen=True)
@@ -314,10 +294,15 @@ class Prediction:
 @dataclass(frozen=True)
 class Part:
     """Instructions whose results serve all slices that have the same values of the first `depth` sliced
-    indices: they are replayed before the body wherever one of these values changes."""
+    indices: they are replayed before the body wherever one of these values changes.
+
+    Parts that are inside the loops of the first `inner` summed indices too stand in a row, deeper ones later.
+    It is gone through for all their values; what its parts make for each other is gone after it.
+    """
 
     depth: int
     instructions: tuple[Instruction, ...]
+    inner: int = 0
 
 
 @dataclass(frozen=True)
@@ -329,8 +314,11 @@ class Schedule:
     the first slice and `body` for every slice; `body` ends by accumulating into buffer `result`, whose modes
     in order make up the axes of `output`. Without sliced indices all work is in `once`, which leaves the
     result in that buffer, and `body` is empty. Between the two stand the parts that several slices share,
-    `outer`, their depths rising. A buffer that a part makes and a later one reads holds its tensor until
-    the part is replayed. `compression` says with which bounds tensors are compressed, where they are.
+    `outer`, their depths rising. A buffer that a part makes and a later one reads holds its tensor until the
+    part is replayed. The indices in `summed` are no slices' but summed within one, outermost loop first: a
+    row of parts inside their loops adds to a tensor that the part before makes zero, and that parts of the
+    same depth or more read afterwards. `compression` says with which bounds tensors are compressed, where
+    they are.
     """
 
     path_identity: str
@@ -358,6 +346,7 @@ class Schedule:
     predicted: Prediction
     compression: Compression | None = None
     outer: tuple[Part, ...] = ()
+    summed: tuple[str, ...] = ()
     identity: str = ""
 
     @property
@@ -375,6 +364,10 @@ class Schedule:
     def most_shared(self) -> int:
         """Slices in a row, from the first, after which every part that is replayed begins anew."""
         return self.serves(self.outer[0].depth) if self.outer else 1
+
+    def repeats(self, inner: int) -> int:
+        """How many values the first `inner` summed indices have together."""
+        return prod(self.size_dict[index] for index in self.summed[:inner])
 
     def serves(self, depth: int) -> int:
         """How many slices in a row have the same values of the first `depth` sliced indices."""
@@ -407,8 +400,8 @@ class Schedule:
         """The real operations of the whole contraction, of all ranks and slices; one group is counted."""
         products = 0.0
         for step in self.steps:
-            runs = 1.0 if step.once else self.n_slices / step.serves
-            products += runs * step.batch * step.m * step.n * step.k
+            runs = 1.0 if step.once else self.n_slices * step.often
+            products += runs * (step.batch * step.m * step.n * step.k)
         return products * FLOPS_PER_PRODUCT[self.dtype]
 
     @property
@@ -418,8 +411,15 @@ class Schedule:
 
     def slice_values(self, number: int) -> dict[str, int]:
         """The value of each sliced index in slice `number`; the last index runs fastest."""
+        return self._values(self.sliced, number)
+
+    def summed_values(self, number: int) -> dict[str, int]:
+        """The value of each summed index in round `number` of their loops; the last index runs fastest."""
+        return self._values(self.summed, number)
+
+    def _values(self, indices: Sequence[str], number: int) -> dict[str, int]:
         values = {}
-        for index in reversed(self.sliced):
+        for index in reversed(indices):
             number, values[index] = divmod(number, self.size_dict[index])
         return values
 
@@ -438,7 +438,7 @@ class Schedule:
         seconds: dict[int, float] = {}
         for step in self.steps:
             if not step.once:
-                seconds[step.serves] = seconds.get(step.serves, 0.0) + step.predicted_s
+                seconds[step.serves] = seconds.get(step.serves, 0.0) + step.predicted_s * step.repeats
         return seconds
 
 

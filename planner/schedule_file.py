@@ -24,7 +24,8 @@ def to_document(schedule: Schedule) -> dict[str, Any]:
         document[item.name] = plain(getattr(schedule, item.name))
     document["once"] = _entries(schedule.once)
     document["outer"] = [
-        {"depth": part.depth, "instructions": _entries(part.instructions)} for part in schedule.outer
+        {"depth": part.depth, "inner": part.inner, "instructions": _entries(part.instructions)}
+        for part in schedule.outer
     ]
     document["body"] = _entries(schedule.body)
     return document
@@ -96,10 +97,11 @@ def _form() -> type:
 
 
 def _outer(entry: Any, place: str) -> Part:
-    known = isinstance(entry, dict) and set(entry) == {"depth", "instructions"}
-    if not (known and type(entry["depth"]) is int and isinstance(entry["instructions"], list)):
-        raise TypeError(f"{place} is no part with a depth and instructions")
-    return Part(entry["depth"], _instructions(entry["instructions"], place))
+    known = isinstance(entry, dict) and set(entry) == {"depth", "inner", "instructions"}
+    numbers = known and type(entry["depth"]) is int and type(entry["inner"]) is int
+    if not (numbers and isinstance(entry["instructions"], list)):
+        raise TypeError(f"{place} is no part with a depth, inner loops and instructions")
+    return Part(entry["depth"], _instructions(entry["instructions"], place), entry["inner"])
 
 
 def _instructions(entries: list[Any], place: str) -> tuple[Instruction, ...]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
 import numpy as np
+import pytest
 from support import TOLERANCE, eager_profile, random_arrays
 
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
 from planner.networks.tensors import save_tensors
+from planner.passes import loops
 from planner.passes.pipeline import plan
 from planner.schedule import Schedule
 from planner.schedule_file import save_schedule
@@ -65,21 +69,30 @@ def make_case(
     size: tuple[int, int] = (4, 5),
     tile_bytes: int = 256,
 ) -> Case:  # fmt: skip
-    """Plan the lattice for a group of `ranks` and save schedule and tensors in `folder`."""
+    """Plan the lattice for a group of `ranks`, with all its slices, and save it and tensors in `folder`."""
     path = lattice(*size, bond, n_sliced, dtype, n_open)
     arrays = random_arrays(path, 1)
-    schedule = plan(
-        path,
-        eager_profile(4096, tile_bytes),
-        devices=ranks,
-        ranks_per_group=ranks,
-        memory_bytes=inf,
-        threshold_bytes=1,
-    )
+    with no_early_sums():
+        schedule = plan(
+            path,
+            eager_profile(4096, tile_bytes),
+            devices=ranks,
+            ranks_per_group=ranks,
+            memory_bytes=inf,
+            threshold_bytes=1,
+        )
     schedule_file, tensors_file = folder / "schedule.json", folder / "tensors.npz"
     save_schedule(schedule, schedule_file)
     save_tensors(arrays, tensors_file)
     return Case(path, schedule, arrays, schedule_file, tensors_file)
+
+
+@contextmanager
+def no_early_sums() -> Iterator[None]:
+    """Plans in which every sliced index makes slices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "WAISTS", 0)
+        yield
 
 
 def contract_pairwise(path: ContractionPath, arrays: list[np.ndarray]) -> np.ndarray:

@@ -284,7 +284,7 @@ def edit_schedule(path: Path, **changes: Any) -> None:
     [
         ({"ranks_per_group": 2}, "identity: "),
         ({"identity": "0" * 64}, "is not that of the contents"),
-        ({"version": 1}, "version: is 1; this tnplan reads version 5"),
+        ({"version": 1}, "version: is 1; this tnplan reads version 6"),
         ({"format": "tnplan.path"}, "format: is 'tnplan.path'"),
     ],
 )

@@ -288,7 +288,7 @@ def test_lifetimes_are_those_of_the_instructions(sliced: int) -> None:
     plain, packed = stored(sliced=sliced)
     for schedule in (plain, packed):
         parts = [part.instructions for part in schedule.parts]
-        found = lifetimes(parts, schedule.buffers, schedule.result)
+        found = lifetimes(parts, range(0), schedule.buffers, schedule.result)
         arena = assign(found)
         assert arena.size_bytes == schedule.predicted.peak_bytes
         assert arena.live_bytes == schedule.predicted.live_bytes

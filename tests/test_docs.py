@@ -1,4 +1,4 @@
-"""The examples in Python of the documents run as they are printed."""
+"""The documents: examples in Python run as they are printed, and versions of files are those written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 from sbd_case import every_string, random_integrals
 
+from executor.contraction import record, result
 from executor.sbd.integrals import dense_two
+from planner import schedule
+from planner.networks import path_file
 from tnplan import diagonalize
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -30,6 +33,12 @@ def run_example(page: str, number: int, **names: Any) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def test_formats_have_the_versions_that_are_written() -> None:
+    stated = re.findall(r"\(`(tnplan\.\w+)`, version (\d+)\)", (DOCS / "formats.md").read_text())
+    written = {module.FORMAT: module.VERSION for module in (path_file, schedule, record, result)}
+    assert {name: int(version) for name, version in stated} == written
 
 
 def test_an_expectation_value() -> None:

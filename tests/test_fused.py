@@ -387,7 +387,7 @@ def test_a_schedule_of_an_older_version_is_to_be_planned_again(tmp_path: Path) -
     file.write_text(file.read_text().replace('"version":5', '"version":4', 1))
     with pytest.raises(InputError, match="version: is 4") as refusal:
         load_schedule(file)
-    assert "reads version 5" in refusal.value.remedy
+    assert "reads version 6" in refusal.value.remedy
     assert "tnplan plan" in refusal.value.remedy
 
 

@@ -20,8 +20,8 @@ OPTIONAL = (
     "threadpoolctl",
 )  # fmt: skip
 EXECUTOR_MAY = (
-    "planner.schedule", "planner.schedule_file", "planner.networks", "planner.hardware", "planner.errors",
-    "planner.checks", "planner.files", "planner.units",
+    "planner.schedule", "planner.schedule_file", "planner.schedule_spans", "planner.networks",
+    "planner.hardware", "planner.errors", "planner.checks", "planner.files", "planner.units",
 )  # fmt: skip
 ADAPTERS = re.compile(
     r"executor\.device\.(mpi|cuda_memory|cupy_\w+|gpus|kernel_cache|launch|nccl)|.*_kernel"

@@ -1,4 +1,7 @@
-"""What several slices share: the order of the loops, the parts, and replays that make shared results once."""
+"""What several slices share: the order of the loops, the parts, and replays that make shared results once.
+
+Nothing is summed early here: test_early_sums.py has that.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executor_case import contract_pairwise, lattice
+from executor_case import contract_pairwise, lattice, no_early_sums
 from support import TOLERANCE, eager_profile, random_arrays, random_path
 from test_checkpoint import InterruptedRunError
 
@@ -19,7 +22,9 @@ from executor.contraction.null_replay import null_replay
 from executor.contraction.slices import slices_of_group, starts
 from planner.errors import InputError
 from planner.networks.contraction_path import ContractionPath
-from planner.passes.loops import MOST_OUTER, Loops
+from planner.passes.loops import Loops
+from planner.passes.nest import MOST_OUTER
+from planner.passes.nesting import Nesting
 from planner.passes.pipeline import plan
 from planner.passes.tree import Tree, build
 from planner.passes.verify import verify
@@ -37,10 +42,17 @@ def sliced_lattice(bond: int = 2, dtype: str = "complex64") -> ContractionPath:
 
 
 def planned(path: ContractionPath, ranks: int = 1, memory_bytes: float = inf) -> Schedule:
-    return plan(
-        path, eager_profile(4096), devices=ranks, ranks_per_group=ranks, memory_bytes=memory_bytes,
-        threshold_bytes=1,
-    )  # fmt: skip
+    with no_early_sums():
+        return plan(
+            path, eager_profile(4096), devices=ranks, ranks_per_group=ranks, memory_bytes=memory_bytes,
+            threshold_bytes=1,
+        )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_summed_early() -> Iterator[None]:
+    with no_early_sums():
+        yield
 
 
 PATH = sliced_lattice()
@@ -50,6 +62,11 @@ SCHEDULE = planned(PATH)
 def loops_of(path: ContractionPath) -> tuple[Tree, Loops]:
     tree = build(path)
     return tree, Loops(tree, path.sliced_inds, path.network.size_dict)
+
+
+def depths_of(nesting: Nesting) -> tuple[int, ...]:
+    assert not any(place.inner for place in nesting.places)
+    return tuple(place.depth for place in nesting.places)
 
 
 def below(tree: Tree, path: ContractionPath) -> list[frozenset[str]]:
@@ -94,25 +111,26 @@ def sliced_paths() -> Iterator[ContractionPath]:
 def test_every_step_runs_as_often_as_its_slices_differ() -> None:
     outer = 0
     for path in sliced_paths():
-        tree, loops = loops_of(path)
+        tree, found = loops_of(path)
         for room in (inf, 200.0, 0.0):
-            nesting = loops.nesting(room)
+            nesting = found.nesting(room)
             assert sorted(nesting.order) == sorted(path.sliced_inds)
-            assert list(nesting.depths) == sorted(set(nesting.depths))
-            assert nesting.depths[0] == 0
-            assert nesting.depths[-1] == len(nesting.order)
-            assert len(nesting.depths) <= MOST_OUTER + 2
-            counts = runs_counted(path, nesting.order, nesting.depths)
+            depths = depths_of(nesting)
+            assert list(depths) == sorted(set(depths))
+            assert depths[0] == 0
+            assert depths[-1] == len(nesting.order)
+            assert len(depths) <= MOST_OUTER + 2
+            counts = runs_counted(path, nesting.order, depths)
             served = [nesting.serves[nesting.part[node]] for node in range(tree.n_leaves, tree.n_nodes)]
             assert counts == [path.n_slices // serves for serves in served]
-            outer += len(nesting.depths) > 2
+            outer += len(depths) > 2
             if not room:
-                assert len(nesting.depths) <= 2
+                assert len(depths) <= 2
     assert outer > 10
 
 
 def test_the_loops_are_in_the_order_of_the_least_work() -> None:
-    tree, loops = loops_of(PATH)
+    tree, found = loops_of(PATH)
     products = [
         prod(tree.modes[mode].extent for mode in {*tree.legs[left], *tree.legs[right]})
         for left, right in tree.children
@@ -122,19 +140,19 @@ def test_the_loops_are_in_the_order_of_the_least_work() -> None:
         counts = runs_counted(PATH, order, tuple(range(len(order) + 1)))
         return sum(count * product for count, product in zip(counts, products, strict=True))
 
-    found = work(loops.nesting(inf).order)
-    assert found == min(map(work, permutations(PATH.sliced_inds)))
-    assert found < 0.6 * sum(products) * PATH.n_slices
+    least = work(found.nesting(inf).order)
+    assert least == min(map(work, permutations(PATH.sliced_inds)))
+    assert least < 0.6 * sum(products) * PATH.n_slices
 
 
 def test_parts_hold_no_more_than_there_is_room_for() -> None:
-    tree, loops = loops_of(PATH)
+    tree, found = loops_of(PATH)
     sizes = [tree.extent(legs) for legs in tree.legs]
     seen = set()
     for room in np.geomspace(50, 50_000, 40):
-        nesting = loops.nesting(float(room))
-        seen.add(nesting.depths)
-        if len(nesting.depths) == 2:
+        nesting = found.nesting(float(room))
+        seen.add(depths_of(nesting))
+        if len(nesting.places) == 2:
             continue
         part = nesting.part
         for number, (left, right) in enumerate(tree.children):
@@ -270,8 +288,13 @@ def test_a_schedule_with_parts_is_read_as_it_was_written(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "entry", [{"depth": "1", "instructions": []}, {"depth": 1}, {"depth": True, "instructions": []}, 3]
-)
+    "entry",
+    [
+        {"depth": "1", "inner": 0, "instructions": []}, {"depth": 1, "inner": 0}, 3,
+        {"depth": True, "inner": 0, "instructions": []}, {"depth": 1, "inner": None, "instructions": []},
+        {"depth": 1, "instructions": []},
+    ],
+)  # fmt: skip
 def test_a_damaged_part_is_refused(entry: object) -> None:
     from planner.files import identity_of
 

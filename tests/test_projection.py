@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -224,20 +225,21 @@ def test_no_bound_hides_a_faster_plan(seed: int, limit: float) -> None:
     paths = [random_path(seed), random_path(seed + 1)]
     paths = [replace(path, dtype="complex64") for path in paths]
     counts, sizes = (1, 2, 3, 6), (1, 2, 3, 4, 6)
-    fits: dict[tuple[int, int], Schedule] = {}
+    fits: dict[tuple[int, int, int], Schedule] = {}
     for number, path in enumerate(paths):
-        for ranks in sizes:
+        for ranks, groups in product(sizes, (1, None)):
+            most = groups or max(count // ranks for count in counts)
             with suppress(InputError):
-                fits[number, ranks] = Planner(path, profile, limit, 64).plan(ranks)
+                fits[number, ranks, most] = Planner(path, profile, limit, 64).plan(ranks, groups=most)
     if not fits:
         with pytest.raises(InputError, match="no path fits"):
             project(paths, profile, counts, memory_bytes=limit, threshold_bytes=64)
         return
     found = project(paths, profile, counts, memory_bytes=limit, threshold_bytes=64)
     best = {
-        p: min(made.projected_s(p // ranks) for (_, ranks), made in fits.items() if ranks <= p)
+        p: min(made.projected_s(p // ranks) for (_, ranks, _), made in fits.items() if ranks <= p)
         for p in counts
-        if any(ranks <= p for _, ranks in fits)
+        if any(ranks <= p for _, ranks, _ in fits)
     }
     assert {row.devices: row.time_s for row in found.rows} == best
     assert {refusal.devices for refusal in found.refusals} == set(counts) - set(best)

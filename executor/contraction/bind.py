@@ -6,7 +6,7 @@ Knows schedules and the device's interface; never how a device or a communicator
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -41,8 +41,9 @@ from planner.schedule import (
     ReduceScatter,
     Schedule,
     SumModes,
-    neighbours,
+    Zero,
 )
+from planner.schedule_spans import neighbours
 
 
 def bind(
@@ -87,14 +88,12 @@ class Binder:
         self._device.allocate(n_bytes)
         if self._communicator.size > 1:
             self._memory = self._communicator.open_memory(self._device.view(0, n_bytes, "uint8"))
-        program.slice_values.update(dict.fromkeys(schedule.sliced, 0))
+        program.loop_values.update(dict.fromkeys((*schedule.sliced, *schedule.summed), 0))
         result = self._shard(schedule.result)
         program.result, program.result_box = result.view, result.bounds
         self._prepare_chains()
         program.once = self._part(schedule.once)
-        program.outer = [
-            (schedule.serves(part.depth), self._part(part.instructions)) for part in schedule.outer
-        ]
+        program.outer = [self._part(part.instructions) for part in schedule.outer]
         program.body = self._part(schedule.body)
         return program
 
@@ -174,6 +173,8 @@ class Binder:
                 return bind_decode(
                     self._stored[instruction.source], self._shard(instruction.out).view, self._codec
                 )
+            case Zero():
+                return partial(self._device.zero, self._shard(instruction.out).view)
             case Accumulate():
                 target, source = self._shard(instruction.out), self._shard(instruction.source)
                 return self._device.bind_accumulate(target.view, source.view)
@@ -228,7 +229,7 @@ class Binder:
             (schedule.modes[mode].index, stride)
             for mode, stride in zip(modes[:n_fixed], source.strides[:n_fixed], strict=True)
         ]
-        values = self._program.slice_values
+        values = self._program.loop_values
         return self._device.bind_block(
             out.view, source.view, lambda: sum(values[index] * stride for index, stride in fixed)
         )
@@ -365,9 +366,7 @@ class Binder:
         compression, place = self._schedule.compression, self._schedule.buffers[instruction.out]
         if compression is None or compression.store is None:
             raise ValueError(f"step {instruction.step}: a tensor is stored without a bound")
-        stored = Stored(
-            self._device.view(place.offset_bytes, place.size_bytes, "uint8"), instruction.step
-        )
+        stored = Stored(self._device.view(place.offset_bytes, place.size_bytes, "uint8"), instruction.step)
         self._stored[instruction.out] = stored
         self._program.tallies.append(("store", stored.tally))
         values = self._shard(instruction.source).view

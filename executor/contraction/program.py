@@ -37,9 +37,10 @@ class Bound:
 
 @dataclass
 class Program:
-    """A schedule bound to one rank. `slice_values` is read by the calls; set it through `set_slice`.
+    """A schedule bound to one rank. `loop_values` is read by the calls; set it through `set_slice`, and
+    inside an early sum through `set_round`.
 
-    `outer` has the parts that several slices share, each with how many in a row do.
+    `outer` has the parts between what is done once and the body, in the order of the schedule.
 
     `tallies` are those of all instructions that compress, in their order, with their kind, `exchange` or
     `store`.
@@ -47,21 +48,25 @@ class Program:
 
     schedule: Schedule
     once: list[Bound] = field(default_factory=list)
-    outer: list[tuple[int, list[Bound]]] = field(default_factory=list)
+    outer: list[list[Bound]] = field(default_factory=list)
     body: list[Bound] = field(default_factory=list)
-    slice_values: dict[str, int] = field(default_factory=dict)
+    loop_values: dict[str, int] = field(default_factory=dict)
     result: View = None
     result_box: Box = ()
     tallies: list[tuple[str, Tally]] = field(default_factory=list)
 
     @property
     def parts(self) -> list[list[Bound]]:
-        """All instructions by part, in the order of the schedule; the body may be empty."""
-        return [self.once, *(part for _, part in self.outer), self.body]
+        """All instructions by part, in the order of the schedule."""
+        return [self.once, *self.outer, *([self.body] if self.body else [])]
 
     def set_slice(self, number: int) -> None:
         """Choose the slice that the body computes next."""
-        self.slice_values.update(self.schedule.slice_values(number))
+        self.loop_values.update(self.schedule.slice_values(number))
+
+    def set_round(self, number: int) -> None:
+        """Choose the values of the indices that are summed early."""
+        self.loop_values.update(self.schedule.summed_values(number))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Changelog of `tnplan.result`:
 3 (2026-11-21): `beside_s` and `hidden_s` of `measured`, `hidden_s` of `predicted`.
 4 (2026-11-21): `compression`; `codec_s` of `predicted`.
 5 (2026-11-23): `parts` of `measured`.
+6 (2026-11-23): `repeats` of these.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from executor.device.precision import check_precision, expected_error, supported
 from planner.schedule import Contract, Fused, Schedule
 
 FORMAT = "tnplan.result"
-VERSION = 5
+VERSION = 6
 KINDS = {
     "contract": "contract_s",
     "fused": "contract_s",
@@ -184,7 +185,7 @@ def _predicted(schedule: Schedule, share: Share) -> dict[str, Any]:
     def total(name: str) -> float:
         return float(
             sum(
-                getattr(step, name) * (1 if step.once else starts(share.slices, step.serves))
+                getattr(step, name) * (1 if step.once else starts(share.slices, step.serves) * step.repeats)
                 for step in schedule.steps
             )
         )
@@ -207,13 +208,15 @@ def _predicted(schedule: Schedule, share: Share) -> dict[str, Any]:
 
 
 def _parts(schedule: Schedule, slices: range, ranks: list[list[float]]) -> list[dict[str, Any]]:
-    """Of each part that is replayed: how many slices in a row it serves, how often it ran in the group of
-    this rank, and its seconds in all on the slowest rank."""
-    return [
-        {"serves": schedule.serves(part.depth), "runs": starts(slices, schedule.serves(part.depth)),
-         "time_s": max(seconds[number] for seconds in ranks)}
-        for number, part in enumerate(schedule.parts) if number
-    ]  # fmt: skip
+    """Of each part that is replayed: how many slices in a row it serves, how often it is repeated for them,
+    how often it ran in the group of this rank, and its seconds in all on the slowest rank."""
+    parts = []
+    for number, part in enumerate(schedule.parts[1:], 1):
+        serves, repeats = schedule.serves(part.depth), schedule.repeats(part.inner)
+        time_s = max(seconds[number] for seconds in ranks)
+        runs = starts(slices, serves) * repeats
+        parts.append({"serves": serves, "repeats": repeats, "runs": runs, "time_s": time_s})
+    return parts
 
 
 def _slowest(kinds: list[dict[str, float]]) -> dict[str, float]:

@@ -56,12 +56,12 @@ def new_timings(program: Program) -> Timings:
 
 def run_once(program: Program, device: Device, timings: Timings) -> None:
     """Run what comes before the first slice; the result is zero afterwards where slices add to it."""
-    part = _Part(program.once, device)
+    part = _Part(program.once, device, timings, timings.parts_s[0])
     part.run()
     if program.body:
         device.zero(program.result)
     device.synchronize()
-    part.add_times(timings, timings.parts_s[0])
+    part.add_times()
 
 
 def run_slices(
@@ -71,29 +71,71 @@ def run_slices(
 
     `after_slice` is called when one is done.
     """
-    shared = [*program.outer, (1, program.body)]
-    parts = [(serves, _Part(part, device), seconds)
-             for (serves, part), seconds in zip(shared, timings.parts_s[1:], strict=True)]  # fmt: skip
+    parts = _loops(program, device, timings)
     before: int | None = None
     for number in slices:
         start = perf_counter()
         program.set_slice(number)
-        due = [entry for entry in parts if before is None or number // entry[0] != before // entry[0]]
-        for _, part, _ in due:
+        due = [part for serves, part in parts if before is None or number // serves != before // serves]
+        for part in due:
             part.run()
         device.synchronize()
         timings.slice_s[number] = perf_counter() - start
-        for _, part, seconds in due:
-            part.add_times(timings, seconds)
+        for part in due:
+            part.add_times()
         before = number
         after_slice()
 
 
-class _Part:
-    """Calls with a mark before the first and after each."""
+def _loops(program: Program, device: Device, timings: Timings) -> list[tuple[int, _Part | _EarlySum]]:
+    """The parts that are replayed, each with how many slices in a row it serves; those inside the loops of
+    the early sum together."""
+    schedule = program.schedule
+    loops: list[tuple[int, _Part | _EarlySum]] = []
+    inside: list[tuple[int, _Part]] = []
+    rounds = schedule.repeats(len(schedule.summed))
+    bound = zip(schedule.parts[1:], program.parts[1:], timings.parts_s[1:], strict=True)
+    for part, calls, seconds in bound:
+        made = _Part(calls, device, timings, seconds)
+        if not part.inner:
+            loops.append((schedule.serves(part.depth), made))
+            continue
+        if not inside:
+            loops.append((schedule.serves(part.depth), _EarlySum(program, device, rounds, inside)))
+        inside.append((rounds // schedule.repeats(part.inner), made))
+    return loops
 
-    def __init__(self, part: Sequence[Bound], device: Device) -> None:
+
+class _EarlySum:
+    """The parts inside the loops of the early sum, each with how many rounds in a row it serves."""
+
+    def __init__(
+        self, program: Program, device: Device, rounds: int, parts: Sequence[tuple[int, _Part]]
+    ) -> None:
+        self._program, self._device = program, device
+        self._rounds, self._parts = rounds, parts
+
+    def run(self) -> None:
+        """Run all rounds; the times of a part are taken before it runs again."""
+        for number in range(self._rounds):
+            self._program.set_round(number)
+            due = [part for serves, part in self._parts if number % serves == 0]
+            for part in due:
+                part.run()
+            self._device.synchronize()
+            for part in due:
+                part.add_times()
+
+    def add_times(self) -> None:
+        """They are added already."""
+
+
+class _Part:
+    """Calls with a mark before the first and after each; `seconds` has an entry for each."""
+
+    def __init__(self, part: Sequence[Bound], device: Device, timings: Timings, seconds: list[float]) -> None:
         self._device = device
+        self._timings, self._seconds = timings, seconds
         self._part = part
         self._calls = [device.named(bound.name, bound.call) for bound in part]
         self._marks: Sequence[Mark] = device.marks(len(part) + 1)
@@ -106,8 +148,9 @@ class _Part:
             call()
             mark(after)
 
-    def add_times(self, timings: Timings, seconds: list[float]) -> None:
-        """Add the time of each call of the last run, which is done, to its entry of `seconds`."""
+    def add_times(self) -> None:
+        """Add the time of each call of the last run, which is done."""
+        timings, seconds = self._timings, self._seconds
         for place, (bound, (before, after)) in enumerate(zip(self._part, pairwise(self._marks), strict=True)):
             time_s = self._device.elapsed_s(before, after)
             seconds[place] += time_s

@@ -26,11 +26,12 @@ def annotate(
     chosen: Distribution,
     step: StepModes,
     layout: Layout,
-    serves: int | None,
+    shared: tuple[int, int] | None,
     fused: tuple[int, float] | None,
 ) -> Step:
-    """Describe one step as it was planned; `serves`: the slices in a row that share its result, None where it
-    is done once; `fused`: the number of its chain, and its share of the seconds."""
+    """Describe one step as it was planned; `shared`: the slices in a row that its result serves, and how
+    often it is repeated for them, None where it is done once; `fused`: the number of its chain, and its share
+    of the seconds."""
     choice = chosen.choices[step.node]
     assert choice is not None
     before = [
@@ -48,6 +49,9 @@ def annotate(
         contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
     else:
         contract_s, permute_s = fused[1], 0.0
+    if step.node == tree.nesting.waist:
+        # To add the result to the sum takes three passes, a permutation two.
+        permute_s += 1.5 * space.model.permute_s(space.shard_bytes(step.node, chosen.states[step.node]))
     sizes = dict.fromkeys(("batch", "m", "n"), 1)
     for mode in tree.legs[step.node]:
         slot = tree.slots[mode]
@@ -68,8 +72,9 @@ def annotate(
         contract_s=contract_s,
         permute_s=permute_s,
         exchange_s=sum((space.exchange_s(item) for item in exchanges), 0.0),
-        once=serves is None,
-        serves=serves or 1,
+        once=shared is None,
+        serves=1 if shared is None else shared[0],
+        repeats=1 if shared is None else shared[1],
         fused=None if fused is None else fused[0],
     )
 
@@ -80,11 +85,11 @@ def predict(steps: list[Step], peak_bytes: int, live_bytes: int) -> Prediction:
     each = [step for step in steps if not step.once]
     return Prediction(
         once_s=sum((step.predicted_s for step in once), 0.0),
-        slice_s=sum((step.predicted_s / step.serves for step in each), 0.0),
+        slice_s=sum((step.predicted_s * step.often for step in each), 0.0),
         once_flops=sum((step.flops for step in once), 0.0),
-        slice_flops=sum((step.flops / step.serves for step in each), 0.0),
+        slice_flops=sum((step.flops * step.often for step in each), 0.0),
         once_moved_bytes=sum(step.moved_bytes for step in once),
-        slice_moved_bytes=sum(step.moved_bytes / step.serves for step in each),
+        slice_moved_bytes=sum(step.moved_bytes * step.often for step in each),
         peak_bytes=peak_bytes,
         live_bytes=live_bytes,
     )

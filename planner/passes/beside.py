@@ -14,7 +14,8 @@ from planner.hardware.overlap import hazards
 from planner.passes.lower import Program
 from planner.passes.memory import Arena
 from planner.passes.overlap import Parts
-from planner.schedule import Buffer, Instruction, Redistribute, Step, exchange_spans, neighbours
+from planner.schedule import Buffer, Instruction, Redistribute, Step
+from planner.schedule_spans import exchange_spans, neighbours
 
 
 def beside(program: Program, arena: Arena) -> Program:

@@ -1,132 +1,71 @@
-"""Loops: the order of the loops over sliced indices, and those at which a part of the schedule begins.
+"""Loops: the choice among all ways to nest the loops over sliced indices.
 
 A step depends on the sliced indices of the inputs under it. With the loops nested so that the innermost ones
-change the least work, its result serves all slices that differ in loops further inside. Where such a result
-meets a step of a loop further inside it has to be held, so that only some loops begin a part of the schedule:
-those that save most, while what is held leaves room for the largest step. Knows no layouts and no machine.
+change the least work, its result serves all slices that differ in loops further inside. An index of which all
+inputs are under one node, the waist, can be summed there: only what is under it is done for each of its
+values, and what is above no longer depends on it. Knows no layouts and no machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, prod
+from functools import cached_property
 
-from planner.passes.nesting import Nesting, parts_of
+from planner.passes.dependence import Dependence, work_of_elements
+from planner.passes.nest import ELEMENTS_TO_ADD, Nest
+from planner.passes.nesting import Nesting
 from planner.passes.tree import Tree
 
-MOST_OUTER = 8
-"""Parts between what is done once and the body."""
-WORTH_A_PART = 0.02
-"""A part is made where it saves at least this share of the work."""
-HALVES_OF_AN_ELEMENT = 7
-"""What an element that a step reads or writes costs, in halves of multiply-adds (docs/search.md, `fused`)."""
+WAISTS = 12
+"""Nodes that are looked at closely as waists."""
+MOST_ROUNDS = 64
+"""Of an early sum: between slices, not within them, runs are saved and groups take turns."""
+WORTH_A_WAIST = 0.02
+"""A waist is taken where it saves at least this share of the work."""
 
 
 class Loops:
-    """What all nestings of one tree have in common: the order of its loops, and its work by their depth."""
+    """What all nestings of one tree have in common."""
 
     def __init__(self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int]) -> None:
-        place = {tree.indices[index][0]: number for number, index in enumerate(sliced)}
-        below = [sum(1 << place[mode] for mode in own) for own in tree.leaf_sliced]
-        sizes = [tree.extent(legs) for legs in tree.legs]
-        work: list[int] = []
-        steps: list[int] = []
-        for number, (left, right) in enumerate(tree.children):
-            node = tree.n_leaves + number
-            below.append(below[left] | below[right])
-            products = tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
-            steps.append(sizes[left] + sizes[right] + sizes[node])
-            work.append(max(products, HALVES_OF_AN_ELEMENT * steps[-1] // 2))
-        largest = max(work, default=1)
-        costs = [cost / largest for cost in work]
-        order = _order(below[tree.n_leaves :], costs, len(sliced))
-        depth = {index: number + 1 for number, index in enumerate(order)}
-        self._tree = tree
-        self.order = tuple(sliced[index] for index in order)
-        self._serves = [prod(size_dict[index] for index in self.order[d:]) for d in range(len(order) + 1)]
-        self._levels = [max((depth[bit] for bit in _bits(mask)), default=0) for mask in below]
-        self._work = [0.0] * (len(order) + 1)
-        self._step = [0] * (len(order) + 1)
-        self._met: dict[tuple[int, int], int] = {}
-        for number, (left, right) in enumerate(tree.children):
-            level = self._levels[tree.n_leaves + number]
-            self._work[level] += costs[number]
-            self._step[level] = max(self._step[level], steps[number])
-            for child in (left, right):
-                met = self._levels[child], level
-                if child >= tree.n_leaves and met[0] < level:
-                    self._met[met] = self._met.get(met, 0) + sizes[child]
+        self._dependence = Dependence(tree, sliced, size_dict)
 
-    def nesting(self, room: float) -> Nesting:
-        """The parts that save most while what they hold and the largest step take `room` elements at most."""
-        depths = {0, len(self.order)}
-        work = self._total(depths)
-        while len(depths) < MOST_OUTER + 2:
-            fitting = [
-                (self._total(more), depth)
-                for depth in range(1, len(self.order))
-                if self._work[depth] and depth not in depths and self._needs(more := {*depths, depth}) <= room
-            ]
-            less, depth = min(fitting, default=(inf, 0))
-            if less > work * (1 - WORTH_A_PART):
-                break
-            work = less
-            depths.add(depth)
-        chosen = sorted(depths)
-        return Nesting(
-            self.order, tuple(chosen), tuple(self._serves[depth] for depth in chosen),
-            parts_of(self._levels, chosen, self._tree.children, self._tree.n_leaves),
-        )  # fmt: skip
+    def nesting(self, room: float, groups: int = 1) -> Nesting:
+        """The parts that save most while what they hold and the largest step take `room` elements at most.
 
-    def _total(self, depths: set[int]) -> float:
-        """The work of all slices, in that of a slice."""
-        chosen, total = sorted(depths), 0.0
-        for level, work in enumerate(self._work):
-            if work:
-                total += work / self._serves[next(depth for depth in chosen if depth >= level)]
-        return total
+        With several groups work counts as if each had as many slices as the one that has most.
+        """
+        whole, *others = self._nests
+        best, parts = whole, whole.choose(room)
+        least = whole.work_of_groups(parts, groups)
+        for nest in others:
+            if nest.least_work < least * (1 - WORTH_A_WAIST) and nest.fits(room):
+                chosen = nest.choose(room)
+                work = nest.work_of_groups(chosen, groups)
+                if work < least * (1 - WORTH_A_WAIST):
+                    best, parts, least = nest, chosen, work
+        return best.nesting(parts)
 
-    def _needs(self, depths: set[int]) -> int:
-        """The most elements that are held for parts further inside while a step is done."""
-        chosen, most = sorted(depths), 0
-        held, before = 0, -1
-        for depth in chosen:
-            most = max(most, held + max(self._step[before + 1 : depth + 1]))
-            held += sum(
-                size for (made, used), size in self._met.items() if before < made <= depth < used
-            )  # fmt: skip
-            before = depth
-        return most
+    @cached_property
+    def _nests(self) -> list[Nest]:
+        """The tree without a waist, then with those of the least work."""
+        dependence = self._dependence
+        return [Nest(dependence), *(Nest(dependence, node, summed) for node, summed in self._waists())]
 
-
-def _order(below: Sequence[int], costs: Sequence[float], count: int) -> list[int]:
-    """The loops from the outermost to the innermost: inside go those on which the least work depends."""
-    work = [0.0] * count
-    users: list[list[int]] = [[] for _ in range(count)]
-    for number, mask in enumerate(below):
-        for loop in _bits(mask):
-            work[loop] += costs[number]
-            users[loop].append(number)
-    inner: list[int] = []
-    left = set(range(count))
-    counted = [True] * len(below)
-    while left:
-        loop = min(left, key=lambda one: (work[one], -one))
-        left.remove(loop)
-        inner.append(loop)
-        for number in users[loop]:
-            if counted[number]:
-                counted[number] = False
-                for other in _bits(below[number]):
-                    work[other] -= costs[number]
-    return inner[::-1]
-
-
-def _bits(mask: int) -> list[int]:
-    """The places of the bits of a mask that are set."""
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
+    def _waists(self) -> list[tuple[int, int]]:
+        """Nodes, and the sliced indices of which all inputs are under them: those of the least work, counted
+        without what slices share besides."""
+        dependence = self._dependence
+        tree, everything = dependence.tree, dependence.everything
+        under = [0] * tree.n_leaves
+        for work, (left, right) in zip(dependence.work, tree.children, strict=True):
+            under.append(under[left] + under[right] + work)
+        found = []
+        for node, summed in enumerate(dependence.summed_under()):
+            if node < tree.n_leaves or summed in (0, everything) or dependence.count(summed) > MOST_ROUNDS:
+                continue
+            added = work_of_elements(ELEMENTS_TO_ADD * dependence.sizes[node])
+            work = (under[node] + added) * dependence.count(dependence.below[node])
+            work += (under[tree.root] - under[node]) * dependence.count(everything & ~summed)
+            found.append((work, node, summed))
+        return [(node, summed) for _, node, summed in sorted(found)[:WAISTS]]

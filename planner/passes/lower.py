@@ -1,9 +1,9 @@
 """Pass 7, lower: the tree with its layouts becomes flat instructions over buffers.
 
 Sub-trees are walked in the order that needs the least memory. What no sliced index touches goes into `once`,
-what several slices in a row share into parts of its own, and the rest is the `body` of every slice; what a
-part leaves for later ones stays. Buffers have lifetimes here and no offsets yet (pass 8). Knows nothing of
-how an instruction is carried out.
+what several slices in a row share or what an early sum runs over into parts of its own, and the rest is the
+`body` of every slice; what a part leaves for later ones stays as long as one is replayed. Buffers have
+lifetimes here and no offsets yet (pass 8). Knows nothing of how an instruction is carried out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from planner.passes.annotate import annotate
 from planner.passes.distribute import Distribution, StepModes, exchange_before, gemm_precision
 from planner.passes.fuse import Chain, Fusion
 from planner.passes.memory import Lifetime
+from planner.passes.nesting import last_need
 from planner.passes.overlap import Overlaps, Parts
 from planner.passes.place import Placement, restrict_layout
 from planner.passes.states import StateSpace
@@ -35,6 +36,7 @@ from planner.schedule import (
     ReduceScatter,
     Step,
     SumModes,
+    Zero,
 )
 
 
@@ -42,13 +44,15 @@ from planner.schedule import (
 class Program:
     """Instructions, buffers (offsets still 0) with their lifetimes, and step annotations.
 
-    `segments` are the parts of the schedule: `once`, the outer ones, and the body. `parts` holds, by the
+    `segments` are the parts of the schedule: `once`, the outer ones, and the body; those of an early sum are
+    in `nest`. `parts` holds, by the
     buffer that they fill, the exchanges that may go in parts.
     """
 
     buffers: list[Buffer] = field(default_factory=list)
     lifetimes: list[Lifetime] = field(default_factory=list)
     segments: list[list[Instruction]] = field(default_factory=list)
+    nest: range = range(0)
     steps: list[Step] = field(default_factory=list)
     parts: dict[int, Parts] = field(default_factory=dict)
     result: int = 0
@@ -86,46 +90,69 @@ class _Lowering:
         self.extents = {number: mode.extent for number, mode in enumerate(tree.modes)}
         self.program = Program()
         self.now = 0
+        self.places = tree.nesting.places
         self.first: list[int] = []
-        self.last: list[int | None] = []
+        self.last: list[int] = []
+        self.made_in: list[int] = []
+        self.until: dict[int, int] = {}
+        self.ends: list[int] = []
+        self.free_after_nest: list[int] = []
         self.buffer_of: dict[int, int] = {}
 
     def run(self) -> Program:
-        """Emit `once`, then `body`, and settle the lifetimes."""
-        tree, program = self.tree, self.program
-        nesting = tree.nesting
-        self._begin(0)
-        for leaf in range(tree.n_leaves):
-            if nesting.part[leaf]:
-                self._load(leaf)
-        for node in self._kept_roots(0):
-            self._emit_subtree(node)
-        if not nesting.part[tree.root]:
-            program.result = self.buffer_of[tree.root]
-            self.last[program.result] = None
+        """Emit part after part, and settle the lifetimes."""
+        tree, program, nesting = self.tree, self.program, self.tree.nesting
+        program.nest = nest = nesting.nest
+        in_slices = nesting.part[tree.root] > 0
+        early_sum = -1
+        for part in range(len(self.places)):
+            self._begin(part)
+            for node in self._kept_roots(part):
+                self._emit_subtree(node)
+            if nesting.waist is not None and part == nest.start - 1:
+                early_sum = self._sum_of(nesting.waist)
+                self._emit(Zero(early_sum))
+            if nesting.waist is not None and part == nest.stop - 1:
+                self._add(nesting.waist, early_sum)
+            self.ends.append(self.now - 1)
+            if not part and in_slices:
+                program.result = self._sum_of(tree.root)
+        if in_slices:
+            self._add(tree.root, program.result)
         else:
-            layout = self.placed.produced[tree.root]
-            program.result = self._buffer(self.orders[tree.root], layout)
-            self.last[program.result] = None
-            for part in range(1, len(nesting.depths)):
-                self._begin(part)
-                for node in self._kept_roots(part):
-                    self._emit_subtree(node)
-            root = self.buffer_of[tree.root]
-            self._emit(Accumulate(root, program.result), reads=(root,))
-            self._free(root)
-        end = self.now
+            program.result = self.buffer_of[tree.root]
+        self.ends[-1] = self.now
+        self.until[program.result] = len(self.ends) - 1
+        for buffer, part in self.until.items():
+            self.last[buffer] = max(self.last[buffer], self.ends[part])
         program.lifetimes = [
-            Lifetime(buffer.size_bytes, first, end if last is None else last)
+            Lifetime(buffer.size_bytes, first, last)
             for buffer, first, last in zip(program.buffers, self.first, self.last, strict=True)
         ]
         return program
 
     def _begin(self, part: int) -> None:
         """What is emitted from here on belongs to a part."""
-        self.part, self.part_start = part, self.now
+        self.part = part
         self.target: list[Instruction] = []
         self.program.segments.append(self.target)
+        if self.program.nest and part == self.program.nest.stop:
+            for buffer in self.free_after_nest:
+                self._free(buffer)
+        if not part:
+            for leaf, own in enumerate(self.tree.nesting.part[: self.tree.n_leaves]):
+                if own:
+                    self._load(leaf)
+
+    def _sum_of(self, node: int) -> int:
+        """A buffer in which results of a node are added up."""
+        return self._buffer(self.orders[node], self.placed.produced[node])
+
+    def _add(self, node: int, target: int) -> None:
+        """Add a node's result to a sum, which stands for the node from here on."""
+        source, self.buffer_of[node] = self.buffer_of[node], target
+        self._emit(Accumulate(source, target), reads=(source,))
+        self._free(source)
 
     def _kept_roots(self, part: int) -> list[int]:
         """The nodes of a part that steps of later parts take, and the root of the tree in its own."""
@@ -208,9 +235,8 @@ class _Lowering:
     def _fix_slice(self, leaf: int) -> None:
         if self.tree.leaf_sliced[leaf]:
             source = self.buffer_of[leaf]
-            self.last[source] = None
             fixed = self._buffer(self.orders[leaf], self.placed.produced[leaf])
-            self._emit(FixSlice(source, fixed))
+            self._emit(FixSlice(source, fixed), reads=(source,))
             self.buffer_of[leaf] = fixed
 
     def _contract(self, node: int) -> None:
@@ -266,10 +292,11 @@ class _Lowering:
 
     def _annotate(self, node: int, fused: tuple[int, float] | None) -> int:
         """Append the annotation of a step; its number."""
-        serves = self.tree.nesting.serves[self.part] if self.part else None
+        nesting = self.tree.nesting
+        shared = (nesting.serves[self.part], nesting.repeats[self.part]) if self.part else None
         step, layout = self._planned(node)
         self.program.steps.append(
-            annotate(self.tree, self.orders, self.space, self.chosen, step, layout, serves, fused)
+            annotate(self.tree, self.orders, self.space, self.chosen, step, layout, shared, fused)
         )
         return len(self.program.steps) - 1
 
@@ -336,19 +363,30 @@ class _Lowering:
         self.program.buffers.append(buffer)
         self.first.append(self.now)
         self.last.append(self.now)
+        self.made_in.append(self.part)
         return len(self.program.buffers) - 1
 
     def _emit(self, instruction: Instruction, reads: tuple[int, ...] | list[int] = ()) -> None:
         self.target.append(instruction)
         for buffer in reads:
-            if self.last[buffer] is not None:
-                self.last[buffer] = self.now
+            self._use(buffer)
         self.now += 1
 
+    def _use(self, buffer: int) -> None:
+        """It lives until now, or as long as this part is replayed without the one that makes it."""
+        made, nest = self.made_in[buffer], self.program.nest
+        if self._is_replayed_with(buffer):
+            self.last[buffer] = self.now
+            return
+        self.until[buffer] = max(self.until.get(buffer, 0), last_need(self.places, made, self.part))
+        if self.part in nest and made == nest.start - 1:
+            self.free_after_nest.append(buffer)
+
     def _free(self, buffer: int) -> None:
-        """Free what this part made; buffers of earlier parts stay, for it is replayed without them."""
-        if self.first[buffer] < self.part_start:
-            self.last[buffer] = None
-        elif self.last[buffer] is not None:
+        """Free what is made again with this part; what other parts make stays."""
+        if self._is_replayed_with(buffer):
             self.last[buffer] = self.now
             self._emit(Free(buffer))
+
+    def _is_replayed_with(self, buffer: int) -> bool:
+        return self.places[self.made_in[buffer]] == self.places[self.part]

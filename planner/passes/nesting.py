@@ -1,4 +1,4 @@
-"""What several slices share: which part of the schedule computes each node, and how many slices it serves.
+"""What several slices share: which part of the schedule computes each node, and how often.
 
 Knows numbers of loops and nodes; `passes.loops` chooses among the ways to nest them.
 """
@@ -11,18 +11,61 @@ from math import prod
 
 
 @dataclass(frozen=True)
+class Place:
+    """The loops that a part is inside of: the first `depth` of those over slices, and the first `inner` of
+    those of the early sum."""
+
+    depth: int
+    inner: int = 0
+
+
+@dataclass(frozen=True)
 class Nesting:
     """The loops, and the part of the schedule that computes each node.
 
-    `order` has the sliced indices, that of the outermost loop first. Part 0 is done once, the last part for
-    every slice; `depths` says how many loops each part is inside of, `serves` how many slices in a row its
-    results serve. A sliced input belongs to the part of the step that takes it, any other to part 0.
+    `order` has the indices that slices differ in, that of the outermost loop first. Those in `summed` are
+    summed within a slice: `waist` is a node under which all inputs with such an index are, so that only what
+    is under it is computed for each of their values, and added up there. Part 0 is done once, the last for
+    every slice; `places` says which loops each part is inside of. A run of parts is inside the early sum's,
+    between one with what they need besides and one that goes on with the sum, both of the same depth. A
+    part's results serve `serves` slices in a row, for which it is done `repeats` times. A sliced input
+    belongs to the part of the step that takes it, any other to part 0.
     """
 
     order: tuple[str, ...]
-    depths: tuple[int, ...]
+    summed: tuple[str, ...]
+    waist: int | None
+    places: tuple[Place, ...]
     serves: tuple[int, ...]
+    repeats: tuple[int, ...]
     part: tuple[int, ...]
+
+    @property
+    def n_slices(self) -> int:
+        """The number of slices."""
+        return self.serves[0]
+
+    @property
+    def nest(self) -> range:
+        """The parts inside the loops of the early sum."""
+        return nest_of(self.places)
+
+
+def nest_of(places: Sequence[Place]) -> range:
+    """The parts inside the loops of an early sum."""
+    inside = [number for number, place in enumerate(places) if place.inner]
+    return range(inside[0], inside[-1] + 1) if inside else range(0)
+
+
+def last_need(places: Sequence[Place], made: int, used: int) -> int:
+    """The last part until whose end something is kept that part `made` makes and part `used` reads, which may
+    be replayed with it."""
+    nest = nest_of(places)
+    if places[made] == places[used]:
+        return used
+    if used in nest and made >= nest.start - 1:
+        return nest.stop - 1
+    return len(places) - 1
 
 
 def flat(
@@ -33,21 +76,19 @@ def flat(
     levels = [int(is_sliced) for is_sliced in sliced_leaves]
     for left, right in children:
         levels.append(max(levels[left], levels[right]))
-    depths = (0, len(order)) if order else (0,)
+    places = (Place(0), Place(len(order))) if order else (Place(0),)
     serves = (prod(extents), 1) if order else (1,)
-    return Nesting(tuple(order), depths, serves, parts_of(levels, (0, 1), children, len(sliced_leaves)))
+    part = with_leaves(levels[len(sliced_leaves) :], sliced_leaves, children, len(places) - 1)
+    return Nesting(tuple(order), (), None, places, serves, (1,) * len(places), part)
 
 
-def parts_of(
-    levels: Sequence[int], depths: Sequence[int], children: Sequence[tuple[int, int]], n_leaves: int
+def with_leaves(
+    parts: Sequence[int], sliced_leaves: Sequence[bool], children: Sequence[tuple[int, int]], last: int
 ) -> tuple[int, ...]:
-    """The part of every node: the first whose depth is at least the number of loops that it is inside of."""
-    of_level: list[int] = []
-    for part, depth in enumerate(depths):
-        of_level += [part] * (depth + 1 - len(of_level))
-    parts = [of_level[level] for level in levels]
-    for number, pair in enumerate(children):
+    """The part of every node, from those of the steps; a sliced leaf that no step takes is in the `last`."""
+    own = [last if is_sliced else 0 for is_sliced in sliced_leaves]
+    for part, pair in zip(parts, children, strict=True):
         for child in pair:
-            if child < n_leaves and levels[child]:
-                parts[child] = parts[n_leaves + number]
-    return tuple(parts)
+            if child < len(own) and sliced_leaves[child]:
+                own[child] = part
+    return (*own, *parts)

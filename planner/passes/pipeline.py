@@ -81,7 +81,7 @@ def plan(
         check_count("--ranks-per-group", ranks_per_group, 1, devices)
     planner = Planner(path, profile, memory_bytes, threshold_bytes, precision, compression, share)
     if ranks_per_group is not None:
-        return planner.plan(ranks_per_group, policy)
+        return planner.plan(ranks_per_group, policy, devices // ranks_per_group)
     best: Schedule | None = None
     best_s = inf
     refusal: InputError | None = None
@@ -89,12 +89,12 @@ def plan(
         if planner.least_s(devices, size) >= best_s * (1 - WORTH_PLANNING):
             continue
         try:
-            schedule = planner.plan(size, policy)
+            schedule = planner.plan(size, policy, devices // size)
         except InputError as error:
             refusal = error
             continue
         if size > 1 and all(step.state == "local" for step in schedule.steps):
-            schedule = planner.plan(1, policy)  # every rank would do the same work
+            schedule = planner.plan(1, policy, devices)  # every rank would do the same work
         time_s = schedule.projected_s(devices // schedule.ranks_per_group)
         if time_s < best_s:
             best, best_s = schedule, time_s
@@ -157,14 +157,16 @@ class Planner:
     @cached_property
     def _alone_s(self) -> tuple[float, float]:
         """Seconds of one rank without launches: of all that is done once, and of one slice in the mean."""
-        tree = replace(self.tree, nesting=self.loops.nesting(inf if any(self.shares_of_room) else 0.0))
+        tree = replace(self.tree, nesting=self._nesting_alone)
         program = self._attempt(tree, (), "ours", inf, self._threshold("ours"), inf).program
         times_s = {True: 0.0, False: 0.0}
         for step in program.steps:
-            times_s[step.once] += step.predicted_s / step.serves
-        for serves, segment in zip((1, *tree.nesting.serves[1:]), program.segments, strict=True):
+            times_s[step.once] += step.predicted_s * (1.0 if step.once else step.often)
+        nesting = tree.nesting
+        often = zip(nesting.repeats, (1, *nesting.serves[1:]), program.segments, strict=True)
+        for repeats, serves, segment in often:
             launches = sum(isinstance(instruction, Contract | Fused) for instruction in segment)
-            times_s[segment is program.segments[0]] -= launches * self.profile.launch_s / serves
+            times_s[segment is program.segments[0]] -= launches * self.profile.launch_s * repeats / serves
         return times_s[True], times_s[False]
 
     def least_s(self, devices: int, ranks: int) -> float:
@@ -173,20 +175,27 @@ class Planner:
         With fused chains this is an estimate: smaller shards may allow longer chains.
         """
         once_s, slice_s = self._alone_s
-        rounds = -(-self.path.n_slices // (devices // ranks))
+        n_slices, groups = self._nesting_alone.n_slices, devices // ranks
+        # Without an early sum there may be more slices, which groups share more evenly.
+        rounds = n_slices / groups if self._nesting_alone.summed else -(-n_slices // groups)
         return (once_s + rounds * slice_s) / ranks
 
-    def plan(self, ranks: int, policy: str = "ours") -> Schedule:
-        """The schedule of one group of `ranks` ranks.
+    @cached_property
+    def _nesting_alone(self) -> Nesting:
+        """The nesting of the least work where memory is no limit."""
+        return self.loops.nesting(inf if any(self.shares_of_room) else 0.0)
+
+    def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
+        """The schedule of one group of `ranks` ranks, where `groups` of them share the slices.
 
         Ours takes the paper's plan, or the one made tier by tier, where that is faster.
         """
-        attempt = self._fit(ranks, policy)
+        attempt = self._fit(ranks, policy, groups)
         if policy == "ours" and ranks > 1 and any(step.state != "local" for step in attempt.program.steps):
             several_tiers = len({digit.tier for digit in attempt.grid}) > 1
             for other_policy in ("paper", BY_TIER) if several_tiers else ("paper",):
                 try:
-                    other = self._fit(ranks, other_policy)
+                    other = self._fit(ranks, other_policy, groups)
                 except InputError:
                     continue
                 attempt = min(attempt, other, key=lambda item: item.total_s)
@@ -194,19 +203,19 @@ class Planner:
         verify(schedule)
         return schedule
 
-    def _fit(self, ranks: int, policy: str) -> Attempt:
+    def _fit(self, ranks: int, policy: str, groups: int) -> Attempt:
         """As `_fit_nested`, with the parts that save most, or fewer where what they hold does not fit."""
         tried: list[Nesting] = []
         for share in self.shares_of_room:
             room = share * ranks * self.limit_bytes / self.model.item_bytes if share else 0.0
-            nesting = self.loops.nesting(room)
+            nesting = self.loops.nesting(room, groups)
             if nesting in tried:
                 continue
             tried.append(nesting)
             try:
                 return self._fit_nested(replace(self.tree, nesting=nesting), ranks, policy)
             except InputError:
-                if len(nesting.depths) <= 2:
+                if len(nesting.places) <= 2:
                     raise
         raise AssertionError("the last share has room for no part")
 
@@ -342,9 +351,7 @@ class Planner:
                 if storing and arena.size_bytes > arena_bytes:
                     lowered, arena = store(lowered, self.model, arena_bytes) or (lowered, arena)
                 program = beside(lowered, arena)
-                attempt = Attempt(
-                    tree.nesting, grid, chosen, program, arena, threshold_bytes, self.path.n_slices
-                )
+                attempt = Attempt(tree.nesting, grid, chosen, program, arena, threshold_bytes)
                 if arena.size_bytes <= arena_bytes:
                     return attempt
                 attempts.append(attempt)
@@ -376,12 +383,16 @@ class Planner:
                 leaves=path.network.inputs,
                 output=path.network.output,
                 sliced=attempt.nesting.order,
+                summed=attempt.nesting.summed,
                 tensors=path.tensors,
                 modes=self.tree.modes,
                 indices=self.tree.indices,
                 buffers=buffers,
                 once=once,
-                outer=tuple(map(Part, attempt.nesting.depths[1:-1], others)),
+                outer=tuple(
+                    Part(place.depth, instructions, place.inner)
+                    for place, instructions in zip(attempt.nesting.places[1:-1], others, strict=True)
+                ),
                 body=body,
                 steps=tuple(program.steps),
                 result=program.result,
@@ -401,14 +412,13 @@ class Attempt:
     program: Program
     arena: Arena
     threshold_bytes: int
-    n_slices: int
 
     @property
     def total_s(self) -> float:
         """Predicted seconds of all slices in one group."""
+        n_slices = self.nesting.n_slices
         return sum(
-            step.predicted_s * (1 if step.once else self.n_slices / step.serves)
-            for step in self.program.steps
+            step.predicted_s * (1 if step.once else n_slices * step.often) for step in self.program.steps
         )
 
     def refusal(self, limit_bytes: float, ranks: int) -> OverLimitError:

@@ -112,7 +112,7 @@ def _stored(program: Program, model: CostModel, buffer: int, maker: int, reader:
             part += [Encode(buffer, packed, step), Free(buffer)]
     return replace(
         program, buffers=buffers, segments=segments, steps=steps,
-        lifetimes=lifetimes(segments, buffers, program.result),
+        lifetimes=lifetimes(segments, program.nest, buffers, program.result),
     )  # fmt: skip
 
 
@@ -131,9 +131,7 @@ def _reading(item: Instruction, old: int, new: int) -> Instruction:
         case Contract():
             return replace(item, a=changed(item.a), b=changed(item.b))
         case Fused():
-            return replace(
-                item, operand=changed(item.operand), branches=tuple(map(changed, item.branches))
-            )
+            return replace(item, operand=changed(item.operand), branches=tuple(map(changed, item.branches)))
         case Redistribute() | ReduceScatter():
             return replace(item, source=changed(item.source))
         case _:

@@ -60,8 +60,12 @@ class Tree:
     @cached_property
     def weights(self) -> tuple[float, ...]:
         """How often each node is computed, in slices; not so little that sums of times lose it."""
-        serves = self.nesting.serves
-        return tuple(max(1.0 / serves[part], LEAST_WEIGHT) for part in self.nesting.part)
+        nesting = self.nesting
+        often = [
+            max(repeats / serves, LEAST_WEIGHT)
+            for repeats, serves in zip(nesting.repeats, nesting.serves, strict=True)
+        ]
+        return tuple(often[part] for part in nesting.part)
 
     @cached_property
     def later_weights(self) -> tuple[float, ...]:

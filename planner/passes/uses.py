@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 
 from planner.passes.memory import Lifetime
 from planner.schedule import (
@@ -20,13 +20,14 @@ from planner.schedule import (
     Redistribute,
     ReduceScatter,
     SumModes,
+    Zero,
 )
 
 
 def reads(instruction: Instruction) -> tuple[int, ...]:
     """The buffers that an instruction reads, its workspace not among them."""
     match instruction:
-        case Load() | Free():
+        case Load() | Zero() | Free():
             return ()
         case Contract():
             return (instruction.a, instruction.b)
@@ -56,10 +57,13 @@ def _with(out: int, workspace: int | None) -> tuple[int, ...]:
 
 
 def lifetimes(
-    segments: Sequence[Sequence[Instruction]], buffers: Sequence[Buffer], result: int
+    segments: Sequence[Sequence[Instruction]], nest: range, buffers: Sequence[Buffer], result: int
 ) -> list[Lifetime]:
-    """From the first write of each buffer to its `Free`, or to the end; of one that nobody uses, no bytes."""
-    end = sum(map(len, segments))
+    """From the first write of each buffer to its `Free`, or else to the end, that of the `nest` for one made
+    there; of one that nobody uses, no bytes."""
+    starts = [0, *accumulate(map(len, segments))]
+    end = starts[-1]
+    inside = range(starts[nest.start], starts[nest.stop])
     first: dict[int, int] = {result: len(segments[0])} if len(segments) > 1 else {}
     last: dict[int, int] = {}
     for now, instruction in enumerate(chain.from_iterable(segments)):
@@ -68,7 +72,11 @@ def lifetimes(
         if isinstance(instruction, Free):
             last[instruction.buffer] = now
     return [
-        Lifetime(buffer.size_bytes, first[number], last.get(number, end))
+        Lifetime(
+            buffer.size_bytes,
+            first[number],
+            last.get(number, inside.stop - 1 if first[number] in inside else end),
+        )
         if number in first
         else Lifetime(0, 0, 0)
         for number, buffer in enumerate(buffers)

@@ -15,8 +15,9 @@ from planner.hardware.fusion import fused_tile
 from planner.hardware.layout import Layout, grid_size, largest_part, largest_shard
 from planner.hardware.overlap import cut_modes, hazards
 from planner.hardware.profile import profile_from_document
-from planner.networks.network import Network
 from planner.passes.verify_compressed import exchange_problems, memory_problems, stored_problems
+from planner.passes.verify_indices import index_problems
+from planner.passes.verify_loops import loop_problems
 from planner.schedule import (
     ENGINES,
     STATES,
@@ -31,13 +32,14 @@ from planner.schedule import (
     Gather,
     Instruction,
     Load,
+    Part,
     Redistribute,
     ReduceScatter,
     Schedule,
     SumModes,
-    exchange_spans,
-    neighbours,
+    Zero,
 )
+from planner.schedule_spans import exchange_spans, neighbours
 
 REMEDY = "plan it again with 'tnplan plan'"
 
@@ -55,7 +57,10 @@ class _Verifier:
         self.live: set[int] = set()
         self.part: Sequence[Instruction] = ()
         self.number = 0
-        self.depth = 0  # the loops that the part is inside of
+        self.loops: tuple[str, ...] = ()  # those that the part is inside of
+        self.sums: tuple[int, ...] = ()  # where the part may add
+        self.begins_sum = False
+        self.early_sum: tuple[int, ...] = ()
         self.beside: set[int | None] = set()
         self.stored: dict[int, int] = {}
         self.occupied: list[tuple[int, int, int]] = []  # start, end, buffer; sorted, none overlapping
@@ -66,18 +71,14 @@ class _Verifier:
         for number, buffer in enumerate(self.buffers):
             self.place = f"buffers[{number}]"
             self._check_buffer(buffer)
+        self._check_loops(*schedule.parts[:1], *schedule.parts[1:2])
         self._check_part("once", schedule.once)
         if schedule.body:
             self.place = "result"
             self._define(schedule.result)
-            self._check_outer()
-            stay = set(self.live)
-            self.depth = len(schedule.sliced)
-            self._check_part("body", schedule.body)
+            self._check_replayed()
             accumulated = isinstance(schedule.body[-2], Accumulate) if len(schedule.body) > 1 else False
             self._require(accumulated, "the body does not end by accumulating its result")
-            self.place = "body"
-            self._require(self.live == stay, "a slice leaves buffers behind or frees what the next one needs")
         self.place = "result"
         self._require(
             schedule.result in self.live, f"buffer {schedule.result} does not hold the result at the end"
@@ -86,18 +87,43 @@ class _Verifier:
         self._require(self.buffers[schedule.result].modes == wanted, "its modes are not those of the output")
         self._require(not self.buffers[schedule.result].partial, "its shards are still partial")
 
-    def _check_outer(self) -> None:
-        """The outer parts free nothing that was there before them: they are replayed."""
-        depth = 0
-        for number, part in enumerate(self.schedule.outer):
-            self.place = f"outer[{number}]"
-            between = depth < part.depth < len(self.schedule.sliced)
-            self._require(between, f"depth {part.depth} is not between those of its neighbours")
-            depth, stay = part.depth, set(self.live)
-            self.depth = depth
-            self._check_part(f"outer[{number}]", part.instructions)
-            self.place = f"outer[{number}]"
-            self._require(stay <= self.live, "it frees what it needs when it is replayed")
+    def _check_replayed(self) -> None:
+        """What is replayed frees nothing that was there before it. What the parts of an early sum make is
+        gone after it, and the part that goes on with the sum is replayed with the one before."""
+        schedule, parts = self.schedule, self.schedule.parts
+        names = [*(f"outer[{number}]" for number in range(len(schedule.outer))), "body"]
+        for number, problem in loop_problems(schedule):
+            self.place = names[number - 1]
+            self._require(False, problem)
+        unit = outside = {schedule.result}
+        for before, part, name, after in zip(parts, parts[1:], names, (*parts[2:], None), strict=False):
+            self.place = name
+            kept = set(self.live)
+            if part.inner and not before.inner:
+                outside = kept
+            if before.inner and not part.inner:
+                self._forget(kept - outside)
+                kept = unit
+            elif not part.inner:
+                unit = kept
+            self._check_loops(part, after)
+            self._check_part(name, part.instructions)
+            self.place = name
+            self._require(kept <= self.live, "it frees what it needs when it is replayed")
+        self._require(kept == self.live, "a slice leaves buffers behind")
+
+    def _check_loops(self, part: Part, after: Part | None = None) -> None:
+        """What the part is inside of, and where it may add."""
+        schedule = self.schedule
+        self.loops = (*schedule.sliced[: part.depth], *schedule.summed[: part.inner])
+        self.begins_sum = after is not None and after.inner > part.inner == 0
+        adds = after is None or (part.inner > 0 and part.inner == len(schedule.summed))
+        self.sums = ((schedule.result,) if after is None else self.early_sum) if adds else ()
+
+    def _forget(self, buffers: set[int]) -> None:
+        for buffer in buffers:
+            self.live.remove(buffer)
+            self.occupied.remove(self._extent(buffer))
 
     def _require(self, condition: bool, problem: str) -> None:
         if not condition:
@@ -128,7 +154,7 @@ class _Verifier:
             f"its peak of {peak_bytes} bytes is over its limit of {limit_bytes}",
         )
         self._refuse(memory_problems(schedule, profile))
-        self._check_indices(Network(schedule.leaves, schedule.output, schedule.size_dict))
+        self._refuse(index_problems(schedule))
         for number, step in enumerate(schedule.steps):
             self.place = f"steps[{number}]"
             self._require(step.state in STATES, f"state {step.state!r} is unknown")
@@ -144,30 +170,6 @@ class _Verifier:
     def _check_modes(self, modes: Sequence[int]) -> None:
         unknown = [mode for mode in modes if mode not in self.schedule.extents]
         self._require(not unknown, f"mode {min(unknown, default=0)} does not exist")
-
-    def _check_indices(self, network: Network) -> None:
-        schedule = self.schedule
-        present = {index for leaf in network.inputs for index in leaf}
-        for index in sorted(present - schedule.indices.keys()):
-            self._require(False, f"index {index!r} has no modes")
-        self._require(len(set(schedule.sliced)) == len(schedule.sliced), "an index is sliced twice")
-        for index in schedule.sliced:
-            sliced = index in present and index not in network.output
-            self._require(sliced, f"sliced index {index!r} is no summed index of the network")
-        for number, extent in schedule.extents.items():
-            self._require(extent > 0, f"mode {number} has extent {extent}")
-        for index, modes in schedule.indices.items():
-            self._require(index in schedule.size_dict, f"index {index!r} has no size")
-            self._check_modes(modes)
-            size = 1
-            for number in modes:
-                size *= schedule.modes[number].extent
-            self._require(
-                size == schedule.size_dict[index], f"the modes of index {index!r} do not make up its size"
-            )
-        for place, mode in enumerate(schedule.modes):
-            named = place in schedule.indices.get(mode.index, ())
-            self._require(named, f"mode {place} is none of index {mode.index!r}")
 
     def _check_buffer(self, buffer: Buffer) -> None:
         schedule = self.schedule
@@ -239,7 +241,12 @@ class _Verifier:
             self._read(item.source)
             self._define(item.out)
             self._check_codec(item)
+        elif isinstance(item, Zero):
+            self._require(self.begins_sum, "no early sum begins here")
+            self._define(item.out)
+            self.early_sum = (item.out,)
         elif isinstance(item, Accumulate):
+            self._require(item.out in self.sums, f"buffer {item.out} is not the sum of this part")
             self._read(item.source)
             self._read(item.out)
             source, out = self.buffers[item.source], self.buffers[item.out]
@@ -284,7 +291,8 @@ class _Verifier:
         schedule, out = self.schedule, self.buffers[item.out]
         wanted = {mode for index in schedule.leaves[item.tensor] for mode in schedule.indices[index]}
         self._require(set(out.modes) == wanted, f"its modes are not those of tensor {item.tensor}")
-        sliced = [schedule.modes[mode].index in schedule.sliced for mode in out.modes]
+        loops = (*schedule.sliced, *schedule.summed)
+        sliced = [schedule.modes[mode].index in loops for mode in out.modes]
         self._require(sliced == sorted(sliced, reverse=True), "sliced modes do not lead")
 
     def _check_sub(self, item: FixSlice | SumModes) -> None:
@@ -293,8 +301,7 @@ class _Verifier:
         self._require(kept == out.modes and source.layout == out.layout, "out is no part of source")
         if isinstance(item, FixSlice):
             fixed = source.modes[: len(source.modes) - len(kept)]
-            loops = self.schedule.sliced[: self.depth]
-            sliced = all(self.schedule.modes[mode].index in loops for mode in fixed)
+            sliced = all(self.schedule.modes[mode].index in self.loops for mode in fixed)
             self._require(
                 sliced and source.modes[len(fixed) :] == kept,
                 "the fixed modes are not leading sliced ones of its loops",

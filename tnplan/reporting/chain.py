@@ -65,7 +65,7 @@ def used_groups(schedule: Schedule, devices: int) -> int:
 def repeats(schedule: Schedule, n_groups: int) -> Callable[[Step], int]:
     """How often one group of `n_groups` carries out a step of the whole contraction."""
     rounds = -(-schedule.n_slices // n_groups)
-    return lambda step: 1 if step.once else -(-rounds // step.serves)
+    return lambda step: 1 if step.once else -(-rounds // step.serves) * step.repeats
 
 
 def largest(chain: list[Link], count: int) -> list[Link]:
@@ -95,6 +95,7 @@ def link_document(schedule: Schedule, link: Link) -> dict[str, Any]:
         "state": step.state,
         "once": step.once,
         "serves": step.serves,
+        "repeats": step.repeats,
         "fused": step.fused,
         "a_bytes": link.a_bytes,
         "b_bytes": link.b_bytes,

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.projection import Projection, Row
-from planner.schedule import Schedule
+from planner.schedule import Schedule, Step
 from planner.units import count_text, figure_text, percent_text, size_text, time_text
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
 
@@ -149,11 +149,25 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
 
 
 def _shared_text(schedule: Schedule) -> str:
-    """How many slices in a row share the results of each outer part, the first part first."""
-    if not schedule.outer:
-        return ""
-    served = [figure_text(schedule.serves(part.depth)) for part in schedule.outer]
-    return f"; parts that serve {', '.join(served)} of them in a row"
+    """How many slices in a row share the results of each outer part, the first part first, and how many
+    values are summed within a slice."""
+    served = [
+        figure_text(schedule.serves(part.depth))
+        for part in schedule.outer if not part.inner and schedule.serves(part.depth) > 1
+    ]  # fmt: skip
+    text = f"; parts that serve {', '.join(dict.fromkeys(served))} of them in a row" if served else ""
+    if schedule.summed:
+        values = figure_text(schedule.repeats(len(schedule.summed)))
+        text += f"; {values} values of {count_text(len(schedule.summed), 'index', 'indices')} summed early"
+    return text
+
+
+def _often_text(step: Step) -> str:
+    """How often a step is done, where that is not once a slice."""
+    times = f"{figure_text(step.repeats)} times in" if step.repeats > 1 else "1 in"
+    slices = "slices" if step.serves > 1 else "a slice"
+    count = f"{figure_text(step.serves)} " if step.serves > 1 else ""
+    return f" ({times} {count}{slices})" if step.repeats * step.serves > 1 else ""
 
 
 def _compressed_text(schedule: Schedule) -> str:
@@ -194,7 +208,7 @@ def steps_table(schedule: Schedule, chain: Sequence[Link], title: str) -> Listin
             str(link.number),
             step.state
             + (" (once)" if step.once else "")
-            + (f" (1 in {figure_text(step.serves)} slices)" if step.serves > 1 else "")
+            + _often_text(step)
             + ("" if step.fused is None else f" (chain {step.fused})"),
             size_text(link.a_bytes),
             size_text(link.b_bytes),
