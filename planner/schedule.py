@@ -3,15 +3,14 @@
 Flat and typed: buffers in one arena, instructions over buffers, never a tree. It holds everything except
 tensor values. Knows nothing of how a device carries out an instruction.
 
-Changelog of `tnplan.schedule`:
+Changelog of `tnplan.schedule`, each version of which refuses the older ones:
 1 (2026-11-21): first version.
-2 (2026-11-21): `fused`; `engine` and `precision` of `contract`; `fused` of a step. Version 1 is refused.
+2 (2026-11-21): `fused`; `engine` and `precision` of `contract`; `fused` of a step.
 3 (2026-11-21): `parts`, `before`, `after` and `falling` of `redistribute`, whose `source` and `out` may store
-  their modes in different orders; `hidden_s` of a step; `precision` of `fused`. Version 2 is refused.
-4 (2026-11-21): `compression`; `encode`, `decode`; `compressed` of exchanges; `codec_s` of a step. Version 3
-  is refused.
-5 (2026-11-23): `outer`; `serves` of a step; `sliced` is in the order of the loops. Version 4 is refused.
-6 (2026-11-23): `summed`; `inner` of a part; `zero`; `repeats` of a step. Version 5 is refused.
+  their modes in different orders; `hidden_s` of a step; `precision` of `fused`.
+4 (2026-11-21): `compression`; `encode`, `decode`; `compressed` of exchanges; `codec_s` of a step.
+5 (2026-11-23): `outer`; `serves` of a step; `sliced` is in the order of the loops.
+6 (2026-11-23): `summed`; `inner` of a part; `zero`; `repeats` of a step.
 """
 
 from __future__ import annotations
@@ -112,10 +111,11 @@ class Contract:
 class Fused:
     """`out` = `operand` contracted with each of `branches` in turn, on this rank's shards alone.
 
-    A mode that a branch shares with what the chain holds by then is summed; its others join. `out` holds
-    its modes in any order; results in between are never stored. No mode is shared by all three tensors of a
-    step, and nothing is partial. `steps` are the numbers of the annotations, one a branch; `precision` as
-    in Contract.
+    A mode that a branch shares with what the chain holds by then is summed; its others join. `out` holds its
+    modes in any order; results in between are never stored. No mode is shared by all three tensors of a step,
+    and nothing is partial. `out` may lie where `operand` did, which is then gone, if what is summed has left
+    its places to what is brought. `steps` are the numbers of the annotations, one a branch; `precision` as in
+    Contract.
     """
 
     op: ClassVar[str] = "fused"

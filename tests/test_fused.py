@@ -213,7 +213,7 @@ def test_real_paths_with_chains_do_the_predicted_work(source: Path) -> None:
         assert 0 < fused < total
         counts, peak_bytes = null_replay(schedule, ranks - 1)
         assert peak_bytes <= schedule.predicted.peak_bytes
-        assert counts.flops == pytest.approx(sum(step.flops for step in schedule.steps))
+        assert counts.flops == pytest.approx(sum(step.flops * step.repeats for step in schedule.steps))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -384,8 +384,8 @@ def test_a_schedule_of_an_older_version_is_to_be_planned_again(tmp_path: Path) -
     file = tmp_path / "s.json"
     save_schedule(RICH, file)
     assert load_schedule(file) == RICH
-    file.write_text(file.read_text().replace('"version":5', '"version":4', 1))
-    with pytest.raises(InputError, match="version: is 4") as refusal:
+    file.write_text(file.read_text().replace('"version":6', '"version":5', 1))
+    with pytest.raises(InputError, match="version: is 5") as refusal:
         load_schedule(file)
     assert "reads version 6" in refusal.value.remedy
     assert "tnplan plan" in refusal.value.remedy

@@ -8,8 +8,10 @@ Knows predicted times and tiles; not buffers, and not how a kernel works.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import inf, prod
 
 from planner.hardware.fusion import MOST_EXTENT, MOST_STAGES, fused_tile
@@ -39,10 +41,12 @@ class Chain:
 
 @dataclass(frozen=True)
 class Fusion:
-    """All chains, and by node the number of its chain (None: a matrix product, or a leaf)."""
+    """All chains, and by node the number of its chain (None: a matrix product, or a leaf). `in_place` has the
+    nodes at the ends of chains that leave their result where their operand was, with the modes in order."""
 
     chains: tuple[Chain, ...]
     chain_of: tuple[int | None, ...]
+    in_place: Mapping[int, tuple[int, ...]]
 
     def ends_at(self, node: int) -> Chain | None:
         """The chain whose result is a node's tensor."""
@@ -67,7 +71,7 @@ class _Link:
     unfused_s: float
 
 
-EXTENTS_OF_FUSION = ("free", "thrifty", "none")
+EXTENTS_OF_FUSION = ("free", "in place", "thrifty", "none")
 """How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
 
 
@@ -82,19 +86,24 @@ def fuse(
 ) -> Fusion:
     """The chains of one program; none where the profile has no kernel for them.
 
-    A chain holds its first operand and its result at once, which may be more than any of its steps does
-    where what lies between is small. With `extent` "thrifty" such chains are left out, with "none" all.
+    A chain holds its first operand and its result at once, unless that takes the operand's place. With
+    `extent` "in place" it does where it can, and nothing else changes. Both may be more than any step holds,
+    where what lies between is small: with "thrifty" such chains are left out, with "none" all.
     """
     chain_of: list[int | None] = [None] * tree.n_nodes
     chains: list[Chain] = []
+    replaced: dict[int, tuple[int, ...]] = {}
     if space.model.fused_elements and extent != "none":
         finder = _Finder(tree, orders, grid, space, chosen, placed)
         for run in finder.runs():
-            for chain in _cut(run, space, extent == "thrifty"):
+            cut = _cut(run, space, extent == "thrifty")
+            if extent == "in place":
+                replaced |= _in_place({link.node: link for link in run}, cut, space.model.fused_elements)
+            for chain in cut:
                 for node in chain.nodes:
                     chain_of[node] = len(chains)
                 chains.append(chain)
-    return Fusion(tuple(chains), tuple(chain_of))
+    return Fusion(tuple(chains), tuple(chain_of), replaced)
 
 
 class _Finder:
@@ -201,6 +210,50 @@ def _cut(run: list[_Link], space: StateSpace, thrifty: bool) -> list[Chain]:
         chains.append(_chain(run[first : last + 1], chain_s, precision))
         last = first - 1
     return chains[::-1]
+
+
+def _in_place(
+    links: Mapping[int, _Link], chains: Sequence[Chain], capacity: int
+) -> dict[int, tuple[int, ...]]:
+    """The results of chains that can take their operand's place, their modes in order.
+
+    What the chain brings takes the places of what it sums, mode by mode, and all else stays where it is, so
+    that a tile is written where it was read. The next chain has to read that order.
+    """
+    replaced: dict[int, tuple[int, ...]] = {}
+    moved: dict[int, Modes] = {}
+    for chain, after in pairwise(chains):
+        last = chain.nodes[-1]
+        if after.stem != last:
+            continue
+        operand = moved.get(chain.stem, links[chain.nodes[0]].stem_modes)
+        out = _in_the_place_of(operand, links[last].out_modes)
+        if out is None:
+            continue
+        before, behind = (
+            tuple(links[node].branch_modes for node in one.nodes) for one in (chain, after)
+        )  # fmt: skip
+        result = links[after.nodes[-1]].out_modes
+        if _tile(operand, before, out, capacity)[0] and _tile(out, behind, result, capacity)[0]:
+            replaced[last], moved[last] = tuple(mode for mode, _ in out), out
+    return replaced
+
+
+def _in_the_place_of(operand: Modes, out: Modes) -> Modes | None:
+    """The modes of a result in an order in which those of the operand keep their places; None if none is."""
+    kept = {mode for mode, _ in out}
+    held = {mode for mode, _ in operand}
+    brought = [item for item in out if item[0] not in held]
+    ordered: list[tuple[int, int]] = []
+    for mode, extent in operand:
+        found = (mode, extent)
+        if mode not in kept:
+            found = next((item for item in brought if item[1] == extent), (-1, 0))
+            if found[0] < 0:
+                return None
+            brought.remove(found)
+        ordered.append(found)
+    return None if brought else tuple(ordered)
 
 
 def _grows(links: list[_Link]) -> bool:

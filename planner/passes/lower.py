@@ -45,7 +45,7 @@ class Program:
     """Instructions, buffers (offsets still 0) with their lifetimes, and step annotations.
 
     `segments` are the parts of the schedule: `once`, the outer ones, and the body; those of an early sum are
-    in `nest`. `parts` holds, by the
+    in `nest`; `in_place` has the buffer whose place another one takes. `parts` holds, by the
     buffer that they fill, the exchanges that may go in parts.
     """
 
@@ -53,6 +53,7 @@ class Program:
     lifetimes: list[Lifetime] = field(default_factory=list)
     segments: list[list[Instruction]] = field(default_factory=list)
     nest: range = range(0)
+    in_place: dict[int, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     parts: dict[int, Parts] = field(default_factory=dict)
     result: int = 0
@@ -281,6 +282,8 @@ class _Lowering:
         output = self._buffer(self.orders[last], self.placed.produced[last])
         operands = [buffers[node] for node in (chain.stem, *chain.branches)]
         self._emit(Fused(operands[0], tuple(operands[1:]), output, numbers, chain.precision), reads=operands)
+        if last in self.fusion.in_place and self._is_replayed_with(operands[0]):
+            self.program.in_place[output] = operands.pop(0)
         for buffer in operands:
             self._free(buffer)
         self.buffer_of[last] = output

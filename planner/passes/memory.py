@@ -8,8 +8,8 @@ where that needs less. Knows neither tensors nor instructions.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 ALIGNMENT = 256
 LARGE_COUNT = 512
@@ -35,8 +35,13 @@ class Arena:
     live_bytes: int
 
 
-def assign(lifetimes: Sequence[Lifetime]) -> Arena:
-    """Place every buffer so that no two that live at the same time overlap."""
+def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, int] | None = None) -> Arena:
+    """Place every buffer so that no two that live at the same time overlap.
+
+    `in_place` has buffers that lie where another one of the same size does, which is dead when they are made.
+    """
+    if in_place:
+        return _assign_together(lifetimes, in_place)
     sizes = [_aligned(item.size_bytes) for item in lifetimes]
     live_bytes = _most_alive(lifetimes)
     best: Arena | None = None
@@ -52,6 +57,20 @@ def assign(lifetimes: Sequence[Lifetime]) -> Arena:
             break
     assert best is not None
     return best
+
+
+def _assign_together(lifetimes: Sequence[Lifetime], in_place: Mapping[int, int]) -> Arena:
+    """Places for buffers of which some follow each other in one place."""
+    first = list(range(len(lifetimes)))
+    merged = list(lifetimes)
+    for number in sorted(in_place):
+        start = first[in_place[number]]
+        first[number] = start
+        merged[start] = replace(merged[start], last=max(merged[start].last, lifetimes[number].last))
+    alone = [number for number, start in enumerate(first) if number == start]
+    arena = assign([merged[number] for number in alone])
+    offsets = dict(zip(alone, arena.offsets, strict=True))
+    return replace(arena, offsets=tuple(offsets[start] for start in first))
 
 
 def _aligned(size: int) -> int:

@@ -40,8 +40,9 @@ PAPER_THRESHOLD_BYTES = 8 * 2**30
 OURS_BELOW_PAPER = 128
 BY_TIER = "ours, tier by tier"
 MEMORY_TRIES = 6
-SHARES_OF_ROOM = (0.98, 0.7, 0.0)
-"""Of the memory of all ranks, what parts that several slices share are first allowed to hold, and then."""
+SHARES_OF_ROOM = (1.25, 0.98, 0.7, 0.0)
+"""Of the memory of all ranks, what the largest step and all that is held for other parts may first take, and
+then: more than all, since chains may work in place."""
 WORTH_PLANNING = 0.05
 """A larger group is planned only where it could save this share of the time."""
 LARGEST_WORLD = 2**24
@@ -330,9 +331,8 @@ class Planner:
     ) -> Attempt:  # fmt: skip
         """One pass through all passes: `limit_bytes` is for each step, `arena_bytes` for what is fused."""
         paper = policy == "paper"
-        orders = self.orders
         searched = StateSpace(tree, grid, self.model, limit_bytes, whole_exchange=paper)
-        steps = step_modes(tree, orders, self.model.item_bytes, threshold_bytes)
+        steps = step_modes(tree, self.orders, self.model.item_bytes, threshold_bytes)
         if policy == BY_TIER:
             chosen = distribute_by_tier(tree, grid, searched, steps)
         else:
@@ -341,13 +341,18 @@ class Planner:
         placed = place(tree, grid, space, chosen)
         attempts = []
         for extent in EXTENTS_OF_FUSION:
-            fusion = fuse(tree, orders, grid, space, chosen, placed, extent)
-            in_parts = overlap(tree, orders, grid, space, chosen, placed, fusion)
+            fusion = fuse(tree, self.orders, grid, space, chosen, placed, extent)
+            if extent == "in place" and (storing or not fusion.in_place):
+                continue
+            orders = tuple(fusion.in_place.get(node, own) for node, own in enumerate(self.orders))
             whole = Overlaps(orders, {})
+            in_parts = whole
+            if not fusion.in_place:
+                in_parts = overlap(tree, orders, grid, space, chosen, placed, fusion)
             # What is exchanged in parts is made last of its step's operands, which may need more memory.
             for overlaps in (in_parts, whole) if in_parts.by_node else (whole,):
                 lowered = lower(tree, overlaps, grid, space, chosen, placed, fusion)
-                arena = assign(lowered.lifetimes)
+                arena = assign(lowered.lifetimes, lowered.in_place)
                 if storing and arena.size_bytes > arena_bytes:
                     lowered, arena = store(lowered, self.model, arena_bytes) or (lowered, arena)
                 program = beside(lowered, arena)

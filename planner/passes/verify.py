@@ -235,6 +235,8 @@ class _Verifier:
         elif isinstance(item, Fused):
             for buffer in (item.operand, *item.branches):
                 self._read(buffer)
+            if self._is_in_place(item):
+                self._forget({item.operand})
             self._define(item.out)
             self._check_fused(item)
         elif isinstance(item, Encode | Decode):
@@ -337,6 +339,16 @@ class _Verifier:
         self._require(item.engine in ENGINES, f"engine {item.engine!r} is unknown")
         known = self.schedule.profile["flop_per_s"][self.schedule.dtype]
         self._require(item.precision in known, f"precision {item.precision!r} is none of its dtype's")
+
+    def _is_in_place(self, item: Fused) -> bool:
+        """Whether the result lies where the operand did, every mode of both in its place."""
+        operand, out = self.buffers[item.operand], self.buffers[item.out]
+        if item.out == item.operand or self._extent(item.operand)[:2] != self._extent(item.out)[:2]:
+            return False
+        return all(
+            old == new or (old[1] == new[1] and old[0] not in out.modes and new[0] not in operand.modes)
+            for old, new in zip(self._local(operand), self._local(out), strict=True)
+        )
 
     def _check_fused(self, item: Fused) -> None:
         operand, out = self.buffers[item.operand], self.buffers[item.out]

@@ -1,0 +1,140 @@
+"""Chains that leave their result where their operand was: planned where memory is short, and replayed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+from executor_case import contract_pairwise
+from fused_case import fusing_profile, stem_path
+from gpu_case import needs_gpus
+from support import TOLERANCE, random_arrays
+
+from planner.errors import InputError
+from planner.networks.contraction_path import ContractionPath
+from planner.networks.network import Network
+from planner.passes.memory import Lifetime, assign
+from planner.passes.pipeline import plan
+from planner.passes.verify import verify
+from planner.schedule import Free, Fused, Schedule, with_parts
+from tnplan.execution import execute
+
+
+def steady_path(seed: int, rank: int = 13, n_steps: int = 22) -> ContractionPath:
+    """A stem whose size stays the same, as every branch brings as many modes as it sums; the last ones bring
+    none."""
+    chance = random.Random(seed)
+    held = [f"s{number}" for number in range(rank)]
+    terms, steps, made = [tuple(held)], [], 0
+    for number in range(n_steps):
+        ends = number >= n_steps - 4
+        count = 2 if ends else chance.choice((1, 1, 2))
+        summed = chance.sample(held, count)
+        brought = [f"n{made + place}" for place in range(0 if ends else count)]
+        made += count
+        terms.append((*summed, *brought))
+        held = [mode for mode in held if mode not in summed] + brought
+        steps.append((0 if not number else n_steps + number, number + 1))
+    sizes = {index: 2 for term in terms for index in term}
+    return ContractionPath(Network(tuple(terms), tuple(sorted(held)), sizes), tuple(steps))
+
+
+def in_place(schedule: Schedule) -> Iterator[Fused]:
+    """The chains whose result lies where their operand does."""
+    for item in schedule.instructions:
+        if isinstance(item, Fused):
+            operand, out = schedule.buffers[item.operand], schedule.buffers[item.out]
+            if (operand.offset_bytes, operand.size_bytes) == (out.offset_bytes, out.size_bytes):
+                yield item
+
+
+def tight(path: ContractionPath, ranks: int = 1, fused_bytes: int = 1 << 13) -> tuple[Schedule, Schedule]:
+    """A plan without a limit, and one with room for less than two tensors of the stem."""
+    profile = fusing_profile(fused_bytes)
+    options = {"devices": ranks, "ranks_per_group": ranks, "threshold_bytes": 1}
+    free = plan(path, profile, memory_bytes=inf, **options)  # type: ignore[arg-type]
+    limit = int(0.75 * free.predicted.peak_bytes)
+    return free, plan(path, profile, memory_bytes=limit, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(1))])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("dtype", ["complex64", "float64"])
+def test_where_memory_is_short_chains_work_in_place(seed: int, dtype: str, device: str) -> None:
+    path = replace(steady_path(seed), dtype=dtype)
+    free, short = tight(path)
+    assert not list(in_place(free))
+    assert len(list(in_place(short))) > 1
+    assert short.predicted.peak_bytes < 0.75 * free.predicted.peak_bytes
+    arrays = random_arrays(path, seed)
+    expected = contract_pairwise(path, arrays)
+    found = execute(short, arrays, device=device).array
+    assert found is not None
+    assert np.abs(found - expected).max() < 10 * TOLERANCE[dtype] * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("seed", [0, 3, 6])
+def test_several_ranks_work_in_place(ranks: int, seed: int) -> None:
+    path = steady_path(seed, 14)
+    _, short = tight(path, ranks)
+    assert list(in_place(short))
+    arrays = random_arrays(path, seed)
+    expected = contract_pairwise(path, arrays)
+    found = execute(short, arrays, ranks=ranks).array
+    assert found is not None
+    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_stem_may_be_short_of_memory(seed: int) -> None:
+    path = stem_path(seed)
+    profile = fusing_profile(1 << 15)
+    free = plan(path, profile, memory_bytes=inf)
+    arrays = random_arrays(path, seed)
+    expected = contract_pairwise(replace(path, sliced_inds=()), arrays)
+    for share in (0.9, 0.7, 0.55):
+        try:
+            schedule = plan(path, profile, memory_bytes=share * free.predicted.peak_bytes)
+        except InputError:
+            break
+        assert schedule.predicted.peak_bytes <= share * free.predicted.peak_bytes
+        found = execute(schedule, arrays).array
+        assert found is not None
+        tolerance = 10 * TOLERANCE[path.dtype]
+        assert np.abs(found - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-30)
+
+
+def short_case() -> tuple[Schedule, Fused]:
+    schedule = tight(steady_path(0))[1]
+    return schedule, next(in_place(schedule))
+
+
+def test_modes_that_do_not_keep_their_places_are_refused() -> None:
+    schedule, item = short_case()
+    buffers = list(schedule.buffers)
+    modes = buffers[item.out].modes
+    buffers[item.out] = replace(buffers[item.out], modes=(*modes[1:], modes[0]))
+    with pytest.raises(InputError, match="overlaps buffer"):
+        verify(replace(schedule, buffers=tuple(buffers)))
+
+
+def test_an_operand_whose_place_was_taken_is_not_read_again() -> None:
+    schedule, item = short_case()
+    instructions = list(schedule.once)
+    place = instructions.index(item)
+    instructions.insert(place + 1, Free(item.operand))
+    with pytest.raises(InputError, match="holds nothing"):
+        verify(with_parts(schedule, [instructions]))
+
+
+def test_buffers_in_one_place_live_one_after_the_other() -> None:
+    lifetimes = [Lifetime(1000, 0, 3), Lifetime(600, 1, 6), Lifetime(1000, 3, 5), Lifetime(1000, 5, 9)]
+    arena = assign(lifetimes, {2: 0, 3: 2})
+    assert arena.offsets[0] == arena.offsets[2] == arena.offsets[3]
+    assert arena.size_bytes == 1024 + 768
+    assert assign(lifetimes).size_bytes == 2 * 1024 + 768
