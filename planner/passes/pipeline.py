@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import inf, isqrt
 
@@ -17,12 +17,13 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.path_file import path_identity
 from planner.passes import policies
 from planner.passes.annotate import predict
+from planner.passes.attempt import Attempt
 from planner.passes.beside import beside
-from planner.passes.distribute import Distribution, DoesNotFit, distribute, step_modes
+from planner.passes.distribute import DoesNotFit, distribute, step_modes
 from planner.passes.fuse import EXTENTS_OF_FUSION, fuse
 from planner.passes.loops import Loops
-from planner.passes.lower import Program, lower
-from planner.passes.memory import Arena, assign
+from planner.passes.lower import lower
+from planner.passes.memory import assign
 from planner.passes.nesting import Nesting
 from planner.passes.overlap import Overlaps, overlap
 from planner.passes.place import place
@@ -153,7 +154,10 @@ class Planner:
         self.tree = build(path)
         self.orders = reorder(self.tree)
         self.loops = Loops(self.tree, path.sliced_inds, path.network.size_dict)
-        self.shares_of_room = SHARES_OF_ROOM if share else (0.0,)
+        shares = SHARES_OF_ROOM if share else (0.0,)
+        # More than there is room for may fit where chains work in place.
+        optimistic = self.model.fused_elements and compression is None
+        self.shares_of_room = tuple(part for part in shares if optimistic or part <= 1)
 
     @cached_property
     def _alone_s(self) -> tuple[float, float]:
@@ -212,13 +216,29 @@ class Planner:
             nesting = self.loops.nesting(room, groups)
             if nesting in tried:
                 continue
+            tree = replace(self.tree, nesting=nesting)
+            if share > 1:
+                attempt = self._fit_at_once(tree, ranks, policy)
+                if attempt is not None:
+                    return attempt
+                continue
             tried.append(nesting)
             try:
-                return self._fit_nested(replace(self.tree, nesting=nesting), ranks, policy)
+                return self._fit_nested(tree, ranks, policy)
             except InputError:
                 if len(nesting.places) <= 2:
                     raise
         raise AssertionError("the last share has room for no part")
+
+    def _fit_at_once(self, tree: Tree, ranks: int, policy: str) -> Attempt | None:
+        """The first attempt, if its arena fits without tensors stored compressed."""
+        grid = make_grid(ranks, self.profile)
+        limit_bytes, threshold_bytes = self.limit_bytes, self._threshold(policy)
+        try:
+            attempt = self._attempt(tree, grid, policy, limit_bytes, threshold_bytes, limit_bytes)
+        except DoesNotFit:
+            return None
+        return attempt if attempt.arena.size_bytes <= limit_bytes else None
 
     def _fit_nested(self, tree: Tree, ranks: int, policy: str) -> Attempt:
         """The fastest attempt whose arena fits the memory: as it is, or with tensors stored compressed."""
@@ -404,36 +424,4 @@ class Planner:
                 predicted=predict(program.steps, arena.size_bytes, arena.live_bytes),
                 compression=self.model.compression,
             )
-        )
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One pass through the pipeline under one limit a step."""
-
-    nesting: Nesting
-    grid: Grid
-    chosen: Distribution
-    program: Program
-    arena: Arena
-    threshold_bytes: int
-
-    @property
-    def total_s(self) -> float:
-        """Predicted seconds of all slices in one group."""
-        n_slices = self.nesting.n_slices
-        return sum(
-            step.predicted_s * (1 if step.once else n_slices * step.often) for step in self.program.steps
-        )
-
-    def refusal(self, limit_bytes: float, ranks: int) -> OverLimitError:
-        """Why the program does not fit: by how much, and its largest step."""
-        steps = self.program.steps
-        worst = max(range(len(steps)), key=lambda number: steps[number].size_bytes, default=None)
-        over = self.arena.size_bytes - limit_bytes
-        return OverLimitError(
-            "tensor 0" if worst is None else f"step {worst}",
-            f"a rank of {ranks} needs {size_text(self.arena.size_bytes)}, {size_text(over)} more than the "
-            f"limit of {size_text(limit_bytes)}",
-            "allow more memory, use more ranks, or search a path that is sliced further",
         )
