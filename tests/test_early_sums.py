@@ -33,6 +33,7 @@ from planner.passes.verify import verify
 from planner.projection import project
 from planner.schedule import Accumulate, Decode, Encode, FixSlice, Part, Schedule, Zero
 from planner.schedule_file import load_schedule, save_schedule
+from planner.search.figures import log10_mnk_planned, path_figures
 from tnplan.execution import execute
 
 
@@ -53,6 +54,17 @@ def planned(path: ContractionPath, ranks: int = 1, memory_bytes: float = inf) ->
 def nested(path: ContractionPath, room: float = inf, groups: int = 1) -> tuple[Tree, Nesting]:
     tree = build(path)
     return tree, Loops(tree, path.sliced_inds, path.network.size_dict).nesting(room, groups)
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 7))
+def test_planned_multiply_adds_are_those_of_a_replay(seed: int) -> None:
+    path = sliced_lattice(seed)
+    schedule = planned(path)
+    counts, _ = null_replay(schedule, 0, range(schedule.n_slices))
+    assert 10 ** log10_mnk_planned(path) == pytest.approx(counts.flops / 8)
+    assert log10_mnk_planned(path) <= path_figures(path).log10_mnk_all_slices
+    whole = replace(path, sliced_inds=())
+    assert log10_mnk_planned(whole) == pytest.approx(path_figures(whole).log10_mnk_all_slices)
 
 
 def loops_around(nesting: Nesting, part: int) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
 from planner.search.annealing import Effort, Found, Task, search_tree
 from planner.search.checkpoint import Checkpoint, described
-from planner.search.figures import path_figures
+from planner.search.figures import log10_mnk_planned, path_figures
 from planner.search.joint import search_joint
 from planner.search.ranking import Frame, Target
 from planner.units import count_text
@@ -280,6 +280,7 @@ def _meta(
         "objective": task.minimize,
         "log2_limit": None if limit is None else round(float(np.log2(limit)), 4),
         **path_figures(path).document(),
+        "log10_mnk_planned": round(log10_mnk_planned(path), 4),
         "seed": task.seed,
         "workers": n_workers,
         "time_s": round(time_s, 1),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from math import log2, log10
+from math import inf, log2, log10
 
 from planner.networks.contraction_path import ContractionPath
+from planner.passes.loops import Loops
+from planner.passes.tree import build
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,19 @@ def path_figures(path: ContractionPath) -> PathFigures:
             largest = max(largest, _size(result, sizes))
         terms[len(network.inputs) + number] = result
     return PathFigures(log10(max(operations, 1) * path.n_slices), log2(largest), path.n_slices)
+
+
+def log10_mnk_planned(path: ContractionPath) -> float:
+    """The multiply-adds of all slices as they are planned, where memory is no limit: what slices share counts
+    once, and what is summed early as often as that sum needs it."""
+    tree = build(path)
+    nesting = Loops(tree, path.sliced_inds, path.network.size_dict).nesting(inf)
+    operations = 0
+    for number, (left, right) in enumerate(tree.children):
+        part = nesting.part[tree.n_leaves + number]
+        runs = nesting.n_slices // nesting.serves[part] * nesting.repeats[part]
+        operations += runs * tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
+    return log10(max(operations, 1))
 
 
 def _size(term: frozenset[str], sizes: dict[str, int]) -> int:

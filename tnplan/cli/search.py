@@ -171,7 +171,8 @@ def command(
         click.echo(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta}))
         return
     click.echo(
-        f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds, largest tensor "
+        f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds, "
+        f"10^{path.meta['log10_mnk_planned']:.3f} as slices share and sum them, largest tensor "
         f"2^{figures.log2_largest:.2f} elements, {_slices(figures.n_slices, len(path.sliced_inds))}"
         f"{_predicted(path)}"
     )
