@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import cotengra
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from search_case import cost_of, odd_network, prepared, recount
 from support import random_path
 
 from planner.errors import InputError
@@ -21,18 +21,12 @@ from planner.networks.network import Network
 from planner.networks.path_file import load_path, save_network
 from planner.networks.tensors import random_tensors
 from planner.search import anneal_kernel as kernel
+from planner.search import waist_kernel as waist
 from planner.search.anneal_state import (
-    Best,
     Heat,
-    Problem,
-    State,
     bits_of,
-    kept_words,
-    make_problem,
-    new_state,
     pairs_of,
     sliced_bits,
-    tree_of,
 )  # fmt: skip
 from planner.search.cotengra_search import Effort, search_path
 from planner.search.figures import path_figures
@@ -41,66 +35,6 @@ from tnplan.cli import search as search_command
 
 ROUND = Effort(time_s=4, max_trials=2, max_rounds=2)
 LATTICE = peps_network(5, 5, 0, extents=(2, 3))
-
-
-def odd_network(seed: int, tensors: int = 14, indices: int = 22) -> Network:
-    """Indices of extent 1, 2, 3 on two to four tensors, the first two of them also open."""
-    draw = random.Random(seed)
-    terms: list[list[str]] = [[] for _ in range(tensors)]
-    for number in range(indices):
-        for tensor in draw.sample(range(tensors), draw.choice((2, 2, 2, 3, 4))):
-            terms[tensor].append(f"i{number}")
-    for tensor in range(tensors):
-        if not terms[tensor]:
-            terms[tensor].append("i5")
-    sizes = {f"i{number}": draw.choice((1, 2, 2, 3)) for number in range(indices)}
-    return Network(tuple(map(tuple, terms)), ("i0", "i1"), sizes)
-
-
-def chain_path(network: Network, seed: int) -> tuple[tuple[int, int], ...]:
-    """Random pairs."""
-    draw = random.Random(seed)
-    left = list(range(len(network.inputs)))
-    pairs: list[tuple[int, int]] = []
-    while len(left) > 1:
-        a, b = (left.pop(draw.randrange(len(left))) for _ in range(2))
-        left.append(len(network.inputs) + len(pairs))
-        pairs.append((a, b))
-    return tuple(pairs)
-
-
-def prepared(network: Network, limit: float, weight: float, seed: int) -> tuple[Problem, State, Best]:
-    problem = make_problem(network.inputs, network.output, network.size_dict, limit, weight)
-    n = len(network.inputs)
-    state = new_state(problem, n, seed)
-    best = Best(
-        *tree_of(chain_path(network, seed), n), kept_words(problem, ()), np.full(1, math.inf)
-    )  # fmt: skip
-    kernel.restore(problem, state, best.left, best.right, best.parent, best.kept)
-    return problem, state, best
-
-
-def recount(network: Network, state: State, sliced: set[str], weight: float) -> tuple[float, float]:
-    """A slice's cost and its largest tensor, counted index by index from the children alone."""
-    n = len(network.inputs)
-    sizes = {**network.size_dict, **dict.fromkeys(sliced, 1)}
-
-    def tensors(v: int) -> set[int]:
-        return {v} if v < n else tensors(state.left[v]) | tensors(state.right[v])
-
-    def legs(v: int) -> set[str]:
-        inside = tensors(v)
-        others = {index for t in range(n) if t not in inside for index in network.inputs[t]}
-        return {i for t in inside for i in network.inputs[t]} & (others | set(network.output))
-
-    def size(indices: set[str]) -> float:
-        return math.prod(sizes[index] for index in indices)
-
-    cost = 0.0
-    for v in range(n, 2 * n - 1):
-        a, b = legs(int(state.left[v])), legs(int(state.right[v]))
-        cost += max(size(a | b), weight * (size(a) + size(b) + size(legs(v))))
-    return cost, max(size(legs(v)) for v in range(2 * n - 1))
 
 
 @pytest.mark.parametrize("weight", [0.0, 3.5])
@@ -118,7 +52,8 @@ def test_costs_after_random_moves_are_those_of_a_recount(seed: int, weight: floa
         assert state.counts[0] == len(sliced)
         assert not sliced & set(network.output)
         cost, largest = recount(network, state, sliced, weight)
-        assert state.totals[0] == pytest.approx(cost, rel=1e-9)
+        slices = math.prod(network.size_dict[name] for name in sliced)
+        assert state.totals[0] * slices == pytest.approx(cost, rel=1e-9)
         assert (largest > 24) == (state.counts[1] > 0) == (state.totals[1] > 0)
         assert largest == max(state.size)
 
@@ -148,7 +83,8 @@ def test_slicing_to_a_limit_fits_and_stops_there(seed: int, limit: float) -> Non
     order = [int(bit) for bit in state.sliced[: state.counts[0]]]
     sliced = {name for name, bit in bits.items() if bit in order}
     cost, largest = recount(network, state, sliced, 3.5)
-    assert state.totals[0] == pytest.approx(cost)
+    slices = math.prod(network.size_dict[name] for name in sliced)
+    assert state.totals[0] * slices == pytest.approx(cost)
     assert largest <= limit
     if order:
         kernel.toggle(problem, state, order[-1])
@@ -163,11 +99,10 @@ def test_the_best_keeps_the_limit_and_costs_what_it_says(seed: int) -> None:
     assert math.isfinite(best.score[0])
     names = {bit: name for name, bit in bits_of(network.size_dict).items()}
     sliced = {names[bit] for bit in sliced_bits(best)}
-    kernel.restore(problem, state, best.left, best.right, best.parent, best.kept)
+    waist.restore(problem, state, best.left, best.right, best.parent, best.kept)
     cost, largest = recount(network, state, sliced, 3.5)
     assert largest <= 30
-    slices = math.prod(network.size_dict[name] for name in sliced)
-    assert best.score[0] == pytest.approx(math.log2(cost * slices))
+    assert best.score[0] == pytest.approx(math.log2(cost))
     path = ContractionPath(network, pairs_of(best), tuple(sorted(sliced)))
     assert path_figures(path).log2_largest == pytest.approx(math.log2(largest))
 
@@ -243,7 +178,7 @@ def test_start_from_a_path_is_never_worse() -> None:
         LATTICE, "complex64", max_tensor_elements=2**8, from_path=start, methods=("joint",),
         minimize="flops", effort=ROUND,
     )  # fmt: skip
-    assert path_figures(better).log10_mnk_all_slices <= path_figures(start).log10_mnk_all_slices
+    assert cost_of(better, 0.0) <= cost_of(start, 0.0) * (1 + 1e-9)
     unlimited = search_path(LATTICE, "complex64", from_path=start, methods=("joint",), effort=ROUND)
     assert unlimited.sliced_inds == start.sliced_inds or not unlimited.sliced_inds
 
@@ -256,11 +191,11 @@ def test_time_is_kept_and_progress_told() -> None:
     path = search_path(
         peps_network(9, 9, 1, extents=(2, 3)), "complex64", max_tensor_elements=2**16, methods=("joint",),
         minimize="flops", effort=Effort(5.0),
-        report=lambda _, found: told.append(path_figures(found).log10_mnk_all_slices),
+        report=lambda _, found: told.append(cost_of(found, 0.0)),
     )  # fmt: skip
     assert 4.0 - 2.0 < time.monotonic() - before < 6.0 + 2.0
     assert told == sorted(told, reverse=True)
-    assert told[-1] == path_figures(path).log10_mnk_all_slices
+    assert told[-1] == cost_of(path, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from search_case import cost_of
 
 from planner.errors import InputError
 from planner.hardware.profile import load_profile
@@ -108,7 +110,7 @@ def test_used_time_counts(tmp_path: Path) -> None:
     assert path_figures(same) == path_figures(first)
     more = search(file, Effort(time_s=4.0), resume=True)
     assert time.monotonic() - before < 5.0
-    assert path_figures(more).log10_mnk_all_slices <= path_figures(first).log10_mnk_all_slices + 0.05
+    assert cost_of(more, 3.5) <= cost_of(first, 3.5) * 1.1
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -141,8 +143,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     assert not file.exists()
     path = load_path(tmp_path / "p.json")
     assert path_figures(path).log2_largest <= 14
-    cost = path_figures(path).log10_mnk_all_slices
-    assert cost <= kept["ladder"]["pool"][0]["score"] * 0.30103 + 1e-4
+    assert math.log2(cost_of(path, 0.0)) <= kept["ladder"]["pool"][0]["score"] + 1e-6
 
 
 def _alive(session: int) -> bool:
@@ -162,11 +163,11 @@ def test_workers_share_their_trees() -> None:
     told: list[float] = []
     path = search_path(
         LATTICE, "complex64", max_tensor_elements=2**8, methods=("joint",), minimize="flops", n_workers=2,
-        effort=Effort(60, 2, 6), report=lambda _, one: told.append(path_figures(one).log10_mnk_all_slices),
+        effort=Effort(60, 2, 6), report=lambda _, one: told.append(cost_of(one, 0.0)),
     )  # fmt: skip
     assert path_figures(path).log2_largest <= 8
     assert told == sorted(told, reverse=True)
-    assert told[-1] == path_figures(path).log10_mnk_all_slices
+    assert told[-1] == cost_of(path, 0.0)
     assert path.meta["workers"] == 2
 
 

@@ -7,46 +7,38 @@ Arguments `problem`, `state`, `best` and `heat` are the records of planner.searc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import log, log2
 from typing import Any
 
 import numba
 import numpy as np
-from numba.core import types
-from numba.extending import intrinsic
 
-from planner.search.anneal_state import LARGEST
+from planner.search.anneal_state import COST, LARGEST, OVER, WAIST
+from planner.search.sizes_kernel import BARE, EXACT, INLINE, excess, ones_of, size_of, step_cost
+from planner.search.waist_kernel import (
+    add_up,
+    count_inside,
+    root_of,
+    set_cost,
+    settle,
+    side_of_bit,
+    take_sides,
+    turn,
+)
 
 BLOCK = 4000
 """Moves at one temperature; sums are taken afresh after each block, so that no error of rounding grows."""
-EXACT = 2.0**53
 SLICE_MOVES = 0.03
 POLISH = 0.15
 """The last share of a round, in which the total alone decides."""
 POLISH_HOT, POLISH_COLD = 3e-3, 3e-4
 LAST_PENALTY = 3.0
-COST, OVER = 0, 1
-BARE: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
-"""No counts of references to arrays, which would take four times as long as a move; nothing is allocated."""
-INLINE: dict[str, Any] = {**BARE, "forceinline": True}
-"""Taken apart, the records have some 150 fields: handing them over takes longer than a move."""
 DRAWS = 10
 """A busy node is the best of so many drawn ones."""
+WAIST_ODDS = 4
+"""One in so many moves of the waist is tried: each takes as long as some thirty others."""
 SMALL = 3e-5
 LN_2 = 0.6931471805599453
-
-
-def _set_bits(typing_context: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
-    """The number of set bits of a 64-bit word."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), generate
-
-
-_ones: Any = intrinsic(_set_bits)
 
 
 @numba.njit(**INLINE)
@@ -68,93 +60,6 @@ def _below(state: Any, n: int) -> Any:
 @numba.njit(**INLINE)
 def _uniform(state: Any) -> float:
     return np.float64(_draw(state) >> np.uint64(11)) * 2.0**-53
-
-
-@numba.njit(**INLINE)
-def _size(problem: Any, kept: Any, a: Any, b: Any) -> float:
-    """Elements over the union of two sets of legs, without sliced bits."""
-    size = 1.0
-    for s in range(problem.segments.size - 1):
-        ones = 0
-        for i in range(problem.segments[s], problem.segments[s + 1]):
-            ones += _ones((a[i] | b[i]) & kept[i])
-        size *= problem.powers[s, ones]
-    return min(size, LARGEST)
-
-
-@numba.njit(**INLINE)
-def _step_cost(weight: float, span: float, a: float, b: float, c: float) -> float:
-    return max(span, weight * (a + b + c))
-
-
-@numba.njit(**INLINE)
-def _over(limit: float, size: float) -> float:
-    return max(size / limit - 1.0, 0.0)
-
-
-@numba.njit(**INLINE)
-def _add_up(problem: Any, state: Any) -> None:
-    """The totals from the costs and sizes of the nodes."""
-    n = (state.left.size + 1) // 2
-    cost, over, many = 0.0, 0.0, 0
-    for v in range(state.left.size):
-        if v >= n:
-            cost += state.cost[v]
-        if state.size[v] > problem.limit:
-            over += _over(problem.limit, state.size[v])
-            many += 1
-    state.totals[COST], state.totals[OVER] = cost, over
-    state.counts[1] = many
-
-
-@numba.njit(cache=True, nogil=True)
-def restore(problem: Any, state: Any, left: Any, right: Any, parent: Any, kept: Any) -> None:
-    """Make `state` that of a tree and its kept bits. The inputs' legs must stand in it."""
-    nodes = state.left.size
-    n = (nodes + 1) // 2
-    words = kept.size
-    state.left[:], state.right[:], state.parent[:], state.kept[:] = left, right, parent, kept
-    state.counts[0] = 0
-    state.place[:] = -1
-    for j in range(state.place.size):
-        if not (kept[j >> 6] >> np.uint64(j & 63)) & np.uint64(1):
-            state.place[j] = state.counts[0]
-            state.sliced[state.counts[0]] = j
-            state.counts[0] += 1
-    order = np.empty(nodes, np.int64)
-    below = state.legs.copy()
-    outside = np.zeros((nodes, words), np.uint64)
-    filled = 0
-    for v in range(n, nodes):
-        if parent[v] < 0:
-            order[0], filled = v, 1
-            outside[v] = problem.open
-    done = 0
-    while done < filled:
-        v = order[done]
-        done += 1
-        if v >= n:
-            order[filled], order[filled + 1] = left[v], right[v]
-            filled += 2
-    for q in range(filled - 1, -1, -1):
-        v = order[q]
-        if v >= n:
-            below[v] = below[left[v]] | below[right[v]]
-    for q in range(filled):
-        v = order[q]
-        if v >= n:
-            outside[left[v]] = outside[v] | below[right[v]]
-            outside[right[v]] = outside[v] | below[left[v]]
-            state.legs[v] = below[v] & outside[v]
-    for v in range(nodes):
-        state.size[v] = _size(problem, kept, state.legs[v], state.legs[v])
-    for v in range(n, nodes):
-        a, b = left[v], right[v]
-        state.span[v] = _size(problem, kept, state.legs[a], state.legs[b])
-        state.cost[v] = _step_cost(
-            problem.weight, state.span[v], state.size[a], state.size[b], state.size[v]
-        )  # fmt: skip
-    _add_up(problem, state)
 
 
 @numba.njit(**INLINE)
@@ -180,9 +85,9 @@ def toggle(problem: Any, state: Any, j: int) -> None:
             if before < EXACT:
                 size[v] = before / extent if slicing else before * extent
             else:
-                size[v] = _size(problem, state.kept, legs[v], legs[v])
+                size[v] = size_of(problem, state.kept, legs[v], legs[v])
             if before > problem.limit or size[v] > problem.limit:
-                state.totals[OVER] += _over(problem.limit, size[v]) - _over(problem.limit, before)
+                state.totals[OVER] += excess(problem.limit, size[v]) - excess(problem.limit, before)
                 state.counts[1] += (size[v] > problem.limit) - (before > problem.limit)
             v = state.parent[v]
             if state.stamps[1, v] != stamp:
@@ -195,9 +100,9 @@ def toggle(problem: Any, state: Any, j: int) -> None:
         if span[v] < EXACT:
             span[v] = span[v] / extent if slicing else span[v] * extent
         else:
-            span[v] = _size(problem, state.kept, legs[a], legs[b])
-        cost = _step_cost(problem.weight, span[v], size[a], size[b], size[v])
-        state.totals[COST] += cost - state.cost[v]
+            span[v] = size_of(problem, state.kept, legs[a], legs[b])
+        cost = step_cost(problem.weight, span[v], size[a], size[b], size[v])
+        state.sums[state.side[v]] += cost - state.cost[v]
         state.cost[v] = cost
     if slicing:
         state.place[j] = state.counts[0]
@@ -211,6 +116,29 @@ def toggle(problem: Any, state: Any, j: int) -> None:
         state.place[j] = -1
     if state.counts[1] == 0:
         state.totals[OVER] = 0.0
+    if state.counts[0] == slicing:
+        take_sides(problem, state, root_of(state))
+        return
+    side = side_of_bit(problem, state, j)
+    if side != WAIST:
+        if state.inside[side] < EXACT:
+            state.inside[side] = state.inside[side] * extent if slicing else state.inside[side] / extent
+        else:
+            count_inside(problem, state)
+    set_cost(state)
+
+
+@numba.njit(**INLINE)
+def _note(state: Any) -> None:
+    for i in range(state.totals.size):
+        state.noted[i] = state.totals[i]
+
+
+@numba.njit(**INLINE)
+def _take_back(state: Any) -> None:
+    """The totals that were noted, to the last bit."""
+    for i in range(state.totals.size):
+        state.totals[i] = state.noted[i]
 
 
 @numba.njit(**BARE)
@@ -229,15 +157,16 @@ def slice_to_limit(problem: Any, state: Any) -> None:
         for j in range(problem.extents.size):
             word = state.legs[v, j >> 6] & state.kept[j >> 6] & problem.sliceable[j >> 6]
             if (word >> np.uint64(j & 63)) & np.uint64(1):
-                cost, over = totals[COST], totals[OVER]
+                _note(state)
                 toggle(problem, state, j)
                 energy = log2(problem.extents[j]) + log2(totals[COST]) + log2(1.0 + totals[OVER])
                 toggle(problem, state, j)
-                totals[COST], totals[OVER] = cost, over
+                _take_back(state)
                 if energy < least:
                     chosen, least = j, energy
         toggle(problem, state, chosen)
-        _add_up(problem, state)
+        add_up(problem, state)
+    settle(problem, state)
 
 
 @numba.njit(**INLINE)
@@ -259,7 +188,7 @@ def _busy_bit(problem: Any, state: Any) -> int:
         v = n + _below(random, n - 1)
         for _ in range(DRAWS):
             u = n + _below(random, n - 1)
-            if state.span[u] > state.span[v]:
+            if state.span[u] * state.share[state.side[u]] > state.span[v] * state.share[state.side[v]]:
                 v = u
         if _below(random, 2):
             v = state.left[v] if _below(random, 2) else state.right[v]
@@ -271,17 +200,17 @@ def _bit_of(problem: Any, state: Any, v: int) -> int:
     """A random bit of a node that may be sliced and is not; -1 if it has none."""
     ones = 0
     for i in range(state.kept.size):
-        ones += _ones(state.legs[v, i] & state.kept[i] & problem.sliceable[i])
+        ones += ones_of(state.legs[v, i] & state.kept[i] & problem.sliceable[i])
     if ones == 0:
         return -1
     rank = _below(state.random, ones)
     for i in range(state.kept.size):
         word = state.legs[v, i] & state.kept[i] & problem.sliceable[i]
-        ones = _ones(word)
+        ones = ones_of(word)
         if rank < ones:
             for _ in range(rank):
                 word &= word - np.uint64(1)
-            return i * 64 + _ones((word & (~word + np.uint64(1))) - np.uint64(1))
+            return i * 64 + ones_of((word & (~word + np.uint64(1))) - np.uint64(1))
         rank -= ones
     return -1
 
@@ -290,6 +219,7 @@ def _bit_of(problem: Any, state: Any, v: int) -> int:
 def _change_slices(problem: Any, state: Any, penalty: float, threshold: float) -> None:
     """Slice a bit, unslice one, or both; taken back where the energy rises over the threshold."""
     random, totals = state.random, state.totals
+    _note(state)
     cost, over = totals[COST], totals[OVER]
     kind = _below(random, 10)
     away, come = -1, -1
@@ -311,7 +241,7 @@ def _change_slices(problem: Any, state: Any, penalty: float, threshold: float) -
         if come < 0 or come == away:
             if away >= 0:
                 toggle(problem, state, away)
-                totals[COST], totals[OVER] = cost, over
+                _take_back(state)
             return
     if come >= 0:
         toggle(problem, state, come)
@@ -322,7 +252,7 @@ def _change_slices(problem: Any, state: Any, penalty: float, threshold: float) -
             toggle(problem, state, come)
         if away >= 0:
             toggle(problem, state, away)
-        totals[COST], totals[OVER] = cost, over
+        _take_back(state)
 
 
 @numba.njit(**INLINE)
@@ -354,50 +284,91 @@ def _rotate(problem: Any, state: Any, local: float, penalty: float, threshold: f
         for i in range(problem.segments[s], problem.segments[s + 1]):
             either = (legs_a[i] | legs_c[i]) & kept[i]
             stays = either & (legs_b[i] | legs_p[i])
-            ones_x += _ones(either)
-            ones_legs += _ones(stays)
-            ones_p += _ones(stays | (legs_b[i] & kept[i]))
+            ones_x += ones_of(either)
+            ones_legs += ones_of(stays)
+            ones_p += ones_of(stays | (legs_b[i] & kept[i]))
         x_span *= problem.powers[s, ones_x]
         x_size *= problem.powers[s, ones_legs]
         p_span *= problem.powers[s, ones_p]
     x_span, x_size, p_span = min(x_span, LARGEST), min(x_size, LARGEST), min(p_span, LARGEST)
-    x_cost = _step_cost(problem.weight, x_span, size[a], size[c], x_size)
-    p_cost = _step_cost(problem.weight, p_span, x_size, size[b], size[p])
-    before = state.cost[x] + state.cost[p]
-    cost = totals[COST] - before + x_cost + p_cost
+    x_cost = step_cost(problem.weight, x_span, size[a], size[c], x_size)
+    p_cost = step_cost(problem.weight, p_span, x_size, size[b], size[p])
+    before, now = state.cost[x] + state.cost[p], x_cost + p_cost
     more = (x_size > problem.limit) - (size[x] > problem.limit)
     over = totals[OVER]
     if x_size > problem.limit or size[x] > problem.limit:
-        over += _over(problem.limit, x_size) - _over(problem.limit, size[x])
+        over += excess(problem.limit, x_size) - excess(problem.limit, size[x])
         if state.counts[1] + more == 0:
             over = 0.0
-    cancelled = cost < 1e-9 * totals[COST]
+    side = state.side[p]
+    if side == WAIST:
+        if _below(random, WAIST_ODDS) == 0:
+            new = x_size, x_span, p_span
+            _move_waist(problem, state, x, p, a, b, c, new, over, more, penalty, threshold)
+        return
+    cost = state.sums[side] - before + now
+    cancelled = cost < 1e-9 * state.sums[side]
     if not cancelled:
-        now = x_cost + p_cost
         rise = local * log2(now / before) if local > 0.0 and now != before else 0.0
         if rise > threshold and now >= before and over >= totals[OVER]:
             return
-        rise += _log2_of_change((now - before) / totals[COST])
+        rise += _log2_of_change((now - before) * state.share[side] / totals[COST])
         if over != totals[OVER]:
             rise += penalty * log2((1.0 + over) / (1.0 + totals[OVER]))
         if rise > threshold:
             return
-    for i in range(kept.size):
-        legs[x, i] = (legs_a[i] | legs_c[i]) & (legs_b[i] | legs_p[i])
-    state.left[x], state.right[x], state.parent[c] = a, c, x
-    state.left[p], state.right[p], state.parent[b] = x, b, p
+    turn(state, x, p, a, b, c)
     size[x], state.span[x], state.span[p] = x_size, x_span, p_span
     state.cost[x], state.cost[p] = x_cost, p_cost
-    totals[COST], totals[OVER] = cost, over
+    state.sums[side] = cost
+    totals[OVER] = over
     state.counts[1] += more
     if cancelled:
-        _add_up(problem, state)
+        add_up(problem, state)
+    else:
+        set_cost(state)
+
+
+@numba.njit(**INLINE)
+def _move_waist(
+    problem: Any, state: Any, x: int, p: int, a: int, b: int, c: int, new: Any, over: float, more: int,
+    penalty: float, threshold: float,
+) -> None:  # fmt: skip
+    """Rotate at the root p, x and its size and spans then the new ones, unless the energy rises too much.
+
+    The steps stay those they were, but for the last one: only their sides change.
+    """
+    totals, left, right, size, span, cost = (
+        state.totals, state.left, state.right, state.size, state.span, state.cost
+    )  # fmt: skip
+    _note(state)
+    old = size[x], span[x], span[p]
+    costs, mirrored, x_right = (cost[x], cost[p]), left[x] != a, right[p] == x
+    turn(state, x, p, a, b, c)
+    size[x], span[x], span[p] = new
+    cost[x] = step_cost(problem.weight, span[x], size[a], size[c], size[x])
+    cost[p] = step_cost(problem.weight, span[p], size[x], size[b], size[p])
+    take_sides(problem, state, p)
+    rise = log2(totals[COST] / state.noted[COST])
+    rise += penalty * log2((1.0 + over) / (1.0 + totals[OVER]))
+    if rise <= threshold:
+        totals[OVER] = over
+        state.counts[1] += more
+        return
+    turn(state, x, p, a, c, b)
+    if mirrored:
+        left[x], right[x] = b, a
+    if x_right:
+        left[p], right[p] = c, x
+    size[x], span[x], span[p] = old
+    cost[x], cost[p] = costs
+    take_sides(problem, state, p)
+    _take_back(state)
 
 
 @numba.njit(**BARE)
 def keep_best(problem: Any, state: Any, best: Any) -> None:
-    """Copy the state where it keeps the limit and costs less than the best."""
-    _add_up(problem, state)
+    """Copy the state where it keeps the limit and costs less than the best. Its totals are fresh."""
     if state.counts[1]:
         return
     score = log2(state.totals[COST])
@@ -430,4 +401,6 @@ def anneal(problem: Any, state: Any, best: Any, heat: Any, first: int, last: int
                 _change_slices(problem, state, penalty, threshold)
             else:
                 _rotate(problem, state, local, penalty, threshold)
+        add_up(problem, state)
+        settle(problem, state)
         keep_best(problem, state, best)

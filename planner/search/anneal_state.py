@@ -1,9 +1,9 @@
 """The state of the joint search as arrays: a contraction tree, sliced indices, and the network as bitsets.
 
-Nodes 0 .. n-1 are the inputs, n .. 2n-2 the products; the root stays the same node. A node's legs are the
-indices that it shares with tensors outside of its sub-tree, hyper-indices included, one bit each. The 64-bit
-words of a segment hold indices of one extent, so that a size is a product of powers, one for each segment.
-Indices of extent 1 have no bit. Knows no moves, no files and no machine.
+Nodes 0 .. n-1 are the inputs, n .. 2n-2 the products; the root, the waist of the tree, stays the same node.
+A node's legs are the indices that it shares with tensors outside of its sub-tree, hyper-indices included, one
+bit each. The 64-bit words of a segment hold indices of one extent, so that a size is a product of powers, one
+for each segment. Indices of extent 1 have no bit. Knows no moves, no files and no machine.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ Words = NDArray[np.uint64]
 
 LARGEST = 1e290
 """Sizes are cut here, which leaves room to add them up."""
+COST, OVER = 0, 1
+WAIST = 2
+"""The side of the root, whose children are the tops of the sides 0 and 1."""
 VECTOR = 8
 Pairs = Sequence[tuple[int, ...]]
 
@@ -72,8 +75,21 @@ class State(NamedTuple):
     """(2, N): marks of the tensors that a change of slices has reached, and of the products."""
     reached: Ints
     """(N): the products whose steps change."""
+    side: Ints
+    """(N): 0 at the root's left child and below, 1 at its right one, WAIST at the root."""
     totals: Floats
-    """The cost of a slice, and the sum of size / limit - 1 over tensors that are too large."""
+    """The cost of all slices in the number of slices, the sum of size / limit - 1 over tensors that are too
+    large, and then the next three."""
+    sums: Floats
+    """(3): the cost of a slice's steps on each side."""
+    inside: Floats
+    """(2): the product of the extents of the sliced bits whose inputs are all on a side."""
+    share: Floats
+    """(3): of how many of all slices each side is computed."""
+    noted: Floats
+    """The totals before a move."""
+    scan: Floats
+    """(4, N): for each edge, the cost below and above, and the products of what is sliced inside of these."""
     random: Words
     """(2): the generator."""
 
@@ -168,6 +184,8 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> State:
         for tensor in problem.leaves[problem.leaf_starts[bit] : problem.leaf_starts[bit + 1]]:
             legs[tensor, bit // 64] |= np.uint64(1 << bit % 64)
 
+    totals = np.zeros(10)
+
     def ints(*shape: int) -> Ints:
         return np.zeros(shape, np.int64)
 
@@ -176,7 +194,8 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> State:
         kept=np.zeros(count // 64, np.uint64), legs=legs,
         size=np.ones(nodes), span=np.zeros(nodes), cost=np.zeros(nodes),
         sliced=ints(count), place=ints(count), counts=ints(3), stamps=ints(2, nodes), reached=ints(nodes),
-        totals=np.zeros(2), random=_generator(seed),
+        side=ints(nodes), totals=totals, sums=totals[2:5], inside=totals[5:7], share=totals[7:],
+        noted=np.zeros(10), scan=np.zeros((4, nodes)), random=_generator(seed),
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
+2 (2026-11-23): scores count sides of the waist apart.
 1 (2026-11-21): first version.
 """
 
@@ -20,7 +21,7 @@ from planner.search.ranking import Target
 from planner.search.rounds import Ladder
 
 FORMAT = "tnplan.search"
-VERSION = 1
+VERSION = 2
 FRESH = "delete it to start again"
 
 

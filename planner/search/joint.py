@@ -37,7 +37,7 @@ SEED_TRIALS = 4
 SEED_SHARE = 0.4
 SEED_LIMIT_S = 20.0
 """Trials take the fifth of it."""
-NOMINAL_MOVES_PER_S = 1e7
+NOMINAL_MOVES_PER_S = 7e6
 ROUND_SHARE = 0.1
 MOVES_PER_TENSOR = 300_000
 MOVES_OF_GREEDY, GREEDY_SHARE = 3_000, 0.25
@@ -73,8 +73,9 @@ def search_joint(
     """A first tree, then rounds on `n_workers` processes until the time or the rounds are used up.
 
     The moves of a round follow from the network and the time given, not from the clock; the last round is
-    shortened to what time is left. `Found.score` is log2 of the cost of all slices. With a `target` the best
-    is the tree of the least predicted time there, `Found.time_s`. Raises InputError if no schedule fits it.
+    shortened to what time is left. `Found.score` is log2 of the cost of all slices, with the last pair of the
+    path as the waist. With a `target` the best is the tree of the least predicted time there, `Found.time_s`.
+    Raises InputError if no schedule fits it.
     """
     told = tell or (lambda _: None)
     clock = time.monotonic()
@@ -225,6 +226,7 @@ class _Annealing:
 
     def __init__(self, task: Task, source: Found, seed: int, number: int) -> None:
         from planner.search import anneal_kernel
+        from planner.search.waist_kernel import restore, settle
 
         self.kernel = anneal_kernel
         limit = math.inf if task.limit is None else float(task.limit)
@@ -234,7 +236,8 @@ class _Annealing:
         self.state = new_state(self.problem, n, (seed, number))
         kept = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
         self.best = Best(*tree_of(source.ssa_path, n), kept, np.full(1, math.inf))
-        self.kernel.restore(self.problem, self.state, *self.best[:4])
+        restore(self.problem, self.state, *self.best[:4])
+        settle(self.problem, self.state)
 
     def sliced(self) -> Found:
         """The tree that it began at, sliced on until it is within the limit, with its score."""

@@ -17,6 +17,8 @@ HOT_SHARE, HOT_ODDS, FRESH_ODDS = 0.6, 0.7, 0.5
 """In the first share of a search most rounds start hot, half of these from trees of their own: in which basin
 one ends depends on where it starts, hot or not. Short ones end in good basins as often as long ones; the
 others go on from the best of them."""
+HOT, WARM = (15.0, 50.0), (3.0, 25.0)
+"""Between these `local` is drawn: with more of it warm rounds lose a good tree and bring none back."""
 SHORTEST_LENGTH = 0.1
 MEAN_LENGTH = (1.0 - SHORTEST_LENGTH) / -log(SHORTEST_LENGTH)
 POOL = 4
@@ -90,9 +92,9 @@ class Ladder:
         length = _between(draw, SHORTEST_LENGTH, 1.0)
         if number == 0 or (self.given < HOT_SHARE * planned and draw.random() < HOT_ODDS):
             kind = "fresh" if number and fresh and draw.random() < FRESH_ODDS else "first"
-            return Round(number, kind, self.first, _heat(draw, 0.28, 0.57), length)
+            return Round(number, kind, self.first, _heat(draw, HOT, (0.28, 0.57)), length)
         place = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
-        return Round(number, "warm", self.pool[place], _heat(draw, 0.1, 0.3), length)
+        return Round(number, "warm", self.pool[place], _heat(draw, WARM, (0.1, 0.4)), length)
 
     def _near(self, number: int, draw: random.Random) -> Round:
         for source in (self.first, *self.pool):
@@ -122,10 +124,10 @@ def _time_s(found: Found | None) -> float:
     return inf if found is None or found.time_s is None else found.time_s
 
 
-def _heat(draw: random.Random, coolest: float, hottest: float) -> Heat:
+def _heat(draw: random.Random, weights: tuple[float, float], hots: tuple[float, float]) -> Heat:
     """Temperatures drawn for a round: no single choice is best for all networks."""
-    local = _between(draw, 25.0, 60.0)
-    hot = _between(draw, coolest, hottest)
+    local = _between(draw, *weights)
+    hot = _between(draw, *hots)
     cold = min(_between(draw, 0.014, 0.028), hot / 2)
     return Heat(local, hot, cold, _between(draw, 0.7, 3.0))
 

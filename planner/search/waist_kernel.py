@@ -1,0 +1,261 @@
+"""What all slices of a tree cost whose root is its waist, and where the waist costs least.
+
+The root's children are the tops of two sides. A sliced bit whose inputs are all on one side is summed there:
+the other side is computed once for all of its values. Bits with inputs on both sides are loops around both.
+The last step is taken with one side whole, the one of which that saves more. Knows no moves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from planner.search.anneal_state import COST, LARGEST, OVER, WAIST
+from planner.search.sizes_kernel import BARE, INLINE, excess, ones_of, size_of, step_cost
+
+LOWER = 1.0 - 1e-9
+BELOW, ABOVE, INNER, OUTER = 0, 1, 2, 3
+
+
+@numba.njit(cache=True, nogil=True)
+def restore(problem: Any, state: Any, left: Any, right: Any, parent: Any, kept: Any) -> None:
+    """Make `state` that of a tree and its kept bits. The inputs' legs must stand in it."""
+    nodes = state.left.size
+    n = (nodes + 1) // 2
+    words = kept.size
+    state.left[:], state.right[:], state.parent[:], state.kept[:] = left, right, parent, kept
+    state.counts[0] = 0
+    state.place[:] = -1
+    for j in range(state.place.size):
+        if not (kept[j >> 6] >> np.uint64(j & 63)) & np.uint64(1):
+            state.place[j] = state.counts[0]
+            state.sliced[state.counts[0]] = j
+            state.counts[0] += 1
+    below = state.legs.copy()
+    outside = np.zeros((nodes, words), np.uint64)
+    root = root_of(state)
+    outside[root] = problem.open
+    _put_in_order(state, root)
+    order = state.reached
+    for q in range(nodes - 1, -1, -1):
+        v = order[q]
+        if v >= n:
+            below[v] = below[left[v]] | below[right[v]]
+    for q in range(nodes):
+        v = order[q]
+        if v >= n:
+            outside[left[v]] = outside[v] | below[right[v]]
+            outside[right[v]] = outside[v] | below[left[v]]
+            state.legs[v] = below[v] & outside[v]
+    for v in range(nodes):
+        state.size[v] = size_of(problem, kept, state.legs[v], state.legs[v])
+    for v in range(n, nodes):
+        a, b = left[v], right[v]
+        state.span[v] = size_of(problem, kept, state.legs[a], state.legs[b])
+        state.cost[v] = step_cost(
+            problem.weight, state.span[v], state.size[a], state.size[b], state.size[v]
+        )  # fmt: skip
+    take_sides(problem, state, root)
+    add_up(problem, state)
+
+
+@numba.njit(**INLINE)
+def root_of(state: Any) -> int:
+    """The root of the tree."""
+    v = 0
+    while state.parent[v] >= 0:
+        v = state.parent[v]
+    return v
+
+
+@numba.njit(**INLINE)
+def _put_in_order(state: Any, root: int) -> None:
+    """All nodes in `reached`, each after its parent."""
+    n = (state.left.size + 1) // 2
+    order = state.reached
+    order[0] = root
+    filled = 1
+    for q in range(state.left.size):
+        v = order[q]
+        if v >= n:
+            order[filled], order[filled + 1] = state.left[v], state.right[v]
+            filled += 2
+
+
+@numba.njit(**INLINE)
+def add_up(problem: Any, state: Any) -> None:
+    """The totals from the costs, sizes and sides of the nodes."""
+    n = (state.left.size + 1) // 2
+    over, many = 0.0, 0
+    state.sums[:] = 0.0
+    for v in range(state.left.size):
+        if v >= n:
+            state.sums[state.side[v]] += state.cost[v]
+        if state.size[v] > problem.limit:
+            over += excess(problem.limit, state.size[v])
+            many += 1
+    state.totals[OVER] = over
+    state.counts[1] = many
+    count_inside(problem, state)
+    set_cost(state)
+
+
+@numba.njit(**INLINE)
+def take_sides(problem: Any, state: Any, root: int) -> None:
+    """The sides of all nodes from the tree, and their cost. While nothing is sliced all is side 0."""
+    n = (state.left.size + 1) // 2
+    stack = state.reached
+    if state.counts[0] == 0:
+        state.side[:] = 0
+        state.sums[:] = 0.0
+        for v in range(n, state.left.size):
+            state.sums[0] += state.cost[v]
+        state.inside[:] = 1.0
+        set_cost(state)
+        return
+    state.side[root] = WAIST
+    state.sums[WAIST] = state.cost[root]
+    for side in range(2):
+        stack[0] = state.right[root] if side else state.left[root]
+        many, total = 1, 0.0
+        while many:
+            many -= 1
+            v = stack[many]
+            state.side[v] = side
+            if v >= n:
+                total += state.cost[v]
+                stack[many], stack[many + 1] = state.left[v], state.right[v]
+                many += 2
+        state.sums[side] = total
+    count_inside(problem, state)
+    set_cost(state)
+
+
+@numba.njit(**INLINE)
+def side_of_bit(problem: Any, state: Any, j: int) -> int:
+    """The side on which all inputs of a bit are, or WAIST."""
+    first, last = problem.leaf_starts[j], problem.leaf_starts[j + 1]
+    side = state.side[problem.leaves[first]]
+    for q in range(first + 1, last):
+        if state.side[problem.leaves[q]] != side:
+            return WAIST
+    return side
+
+
+@numba.njit(**INLINE)
+def count_inside(problem: Any, state: Any) -> None:
+    """The products of the extents of the sliced bits inside of each side."""
+    state.inside[:] = 1.0
+    for q in range(state.counts[0]):
+        j = state.sliced[q]
+        side = side_of_bit(problem, state, j)
+        if side != WAIST:
+            state.inside[side] = min(state.inside[side] * problem.extents[j], LARGEST)
+
+
+@numba.njit(**INLINE)
+def set_cost(state: Any) -> None:
+    """The cost from the sums of the sides and what is sliced inside of them."""
+    share, sums = state.share, state.sums
+    share[0], share[1] = 1.0 / state.inside[1], 1.0 / state.inside[0]
+    share[WAIST] = min(share[0], share[1])
+    state.totals[COST] = sums[0] * share[0] + sums[1] * share[1] + sums[WAIST] * share[WAIST]
+
+
+@numba.njit(**INLINE)
+def turn(state: Any, x: int, p: int, a: int, b: int, c: int) -> None:
+    """p = (x c) with x = (a b) becomes p = (x b) with x = (a c); sizes and costs are left."""
+    legs = state.legs
+    for i in range(state.kept.size):
+        legs[x, i] = (legs[a, i] | legs[c, i]) & (legs[b, i] | legs[p, i])
+    state.left[x], state.right[x], state.parent[c] = a, c, x
+    state.left[p], state.right[p], state.parent[b] = x, b, p
+
+
+@numba.njit(**INLINE)
+def _summed(problem: Any, state: Any, a: int, b: int, v: int) -> float:
+    """The product of the extents of sliced bits of a or b that v does not have."""
+    legs, kept = state.legs, state.kept
+    product = 1.0
+    for s in range(problem.segments.size - 1):
+        ones = 0
+        for i in range(problem.segments[s], problem.segments[s + 1]):
+            ones += ones_of((legs[a, i] | legs[b, i]) & ~legs[v, i] & ~kept[i])
+        product *= problem.powers[s, ones]
+    return min(product, LARGEST)
+
+
+@numba.njit(**BARE)
+def settle(problem: Any, state: Any) -> None:
+    """Move the root to the edge at which all slices cost least, of all edges.
+
+    With open indices the root stays: elsewhere the steps would have other legs. So it does where nothing is
+    sliced, or the cost would be no less.
+    """
+    for i in range(state.kept.size):
+        if problem.open[i]:
+            return
+    if state.counts[0] == 0:
+        return
+    n = (state.left.size + 1) // 2
+    order, scan = state.reached, state.scan
+    root = root_of(state)
+    _put_in_order(state, root)
+    for q in range(state.left.size - 1, 0, -1):
+        v = order[q]
+        scan[BELOW, v], scan[INNER, v] = 0.0, 1.0
+        if v >= n:
+            a, b = state.left[v], state.right[v]
+            scan[BELOW, v] = scan[BELOW, a] + scan[BELOW, b] + state.cost[v]
+            inner = scan[INNER, a] * scan[INNER, b] * _summed(problem, state, a, b, v)
+            scan[INNER, v] = min(inner, LARGEST)
+    chosen, least = -1, state.totals[COST] * LOWER
+    for q in range(1, state.left.size):
+        v = order[q]
+        p = state.parent[v]
+        beside = state.right[p] if state.left[p] == v else state.left[p]
+        if p == root:
+            scan[ABOVE, v], scan[OUTER, v] = scan[BELOW, beside], scan[INNER, beside]
+        else:
+            scan[ABOVE, v] = scan[ABOVE, p] + scan[BELOW, beside] + state.cost[p]
+            outer = scan[OUTER, p] * scan[INNER, beside] * _summed(problem, state, p, beside, v)
+            scan[OUTER, v] = min(outer, LARGEST)
+        last = step_cost(problem.weight, state.size[v], state.size[v], state.size[v], 1.0)
+        most = max(scan[INNER, v], scan[OUTER, v])
+        cost = scan[BELOW, v] / scan[OUTER, v] + scan[ABOVE, v] / scan[INNER, v] + last / most
+        if cost < least:
+            chosen, least = v, cost
+    if chosen >= 0:
+        _root_above(problem, state, root, chosen)
+
+
+@numba.njit(**INLINE)
+def _root_above(problem: Any, state: Any, root: int, v: int) -> None:
+    """Move the root of a tree without open indices to the edge above v."""
+    path, size = state.reached, state.size
+    many = 0
+    while state.parent[v] >= 0:
+        path[many] = v
+        many += 1
+        v = state.parent[v]
+    for q in range(many - 1, 0, -1):
+        x, b = path[q], path[q - 1]
+        a = state.right[x] if state.left[x] == b else state.left[x]
+        c = state.right[root] if state.left[root] == x else state.left[root]
+        turn(state, x, root, a, b, c)
+        size[x] = size[b]
+    top = path[0]
+    state.span[root] = size[top]
+    state.cost[root] = step_cost(problem.weight, size[top], size[top], size[top], size[root])
+    for q in range(1, many):
+        x = path[q]
+        state.span[x] = size_of(
+            problem, state.kept, state.legs[state.left[x]], state.legs[state.right[x]]
+        )  # fmt: skip
+        state.cost[x] = step_cost(
+            problem.weight, state.span[x], size[state.left[x]], size[state.right[x]], size[x]
+        )  # fmt: skip
+    take_sides(problem, state, root)
+    add_up(problem, state)
