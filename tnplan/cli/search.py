@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OTHERS = ["write", "size", "combo"]
 OBJECTIVES = ["flops", *OTHERS, "time", "fused", "schedule"]
 JOINT = "joint"
-LOG_EVERY_S = 10.0
+LOG_EVERY_S, BAR_EVERY_S = 10.0, 3.0
 METHODS = ["greedy", "random-greedy", "labels"]
 PARTITIONER = "kahypar"
 
@@ -231,17 +231,14 @@ class _Line:
         self.bar.stop()
 
     def show(self, elapsed_s: float, path: ContractionPath) -> None:
-        """Say what the best path so far costs; in a log, a line in ten seconds at most."""
-        from planner.search.figures import path_figures
+        """Say what the best path so far costs, a few times a minute at most: to count it takes a while."""
+        from planner.search.figures import log10_mnk_planned, path_figures
 
-        if not self.console.is_terminal and elapsed_s - self.said_s < LOG_EVERY_S:
+        if elapsed_s - self.said_s < (BAR_EVERY_S if self.console.is_terminal else LOG_EVERY_S):
             return
         self.said_s = elapsed_s
-        figures = path_figures(path)
-        text = (
-            f"10^{figures.log10_mnk_all_slices:.2f} multiply-adds, largest 2^{figures.log2_largest:.1f}"
-            f"{_predicted(path)}"
-        )
+        largest = path_figures(path).log2_largest
+        text = f"10^{log10_mnk_planned(path):.2f} multiply-adds, largest 2^{largest:.1f}{_predicted(path)}"
         self.bar.update(self.task, description=f"best: {text}")
         if not self.console.is_terminal:
             self.console.print(f"after {elapsed_s:.0f} s: {text}")
