@@ -52,7 +52,7 @@ def in_place(schedule: Schedule) -> Iterator[Fused]:
                 yield item
 
 
-def tight(path: ContractionPath, ranks: int = 1, fused_bytes: int = 1 << 13) -> tuple[Schedule, Schedule]:
+def tight(path: ContractionPath, ranks: int = 1, fused_bytes: int = 1 << 14) -> tuple[Schedule, Schedule]:
     """A plan without a limit, and one with room for less than two tensors of the stem."""
     profile = fusing_profile(fused_bytes)
     options = {"devices": ranks, "ranks_per_group": ranks, "threshold_bytes": 1}
