@@ -65,8 +65,12 @@ def check_counters(schedule: Schedule) -> None:
 
 
 def moved_by_tier(schedule: Schedule) -> list[int]:
-    """Predicted bytes by tier of `once` and one slice."""
-    return [sum(tier) for tier in zip(*(step.moved_bytes_by_tier for step in schedule.steps), strict=True)]
+    """Predicted bytes by tier of `once` and one slice, with what its early sum repeats."""
+    totals = [0] * len(schedule.steps[0].moved_bytes_by_tier)
+    for step in schedule.steps:
+        for tier, moved in enumerate(step.moved_bytes_by_tier):
+            totals[tier] += moved * step.repeats
+    return totals
 
 
 def test_there_are_real_paths() -> None:
