@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -93,6 +93,17 @@ def no_early_sums() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loops, "WAISTS", 0)
         yield
+
+
+def contract_fixed(
+    path: ContractionPath, arrays: list[np.ndarray], values: Mapping[str, int]
+) -> np.ndarray:  # fmt: skip
+    """The network contracted in double precision with some of its summed indices at one value each."""
+    fixed = []
+    for term, array in zip(path.network.inputs, arrays, strict=True):
+        places = tuple(slice(values[i], values[i] + 1) if i in values else slice(None) for i in term)
+        fixed.append(array[places].astype("complex128"))
+    return contract_pairwise(path, fixed)
 
 
 def contract_pairwise(path: ContractionPath, arrays: list[np.ndarray]) -> np.ndarray:

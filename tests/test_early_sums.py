@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executor_case import contract_pairwise, lattice
+from executor_case import contract_fixed, contract_pairwise, lattice
 from support import TOLERANCE, eager_profile, random_arrays
 from test_checkpoint import InterruptedRunError
 
@@ -176,11 +176,7 @@ def test_groups_and_some_of_the_slices(groups: int, slices: tuple[int, int] | No
     rounds = range(SCHEDULE.repeats(len(SCHEDULE.summed)))
     for number, inner in product(range(*(slices or (0, SCHEDULE.n_slices))), rounds):
         values = {**SCHEDULE.slice_values(number), **SCHEDULE.summed_values(inner)}
-        fixed = []
-        for term, array in zip(PATH.network.inputs, arrays, strict=True):
-            places = tuple(slice(values[i], values[i] + 1) if i in values else slice(None) for i in term)
-            fixed.append(array[places].astype("complex128"))
-        expected += contract_pairwise(PATH, fixed)
+        expected += contract_fixed(PATH, arrays, values)
     assert done.array is not None
     assert np.abs(done.array - expected).max() < 1e-5 * np.abs(expected).max()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executor_case import contract_pairwise, lattice, no_early_sums
+from executor_case import contract_fixed, contract_pairwise, lattice, no_early_sums
 from support import TOLERANCE, eager_profile, random_arrays, random_path
 from test_checkpoint import InterruptedRunError
 
@@ -192,12 +192,7 @@ def test_groups_and_some_of_the_slices(groups: int, slices: tuple[int, int] | No
     done = execute(SCHEDULE, arrays, ranks=groups, slices=slices)
     expected = np.zeros(SCHEDULE.output_shape, dtype="complex128")
     for number in range(first, stop):
-        values = SCHEDULE.slice_values(number)
-        fixed = []
-        for term, array in zip(PATH.network.inputs, arrays, strict=True):
-            places = tuple(slice(values[i], values[i] + 1) if i in values else slice(None) for i in term)
-            fixed.append(array[places].astype("complex128"))
-        expected += contract_pairwise(PATH, fixed)
+        expected += contract_fixed(PATH, arrays, SCHEDULE.slice_values(number))
     assert done.array is not None
     assert np.abs(done.array - expected).max() < 1e-5 * np.abs(expected).max()
 
