@@ -13,11 +13,26 @@ from executor_case import Case, make_case
 
 from executor.contraction import checkpoint as checkpoints
 from planner.errors import InputError
-from tnplan.execution import execute
+from planner.schedule import Schedule
+from tnplan.execution import ExecutionResult, execute
 
 
 class InterruptedRunError(Exception):
     """Stands for whatever ends a run."""
+
+
+def interrupted_and_resumed(
+    schedule: Schedule, arrays: list[np.ndarray], output: Path, after: int
+) -> ExecutionResult:  # fmt: skip
+    """A run that ends after so many slices, and the one that goes on from there."""
+
+    def progress(done: int, n_slices: int) -> None:
+        if done == after:
+            raise InterruptedRunError
+
+    with pytest.raises(InterruptedRunError):
+        execute(schedule, arrays, output=output, progress=progress, threads=1)
+    return execute(schedule, arrays, output=output, resume=True, threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from executor_case import contract_fixed, contract_pairwise, lattice
 from support import TOLERANCE, eager_profile, random_arrays
-from test_checkpoint import InterruptedRunError
+from test_checkpoint import interrupted_and_resumed
 
 from executor.contraction import checkpoint as checkpoints
 from executor.contraction.null_replay import null_replay
@@ -184,15 +184,8 @@ def test_groups_and_some_of_the_slices(groups: int, slices: tuple[int, int] | No
 @pytest.mark.parametrize("after", range(1, 8))
 def test_an_interrupted_run_goes_on(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "INTERVAL", 0)
-    arrays, output = random_arrays(PATH, 3), tmp_path / "result.npy"
-
-    def progress(done: int, n_slices: int) -> None:
-        if done == after:
-            raise InterruptedRunError
-
-    with pytest.raises(InterruptedRunError):
-        execute(SCHEDULE, arrays, output=output, progress=progress, threads=1)
-    resumed = execute(SCHEDULE, arrays, output=output, resume=True, threads=1)
+    arrays = random_arrays(PATH, 3)
+    resumed = interrupted_and_resumed(SCHEDULE, arrays, tmp_path / "result.npy", after)
     whole = execute(SCHEDULE, arrays, threads=1)
     assert np.array_equal(resumed.array, whole.array)  # type: ignore[arg-type]
     for part in resumed.report["measured"]["parts"]:

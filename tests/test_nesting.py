@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from executor_case import contract_fixed, contract_pairwise, lattice, no_early_sums
 from support import TOLERANCE, eager_profile, random_arrays, random_path
-from test_checkpoint import InterruptedRunError
+from test_checkpoint import interrupted_and_resumed
 
 from executor.contraction import checkpoint as checkpoints
 from executor.contraction.null_replay import null_replay
@@ -224,15 +224,8 @@ def test_a_run_that_ends_between_slices_that_share_goes_on(
     after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "INTERVAL", 0)
-    arrays, output = random_arrays(PATH, 3), tmp_path / "result.npy"
-
-    def progress(done: int, n_slices: int) -> None:
-        if done == after:
-            raise InterruptedRunError
-
-    with pytest.raises(InterruptedRunError):
-        execute(SCHEDULE, arrays, output=output, progress=progress, threads=1)
-    resumed = execute(SCHEDULE, arrays, output=output, resume=True, threads=1)
+    arrays = random_arrays(PATH, 3)
+    resumed = interrupted_and_resumed(SCHEDULE, arrays, tmp_path / "result.npy", after)
     whole = execute(SCHEDULE, arrays, threads=1)
     assert resumed.report["slices"]["resumed"] == after
     assert np.array_equal(resumed.array, whole.array)  # type: ignore[arg-type]
