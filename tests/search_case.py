@@ -49,8 +49,10 @@ def chain_path(network: Network, seed: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def prepared(network: Network, limit: float, weight: float, seed: int) -> tuple[Problem, State, Best]:
-    problem = make_problem(network.inputs, network.output, network.size_dict, limit, weight)
+def prepared(
+    network: Network, limit: float, weight: float, seed: int, waist_limit: float = math.inf
+) -> tuple[Problem, State, Best]:
+    problem = make_problem(network.inputs, network.output, network.size_dict, limit, weight, waist_limit)
     n = len(network.inputs)
     state = new_state(problem, n, seed)
     best = Best(

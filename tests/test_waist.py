@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from search_case import odd_network, prepared, recount
 
+from planner.hardware.profile import load_profile
 from planner.networks.network import Network
 from planner.search import anneal_kernel as kernel
 from planner.search import waist_kernel as waist
 from planner.search.anneal_state import (
+    HELD,
     WAIST,
     Best,
     Heat,
     State,
     bits_of,
+    make_problem,
     new_state,
     pairs_of,
     sliced_bits,
     tree_of,
 )  # fmt: skip
+from planner.search.ranking import Frame, Target
 
 FIELDS = ("left", "right", "parent", "legs", "size", "span", "cost", "kept", "side", "totals")
 
@@ -31,9 +36,9 @@ def closed(network: Network) -> Network:
     return Network(network.inputs, (), network.size_dict)
 
 
-def shaken(network: Network, seed: int, limit: float = 24.0) -> tuple[Any, State, set[str]]:
+def shaken(network: Network, seed: int, waist_limit: float = math.inf) -> tuple[Any, State, set[str]]:
     """A state after random moves, its problem and what is sliced in it, its totals fresh."""
-    problem, state, _ = prepared(network, limit, 3.5, seed)
+    problem, state, _ = prepared(network, 24.0, 3.5, seed, waist_limit)
     for _ in range(400):
         kernel._rotate(problem, state, 5.0, 1.0, 50.0)
         kernel._change_slices(problem, state, 1.0, 50.0)
@@ -55,8 +60,22 @@ def fresh(problem: Any, state: State, n: int) -> State:
     return other
 
 
-def everywhere(network: Network, state: State, sliced: set[str]) -> list[float]:
-    """What all slices cost with the root at each edge in turn."""
+def held_at_waist(network: Network, tree: Any, sliced: set[str]) -> int:
+    """The elements of a slice's tensor at the waist; 0 where nothing is summed inside of a side."""
+    n = len(network.inputs)
+    root = int(np.argmin(tree.parent))
+
+    def indices(v: int) -> set[str]:
+        return set(network.inputs[v]) if v < n else indices(int(tree.left[v])) | indices(int(tree.right[v]))
+
+    sides = [indices(int(v)) for v in (tree.left[root], tree.right[root])]
+    if not any(network.size_dict[name] > 1 for name in sliced & (sides[0] ^ sides[1])):
+        return 0
+    return math.prod(network.size_dict[name] for name in (sides[0] & sides[1]) - sliced)
+
+
+def everywhere(network: Network, state: State, sliced: set[str]) -> list[tuple[float, int]]:
+    """What all slices cost with the root at each edge in turn, and what is held there."""
     n = len(network.inputs)
     root = int(np.argmin(state.parent))
     beside: dict[int, list[int]] = {v: [] for v in range(2 * n - 1) if v != root}
@@ -81,7 +100,7 @@ def everywhere(network: Network, state: State, sliced: set[str]) -> list[float]:
         made.append((pairs(v, u, made), pairs(u, v, made)))
         left, right, parent = tree_of(made, n)
         tree = Best(left, right, parent, state.kept, np.zeros(1))
-        costs.append(recount(network, tree, sliced, 3.5)[0])
+        costs.append((recount(network, tree, sliced, 3.5)[0], held_at_waist(network, tree, sliced)))
     return costs
 
 
@@ -93,10 +112,58 @@ def test_it_settles_at_the_best_of_all_edges(seed: int) -> None:
     assert sliced
     slices = math.prod(network.size_dict[name] for name in sliced)
     waist.settle(problem, state)
-    assert state.totals[0] * slices == pytest.approx(min(everywhere(network, state, sliced)), rel=1e-9)
+    assert state.totals[0] * slices == pytest.approx(min(everywhere(network, state, sliced))[0], rel=1e-9)
     other = fresh(problem, state, len(network.inputs))
     for name in FIELDS:
         assert np.array_equal(getattr(state, name), getattr(other, name)), name
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_settles_where_there_is_room(seed: int) -> None:
+    """At the best of the edges at which little is held, wherever it was before."""
+    network, most = closed(odd_network(seed)), 4
+    problem, state, sliced = shaken(network, seed, most)
+    slices = math.prod(network.size_dict[name] for name in sliced)
+    for _ in range(40):
+        kernel._rotate(problem, state, 5.0, 1.0, 50.0)
+        over = max(held_at_waist(network, state, sliced) / problem.waist_limit - 1, 0)
+        assert state.totals[HELD] == pytest.approx(over)
+    waist.settle(problem, state)
+    least = min(cost for cost, held in everywhere(network, state, sliced) if held <= problem.waist_limit)
+    assert state.totals[0] * slices == pytest.approx(least, rel=1e-9)
+    assert state.totals[HELD] == 0.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_holds_little_at_the_waist(seed: int) -> None:
+    network = closed(odd_network(seed))
+    problem, state, best = prepared(network, 40.0, 3.5, seed, 8.0)
+    kernel.slice_to_limit(problem, state)
+    kernel.keep_best(problem, state, best)
+    assert math.isfinite(best.score[0])
+    kernel.anneal(problem, state, best, Heat(8.0, 0.4, 0.02, 1.0), 0, 20, 20)
+    names = {bit: name for name, bit in bits_of(network.size_dict).items()}
+    sliced = {names[bit] for bit in sliced_bits(best)}
+    left, right, parent = tree_of(pairs_of(best), len(network.inputs))
+    tree = Best(left, right, parent, best.kept, best.score)
+    assert held_at_waist(network, tree, sliced) <= problem.waist_limit
+    assert best.score[0] == pytest.approx(math.log2(recount(network, tree, sliced, 3.5)[0]))
+
+
+def test_room_at_the_waist() -> None:
+    """Under 136 GiB for each device: 64 GiB tensors on one leave 40 GiB beside steps of 96, on two more than
+    any tensor may have."""
+    network = odd_network(0)
+    target = Target(Frame(network, "complex64", {}, frozenset()), load_profile("h200-nvlink"), 1, None)
+    assert 2**32 < target.waist_limit(2**33) < 2**32.5
+    assert replace(target, devices=2).waist_limit(2**33) > 2**33
+    assert target.waist_limit(None) == math.inf
+    smallest = min(math.prod(network.size_dict[name] for name in term) for term in network.inputs)
+    for output, expected in ((), smallest), (network.output, math.inf):
+        problem = make_problem(
+            network.inputs, output, network.size_dict, 24.0, 3.5, target.waist_limit(2**40)
+        )
+        assert problem.waist_limit == expected
 
 
 def test_open_indices_and_whole_networks_keep_their_root() -> None:

@@ -13,12 +13,11 @@ from typing import Any
 import numba
 import numpy as np
 
-from planner.search.anneal_state import COST, LARGEST, OVER, WAIST
+from planner.search.anneal_state import COST, HELD, LARGEST, OVER, WAIST
 from planner.search.sizes_kernel import BARE, EXACT, INLINE, excess, ones_of, size_of, step_cost
 from planner.search.waist_kernel import (
     add_up,
     count_inside,
-    root_of,
     set_cost,
     settle,
     side_of_bit,
@@ -117,7 +116,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
     if state.counts[1] == 0:
         state.totals[OVER] = 0.0
     if state.counts[0] == slicing:
-        take_sides(problem, state, root_of(state))
+        take_sides(problem, state, state.counts[3])
         return
     side = side_of_bit(problem, state, j)
     if side != WAIST:
@@ -125,7 +124,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
             state.inside[side] = state.inside[side] * extent if slicing else state.inside[side] / extent
         else:
             count_inside(problem, state)
-    set_cost(state)
+    set_cost(problem, state)
 
 
 @numba.njit(**INLINE)
@@ -220,7 +219,7 @@ def _change_slices(problem: Any, state: Any, penalty: float, threshold: float) -
     """Slice a bit, unslice one, or both; taken back where the energy rises over the threshold."""
     random, totals = state.random, state.totals
     _note(state)
-    cost, over = totals[COST], totals[OVER]
+    cost, over = totals[COST], totals[OVER] + totals[HELD]
     kind = _below(random, 10)
     away, come = -1, -1
     if kind >= 2:
@@ -246,7 +245,8 @@ def _change_slices(problem: Any, state: Any, penalty: float, threshold: float) -
     if come >= 0:
         toggle(problem, state, come)
         shift += log2(problem.extents[come])
-    rise = shift + log2(totals[COST] / cost) + penalty * log2((1.0 + totals[OVER]) / (1.0 + over))
+    rise = shift + log2(totals[COST] / cost)
+    rise += penalty * log2((1.0 + totals[OVER] + totals[HELD]) / (1.0 + over))
     if rise > threshold:
         if come >= 0:
             toggle(problem, state, come)
@@ -314,7 +314,7 @@ def _rotate(problem: Any, state: Any, local: float, penalty: float, threshold: f
             return
         rise += _log2_of_change((now - before) * state.share[side] / totals[COST])
         if over != totals[OVER]:
-            rise += penalty * log2((1.0 + over) / (1.0 + totals[OVER]))
+            rise += penalty * log2((1.0 + over + totals[HELD]) / (1.0 + totals[OVER] + totals[HELD]))
         if rise > threshold:
             return
     turn(state, x, p, a, b, c)
@@ -326,7 +326,7 @@ def _rotate(problem: Any, state: Any, local: float, penalty: float, threshold: f
     if cancelled:
         add_up(problem, state)
     else:
-        set_cost(state)
+        set_cost(problem, state)
 
 
 @numba.njit(**INLINE)
@@ -350,7 +350,8 @@ def _move_waist(
     cost[p] = step_cost(problem.weight, span[p], size[x], size[b], size[p])
     take_sides(problem, state, p)
     rise = log2(totals[COST] / state.noted[COST])
-    rise += penalty * log2((1.0 + over) / (1.0 + totals[OVER]))
+    held = state.noted[HELD]
+    rise += penalty * log2((1.0 + over + totals[HELD]) / (1.0 + totals[OVER] + held))
     if rise <= threshold:
         totals[OVER] = over
         state.counts[1] += more
@@ -369,7 +370,7 @@ def _move_waist(
 @numba.njit(**BARE)
 def keep_best(problem: Any, state: Any, best: Any) -> None:
     """Copy the state where it keeps the limit and costs less than the best. Its totals are fresh."""
-    if state.counts[1]:
+    if state.counts[1] or state.totals[HELD] > 0.0:
         return
     score = log2(state.totals[COST])
     for q in range(state.counts[0]):

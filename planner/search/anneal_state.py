@@ -8,6 +8,7 @@ for each segment. Indices of extent 1 have no bit. Knows no moves, no files and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,7 +22,7 @@ Words = NDArray[np.uint64]
 
 LARGEST = 1e290
 """Sizes are cut here, which leaves room to add them up."""
-COST, OVER = 0, 1
+COST, OVER, HELD = 0, 1, 10
 WAIST = 2
 """The side of the root, whose children are the tops of the sides 0 and 1."""
 VECTOR = 8
@@ -46,6 +47,8 @@ class Problem(NamedTuple):
     """(W): bits of the result's indices."""
     limit: float
     """Elements of the largest tensor; infinite without a limit."""
+    waist_limit: float
+    """Elements of the waist's tensor where something is summed inside of a side; infinite without one."""
     weight: float
     """A step costs the larger of its multiply-adds and `weight` for each element it reads or writes."""
 
@@ -70,7 +73,7 @@ class State(NamedTuple):
     place: Ints
     """(K): where a bit stands in `sliced`, or -1."""
     counts: Ints
-    """Sliced bits, tensors over the limit, and the last stamp."""
+    """Sliced bits, tensors over the limit, the last stamp, and the root."""
     stamps: Ints
     """(2, N): marks of the tensors that a change of slices has reached, and of the products."""
     reached: Ints
@@ -79,7 +82,7 @@ class State(NamedTuple):
     """(N): 0 at the root's left child and below, 1 at its right one, WAIST at the root."""
     totals: Floats
     """The cost of all slices in the number of slices, the sum of size / limit - 1 over tensors that are too
-    large, and then the next three."""
+    large, the next three, and the same of the waist's tensor over its own limit."""
     sums: Floats
     """(3): the cost of a slice's steps on each side."""
     inside: Floats
@@ -137,8 +140,13 @@ def make_problem(
     sizes: Mapping[str, int],
     limit: float,
     weight: float,
+    waist_limit: float = math.inf,
 ) -> Problem:
-    """A network whose indices are each on two tensors or more, or on one and in the result."""
+    """A network whose indices are each on two tensors or more, or on one and in the result.
+
+    The smallest input is always small enough for the waist. With open indices, of which the tensors there may
+    have many, `waist_limit` is none.
+    """
     bits = bits_of(sizes)
     names = {bit: name for name, bit in bits.items()}
     of_words: list[int] = []
@@ -163,6 +171,7 @@ def make_problem(
     for row, word in enumerate(segments[:-1]):
         extent = of_words[word]
         powers[row] = [float(min(extent**power, int(LARGEST))) for power in range(longest + 1)]
+    smallest = float(min(math.prod(sizes[name] for name in term) for term in inputs))
     return Problem(
         segments=np.array(segments, np.uint64),
         powers=powers,
@@ -172,6 +181,7 @@ def make_problem(
         sliceable=_words(set(names) - {bits[name] for name in output if name in bits}, count),
         open=_words((bits[name] for name in output if name in bits), count),
         limit=float(limit),
+        waist_limit=math.inf if any(name in bits for name in output) else max(waist_limit, smallest),
         weight=float(weight),
     )
 
@@ -184,7 +194,7 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> State:
         for tensor in problem.leaves[problem.leaf_starts[bit] : problem.leaf_starts[bit + 1]]:
             legs[tensor, bit // 64] |= np.uint64(1 << bit % 64)
 
-    totals = np.zeros(10)
+    totals = np.zeros(11)
 
     def ints(*shape: int) -> Ints:
         return np.zeros(shape, np.int64)
@@ -193,9 +203,9 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> State:
         left=ints(nodes), right=ints(nodes), parent=ints(nodes),
         kept=np.zeros(count // 64, np.uint64), legs=legs,
         size=np.ones(nodes), span=np.zeros(nodes), cost=np.zeros(nodes),
-        sliced=ints(count), place=ints(count), counts=ints(3), stamps=ints(2, nodes), reached=ints(nodes),
-        side=ints(nodes), totals=totals, sums=totals[2:5], inside=totals[5:7], share=totals[7:],
-        noted=np.zeros(10), scan=np.zeros((4, nodes)), random=_generator(seed),
+        sliced=ints(count), place=ints(count), counts=ints(4), stamps=ints(2, nodes), reached=ints(nodes),
+        side=ints(nodes), totals=totals, sums=totals[2:5], inside=totals[5:7], share=totals[7:10],
+        noted=np.zeros(11), scan=np.zeros((4, nodes)), random=_generator(seed),
     )  # fmt: skip
 
 

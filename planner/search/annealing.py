@@ -66,6 +66,8 @@ class Task:
     start: tuple[tuple[tuple[int, ...], ...], tuple[str, ...]] | None
     element_weight: float = 0.0
     """What the joint search counts for an element read or written, in multiply-adds."""
+    waist_limit: float = inf
+    """Elements that the joint search allows a tensor that is held while others are summed into it."""
 
 
 @dataclass(frozen=True)

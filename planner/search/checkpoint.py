@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ def described(task: Task, target: Target | None) -> dict[str, Any]:
         "network": identity_of(plain((task.inputs, task.output, sorted(task.sizes.items())))),
         "minimize": task.minimize,
         "element_weight": task.element_weight,
+        "waist_limit": None if task.waist_limit == inf else task.waist_limit,
         "seed": task.seed,
         "methods": list(task.methods),
         "start": None if task.start is None else identity_of(plain(task.start)),

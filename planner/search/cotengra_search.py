@@ -106,6 +106,8 @@ def search_path(
 
     if joint:
         target = _target(minimize, frame, profile, devices, precision)
+        if target is not None:
+            task = replace(task, waist_limit=target.waist_limit(limit))
         kept = None
         if checkpoint is not None:
             kept = Checkpoint(Path(checkpoint), described(task, target))

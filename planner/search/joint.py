@@ -230,7 +230,9 @@ class _Annealing:
 
         self.kernel = anneal_kernel
         limit = math.inf if task.limit is None else float(task.limit)
-        self.problem = make_problem(task.inputs, task.output, task.sizes, limit, task.element_weight)
+        self.problem = make_problem(
+            task.inputs, task.output, task.sizes, limit, task.element_weight, task.waist_limit
+        )
         self.bits = bits_of(task.sizes)
         n = len(task.inputs)
         self.state = new_state(self.problem, n, (seed, number))

@@ -6,12 +6,18 @@ Asks the planner for whole schedules. Knows no moves, no rounds and no clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from planner.errors import InputError
+from planner.hardware.cost import ITEM_BYTES, memory_limit
 from planner.hardware.profile import Profile
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
 from planner.search.annealing import Found
+
+TENSORS_OF_A_STEP = 1.5
+"""What the largest steps hold, in tensors of the limit: chains that keep their size work in place, one that
+doubles it holds both."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,13 @@ class Target:
     devices: int
     precision: str | None
     """None: the dtype's own."""
+
+    def waist_limit(self, limit: int | None) -> float:
+        """The elements of a tensor that there is room for beside the steps of a search with this limit."""
+        if limit is None:
+            return inf
+        room = self.devices * memory_limit(self.profile, None) / ITEM_BYTES[self.frame.dtype]
+        return room - TENSORS_OF_A_STEP * limit
 
     def planned(self, found: Found) -> Found:
         """A tree with the predicted seconds of all its slices. Raises InputError if nothing fits.

@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from planner.search.anneal_state import COST, LARGEST, OVER, WAIST
+from planner.search.anneal_state import COST, HELD, LARGEST, OVER, WAIST
 from planner.search.sizes_kernel import BARE, INLINE, excess, ones_of, size_of, step_cost
 
 LOWER = 1.0 - 1e-9
@@ -35,7 +35,8 @@ def restore(problem: Any, state: Any, left: Any, right: Any, parent: Any, kept: 
             state.counts[0] += 1
     below = state.legs.copy()
     outside = np.zeros((nodes, words), np.uint64)
-    root = root_of(state)
+    root = _root_of(state)
+    state.counts[3] = root
     outside[root] = problem.open
     _put_in_order(state, root)
     order = state.reached
@@ -62,7 +63,7 @@ def restore(problem: Any, state: Any, left: Any, right: Any, parent: Any, kept: 
 
 
 @numba.njit(**INLINE)
-def root_of(state: Any) -> int:
+def _root_of(state: Any) -> int:
     """The root of the tree."""
     v = 0
     while state.parent[v] >= 0:
@@ -99,7 +100,7 @@ def add_up(problem: Any, state: Any) -> None:
     state.totals[OVER] = over
     state.counts[1] = many
     count_inside(problem, state)
-    set_cost(state)
+    set_cost(problem, state)
 
 
 @numba.njit(**INLINE)
@@ -113,7 +114,7 @@ def take_sides(problem: Any, state: Any, root: int) -> None:
         for v in range(n, state.left.size):
             state.sums[0] += state.cost[v]
         state.inside[:] = 1.0
-        set_cost(state)
+        set_cost(problem, state)
         return
     state.side[root] = WAIST
     state.sums[WAIST] = state.cost[root]
@@ -130,7 +131,7 @@ def take_sides(problem: Any, state: Any, root: int) -> None:
                 many += 2
         state.sums[side] = total
     count_inside(problem, state)
-    set_cost(state)
+    set_cost(problem, state)
 
 
 @numba.njit(**INLINE)
@@ -156,12 +157,15 @@ def count_inside(problem: Any, state: Any) -> None:
 
 
 @numba.njit(**INLINE)
-def set_cost(state: Any) -> None:
-    """The cost from the sums of the sides and what is sliced inside of them."""
+def set_cost(problem: Any, state: Any) -> None:
+    """The cost from the sums of the sides and what is sliced inside of them, and what the waist is over."""
     share, sums = state.share, state.sums
     share[0], share[1] = 1.0 / state.inside[1], 1.0 / state.inside[0]
     share[WAIST] = min(share[0], share[1])
     state.totals[COST] = sums[0] * share[0] + sums[1] * share[1] + sums[WAIST] * share[WAIST]
+    state.totals[HELD] = 0.0
+    if state.inside[0] * state.inside[1] > 1.0:
+        state.totals[HELD] = excess(problem.waist_limit, state.size[state.left[state.counts[3]]])
 
 
 @numba.njit(**INLINE)
@@ -192,7 +196,7 @@ def settle(problem: Any, state: Any) -> None:
     """Move the root to the edge at which all slices cost least, of all edges.
 
     With open indices the root stays: elsewhere the steps would have other legs. So it does where nothing is
-    sliced, or the cost would be no less.
+    sliced, or the cost would be no less and the waist is not over its limit.
     """
     for i in range(state.kept.size):
         if problem.open[i]:
@@ -201,7 +205,7 @@ def settle(problem: Any, state: Any) -> None:
         return
     n = (state.left.size + 1) // 2
     order, scan = state.reached, state.scan
-    root = root_of(state)
+    root = state.counts[3]
     _put_in_order(state, root)
     for q in range(state.left.size - 1, 0, -1):
         v = order[q]
@@ -211,7 +215,7 @@ def settle(problem: Any, state: Any) -> None:
             scan[BELOW, v] = scan[BELOW, a] + scan[BELOW, b] + state.cost[v]
             inner = scan[INNER, a] * scan[INNER, b] * _summed(problem, state, a, b, v)
             scan[INNER, v] = min(inner, LARGEST)
-    chosen, least = -1, state.totals[COST] * LOWER
+    chosen, least = -1, state.totals[COST] * LOWER if state.totals[HELD] == 0.0 else np.inf
     for q in range(1, state.left.size):
         v = order[q]
         p = state.parent[v]
@@ -222,6 +226,8 @@ def settle(problem: Any, state: Any) -> None:
             scan[ABOVE, v] = scan[ABOVE, p] + scan[BELOW, beside] + state.cost[p]
             outer = scan[OUTER, p] * scan[INNER, beside] * _summed(problem, state, p, beside, v)
             scan[OUTER, v] = min(outer, LARGEST)
+        if state.size[v] > problem.waist_limit and scan[INNER, v] * scan[OUTER, v] > 1.0:
+            continue
         last = step_cost(problem.weight, state.size[v], state.size[v], state.size[v], 1.0)
         most = max(scan[INNER, v], scan[OUTER, v])
         cost = scan[BELOW, v] / scan[OUTER, v] + scan[ABOVE, v] / scan[INNER, v] + last / most
