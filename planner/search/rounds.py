@@ -79,7 +79,7 @@ class Ladder:
     def next(self, planned: float, ranking: bool, fresh: bool = True) -> Round:
         """The next round of a search that is planned to have `planned` full rounds in all.
 
-        When `ranking`, the first tree and the pool are ranked, then others near the fastest. `fresh` says
+        When `ranking`, the pool and the first tree are ranked, then others near the fastest. `fresh` says
         whether rounds may have trees of their own.
         """
         number, draw = self.number, random.Random(f"{self.seed} {self.number}")
@@ -97,7 +97,7 @@ class Ladder:
         return Round(number, "warm", self.pool[place], _heat(draw, WARM, (0.1, 0.4)), length)
 
     def _near(self, number: int, draw: random.Random) -> Round:
-        for source in (self.first, *self.pool):
+        for source in (*self.pool, self.first):
             if source.score not in self.asked:
                 self.asked.append(source.score)
                 return Round(number, "rank", source, _mild_heat(draw), 0.0)
