@@ -200,6 +200,20 @@ def test_schedule_is_what_the_planner_predicts(devices: int, precision: str | No
         assert path.meta["predicted_s"] < plan(path, profile).projected_s(1)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_path_as_it_was_given_is_ranked_too(seed: int, seconds: float) -> None:
+    """Though the search itself begins at another root, where some steps are others."""
+    profile = load_profile("h200-nvlink")
+    network = regular_network(30, seed, extents=(2, 3), n_open=0)
+    start = search_path(network, "complex64", max_tensor_elements=2**9, effort=Effort(60, 2, 0), seed=seed)
+    path = search_path(
+        network, "complex64", max_tensor_elements=2**9, methods=("joint",), minimize="schedule",
+        profile=profile, devices=1, from_path=start, effort=Effort(seconds, 1, 2),
+    )  # fmt: skip
+    assert path.meta["predicted_s"] <= plan(start, profile).projected_s(1)
+
+
 def test_schedule_needs_devices_and_room() -> None:
     profile = load_profile("h200-nvlink")
     options: dict[str, Any] = {"methods": ("joint",), "minimize": "schedule", "effort": SHORT}

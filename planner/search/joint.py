@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from planner.search.anneal_state import (
+    COST,
     Best,
     bits_of,
     kept_words,
@@ -81,28 +82,35 @@ def search_joint(
     clock = time.monotonic()
     kept = None if checkpoint is None else checkpoint.restore()
     if kept is None:
-        first = _first(task)
-        ladder, used_s = Ladder(task.seed, first, [first]), 0.0
+        given, first = _first(task)
+        ladder, used_s = Ladder(task.seed, first if target is None else given, [first]), 0.0
     else:
         ladder, used_s = kept
     told(ladder.best)
     if len(task.inputs) > 2:
         _climb(task, ladder, clock - used_s, n_workers, target, checkpoint, told)
     if target is not None and ladder.fastest is None:
-        ladder.fastest = target.planned(ladder.best)
+        ladder.fastest = target.fastest((ladder.best, ladder.first))
         told(ladder.best)
     return ladder.best
 
 
-def _first(task: Task) -> Found:
-    """The given path or the best of a few trials, sliced until it is within the limit."""
+def _first(task: Task) -> tuple[Found, Found]:
+    """The given path or the best of a few trials: as it is, and sliced until it is within the limit.
+
+    Where it is not, both are the second.
+    """
     seed_s = min(SEED_SHARE * task.effort.time_s, SEED_LIMIT_S)
     effort = Effort(seed_s, min(SEED_TRIALS, task.effort.max_trials), 0)
     with seeded(task.seed):
         tree = first_tree(replace(task, limit=None, minimize="flops", effort=effort))
     steps = tuple(tuple(map(int, step)) for step in tree.get_ssa_path())
     found = Found(0.0, steps, tuple(symbol for symbol in tree.sliced_inds if task.sizes[symbol] > 1))
-    return found if len(task.inputs) <= 2 else _Annealing(task, found, task.seed, 0).sliced()
+    if len(task.inputs) <= 2:
+        return found, found
+    annealing = _Annealing(task, found, task.seed, 0)
+    given, first = annealing.given, annealing.sliced()
+    return given or first, first
 
 
 def _climb(
@@ -239,7 +247,14 @@ class _Annealing:
         kept = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
         self.best = Best(*tree_of(source.ssa_path, n), kept, np.full(1, math.inf))
         restore(self.problem, self.state, *self.best[:4])
+        self.given = None if self.state.counts[1] else replace(source, score=self._score())
+        """The tree that it began at, with its score; None where it is over the limit."""
         settle(self.problem, self.state)
+
+    def _score(self) -> float:
+        return math.log2(self.state.totals[COST]) + sum(
+            math.log2(self.problem.extents[bit]) for bit in self.state.sliced[: self.state.counts[0]]
+        )
 
     def sliced(self) -> Found:
         """The tree that it began at, sliced on until it is within the limit, with its score."""

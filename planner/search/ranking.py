@@ -5,6 +5,7 @@ Asks the planner for whole schedules. Knows no moves, no rounds and no clock.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -74,3 +75,8 @@ class Target:
             return self.planned(found)
         except InputError:
             return found
+
+    def fastest(self, trees: Sequence[Found]) -> Found:
+        """The tree of the least predicted seconds. Raises InputError if none fits."""
+        times = {tree.time_s: tree for tree in map(self.ranked, trees) if tree.time_s is not None}
+        return times[min(times)] if times else self.planned(trees[0])
