@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 import pytest
 from executor_case import contract_pairwise
-from fused_case import fusing_profile, stem_path
+from fused_case import chains, fused_rates, fusing_profile, stem_path
 from gpu_case import needs_gpus
 from support import TOLERANCE, random_arrays
 
@@ -75,6 +75,25 @@ def test_where_memory_is_short_chains_work_in_place(seed: int, dtype: str, devic
     found = execute(short, arrays, device=device).array
     assert found is not None
     assert np.abs(found - expected).max() < 10 * TOLERANCE[dtype] * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("rate", [1e3, 3e8])
+@pytest.mark.parametrize("seed", range(3))
+def test_products_that_are_faster_give_way_to_chains(seed: int, rate: float) -> None:
+    """Where memory is short; chains at the lower rate are never the faster way."""
+    path = steady_path(seed)
+    profile = replace(fusing_profile(1 << 14), fused_flop_per_s=fused_rates(rate))
+    free = plan(path, profile, memory_bytes=inf)
+    assert rate > 1e3 or not list(chains(free))
+    limit = 0.75 * free.predicted.peak_bytes
+    short = plan(path, profile, memory_bytes=limit)
+    assert list(in_place(short))
+    assert short.predicted.peak_bytes <= limit
+    arrays = random_arrays(path, seed)
+    expected = contract_pairwise(path, arrays)
+    found = execute(short, arrays).array
+    assert found is not None
+    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

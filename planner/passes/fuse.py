@@ -70,8 +70,13 @@ class _Link:
     flops: float
     unfused_s: float
 
+    @property
+    def held_elements(self) -> int:
+        """Of the large operand and the result."""
+        return self.stem_elements + self.out_elements
 
-EXTENTS_OF_FUSION = ("free", "in place", "thrifty", "none")
+
+EXTENTS_OF_FUSION = ("free", "in place", "all in place", "thrifty", "none")
 """How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
 
 
@@ -87,17 +92,22 @@ def fuse(
     """The chains of one program; none where the profile has no kernel for them.
 
     A chain holds its first operand and its result at once, unless that takes the operand's place. With
-    `extent` "in place" it does where it can, and nothing else changes. Both may be more than any step holds,
-    where what lies between is small: with "thrifty" such chains are left out, with "none" all.
+    `extent` "in place" it does where it can, and nothing else changes; with "all in place" large steps are
+    in chains wherever there is one, though a matrix product were faster. Both tensors may be more than any
+    step holds, where what lies between is small: with "thrifty" such chains are left out, with "none" all.
     """
     chain_of: list[int | None] = [None] * tree.n_nodes
     chains: list[Chain] = []
     replaced: dict[int, tuple[int, ...]] = {}
     if space.model.fused_elements and extent != "none":
         finder = _Finder(tree, orders, grid, space, chosen, placed)
-        for run in finder.runs():
-            cut = _cut(run, space, extent == "thrifty")
-            if extent == "in place":
+        runs = finder.runs()
+        alone = inf
+        if extent == "all in place":
+            alone = max((link.held_elements for run in runs for link in run), default=0) / 2
+        for run in runs:
+            cut = _cut(run, space, extent == "thrifty", alone)
+            if extent.endswith("in place"):
                 replaced |= _in_place({link.node: link for link in run}, cut, space.model.fused_elements)
             for chain in cut:
                 for node in chain.nodes:
@@ -183,13 +193,18 @@ class _Finder:
         return tuple(modes)
 
 
-def _cut(run: list[_Link], space: StateSpace, thrifty: bool) -> list[Chain]:
-    """The chains of a run with the least predicted time; steps in none of them are matrix products."""
+def _cut(run: list[_Link], space: StateSpace, thrifty: bool, alone: float) -> list[Chain]:
+    """The chains of a run with the least predicted time; steps in none of them are matrix products.
+
+    Those that hold more than `alone` elements are so only where they are no chain.
+    """
     best_s = [0.0]
     # By step: where its chain begins, the chain's seconds and precision.
     first_of: list[tuple[int, float, str]] = []
     for last, link in enumerate(run):
         least_s, choice = best_s[last] + link.unfused_s, (-1, 0.0, "")
+        if link.held_elements > alone and _chain_s([link], space, inf)[0] < inf:
+            least_s = inf
         for first in range(last, max(last - MOST_STAGES, -1), -1):
             bound_s = least_s - best_s[first]
             links = run[first : last + 1]
@@ -258,7 +273,7 @@ def _in_the_place_of(operand: Modes, out: Modes) -> Modes | None:
 
 def _grows(links: list[_Link]) -> bool:
     """Whether a chain holds more at once than any of its steps, small branches apart."""
-    most = max(link.stem_elements + link.out_elements for link in links)
+    most = max(link.held_elements for link in links)
     return links[0].stem_elements + links[-1].out_elements > most
 
 

@@ -20,7 +20,7 @@ from planner.passes.annotate import predict
 from planner.passes.attempt import Attempt
 from planner.passes.beside import beside
 from planner.passes.distribute import DoesNotFit, distribute, step_modes
-from planner.passes.fuse import EXTENTS_OF_FUSION, fuse
+from planner.passes.fuse import EXTENTS_OF_FUSION, Fusion, fuse
 from planner.passes.loops import Loops
 from planner.passes.lower import lower
 from planner.passes.memory import assign
@@ -360,10 +360,13 @@ class Planner:
         space = StateSpace(tree, grid, self.model, inf)
         placed = place(tree, grid, space, chosen)
         attempts = []
+        tried: list[Fusion] = []
         for extent in EXTENTS_OF_FUSION:
             fusion = fuse(tree, self.orders, grid, space, chosen, placed, extent)
-            if extent == "in place" and (storing or not fusion.in_place):
+            in_place = extent.endswith("in place")
+            if fusion in tried or (in_place and (storing or not fusion.in_place)):
                 continue
+            tried.append(fusion)
             orders = tuple(fusion.in_place.get(node, own) for node, own in enumerate(self.orders))
             whole = Overlaps(orders, {})
             in_parts = whole
@@ -380,8 +383,6 @@ class Planner:
                 if arena.size_bytes <= arena_bytes:
                     return attempt
                 attempts.append(attempt)
-            if not fusion.chains:
-                break
         return min(attempts, key=lambda attempt: attempt.arena.size_bytes)
 
     def _schedule(self, attempt: Attempt, ranks: int, policy: str) -> Schedule:
