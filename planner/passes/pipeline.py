@@ -193,14 +193,15 @@ class Planner:
     def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
         """The schedule of one group of `ranks` ranks, where `groups` of them share the slices.
 
-        Ours takes the paper's plan, or the one made tier by tier, where that is faster.
+        Ours takes the paper's plan, or the one made tier by tier, where that is faster; these have no more
+        parts than there was room for in ours.
         """
-        attempt = self._fit(ranks, policy, groups)
+        attempt, shares = self._fit(ranks, policy, groups, self.shares_of_room)
         if policy == "ours" and ranks > 1 and any(step.state != "local" for step in attempt.program.steps):
             several_tiers = len({digit.tier for digit in attempt.grid}) > 1
             for other_policy in ("paper", BY_TIER) if several_tiers else ("paper",):
                 try:
-                    other = self._fit(ranks, other_policy, groups)
+                    other, _ = self._fit(ranks, other_policy, groups, shares)
                 except InputError:
                     continue
                 attempt = min(attempt, other, key=lambda item: item.total_s)
@@ -208,10 +209,15 @@ class Planner:
         verify(schedule)
         return schedule
 
-    def _fit(self, ranks: int, policy: str, groups: int) -> Attempt:
-        """As `_fit_nested`, with the parts that save most, or fewer where what they hold does not fit."""
+    def _fit(
+        self, ranks: int, policy: str, groups: int, shares: Sequence[float]
+    ) -> tuple[Attempt, Sequence[float]]:
+        """As `_fit_nested`, with the parts that save most, or fewer where what they hold does not fit.
+
+        `shares` of the memory are tried in turn; those from the one that fits on come with the attempt.
+        """
         tried: list[Nesting] = []
-        for share in self.shares_of_room:
+        for number, share in enumerate(shares):
             room = share * ranks * self.limit_bytes / self.model.item_bytes if share else 0.0
             nesting = self.loops.nesting(room, groups)
             if nesting in tried:
@@ -220,11 +226,11 @@ class Planner:
             if share > 1:
                 attempt = self._fit_at_once(tree, ranks, policy)
                 if attempt is not None:
-                    return attempt
+                    return attempt, shares[number:]
                 continue
             tried.append(nesting)
             try:
-                return self._fit_nested(tree, ranks, policy)
+                return self._fit_nested(tree, ranks, policy), shares[number:]
             except InputError:
                 if len(nesting.places) <= 2:
                     raise
