@@ -72,10 +72,11 @@ def search_path(
 
     With `memory_bytes` instead, three such tensors of `dtype` fill that memory; with neither nothing is
     sliced. `minimize` is `fused` for the method joint and `flops` for the others where it is not given;
-    `time` needs a `profile`, `schedule` also the number of `devices`; both are for `precision`, or else for
-    the dtype's own. `from_path` is a path of the same network to start from instead of cotengra's trials. The
-    time may be exceeded by one of those trials, or by planning a schedule; a round of annealing is given up
-    when it is up. Where trials and rounds, not the time, end the search, the same seed and one worker find
+    `time` needs a `profile`, `schedule` also the number of `devices`, whose memory then limits what is held
+    at the waist too (`Target.waist_limit`); both are for `precision`, or else for the dtype's own.
+    `from_path` is a path of the same network to start from instead of cotengra's trials. The time may be
+    exceeded by one of those trials, or by planning a schedule; a round of annealing is given up when it is
+    up. Where trials and rounds, not the time, end the search, the same seed and one worker find
     the same path. Workers of the joint search share their trees; of cotengra's, each searches on its own
     from its own seed. The joint search keeps its state in the file `checkpoint` after every round; with
     `resume` it goes on from there, the time used before counted. The file is left there. `report` is called
