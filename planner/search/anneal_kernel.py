@@ -369,7 +369,7 @@ def _move_waist(
 
 @numba.njit(**BARE)
 def keep_best(problem: Any, state: Any, best: Any) -> None:
-    """Copy the state where it keeps the limit and costs less than the best. Its totals are fresh."""
+    """Copy the state where it keeps both limits and costs less than the best. Its totals are fresh."""
     if state.counts[1] or state.totals[HELD] > 0.0:
         return
     score = log2(state.totals[COST])
