@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from planner.convert import converted
 from planner.errors import InputError
 from planner.files import identity_of, plain, read_json, write_text
 from planner.schedule import FORMAT, OPCODES, VERSION, Instruction, Part, Schedule
@@ -81,7 +82,7 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
             "body": _instructions(entries, "body"),
         }
         content = {key: value for key, value in body.items() if key not in ("format", "version")}
-        form: Any = msgspec.convert(content, _form())
+        form = converted(content, _form())
     except (msgspec.ValidationError, TypeError) as error:
         raise InputError(place, f"not a schedule: {error}", "write it again with 'tnplan plan'") from None
     return Schedule(**msgspec.structs.asdict(form), **parts, identity=str(stated))
@@ -109,10 +110,8 @@ def _instructions(entries: list[Any], place: str) -> tuple[Instruction, ...]:
 
 
 def _instruction(entry: Any, place: str) -> Instruction:
-    import msgspec
-
     kind = OPCODES.get(str(entry.get("op"))) if isinstance(entry, dict) else None
     if kind is None:
         raise TypeError(f"{place} has no known op")
-    instruction: Instruction = msgspec.convert({k: v for k, v in entry.items() if k != "op"}, kind)
+    instruction: Instruction = converted({k: v for k, v in entry.items() if k != "op"}, kind)
     return instruction

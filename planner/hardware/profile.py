@@ -13,6 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from planner.convert import converted
 from planner.errors import InputError
 from planner.files import file_path, plain
 
@@ -233,7 +234,7 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
     for name, codec in codecs.items() if isinstance(codecs, dict) else ():
         _check_fields(codec, Codec, f"{place}: codecs.{name}")
     try:
-        return msgspec.convert(document, Profile)
+        profile: Profile = converted(document, Profile)
     except msgspec.ValidationError as error:
         wrong = error.__cause__
         if isinstance(wrong, InputError):
@@ -241,6 +242,7 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
         raise InputError(
             place, f"not a hardware profile: {error}", "see docs/hardware.md for its fields"
         ) from None
+    return profile
 
 
 def _check_fields(table: Any, kind: type, place: str) -> None:

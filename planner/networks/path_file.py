@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from planner.convert import converted
 from planner.errors import InputError
 from planner.files import file_path, identity_of, plain, read_json, write_text
 from planner.networks.contraction_path import DTYPES, ContractionPath, ssa_from_linear
@@ -125,7 +126,7 @@ def _form(document: dict[str, Any], place: str) -> Any:
     form = msgspec.defstruct("PathFile", _NETWORK_FIELDS + _PATH_FIELDS, forbid_unknown_fields=True)
     content = {key: value for key, value in document.items() if key not in ("format", "version")}
     try:
-        return msgspec.convert(content, form)
+        return converted(content, form)
     except msgspec.ValidationError as error:
         problem, _, where = str(error).partition(" - at ")
         where = where.strip("`").removeprefix("$").removeprefix(".")
