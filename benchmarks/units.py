@@ -123,8 +123,9 @@ def count(modes: Modes) -> int:
 
 
 def chain_elements(shape: FusedShape) -> int:
-    """The elements that a chain reads and writes: operand, branches and result."""
-    return sum(count(part) for part in (shape.operand, *shape.branches, shape.out))
+    """The elements that a chain reads and writes: operand, branches and result, and what that is added to."""
+    added = [shape.out] if shape.adds else []
+    return sum(count(part) for part in (shape.operand, *shape.branches, shape.out, *added))
 
 
 def large_units(
@@ -169,7 +170,7 @@ def _units(schedule: Schedule) -> Iterator[Unit]:
                 modes(schedule.buffers[number].modes)
                 for number in (instruction.operand, *instruction.branches, instruction.out)
             )
-            chain = FusedShape(operand, tuple(branches), out)
+            chain = FusedShape(operand, tuple(branches), out, instruction.adds)
         else:
             continue
         time_s = sum(schedule.steps[number].predicted_s for number in numbers)
@@ -206,7 +207,8 @@ def _without(unit: Unit, gone: int) -> Unit:
         return tuple(mode for mode in modes if mode[0] != gone)
 
     singles = tuple(Single(one.number, left(one.a), left(one.b), left(one.c)) for one in unit.singles)
-    chain = unit.chain and FusedShape(
-        left(unit.chain.operand), tuple(map(left, unit.chain.branches)), left(unit.chain.out)
+    whole = unit.chain
+    chain = whole and FusedShape(
+        left(whole.operand), tuple(map(left, whole.branches)), left(whole.out), whole.adds
     )
     return Unit(unit.path, singles, chain, unit.predicted_s, unit.dropped * factor)

@@ -6,11 +6,11 @@ tensor values. Knows nothing of how a device carries out an instruction.
 Changelog of `tnplan.schedule`, each version of which refuses the older ones:
 1 (2026-11-21): first version.
 2 (2026-11-21): `fused`; `engine` and `precision` of `contract`; `fused` of a step.
-3 (2026-11-21): `parts`, `before`, `after` and `falling` of `redistribute`, whose `source` and `out` may store
-  their modes in different orders; `hidden_s` of a step; `precision` of `fused`.
+3 (2026-11-21): exchanges in parts, between orders of modes; `hidden_s` of a step; `precision` of `fused`.
 4 (2026-11-21): `compression`; `encode`, `decode`; `compressed` of exchanges; `codec_s` of a step.
 5 (2026-11-23): `outer`; `serves` of a step; `sliced` is in the order of the loops.
 6 (2026-11-23): `summed`; `inner` of a part; `zero`; `repeats` of a step.
+7 (2026-11-24): `adds` of `fused`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from planner.hardware.cost import FLOPS_PER_PRODUCT
 from planner.hardware.layout import Digit, Layout
 
 FORMAT = "tnplan.schedule"
-VERSION = 6
+VERSION = 7
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
@@ -114,8 +114,8 @@ class Fused:
     A mode that a branch shares with what the chain holds by then is summed; its others join. `out` holds its
     modes in any order; results in between are never stored. No mode is shared by all three tensors of a step,
     and nothing is partial. `out` may lie where `operand` did, which is then gone, if what is summed has left
-    its places to what is brought. `steps` are the numbers of the annotations, one a branch; `precision` as in
-    Contract.
+    its places to what is brought. With `adds` it adds to `out`, an early sum. `steps` are the numbers of the
+    annotations, one a branch; `precision` as in Contract.
     """
 
     op: ClassVar[str] = "fused"
@@ -124,6 +124,7 @@ class Fused:
     out: int
     steps: tuple[int, ...]
     precision: str = "fp32"
+    adds: bool = False
 
 
 @dataclass(frozen=True)
@@ -236,8 +237,7 @@ class Step:
     slices in a row, for which it `repeats` so often, for values that an early sum runs over. Steps of one
     `Fused` have the same number `fused`, counted from 0 over the schedule, and share its time; for others it
     is None. `hidden_s` is what its exchanges take beside contractions, on top of `exchange_s`; `codec_s` what
-    it takes to compress its result, where that waits for a later step, and to restore operands that have
-    waited.
+    it takes to compress its result and to restore its operands, where these wait for a later step.
     """
 
     state: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -13,6 +14,7 @@ from gpu_case import needs_gpus
 from executor.calibration.local import chain_shape
 from executor.device.device import FusedShape
 from executor.device.fused_tables import IDLE, best_tables, fused_tables
+from executor.device.numpy_device import NumpyDevice
 from executor.device.precision import expected_error
 from planner.errors import InputError
 from planner.hardware.fusion import fused_tile
@@ -92,7 +94,8 @@ def run_twin(shape: FusedShape, operand, branches, out, capacity: int, precision
             parts.end(tables.meets[stage_number + 1])
         for place, offset in zip(*tables.store, strict=True):
             target = start[1] + tables.own_offset[stores, 1] + offset
-            out[target // itemsize] = tile[moved(own[1][stores], place) // itemsize]
+            value = tile[moved(own[1][stores], place) // itemsize]
+            out[target // itemsize] = out[target // itemsize] + value if shape.adds else value
         parts.touch(own[1], tables.store[0])
         parts.end(tables.meets[-1])
     parts.touch(own[0], tables.load[0])
@@ -238,12 +241,21 @@ def contracted(shape: FusedShape, arrays):
     return np.einsum(*terms, [mode for mode, _ in shape.out], optimize=True).ravel()
 
 
-def run(runner, shape: FusedShape, arrays, precision: str, capacity: int):
-    """The chain by the twin or by the GPU, flat."""
+def run_cpu(shape: FusedShape, operand, branches, out, capacity: int, precision: str) -> None:
+    NumpyDevice().bind_fused(shape, operand, branches, out, capacity * out.itemsize, precision)()
+
+
+def run(runner, shape: FusedShape, arrays, precision: str, capacity: int, first=None):
+    """The chain by the CPU, the twin or the GPU, flat, on top of what is there `first`."""
     out = np.full(prod(extent for _, extent in shape.out), np.nan, arrays[0].dtype)
+    if first is not None:
+        out[:] = first
     flat = [array.ravel() for array in arrays]
-    (run_twin if runner == "twin" else run_gpu)(shape, flat[0], flat[1:], out, capacity, precision)
+    RUNNERS[runner](shape, flat[0], flat[1:], out, capacity, precision)
     return out
+
+
+RUNNERS = {"cpu": run_cpu, "twin": run_twin, "gpu": run_gpu}
 
 
 def check(runner, shape: FusedShape, arrays, precision: str, capacity: int) -> None:
@@ -271,6 +283,24 @@ def test_random_chains(runner, dtype, precision):
             arrays = arrays_of(shape, lambda extents: normal(rng, extents, dtype))
             check(runner, shape, arrays, precision, capacity)
             done += 1
+
+
+@pytest.mark.parametrize(("dtype", "precision"), CASES)
+@pytest.mark.parametrize("runner", ["cpu", "twin", GPU])
+def test_a_chain_adds_to_what_is_there(runner, dtype, precision):
+    chance, rng = random.Random(3), np.random.default_rng(3)
+    capacity = 16384 // np.dtype(dtype).itemsize
+    done = 0
+    while done < 6:
+        shape = random_chain(chance, 14)
+        if fused_tile(shape.operand, shape.branches, shape.out, capacity) is None:
+            continue
+        arrays = arrays_of(shape, lambda extents: normal(rng, extents, dtype))
+        written = run(runner, shape, arrays, precision, capacity)
+        first = normal(rng, written.shape, dtype)
+        found = run(runner, replace(shape, adds=True), arrays, precision, capacity, first)
+        assert np.array_equal(found, first + written), shape
+        done += 1
 
 
 def hard(rng: np.random.Generator, extents: Sequence[int], kind: str):

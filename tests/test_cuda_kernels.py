@@ -132,7 +132,8 @@ def of_fused() -> Iterator[Defines]:
             if fused_tile(shape.operand, shape.branches, shape.out, capacity_bytes // itemsize):
                 shapes.append(shape)
         for shape, precision in product(shapes, ("fp32", *(TERMS if dtype == "complex64" else ()))):
-            yield dict(kernel_defines(dtype, *chosen(shape, dtype, capacity_bytes, precision)))
+            made = chosen(shape, dtype, capacity_bytes, precision)
+            yield dict(kernel_defines(dtype, *made, adds=shape is shapes[-1]))
 
 
 def of_state_measure() -> Iterator[Defines]:
@@ -298,7 +299,7 @@ def test_kernels_of_chains_are_compiled_ahead(folder: Path, monkeypatch: pytest.
     assert len(list(folder.iterdir())) == 4
     for shape, precision in chains:
         defines = cupy_fused.kernel_defines(
-            "complex64", *cupy_fused.chosen(shape, "complex64", 32768, precision)
+            "complex64", *cupy_fused.chosen(shape, "complex64", 32768, precision), adds=False
         )
         key = tuple(sorted((name, str(value)) for name, value in defines))
         assert (folder / f"{kernel_cache.cache_key('fused.cu', key, 'sm_90')}.cubin").exists()

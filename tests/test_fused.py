@@ -384,10 +384,10 @@ def test_a_schedule_of_an_older_version_is_to_be_planned_again(tmp_path: Path) -
     file = tmp_path / "s.json"
     save_schedule(RICH, file)
     assert load_schedule(file) == RICH
-    file.write_text(file.read_text().replace('"version":6', '"version":5', 1))
-    with pytest.raises(InputError, match="version: is 5") as refusal:
+    file.write_text(file.read_text().replace('"version":7', '"version":6', 1))
+    with pytest.raises(InputError, match="version: is 6") as refusal:
         load_schedule(file)
-    assert "reads version 6" in refusal.value.remedy
+    assert "reads version 7" in refusal.value.remedy
     assert "tnplan plan" in refusal.value.remedy
 
 

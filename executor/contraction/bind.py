@@ -300,9 +300,8 @@ class Binder:
             stored = zip(schedule.buffers[buffer].modes, self._shard(buffer).shape, strict=True)
             return tuple(entry for entry in stored if entry[0] not in cut)
 
-        return FusedShape(
-            modes(instruction.operand), tuple(map(modes, instruction.branches)), modes(instruction.out)
-        )
+        branches = tuple(map(modes, instruction.branches))
+        return FusedShape(modes(instruction.operand), branches, modes(instruction.out), instruction.adds)
 
     def _prepare_chains(self) -> None:
         """Let the device get ready for all chains at once: whole, or in parts beside exchanges."""

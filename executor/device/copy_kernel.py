@@ -76,7 +76,7 @@ def small_products(a: Any, b: Any, c: Any) -> None:
 @numba.njit(nogil=True, cache=True)
 def fused_tiles(
     operand: Any, branches: Any, out: Any, scratch: Any, tile_source: Any, tile_target: Any,
-    gather: Any, scatter: Any, tables: Any, sizes: Any,
+    gather: Any, scatter: Any, tables: Any, sizes: Any, adds: bool,
 ) -> None:  # fmt: skip
     """Every tile of the operand through all stages of a chain; see `numpy_fused.Plan` for the tables.
 
@@ -102,7 +102,8 @@ def fused_tiles(
             table += m + k
             held, following = following, held
         for i in range(scatter.size):
-            out[tile_target[t] + scatter[i]] = held[i]
+            place = tile_target[t] + scatter[i]
+            out[place] = out[place] + held[i] if adds else held[i]
 
 
 def copy_numpy(

@@ -40,7 +40,7 @@ def bind_fused(
     shape: FusedShape, operand: Any, branches: Sequence[Any], out: Any, stream: Any, capacity_bytes: int,
     precision: str = "fp32",
 ) -> Call:  # fmt: skip
-    """out = the operand contracted with every branch in turn, by tiles of at most `capacity_bytes`.
+    """out = the operand contracted with every branch in turn, or added to it, by tiles of `capacity_bytes`.
 
     Arrays are flat, of one dtype, and stay where they are. `precision`: tf32 and fp16x3 let stages of
     complex64 run on tensor cores. Raises ValueError where the chain does not fit, InputError where the
@@ -51,7 +51,7 @@ def bind_fused(
     if tables.n_tiles == 0 or out.size == 0:
         return nothing
     device = cupy.cuda.Device().id
-    defines = kernel_defines(dtype, tables, terms)
+    defines = kernel_defines(dtype, tables, terms, shape.adds)
     kernel, n_blocks = _kernel(defines, tables.threads, tables.shared_bytes, device)
     hold, held = _hold(defines, device)
     *on_device, branch_place = _on_device(tables)
@@ -75,8 +75,13 @@ def bind_fused(
 
 def prepare_fused(chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int) -> None:
     """Compile the kernels of chains, each a shape and a precision, all at once; raises as `bind_fused`."""
-    choices = (chosen(shape, dtype, capacity_bytes, precision) for shape, precision in chains)
-    compile_ahead("fused.cu", [dict(kernel_defines(dtype, *choice)) for choice in choices])
+    compile_ahead(
+        "fused.cu",
+        [
+            dict(kernel_defines(dtype, *chosen(shape, dtype, capacity_bytes, precision), shape.adds))
+            for shape, precision in chains
+        ],
+    )
 
 
 def chosen(shape: FusedShape, dtype: str, capacity_bytes: int, precision: str) -> tuple[FusedTables, int]:
@@ -123,7 +128,7 @@ def _kernel(defines: Defines, threads: int, shared_bytes: int, device: int) -> t
     return kernel, a_multiprocessor * attributes["MultiProcessorCount"]
 
 
-def kernel_defines(dtype: str, tables: FusedTables, terms: int) -> Defines:
+def kernel_defines(dtype: str, tables: FusedTables, terms: int, adds: bool) -> Defines:
     """The definitions of fused.cu for a chain."""
     is_complex = dtype.startswith("complex")
     real_bytes = np.dtype(dtype).itemsize // (2 if is_complex else 1)
@@ -146,7 +151,7 @@ def kernel_defines(dtype: str, tables: FusedTables, terms: int) -> Defines:
         ("STORE_PLACES", _listed(tables.store[0])), ("STORE_OFFSETS", _listed(tables.store[1])),
         *((f"{name}_PLACES", _listed(map(_listed, parts))) for name, parts in places.items()),
         *((f"MOST_{name}", max(map(len, parts))) for name, parts in places.items()),
-        ("MEETS", _listed(map(int, tables.meets))), ("TERMS", terms),
+        ("MEETS", _listed(map(int, tables.meets))), ("TERMS", terms), ("ADD", int(adds)),
     )  # fmt: skip
 
 

@@ -55,12 +55,14 @@ class FusedShape:
     """A chain: `operand` contracted with each of `branches` in turn, done in one pass over the large tensors.
 
     Each tensor lists (mode, extent) as it is stored, row-major and contiguous; mode numbers are labels. A
-    mode that a branch shares with what the chain holds by then is summed; its others join.
+    mode that a branch shares with what the chain holds by then is summed; its others join. A chain that
+    `adds` adds to `out`; others write it.
     """
 
     operand: tuple[tuple[int, int], ...]
     branches: tuple[tuple[tuple[int, int], ...], ...]
     out: tuple[tuple[int, int], ...]
+    adds: bool = False
 
 
 def nothing() -> None:

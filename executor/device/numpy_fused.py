@@ -48,7 +48,7 @@ class Plan:
 def bind_chain(
     shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array, capacity_bytes: int
 ) -> Call:
-    """`out` = `operand` contracted with each of `branches` in turn; flat arrays of one dtype.
+    """`out` = `operand` contracted with each of `branches` in turn, or added to it; flat arrays of one dtype.
 
     Raises ValueError where the chain has no tile of `capacity_bytes` or less.
     """
@@ -64,12 +64,12 @@ def bind_chain(
         moves.append((turned[first : first + len(branch)].reshape(source.shape), source))
         first += len(branch)
     tables = (plan.tile_source, plan.tile_target, plan.gather, plan.scatter, plan.tables, plan.sizes)
-    fused_tiles(operand, turned, out, scratch, plan.tile_source[:0], *tables[1:])
+    fused_tiles(operand, turned, out, scratch, plan.tile_source[:0], *tables[1:], shape.adds)
 
     def run() -> None:
         for target, source in moves:
             np.copyto(target, source)
-        fused_tiles(operand, turned, out, scratch, *tables)
+        fused_tiles(operand, turned, out, scratch, *tables, shape.adds)
 
     return run
 

@@ -142,6 +142,10 @@ class CostModel:
         """One read and one write of `size_bytes`."""
         return 2 * size_bytes / self._permute
 
+    def add_s(self, size_bytes: float) -> float:
+        """Adding a tensor to another: two reads and one write of `size_bytes`."""
+        return 3 * size_bytes / self._permute
+
     def exchange_s(
         self, bytes_by_tier: Sequence[float], messages_by_tier: Sequence[float], out_bytes: float,
         compressed: Sequence[int] = (),

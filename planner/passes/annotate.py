@@ -49,9 +49,8 @@ def annotate(
         contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
     else:
         contract_s, permute_s = fused[1], 0.0
-    if step.node == tree.nesting.waist:
-        # To add the result to the sum takes three passes, a permutation two.
-        permute_s += 1.5 * space.model.permute_s(space.shard_bytes(step.node, chosen.states[step.node]))
+    if step.node == tree.nesting.waist and fused is None:
+        permute_s += space.model.add_s(space.shard_bytes(step.node, chosen.states[step.node]))
     sizes = dict.fromkeys(("batch", "m", "n"), 1)
     for mode in tree.legs[step.node]:
         slot = tree.slots[mode]

@@ -56,7 +56,8 @@ class Fusion:
 
 @dataclass(frozen=True)
 class _Link:
-    """A step that may be fused: its tensors on a rank, and what it costs as a matrix product."""
+    """A step that may be fused: its tensors on a rank, and what it costs as a matrix product; whether its
+    result is added to an early sum."""
 
     node: int
     stem: int
@@ -69,6 +70,7 @@ class _Link:
     out_elements: int
     flops: float
     unfused_s: float
+    adds: bool
 
     @property
     def held_elements(self) -> int:
@@ -167,6 +169,9 @@ class _Finder:
         choice = self.chosen.choices[step.node]
         assert choice is not None
         contract_s, permute_s, _ = contract_terms(self.space, step, choice.layout)
+        adds = step.node == self.tree.nesting.waist
+        if adds:
+            permute_s += self.space.model.add_s(_elements(out) * self.space.model.item_bytes)
         return _Link(
             node=step.node,
             stem=step.right if turned else step.left,
@@ -179,6 +184,7 @@ class _Finder:
             out_elements=_elements(out),
             flops=step.products * self.space.share(choice.layout) * self.space.model.flops_per_product,
             unfused_s=contract_s + permute_s,
+            adds=adds,
         )
 
     def _local(self, node: int, layout: Layout) -> Modes | None:
@@ -295,7 +301,8 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
     capacity = model.fused_elements
     held = [links[0].stem_elements, *(link.out_elements for link in links)]
     branches = sum(link.branch_elements for link in links)
-    ends_bytes = [held[0] * model.item_bytes, held[-1] * model.item_bytes]
+    # What is added to is read too.
+    ends_bytes = [held[0] * model.item_bytes, held[-1] * model.item_bytes * (2 if links[-1].adds else 1)]
     least_s = model.run_s(sum(ends_bytes) + branches * model.item_bytes, inf)
     tile_bytes = 2 * sum(held) * model.item_bytes
     flops = sum(link.flops for link in links)

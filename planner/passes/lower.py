@@ -99,22 +99,22 @@ class _Lowering:
         self.ends: list[int] = []
         self.free_after_nest: list[int] = []
         self.buffer_of: dict[int, int] = {}
+        self.early_sum = -1
 
     def run(self) -> Program:
         """Emit part after part, and settle the lifetimes."""
         tree, program, nesting = self.tree, self.program, self.tree.nesting
         program.nest = nest = nesting.nest
         in_slices = nesting.part[tree.root] > 0
-        early_sum = -1
         for part in range(len(self.places)):
             self._begin(part)
             for node in self._kept_roots(part):
                 self._emit_subtree(node)
             if nesting.waist is not None and part == nest.start - 1:
-                early_sum = self._sum_of(nesting.waist)
-                self._emit(Zero(early_sum))
+                self.early_sum = self._sum_of(nesting.waist)
+                self._emit(Zero(self.early_sum))
             if nesting.waist is not None and part == nest.stop - 1:
-                self._add(nesting.waist, early_sum)
+                self._add(nesting.waist, self.early_sum)
             self.ends.append(self.now - 1)
             if not part and in_slices:
                 program.result = self._sum_of(tree.root)
@@ -150,7 +150,9 @@ class _Lowering:
         return self._buffer(self.orders[node], self.placed.produced[node])
 
     def _add(self, node: int, target: int) -> None:
-        """Add a node's result to a sum, which stands for the node from here on."""
+        """Add a node's result to a sum, which stands for the node from here on; a chain has added its own."""
+        if self.buffer_of[node] == target:
+            return
         source, self.buffer_of[node] = self.buffer_of[node], target
         self._emit(Accumulate(source, target), reads=(source,))
         self._free(source)
@@ -279,9 +281,13 @@ class _Lowering:
             reads = [*reads[1:], reads[0]]
         buffers = {node: self._deliver(node, *self._planned(step), number) for node, step, number in reads}
         last = chain.nodes[-1]
-        output = self._buffer(self.orders[last], self.placed.produced[last])
+        adds = last == self.tree.nesting.waist
+        output = self.early_sum
+        if not adds:
+            output = self._buffer(self.orders[last], self.placed.produced[last])
         operands = [buffers[node] for node in (chain.stem, *chain.branches)]
-        self._emit(Fused(operands[0], tuple(operands[1:]), output, numbers, chain.precision), reads=operands)
+        fused = Fused(operands[0], tuple(operands[1:]), output, numbers, chain.precision, adds)
+        self._emit(fused, reads=operands)
         if last in self.fusion.in_place and self._is_replayed_with(operands[0]):
             self.program.in_place[output] = operands.pop(0)
         for buffer in operands:

@@ -18,6 +18,7 @@ from planner.passes.memory import Lifetime, assign
 from planner.passes.place import restrict_layout
 from planner.passes.uses import reads, writes
 from planner.schedule import (
+    Accumulate,
     Buffer,
     Contract,
     Free,
@@ -70,11 +71,14 @@ def _unfused(schedule: Schedule, part: Sequence[Instruction], buffers: list[Buff
 
 def _steps(schedule: Schedule, chain: Fused, buffers: list[Buffer]) -> list[Instruction]:
     """The contractions of a chain; results in between have the order and the layout of their annotations."""
-    held = chain.operand
+    held, result = chain.operand, chain.out
+    if chain.adds:
+        result = len(buffers)
+        buffers.append(replace(buffers[chain.out]))
     contractions: list[Instruction] = []
     for branch, number in zip(chain.branches, chain.steps, strict=True):
         step = schedule.steps[number]
-        out = chain.out
+        out = result
         if number != chain.steps[-1]:
             out = len(buffers)
             buffers.append(_shards(schedule, step.c_modes, step.layout))
@@ -83,6 +87,8 @@ def _steps(schedule: Schedule, chain: Fused, buffers: list[Buffer]) -> list[Inst
             a, b = b, a
         contractions.append(Contract(a, b, out, None, number, ENGINE, schedule.precision))
         held = out
+    if chain.adds:
+        contractions.append(Accumulate(result, chain.out))
     return contractions
 
 

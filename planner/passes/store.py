@@ -63,7 +63,7 @@ def _largest_idle(program: Program, moment: int) -> tuple[int, int, int] | None:
     made: dict[int, int] = {}
     read: dict[int, list[int]] = {}
     for number, item in enumerate(instructions):
-        if isinstance(item, Makers):
+        if isinstance(item, Makers) and not getattr(item, "adds", False):
             made[writes(item)[0]] = number
         for buffer in reads(item):
             read.setdefault(buffer, []).append(number)

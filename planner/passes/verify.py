@@ -237,7 +237,7 @@ class _Verifier:
                 self._read(buffer)
             if self._is_in_place(item):
                 self._forget({item.operand})
-            self._define(item.out)
+            (self._check_sum if item.adds else self._define)(item.out)
             self._check_fused(item)
         elif isinstance(item, Encode | Decode):
             self._read(item.source)
@@ -248,9 +248,8 @@ class _Verifier:
             self._define(item.out)
             self.early_sum = (item.out,)
         elif isinstance(item, Accumulate):
-            self._require(item.out in self.sums, f"buffer {item.out} is not the sum of this part")
             self._read(item.source)
-            self._read(item.out)
+            self._check_sum(item.out)
             source, out = self.buffers[item.source], self.buffers[item.out]
             same = (source.modes, source.layout, source.partial) == (out.modes, out.layout, out.partial)
             self._require(same, "source and out differ in modes or layout")
@@ -259,6 +258,10 @@ class _Verifier:
             self._workspace(item.workspace)
             self._define(item.out)
             self._check_exchange(item)
+
+    def _check_sum(self, out: int) -> None:
+        self._require(out in self.sums, f"buffer {out} is not the sum of this part")
+        self._read(out)
 
     def _read(self, buffer: int) -> None:
         self._require(buffer in self.live, f"buffer {buffer} holds nothing")

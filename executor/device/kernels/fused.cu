@@ -1,5 +1,5 @@
 // A chain of contractions on tiles of one large operand. A block holds a tile in shared memory, multiplies it
-// with each branch in turn and writes it in the order of the output.
+// with each branch in turn and writes it in the order of the output, or adds it there.
 //
 // Defined outside: REAL, COMPLEX (0 or 1), THREADS, BLOCKS (that share a multiprocessor at least), STAGES (in their
 // order: FMA(number, rows and columns that a thread holds, k, n, first byte of its branch) or TENSOR(number, groups of
@@ -8,7 +8,7 @@
 // STORE_PLACES, STORE_OFFSETS and, a row for each stage, ROW_PLACES, K_PLACES, N_PLACES with MOST_ROW, MOST_K, MOST_N
 // entries, MEETS (whether all warps meet after the load, after each stage and after the store; elsewhere each warp goes
 // on with its part of the tile), TERMS (of a product on tensor cores: 3, or 1 for their own precision; 0: no stage runs
-// on them).
+// on them), ADD (1: the output is added to; every element is one thread's).
 //
 // Invariants. Every place in the tile is an XOR of table entries, one for each part of an index, so that no
 // index is ever taken apart here. A thread's outputs take the places of rows that no other thread reads, unless
@@ -19,6 +19,7 @@
 #if COMPLEX
 struct __align__(2 * sizeof(REAL)) Element { REAL re, im; };
 __device__ __forceinline__ Element zero() { return {REAL(0), REAL(0)}; }
+__device__ __forceinline__ Element sum_of(Element a, Element b) { return {a.re + b.re, a.im + b.im}; }
 __device__ __forceinline__ Element multiply(Element a, Element b) {
     Element product = {a.re * b.re, a.re * b.im};
     product.re -= a.im * b.im;
@@ -34,6 +35,7 @@ __device__ __forceinline__ void multiply_add(Element& sum, Element a, Element b)
 #else
 typedef REAL Element;
 __device__ __forceinline__ Element zero() { return REAL(0); }
+__device__ __forceinline__ Element sum_of(Element a, Element b) { return a + b; }
 __device__ __forceinline__ Element multiply(Element a, Element b) { return a * b; }
 __device__ __forceinline__ void multiply_add(Element& sum, Element a, Element b) { sum += a * b; }
 #endif
@@ -332,8 +334,11 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
         if (store_base != IDLE) {
             unsigned char* into = out + start.target;
             #pragma unroll
-            for (int i = 0; i < STORES; ++i)
-                *reinterpret_cast<Element*>(into + store_offset[i]) = at(tile, moved(store_base, store_place[i]));
+            for (int i = 0; i < STORES; ++i) {
+                Element& target = *reinterpret_cast<Element*>(into + store_offset[i]);
+                const Element value = at(tile, moved(store_base, store_place[i]));
+                target = ADD ? sum_of(target, value) : value;
+            }
         }
         meet<N_STAGES + 1>();
         start = next;
