@@ -333,11 +333,15 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
         const Start next = start_of(number + gridDim.x);
         if (store_base != IDLE) {
             unsigned char* into = out + start.target;
+            Element before[ADD ? STORES : 1]; // all read before the first is written, so that none waits for another
+            if (ADD) {
+                #pragma unroll
+                for (int i = 0; i < STORES; ++i) before[ADD * i] = *reinterpret_cast<Element*>(into + store_offset[i]);
+            }
             #pragma unroll
             for (int i = 0; i < STORES; ++i) {
-                Element& target = *reinterpret_cast<Element*>(into + store_offset[i]);
                 const Element value = at(tile, moved(store_base, store_place[i]));
-                target = ADD ? sum_of(target, value) : value;
+                *reinterpret_cast<Element*>(into + store_offset[i]) = ADD ? sum_of(before[ADD * i], value) : value;
             }
         }
         meet<N_STAGES + 1>();
