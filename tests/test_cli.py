@@ -21,6 +21,7 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
 from planner.networks.path_file import save_path
 from planner.networks.tensors import random_tensors, save_tensors
+from planner.schedule import VERSION
 from planner.schedule_file import load_schedule
 from tnplan.cli import main
 from tnplan.cli.main import run
@@ -284,7 +285,7 @@ def edit_schedule(path: Path, **changes: Any) -> None:
     [
         ({"ranks_per_group": 2}, "identity: "),
         ({"identity": "0" * 64}, "is not that of the contents"),
-        ({"version": 1}, "version: is 1; this tnplan reads version 6"),
+        ({"version": 1}, f"version: is 1; this tnplan reads version {VERSION} of tnplan.schedule"),
         ({"format": "tnplan.path"}, "format: is 'tnplan.path'"),
     ],
 )

@@ -135,7 +135,8 @@ def test_a_killed_rank_ends_the_job_and_resume_gives_the_same_bits(
     resumed = tnplan(4, *arguments, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     report = json.loads(output.with_suffix(".json").read_text())
-    assert report["slices"]["resumed"] >= 2
+    # The victim's group has kept its first slice; the other one may have been killed before its own.
+    assert report["slices"]["resumed"] >= 1
     whole = tmp_path / "whole.npy"
     assert tnplan(4, *arguments[:-1], whole).returncode == 0
     assert np.array_equal(np.load(output), np.load(whole))
