@@ -9,7 +9,7 @@ sum over a distributed mode (reduce). Which candidates a step tries is the polic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -136,10 +136,12 @@ def distribute(
     steps: tuple[StepModes, ...],
     candidates: Candidates,
     settled: Distribution | None = None,
+    proposal: Sequence[State | None] = (),
 ) -> Distribution:
     """Choose the states with the least predicted time under the memory limit of `space`.
 
     `settled` is a distribution over the digits that are settled in `space`: all layouts agree with it there.
+    `proposal` has for each node one more layout to try in its step, or None; what it leads to is always kept.
     """
     states, layouts = [space.local] * tree.n_nodes, [space.local] * tree.n_nodes
     if settled is not None:
@@ -152,8 +154,10 @@ def distribute(
     for step in steps:
         active.append(step.large or active[step.left] or active[step.right])
         base, weight = layouts[step.node], tree.weights[step.node]
-        best = _solve(space, step, base, produced, active[-1], candidates, weight)
-        produced.append(_prune(space, step.node, best, lookahead, tree.later_weights[step.node]))
+        proposed = proposal[step.node] if proposal else None
+        best = _solve(space, step, base, produced, active[-1], candidates, proposed, weight)
+        always = {space.local} if proposed is None else {space.local, restrict(proposed, step.out_mask)}
+        produced.append(_prune(space, step.node, best, always, lookahead, tree.later_weights[step.node]))
     return _backtrack(tree, space, steps, produced)
 
 
@@ -164,6 +168,7 @@ def _solve(
     produced: list[dict[State, Choice] | None],
     active: bool,
     candidates: Candidates,
+    proposed: State | None,
     weight: float,
 ) -> dict[State, Choice]:
     best: dict[State, Choice] = {}
@@ -171,6 +176,8 @@ def _solve(
     layouts = {base}
     if active:
         layouts = set(candidates(space, step, base, list(left_states or ()), list(right_states or ())))
+        if proposed is not None:
+            layouts.add(proposed)
     delivered: dict[tuple[int, State], tuple[float, State | None]] = {}
 
     def deliver(node: int, states: dict[State, Choice] | None, target: State) -> tuple[float, State | None]:
@@ -323,11 +330,17 @@ def outcomes(space: StateSpace, step: StepModes, layout: State) -> list[tuple[St
 
 
 def _prune(
-    space: StateSpace, node: int, states: dict[State, Choice], lookahead: Lookahead | None, weight: float
+    space: StateSpace,
+    node: int,
+    states: dict[State, Choice],
+    always: set[State],
+    lookahead: Lookahead | None,
+    weight: float,
 ) -> dict[State, Choice]:
     """Drop states that a cheaper one can be moved to for the difference; keep the most promising few.
 
-    `weight` is that of the step that takes the tensor, which it is moved for.
+    States in `always` are kept among these. `weight` is that of the step that takes the tensor, which it is
+    moved for.
     """
     kept: dict[State, Choice] = {}
     for state, choice in sorted(states.items(), key=lambda item: (item[1].cost_s, item[0])):
@@ -340,7 +353,7 @@ def _prune(
         return kept
     promise = {state: choice.cost_s + lookahead.seconds(node, state) for state, choice in kept.items()}
     chosen = set(sorted(promise, key=lambda state: (promise[state], state))[:STATES_KEPT])
-    return {state: choice for state, choice in kept.items() if state in chosen or state == space.local}
+    return {state: choice for state, choice in kept.items() if state in chosen or state in always}
 
 
 def _backtrack(

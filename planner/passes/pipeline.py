@@ -40,6 +40,7 @@ from planner.units import size_text
 PAPER_THRESHOLD_BYTES = 8 * 2**30
 OURS_BELOW_PAPER = 128
 BY_TIER = "ours, tier by tier"
+IN_STAYS = "ours, tier by tier, in stays"
 MEMORY_TRIES = 6
 SHARES_OF_ROOM = (1.25, 0.98, 0.7, 0.0)
 """Of the memory of all ranks, what the largest step and all that is held for other parts may first take, and
@@ -193,8 +194,8 @@ class Planner:
     def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
         """The schedule of one group of `ranks` ranks, where `groups` of them share the slices.
 
-        Ours takes the paper's plan, or the one made tier by tier, where that is faster; these have no more
-        parts than there was room for in ours.
+        Ours takes the paper's plan, or one made tier by tier, where that is faster; these have no more parts
+        than there was room for in ours. The one in stays is tried once, with the parts of the best.
         """
         attempt, shares = self._fit(ranks, policy, groups, self.shares_of_room)
         if policy == "ours" and ranks > 1 and any(step.state != "local" for step in attempt.program.steps):
@@ -205,6 +206,11 @@ class Planner:
                 except InputError:
                     continue
                 attempt = min(attempt, other, key=lambda item: item.total_s)
+            if several_tiers:
+                tree = replace(self.tree, nesting=attempt.nesting)
+                in_stays = self._fit_at_once(tree, ranks, IN_STAYS)
+                if in_stays is not None and in_stays.total_s < attempt.total_s:
+                    attempt = in_stays
         schedule = self._schedule(attempt, ranks, policy)
         verify(schedule)
         return schedule
@@ -359,8 +365,8 @@ class Planner:
         paper = policy == "paper"
         searched = StateSpace(tree, grid, self.model, limit_bytes, whole_exchange=paper)
         steps = step_modes(tree, self.orders, self.model.item_bytes, threshold_bytes)
-        if policy == BY_TIER:
-            chosen = distribute_by_tier(tree, grid, searched, steps)
+        if policy in (BY_TIER, IN_STAYS):
+            chosen = distribute_by_tier(tree, grid, searched, steps, policy == IN_STAYS)
         else:
             chosen = distribute(tree, searched, steps, policies.paper if paper else policies.ours)
         space = StateSpace(tree, grid, self.model, inf)

@@ -11,17 +11,21 @@ from planner.hardware.layout import Grid
 from planner.passes import policies
 from planner.passes.distribute import Distribution, StepModes, distribute
 from planner.passes.states import StateSpace
+from planner.passes.stays import propose
 from planner.passes.tree import Tree
 
 
 def distribute_by_tier(
-    tree: Tree, grid: Grid, space: StateSpace, steps: tuple[StepModes, ...]
+    tree: Tree, grid: Grid, space: StateSpace, steps: tuple[StepModes, ...], in_stays: bool = False
 ) -> Distribution:
-    """Choose the states under the memory limit of `space`, tier by tier. Raises DoesNotFit."""
-    slowest, *faster = sorted({digit.tier for digit in grid}, reverse=True)
-    stage = StateSpace(tree, grid, space.model, space.limit_bytes, tier=slowest)
-    chosen = distribute(tree, stage, steps, policies.waiting)
-    for tier in faster:
+    """Choose the states under the memory limit of `space`, tier by tier. Raises DoesNotFit.
+
+    With `in_stays` every stage is proposed long stays (`stays.py`).
+    """
+    chosen: Distribution | None = None
+    for tier in sorted({digit.tier for digit in grid}, reverse=True):
         stage = StateSpace(tree, grid, space.model, space.limit_bytes, tier=tier)
-        chosen = distribute(tree, stage, steps, policies.waiting, settled=chosen)
+        proposal = propose(tree, stage, steps, chosen) if in_stays else ()
+        chosen = distribute(tree, stage, steps, policies.waiting, chosen, proposal)
+    assert chosen is not None
     return chosen
