@@ -11,6 +11,7 @@ Changelog of `tnplan.schedule`, each version of which refuses the older ones:
 5 (2026-11-23): `outer`; `serves` of a step; `sliced` is in the order of the loops.
 6 (2026-11-23): `summed`; `inner` of a part; `zero`; `repeats` of a step.
 7 (2026-11-24): `adds` of `fused`.
+8 (2026-11-24): `before` and `after` of an exchange in parts are numbers of chains.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from planner.hardware.cost import FLOPS_PER_PRODUCT
 from planner.hardware.layout import Digit, Layout
 
 FORMAT = "tnplan.schedule"
-VERSION = 7
+VERSION = 8
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
@@ -134,11 +135,10 @@ class Redistribute:
     Where `source` is replicated a rank takes its part from its own copy, so that nothing moves. `workspace`
     bounds the send and receive buffers together; None where nothing moves.
 
-    With `parts` above 1 the first modes of both, whole on every rank, cut it into so many equal parts. Ranks
-    that reach each other's memory may exchange one beside the chain right `before`, which makes the parts of
-    `source` in turn, and the chain right `after`, which reads those of `out`: from the first part to the
-    last, or `falling`. Nothing but `Free` stands between the three.
-
+    With `parts` above 1 the first modes of both, whole on every rank, cut it into so many equal parts. One
+    may be exchanged beside the `before` chains right before, the first of which the parts go through in turn
+    to `source`, and the `after` chains right after, which take those of `out` on: from the first part to the
+    last, or `falling`. Nothing but `Free` stands between them.
     What passes between ranks of the `compressed` tiers is compressed as the schedule says.
     """
 
@@ -148,8 +148,8 @@ class Redistribute:
     workspace: int | None
     step: int
     parts: int = 1
-    before: bool = False
-    after: bool = False
+    before: int = 0
+    after: int = 0
     falling: bool = False
     compressed: tuple[int, ...] = ()
 

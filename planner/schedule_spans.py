@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from planner.hardware.overlap import Span, Spans
 from planner.schedule import Buffer, Free, Fused, Instruction, Redistribute
 
+Row = tuple[Fused, ...]
+Rows = tuple[Row, Row]
+"""Chains before an exchange and after it, each in order: one takes the result of the one before."""
 
-def neighbours(part: Sequence[Instruction], number: int) -> tuple[int | None, int | None]:
-    """Of a redistribution: the number of the chain right before that makes its source, and of the one right
-    after that reads its `out` as its operand; `Free` apart."""
+
+def rows(part: Sequence[Instruction], number: int) -> Rows:
+    """All chains right before a redistribution that make its source, and all right after that take its `out`
+    on, `Free` apart."""
     exchange = part[number]
     assert isinstance(exchange, Redistribute)
-    before = next((n for n in range(number - 1, -1, -1) if not isinstance(part[n], Free)), None)
-    after = next((n for n in range(number + 1, len(part)) if not isinstance(part[n], Free)), None)
-    if before is not None:
-        chain = part[before]
-        before = before if isinstance(chain, Fused) and chain.out == exchange.source else None
-    if after is not None:
-        chain = part[after]
-        after = after if isinstance(chain, Fused) and chain.operand == exchange.out else None
-    return before, after
+    before: list[Fused] = []
+    wanted = exchange.source
+    for item in reversed(part[:number]):
+        if isinstance(item, Fused) and item.out == wanted:
+            before.insert(0, item)
+            wanted = item.operand
+        elif not isinstance(item, Free):
+            break
+    after: list[Fused] = []
+    wanted = exchange.out
+    for item in part[number + 1 :]:
+        if isinstance(item, Fused) and item.operand == wanted:
+            after.append(item)
+            wanted = item.out
+        elif not isinstance(item, Free):
+            break
+    return tuple(before), tuple(after)
+
+
+def beside(part: Sequence[Instruction], number: int) -> Rows:
+    """The chains that an exchange goes beside: as many of those around it as it asks for, or all."""
+    exchange = part[number]
+    assert isinstance(exchange, Redistribute)
+    before, after = rows(part, number)
+    return before[max(len(before) - exchange.before, 0) :], after[: exchange.after]
 
 
 def exchange_spans(
-    part: Sequence[Instruction], number: int, exchange: Redistribute, buffers: Sequence[Buffer]
+    exchange: Redistribute, before: Row, after: Row, buffers: Sequence[Buffer]
 ) -> Spans:
-    """Where the tensors lie of an exchange that stands at `number`, and of the chains that it goes beside."""
+    """Where the tensors of an exchange lie, and those of the chains that it goes beside."""
 
     def span(buffer: int) -> Span:
         start = buffers[buffer].offset_bytes
         return Span(start, start + buffers[buffer].size_bytes)
 
-    spans = Spans(span(exchange.source), span(exchange.out))
-    before, after = (None if n is None else part[n] for n in neighbours(part, number))
-    if exchange.before and isinstance(before, Fused):
-        branches = tuple(map(span, before.branches))
-        spans = replace(spans, operand=span(before.operand), branches=branches)
-    if exchange.after and isinstance(after, Fused):
-        spans = replace(spans, result=span(after.out), others=tuple(map(span, after.branches)))
-    return spans
+    return Spans(
+        made=tuple(map(span, (*(chain.operand for chain in before), exchange.source))),
+        read=tuple(map(span, (exchange.out, *(chain.out for chain in after)))),
+        branches=tuple(tuple(map(span, chain.branches)) for chain in (*before, *after)),
+    )

@@ -65,7 +65,7 @@ def planned(path: ContractionPath, ranks: int, profile: Profile, memory_bytes: f
 
 def in_parts(schedule: Schedule) -> Iterator[Redistribute]:
     """The exchanges of a schedule that go in parts."""
-    for item in (*schedule.once, *schedule.body):
+    for item in schedule.instructions:
         if isinstance(item, Redistribute) and item.parts > 1:
             yield item
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from planner.hardware.overlap import Span, Spans, cut_modes, exposed_s, hazards
 from planner.passes import beside, pipeline
 from planner.passes.overlap import Overlaps
 from planner.passes.verify import verify
-from planner.schedule import Gather, Instruction, Redistribute, Schedule
+from planner.schedule import Gather, Instruction, Redistribute, Schedule, with_parts
 from planner.schedule_file import load_schedule, save_schedule
 from tnplan.execution import execute
 
@@ -34,7 +35,7 @@ SEEDS = range(60)
 @cache
 def case(seed: int) -> Schedule:
     """A schedule on 2, 4 or 8 ranks; about two in five have exchanges in parts."""
-    profile = hiding_profile((1 << 12, 1 << 13, 1 << 14)[seed // 3 % 3])
+    profile = hiding_profile((1 << 11, 1 << 12, 1 << 11)[seed // 3 % 3])
     return planned(swapping_path(seed), (2, 4, 8)[seed % 3], profile)
 
 
@@ -46,17 +47,54 @@ class LateArrays(SharedArrays):
         return Beside(lambda: None, bound.begin, bound.time_s)
 
 
-def replayed(monkeypatch, schedule, arrays, memory):
+class Messages:
+    """Ranks that reach nobody's memory, and whose messages beside other work move when that begins."""
+
+    begun: ClassVar[list[Beside]] = []
+
+    @classmethod
+    def bind_beside(cls, communicator, sends, receives):
+        """The messages, and a note of them."""
+        assert all(view.flags.c_contiguous for _, view in (*sends, *receives))
+        bound = cls.moving(partial(communicator.exchange, sends, receives))
+        cls.begun.append(bound)
+        return bound
+
+    @staticmethod
+    def moving(call):
+        """When the call is made."""
+        return Beside(call, lambda: None, lambda: 0.0)
+
+
+class LateMessages(Messages):
+    """Messages that move when the work beside them is done."""
+
+    @staticmethod
+    def moving(call):
+        """When the call is made."""
+        return Beside(lambda: None, call, lambda: 0.0)
+
+
+WAYS = (SharedArrays, LateArrays, Messages, LateMessages)
+
+
+def replayed(monkeypatch, schedule, arrays, way):
+    """The result with exchanges beside chains by memory or messages, and whether there were any."""
     opened = []
 
     def open_memory(self, arena):
-        opened.append(memory(self, arena))
+        opened.append(way(self, arena))
         return opened[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(ThreadCommunicator, "open_memory", open_memory)
+        if issubclass(way, Messages):
+            patch.setattr(way, "begun", [])
+            patch.setattr(ThreadCommunicator, "overlaps", True)
+            patch.setattr(ThreadCommunicator, "bind_beside", lambda *call: way.bind_beside(*call))
+        else:
+            patch.setattr(ThreadCommunicator, "open_memory", open_memory)
         result = execute(schedule, arrays, ranks=schedule.ranks_per_group, device="cpu").array
-    return result, any(one.used for one in opened)
+        return result, any(one.used for one in opened) or (issubclass(way, Messages) and bool(way.begun))
 
 
 @pytest.mark.parametrize("batch", range(3))
@@ -73,14 +111,15 @@ def test_parts_give_the_bits_of_the_whole(monkeypatch, batch):
         wanted = contract_pairwise(path, [array.astype(complex) for array in arrays])
         scale = contract_pairwise(path, [np.abs(array.astype(complex)) for array in arrays])
         assert np.all(np.abs(whole - wanted) <= TOLERANCE[path.dtype] * scale), seed
-        for memory in (SharedArrays, LateArrays):
-            result, used = replayed(monkeypatch, schedule, arrays, memory)
+        for way in WAYS:
+            result, used = replayed(monkeypatch, schedule, arrays, way)
             assert used
-            assert np.array_equal(result, whole), (seed, memory)
-        seen["before"] += sum(item.before for item in parts)
-        seen["after"] += sum(item.after for item in parts)
+            assert np.array_equal(result, whole), (seed, way)
+        seen["before"] += sum(item.before > 0 for item in parts)
+        seen["after"] += sum(item.after > 0 for item in parts)
+        seen["rows"] += sum(max(item.before, item.after) > 1 for item in parts)
         seen["gathers"] += sum(isinstance(item, Gather) for item in parts)
-    assert min(seen[kind] for kind in ("before", "after", "gathers")) >= 1, seen
+    assert min(seen[kind] for kind in ("before", "after", "rows", "gathers")) >= 1, seen
 
 
 def test_without_the_check_of_hazards_values_would_be_wrong(monkeypatch):
@@ -100,12 +139,36 @@ def test_without_the_check_of_hazards_values_would_be_wrong(monkeypatch):
             continue
         arrays = random_arrays(swapping_path(seed), seed)
         whole = execute(schedule, arrays, ranks=schedule.ranks_per_group, device="cpu").array
-        results = [
-            replayed(monkeypatch, schedule, arrays, memory)[0] for memory in (SharedArrays, LateArrays)
-        ]
+        results = [replayed(monkeypatch, schedule, arrays, way)[0] for way in WAYS]
         wrong += not all(np.array_equal(result, whole) for result in results)
     assert refused
     assert wrong == refused
+
+
+def test_exchanges_between_nodes_go_in_parts(monkeypatch):
+    """Where each node has one device, all that moves does so between nodes."""
+    made = hiding_profile(1 << 13)
+    apart = replace(made, tiers=tuple(replace(tier, devices=1) for tier in made.tiers[:1]) + made.tiers[1:])
+    done = 0
+    for seed in SEEDS[:20]:
+        path = swapping_path(seed)
+        schedule = planned(path, 4, apart)
+        if not any(in_parts(schedule)):
+            continue
+        assert not any(step.moved_bytes_by_tier[0] for step in schedule.steps)
+        arrays = random_arrays(path, seed)
+        whole = execute(schedule, arrays, ranks=4, device="cpu").array
+        for way in (Messages, LateMessages):
+            result, used = replayed(monkeypatch, schedule, arrays, way)
+            assert used
+            assert np.array_equal(result, whole), (seed, way)
+        done += 1
+    assert done > 3
+
+
+def whole(item: Instruction) -> Instruction:
+    """An instruction, or an exchange that is in parts made whole."""
+    return replace(item, parts=1, before=0, after=0) if isinstance(item, Redistribute) else item
 
 
 def test_what_is_counted_does_not_depend_on_parts():
@@ -113,16 +176,7 @@ def test_what_is_counted_does_not_depend_on_parts():
     for seed in SEEDS:
         schedule = case(seed)
         if any(in_parts(schedule)):
-            body, once = (
-                tuple(
-                    replace(item, parts=1, before=False, after=False)
-                    if isinstance(item, Redistribute)
-                    else item
-                    for item in part
-                )
-                for part in (schedule.body, schedule.once)
-            )
-            alone = replace(schedule, body=body, once=once)
+            alone = with_parts(schedule, [list(map(whole, part.instructions)) for part in schedule.parts])
             rank = seed % schedule.ranks_per_group
             assert null_replay(schedule, rank) == null_replay(alone, rank)
             done += 1
@@ -170,10 +224,12 @@ def rising():
     ("change", "message"),
     [
         ({"parts": 1}, "beside nothing"),
-        ({"before": False, "after": False}, "beside nothing"),
+        ({"before": 0, "after": 0}, "beside 0 and 0 chains"),
+        ({"before": -1}, "beside -1 and"),
+        ({"after": 50}, "not there"),
         ({"parts": 3}, "first modes"),
         ({"parts": 1 << 20}, "first modes"),
-        ({"parts": 0}, "beside nothing"),
+        ({"parts": 0}, "0 parts beside"),
     ],
 )
 def test_parts_that_cannot_be_are_refused(change, message):
@@ -184,22 +240,19 @@ def test_parts_that_cannot_be_are_refused(change, message):
 
 def changed(schedule: Schedule, **fields: object) -> Schedule:
     """The first exchange in parts on both sides, with other fields."""
-    parts = {}
-    for name in ("once", "body"):
-        parts[name] = tuple(
-            replace(item, **fields)
-            if isinstance(item, Redistribute) and item.before and item.after and item.parts == 2
-            else item
-            for item in getattr(schedule, name)
-        )
-    return replace(schedule, **parts)
+
+    def change(item: Instruction) -> Instruction:
+        wanted = isinstance(item, Redistribute) and item.before and item.after and item.parts == 2
+        return replace(item, **fields) if wanted else item
+
+    return with_parts(schedule, [list(map(change, part.instructions)) for part in schedule.parts])
 
 
 def test_an_alias_that_does_harm_is_refused():
     """The result of the chain after, or the operand of the one before, moved onto what parts still need."""
     refused = Counter()
     for schedule in map(case, SEEDS):
-        for part in (schedule.once, schedule.body):
+        for part in (part.instructions for part in schedule.parts):
             for item in part:
                 if isinstance(item, Redistribute) and item.before and item.after and item.parts > 1:
                     refused += refusals(schedule, part, item)
@@ -224,87 +277,100 @@ def refusals(schedule: Schedule, part: tuple[Instruction, ...], item: Redistribu
     return refused
 
 
-def interleavings(parts, order, before, after):
-    """Orders of making (P), exchanging (E) and reading (Q) parts, with each exchange as early or late as can
-    be beside the chains."""
-    lane = [("P", n) for n in order] + [("Q", n) for n in order]
+def interleavings(parts, order, n_before, n_after):
+    """Orders of steps before (B) and after (A) on parts and of exchanges (E), with each exchange as early or
+    late as can be beside the steps."""
+    lane = [("B", step, n) for n in order for step in range(n_before)]
+    lane += [("A", step, n) for n in order for step in range(n_after)]
     for choice in product((False, True), repeat=parts):
         positions = []
         for late, n in zip(choice, order, strict=True):
-            first = lane.index(("P", n)) + 1 if before else parts
-            last = lane.index(("Q", n)) if after else parts
+            first = lane.index(("B", n_before - 1, n)) + 1 if n_before else 0
+            last = lane.index(("A", 0, n)) if n_after else len(lane)
             positions.append(last if late else first)
         for place in range(1, parts):
             positions[place] = max(positions[place], positions[place - 1])
         whole = list(lane)
         for place in range(parts - 1, -1, -1):
-            whole.insert(positions[place], ("E", order[place]))
+            whole.insert(positions[place], ("E", 0, order[place]))
         yield whole
 
 
 def run_parts(spans, parts, arena, order):
-    """What Z holds after the operations of `order` on an arena of numbers."""
+    """What the last tensor holds after the operations of `order` on an arena of numbers."""
     arena = arena.copy()
+    n_before = len(spans.made) - 1
 
     def cells(span, n):
         part = span.part(n, parts)
         return slice(part.start, part.stop)
 
-    def mixed(span, n, others, target):
-        values = [arena[cells(span, n)], *(arena[other.start : other.stop] for other in others)]
+    def mixed(source, n, branches, target):
+        values = [arena[cells(source, n)], *(arena[other.start : other.stop] for other in branches)]
         total = sum(int((array * np.arange(1, len(array) + 1)).sum()) for array in values)
         size = (target.stop - target.start) // parts
         arena[cells(target, n)] = (total + np.arange(size) * 7919) % 1000003
 
-    result = []
-    for kind, n in order:
-        if kind == "P":
-            mixed(spans.operand, n, spans.branches, spans.source)
+    for kind, step, n in order:
+        if kind == "B":
+            mixed(spans.made[step], n, spans.branches[step], spans.made[step + 1])
         elif kind == "E":
-            arena[cells(spans.out, n)] = arena[cells(spans.source, n)]
+            arena[cells(spans.read[0], n)] = arena[cells(spans.made[-1], n)]
         else:
-            mixed(spans.out, n, spans.others, spans.result)
-            result.append(arena[cells(spans.result, n)].copy())
-    return result
+            mixed(spans.read[step], n, spans.branches[n_before + step], spans.read[step + 1])
+    return [arena[cells(spans.read[-1], n)] for n in range(parts)]
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_hazards_are_found_exactly(seed):
-    """Without a hazard all interleavings give the result of one after the other; with one, some does not."""
-    chance = random.Random(seed)
-    parts = chance.choice((2, 4))
-    unit = 4
+def random_spans(chance, parts, n_before, n_after):
+    """Places as a schedule may have them: what is alive at once lies apart, or takes its operand's place."""
 
-    def room(size):
-        start = chance.randrange(0, 40) * 2
+    def room(size, apart):
+        starts = [start for start in range(0, 120, 2)
+                  if not any(Span(start, start + size * parts).meets(other) for other in apart)]  # fmt: skip
+        start = chance.choice(starts or [400])
         return Span(start, start + size * parts)
 
-    while True:
-        size = chance.choice((unit, 2 * unit))
-        source, out = room(size), room(size)
-        operand, result = room(chance.choice((unit, 2 * unit))), room(chance.choice((unit, 2 * unit)))
-        branches = (room(1),)
-        others = (room(1),)
-        apart = [
-            (source, out), (out, result), (source, operand), (source, branches[0]), (operand, branches[0]),
-            *((others[0], span) for span in (source, out, result, operand)),
-        ]  # fmt: skip
-        if not any(first.meets(second) for first, second in apart):
-            break
-    before, after = chance.choice(((True, True), (True, False), (False, True)))
-    whole = Spans(source, out, operand, branches, result, others)
-    spans = replace(whole, operand=operand if before else None, branches=branches if before else ())
-    spans = replace(spans, result=result if after else None, others=others if after else ())
-    arena = np.random.default_rng(seed).integers(1, 1000, 300)
-    for falling in (False, True):
-        order = tuple(reversed(range(parts))) if falling else tuple(range(parts))
-        alone = [("P", n) for n in order] + [("E", n) for n in order] + [("Q", n) for n in order]
-        wanted = run_parts(whole, parts, arena, alone)
-        right = all(
-            all(map(np.array_equal, run_parts(whole, parts, arena, lane), wanted))
-            for lane in interleavings(parts, order, before, after)
-        )
-        assert right == (not any(hazards(spans, parts, falling))), (spans, parts, falling)
+    n_tensors = n_before + n_after + 2
+    branches = []
+    for _ in range(n_before + n_after):
+        branches.append((room(1, [span for row in branches for span in row]),))
+    tensors = []
+    for number in range(n_tensors):
+        if number and number != n_before + 1 and chance.random() < 0.2:
+            tensors.append(tensors[-1])  # in place
+            continue
+        later = branches[max(number - 1 - (number > n_before), 0) :]
+        apart = [*tensors[-1:], *(span for row in later for span in row)]
+        size = chance.choice((4, 4, 8))
+        if number == n_before + 1:  # as it arrives
+            size = (tensors[-1].stop - tensors[-1].start) // parts
+        tensors.append(room(size, apart))
+    return Spans(tuple(tensors[: n_before + 1]), tuple(tensors[n_before + 1 :]), tuple(branches))
+
+
+@pytest.mark.parametrize("batch", range(10))
+def test_hazards_are_found_exactly(batch):
+    """Without a hazard all interleavings give the result of one after the other; with one, some does not."""
+    seen = Counter()
+    for seed in range(150 * batch, 150 * batch + 150):
+        chance = random.Random(seed)
+        parts = chance.choice((2, 4))
+        counts = chance.choice(((1, 0), (0, 1), (1, 1), (2, 0), (0, 2), (2, 1), (1, 2), (2, 2), (3, 2)))
+        spans = random_spans(chance, parts, *counts)
+        arena = np.random.default_rng(seed).integers(1, 1000, 500)
+        for falling in (False, True):
+            order = tuple(reversed(range(parts))) if falling else tuple(range(parts))
+            alone = [("B", step, n) for step in range(counts[0]) for n in order]
+            alone += [("E", 0, n) for n in order]
+            alone += [("A", step, n) for step in range(counts[1]) for n in order]
+            wanted = run_parts(spans, parts, arena, alone)
+            right = all(
+                all(map(np.array_equal, run_parts(spans, parts, arena, lane), wanted))
+                for lane in interleavings(parts, order, *counts)
+            )
+            assert right == (not any(hazards(spans, parts, falling))), (spans, parts, falling)
+            seen[right, counts] += 1
+    assert {right for right, counts in seen if sum(counts) > 2} == {True, False}
 
 
 def test_modes_that_cut_stand_first_but_for_those_of_one_value():

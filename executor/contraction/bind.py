@@ -43,7 +43,7 @@ from planner.schedule import (
     SumModes,
     Zero,
 )
-from planner.schedule_spans import neighbours
+from planner.schedule_spans import Row, beside
 
 
 def bind(
@@ -99,58 +99,48 @@ class Binder:
 
     def _part(self, part: Sequence[Instruction]) -> list[Bound]:
         """The instructions in order; exchanges in parts and what goes beside them as one group."""
-        groups: dict[int, list[Bound]] = {}
+        groups: dict[Instruction, list[Bound]] = {}
         for number, instruction in enumerate(part):
             if isinstance(instruction, Redistribute) and instruction.parts > 1:
-                group = self._in_parts(part, number)
+                group = self._in_parts(instruction, *beside(part, number))
                 if group is not None:
-                    wanted = instruction.before, instruction.after
-                    for chain, beside in zip(neighbours(part, number), wanted, strict=True):
-                        if beside and chain is not None:
-                            groups[chain] = []
-                    groups[number] = group
+                    groups |= {chain: [] for row in beside(part, number) for chain in row}
+                    groups[instruction] = group
         bound: list[Bound] = []
-        for number, instruction in enumerate(part):
-            if number in groups:
-                bound += groups[number]
+        for instruction in part:
+            if instruction in groups:
+                bound += groups[instruction]
             elif not isinstance(instruction, Free):
                 bound.append(Bound(instruction.op, _step(instruction), self._call(instruction)))
         return bound
 
-    def _in_parts(self, part: Sequence[Instruction], number: int) -> list[Bound] | None:
+    def _in_parts(self, exchange: Redistribute, before: Row, after: Row) -> list[Bound] | None:
         """An exchange in parts with the chains beside it; None where it is to be made whole."""
-        exchange = part[number]
-        assert isinstance(exchange, Redistribute)
-        if self._memory is None:
-            return None
         schedule, workspace = self._schedule, self._workspace(exchange.workspace)
         source, out = schedule.buffers[exchange.source], schedule.buffers[exchange.out]
         moves = bind_parts(
             Shards(source.modes, source.layout, source.partial), Shards(out.modes, out.layout, out.partial),
-            schedule.extents, schedule.grid, self._communicator.rank, exchange.parts, self._memory,
+            schedule.extents, schedule.grid, exchange.parts, self._device, self._communicator, self._memory,
             Places(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
             0 if workspace is None else len(workspace),
         )  # fmt: skip
         if moves is None:
             return None
-        before, after = (None if n is None else part[n] for n in neighbours(part, number))
         order = part_order(exchange.parts, exchange.falling)
         bound: list[Bound] = []
 
-        def chain(instruction: Instruction | None, number: int) -> None:
-            assert isinstance(instruction, Fused)
-            call = self._fused(instruction, (number, exchange.parts))
-            bound.append(Bound(instruction.op, _step(instruction), call))
+        def chains(row: Row, number: int) -> None:
+            for chain in row:
+                call = self._fused(chain, (number, exchange.parts))
+                bound.append(Bound(chain.op, _step(chain), call))
 
         for number in order:
-            if exchange.before:
-                chain(before, number)
+            chains(before, number)
             move = moves[number]
             bound.append(Bound(exchange.op, exchange.step, move.begin, True, move.time_s))
         for number in order:
             bound.append(Bound(exchange.op, exchange.step, moves[number].end, True))
-            if exchange.after:
-                chain(after, number)
+            chains(after, number)
         return bound
 
     def _call(self, instruction: Instruction) -> Call:
@@ -306,18 +296,16 @@ class Binder:
     def _prepare_chains(self) -> None:
         """Let the device get ready for all chains at once: whole, or in parts beside exchanges."""
         schedule, chains = self._schedule, []
+        moves_beside = self._memory is not None or self._communicator.overlaps
         for part in (outer.instructions for outer in schedule.parts):
-            parts: dict[int, int] = {}
+            parts: dict[Fused, int] = {}
             for number, exchange in enumerate(part):
-                if self._memory is not None and isinstance(exchange, Redistribute) and exchange.parts > 1:
-                    before, after = neighbours(part, number)
-                    if exchange.before and before is not None:
-                        parts[before] = exchange.parts
-                    if exchange.after and after is not None:
-                        parts[after] = exchange.parts
-            for number, chain in enumerate(part):
+                if moves_beside and isinstance(exchange, Redistribute) and exchange.parts > 1:
+                    for row in beside(part, number):
+                        parts |= dict.fromkeys(row, exchange.parts)
+            for chain in part:
                 if isinstance(chain, Fused):
-                    chains.append((self._chain_shape(chain, parts.get(number, 1)), chain.precision))
+                    chains.append((self._chain_shape(chain, parts.get(chain, 1)), chain.precision))
         if chains:
             self._device.prepare_fused(chains, schedule.dtype, schedule.profile["fused_bytes"])
 

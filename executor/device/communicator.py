@@ -34,8 +34,8 @@ Message = tuple[int, Any]
 class Beside:
     """An exchange beside other work of the device: `begin` is to be called before that work, `end` after it.
 
-    `time_s` gives the seconds that the last one took from when all its ranks had come, and is to be asked
-    after `Device.synchronize`.
+    `time_s` gives the seconds that the last one took, from when all its ranks had come or, by messages, this
+    one; it is to be asked after `Device.synchronize`.
     """
 
     begin: Call
@@ -92,6 +92,9 @@ class Communicator(Protocol):
         finds them arrived. Both sides name the same messages in the same order for each pair, with equal
         sizes; none is empty. Exchanges begin in the same order on all ranks.
         """
+
+    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+        """Like `bind_exchange`, and timed. It goes beside the device's work where `overlaps`."""
 
     def connect(self) -> None:
         """Open the ways to the peers of all exchanges bound so far, ahead of their first run."""
@@ -153,6 +156,11 @@ class Blocking:
         """The whole exchange, and nothing that is left to do."""
         return lambda: self.exchange(sends, receives), lambda: None
 
+    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+        """The same: nothing is left to wait for."""
+        begin, end = self.bind_exchange(sends, receives)
+        return Beside(begin, end, lambda: 0.0)
+
     def connect(self) -> None:
         """Nothing to open."""
 
@@ -197,14 +205,22 @@ class CountedCommunicator:
 
     def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
         """Bind an exchange that is counted whenever it begins."""
-        size_bytes = sum(view.nbytes for _, view in sends)
         begin, end = self._inner.bind_exchange(sends, receives)
+        return self._counted(begin, sends), end
+
+    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+        """Bind an exchange beside other work that is counted whenever it begins."""
+        bound = self._inner.bind_beside(sends, receives)
+        return replace(bound, begin=self._counted(bound.begin, sends))
+
+    def _counted(self, begin: Call, sends: Sequence[Message]) -> Call:
+        size_bytes = sum(view.nbytes for _, view in sends)
 
         def counted() -> None:
             self.sent_bytes += size_bytes
             begin()
 
-        return counted, end
+        return counted
 
     def open_memory(self, arena: View) -> PeerMemory | None:
         """Memory whose copies are counted."""

@@ -15,8 +15,8 @@ import cupy
 import numpy as np
 from cupy_backends.cuda.libs import nccl
 
-from executor.device.communicator import Communicator, LetGo, Message, PeerMemory
-from executor.device.cuda_memory import FIRST, CudaMemory, machine
+from executor.device.communicator import Beside, Communicator, LetGo, Message, PeerMemory
+from executor.device.cuda_memory import FIRST, MILLISECONDS, CudaMemory, machine
 from executor.device.device import Call
 from executor.device.stream_event import record
 from planner.errors import InputError
@@ -69,6 +69,25 @@ class NcclCommunicator:
             record(done, own)
 
         return start, lambda: stream.wait_event(done)
+
+    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+        """The messages, timed on the stream of their own."""
+        enqueue, own, stream = self._bind_messages(sends, receives), self._own_stream, self._stream
+        ready = cupy.cuda.Event(disable_timing=True)
+        first, last = cupy.cuda.Event(), cupy.cuda.Event()
+
+        def begin() -> None:
+            record(ready, stream)
+            own.wait_event(ready)
+            record(first, own)
+            enqueue()
+            record(last, own)
+
+        return Beside(
+            begin,
+            lambda: stream.wait_event(last),
+            lambda: float(cupy.cuda.get_elapsed_time(first, last)) / MILLISECONDS,
+        )
 
     def _bind_messages(self, sends: Sequence[Message], receives: Sequence[Message]) -> Call:
         """The call that enqueues the messages on the stream of their own."""

@@ -1,8 +1,9 @@
 """Exchanges in parts beside contractions: what cuts them, what may run at once, how long it takes.
 
-A tensor is made by one step, exchanged, and read by another. Modes that stand first in it and are whole on
-every rank cut it into equal parts, each one range of a shard. A part is exchanged while others are still
-made, or already read. Pure arithmetic on layouts and ranges of bytes; knows no schedule and no device.
+A tensor is made by steps in a row, exchanged, and read by others. Modes that stand first in all their tensors
+and are whole on every rank cut them into equal parts, each one range of a shard. A part is exchanged while
+others are still made, or already read. Pure arithmetic on layouts and ranges of bytes; knows no schedule and
+no device.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 
 from planner.hardware.layout import Grid, Layout
 
@@ -38,16 +40,14 @@ class Span:
 class Spans:
     """Where the tensors of an exchange and of the steps beside it lie.
 
-    `operand` and `branches` are what the step before reads, `result` what the step after writes; None where
-    there is no such step beside the exchange. `others` are what the step after reads besides.
+    `made` are the operand of the first step before and what each of those makes, the exchanged tensor last;
+    `read` is that as it arrives, and what each step after makes. Where there are no such steps beside, it is
+    all there is. `branches` are what each step, before and after, reads besides.
     """
 
-    source: Span
-    out: Span
-    operand: Span | None = None
-    branches: tuple[Span, ...] = ()
-    result: Span | None = None
-    others: tuple[Span, ...] = ()
+    made: tuple[Span, ...]
+    read: tuple[Span, ...]
+    branches: tuple[tuple[Span, ...], ...] = ()
 
 
 def cut_modes(
@@ -80,31 +80,87 @@ def part_order(parts: int, falling: bool) -> tuple[int, ...]:
     return tuple(range(parts))[:: -1 if falling else 1]
 
 
+@dataclass(frozen=True)
+class _Moment:
+    """A step on one part, or the exchange of one: not before `earliest` and not after `latest` in the lane of
+    the steps. Exchanges come in the order of their `turn`."""
+
+    earliest: float
+    latest: float
+    turn: int | None = None
+
+    def precedes(self, other: _Moment) -> bool:
+        """Whether it is always done before the other one begins."""
+        if self.turn is not None and other.turn is not None:
+            return self.turn < other.turn
+        return self.latest < other.earliest
+
+
+@dataclass(frozen=True)
+class _Stay:
+    """A part of a tensor in its place: from the moment that writes it to the last one that needs it."""
+
+    name: str
+    span: Span
+    first: _Moment
+    last: _Moment
+
+    def harms(self, other: _Stay) -> bool:
+        """Whether both may need the same bytes at once; what one moment reads and writes is checked apart."""
+        if not self.span.meets(other.span):
+            return False
+        return not any(
+            one.last.precedes(two.first) or one.last == two.first
+            for one, two in ((self, other), (other, self))
+        )
+
+
 def hazards(spans: Spans, parts: int, falling: bool) -> Iterator[str]:
     """Why parts cannot be exchanged beside their neighbours, a line for each reason; nothing where they can.
 
-    A part is exchanged by all ranks between two meetings: the first comes after each has made the part, the
-    second before any reads it. Between them a rank may be making later parts or reading earlier ones, while
-    its part of the source is read, and that of `out` written, by any other.
+    A part goes through all steps before, then the next one does; after the last of them parts go likewise
+    through the steps after. A part is exchanged by all ranks between two meetings: the first comes after each
+    has made the part, the second before any reads it. Between them a rank may be making later parts or
+    reading earlier ones, while its part of the source is read, and that of what arrives written, by others.
     """
-    order = part_order(parts, falling)
-    for place, number in enumerate(order):
-        source, out = spans.source.part(number, parts), spans.out.part(number, parts)
-        if spans.operand is not None:
-            for later in order[place + 1 :]:
-                read = (spans.operand.part(later, parts), *spans.branches)
-                if any(out.meets(span) for span in read):
-                    yield f"part {number} would be written where the step before still reads for part {later}"
-                if out.meets(spans.source.part(later, parts)):
-                    yield f"part {number} would be written where part {later} is being made"
-        if spans.result is not None:
-            for earlier in order[:place]:
-                written = spans.result.part(earlier, parts)
-                if source.meets(written) or out.meets(written):
-                    yield f"part {number} would be overwritten by what the step after makes of part {earlier}"
-                read = (spans.out.part(earlier, parts), *spans.others)
-                if any(out.meets(span) for span in read):
-                    yield f"part {number} would be written where the step after reads for part {earlier}"
+    stays = list(_stays(spans, part_order(parts, falling)))
+    for number, one in enumerate(stays):
+        for other in stays[number + 1 :]:
+            if one.harms(other):
+                yield f"{one.name} and {other.name} lie in the same bytes, and both may be needed at once"
+
+
+def _stays(spans: Spans, order: Sequence[int]) -> Iterator[_Stay]:
+    """How long each part of every tensor, and every branch, is needed in its place."""
+    parts = len(order)
+    n_before, n_after = len(spans.made) - 1, len(spans.read) - 1
+    start, end = _Moment(-inf, -inf), _Moment(inf, inf)
+
+    def before(turn: int, step: int) -> _Moment:
+        return _Moment(turn * n_before + step, turn * n_before + step)
+
+    def after(turn: int, step: int) -> _Moment:
+        return before(parts, turn * n_after + step)
+
+    def exchange(turn: int) -> _Moment:
+        made = before(turn, n_before - 1).latest if n_before else -inf
+        read = after(turn, 0).earliest if n_after else inf
+        return _Moment(made + 0.5, read - 0.5, turn)
+
+    for turn, number in enumerate(order):
+        moments = [start, *(before(turn, step) for step in range(n_before)), exchange(turn)]
+        for step, span in enumerate(spans.made):
+            name = f"part {number} of operand {step} before"
+            yield _Stay(name, span.part(number, parts), *moments[step : step + 2])
+        moments = [exchange(turn), *(after(turn, step) for step in range(n_after)), end]
+        for step, span in enumerate(spans.read):
+            name = f"part {number} of operand {step} after"
+            yield _Stay(name, span.part(number, parts), *moments[step : step + 2])
+    last = [before(parts - 1, step) for step in range(n_before)]
+    last += [after(parts - 1, step) for step in range(n_after)]
+    for number, (branches, moment) in enumerate(zip(spans.branches, last, strict=True)):
+        for span in branches:
+            yield _Stay(f"a branch of chain {number}", span, start, moment)
 
 
 def exposed_s(made_s: Sequence[float], exchange_s: Sequence[float], read_s: Sequence[float]) -> float:

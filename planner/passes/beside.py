@@ -1,7 +1,7 @@
 """Pass 9, beside: which exchanges in parts really go beside their neighbours, now that all have their places.
 
-Of rising and falling parts, and of the chain before and the one after, it takes what hides most without any
-rank writing what another still reads. Changes instructions and annotations, never buffers.
+Of rising and falling parts, and of the numbers of chains before and after, it takes what hides most without
+any rank writing what another still reads. Changes instructions and annotations, never buffers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from planner.passes.lower import Program
 from planner.passes.memory import Arena
 from planner.passes.overlap import Parts
 from planner.schedule import Buffer, Instruction, Redistribute, Step
-from planner.schedule_spans import exchange_spans, neighbours
+from planner.schedule_spans import Rows, exchange_spans, rows
 
 
 def beside(program: Program, arena: Arena) -> Program:
@@ -32,15 +32,13 @@ def beside(program: Program, arena: Arena) -> Program:
 def _settle(
     part: Sequence[Instruction], buffers: Sequence[Buffer], planned: Mapping[int, Parts], steps: list[Step]
 ) -> list[Instruction]:
-    """One part of the program, its exchanges settled; that a chain goes beside one alone is so planned."""
+    """One part of the program, its exchanges settled."""
     settled = list(part)
     for number, item in enumerate(part):
         if not isinstance(item, Redistribute) or item.parts == 1:
             continue
         parts = planned[item.out]
-        wanted = zip(neighbours(part, number), (parts.before, parts.after), strict=True)
-        chains = [chain if fits else None for chain, fits in wanted]
-        settled[number] = best = _best(settled, number, chains, parts, buffers)
+        settled[number] = best = _best(item, rows(part, number), parts, buffers)
         step, exposed_s = steps[best.step], parts.exposed_s(best.before, best.after)
         steps[best.step] = replace(
             step,
@@ -50,23 +48,15 @@ def _settle(
     return settled
 
 
-def _best(
-    part: Sequence[Instruction],
-    number: int,
-    chains: Sequence[int | None],
-    parts: Parts,
-    buffers: Sequence[Buffer],
-) -> Redistribute:
-    """The exchange beside those of its neighbours with which it takes the least time; whole without any."""
-    exchange = part[number]
-    assert isinstance(exchange, Redistribute)
-    best_s, best = parts.exposed_s(before=False, after=False), replace(exchange, parts=1)
-    sides = [(False,) if chain is None else (True, False) for chain in chains]
-    for before, after, falling in product(*sides, (False, True)):
-        time_s = parts.exposed_s(before, after)
-        if not (before or after) or time_s >= best_s:
-            continue
-        trial = replace(exchange, before=before, after=after, falling=falling)
-        if not any(hazards(exchange_spans(part, number, trial, buffers), trial.parts, falling)):
-            best_s, best = time_s, trial
-    return best
+def _best(exchange: Redistribute, around: Rows, parts: Parts, buffers: Sequence[Buffer]) -> Redistribute:
+    """The exchange beside as many planned chains as make it take the least time; whole without any."""
+    planned = zip(around, (parts.before, parts.after), strict=True)
+    ways = product(*(range(min(len(row), len(chains)) + 1) for row, chains in planned))
+    for before, after in sorted(ways, key=lambda counts: parts.exposed_s(*counts)):
+        if not (before or after):
+            break
+        spans = exchange_spans(exchange, around[0][len(around[0]) - before :], around[1][:after], buffers)
+        for falling in (False, True):
+            if not any(hazards(spans, exchange.parts, falling)):
+                return replace(exchange, before=before, after=after, falling=falling)
+    return replace(exchange, parts=1)

@@ -8,6 +8,7 @@ lifetimes here and no offsets yet (pass 8). Knows nothing of how an instruction 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
@@ -18,7 +19,7 @@ from planner.passes.distribute import Distribution, StepModes, exchange_before, 
 from planner.passes.fuse import Chain, Fusion
 from planner.passes.memory import Lifetime
 from planner.passes.nesting import last_need
-from planner.passes.overlap import Overlaps, Parts
+from planner.passes.overlap import Overlaps, Parts, Row
 from planner.passes.place import Placement, restrict_layout
 from planner.passes.states import StateSpace
 from planner.passes.tree import Tree
@@ -38,6 +39,9 @@ from planner.schedule import (
     SumModes,
     Zero,
 )
+
+Task = tuple[int, Callable[[int], None] | None]
+"""A node, and what emits it once all that it needs is there; None for the node with all that is under it."""
 
 
 @dataclass
@@ -86,6 +90,8 @@ class _Lowering:
         self.tree, self.orders, self.grid, self.space = tree, overlaps.orders, grid, space
         self.parts = overlaps.by_node
         self.chosen, self.placed, self.fusion = chosen, placed, fusion
+        self.rows = _rows(overlaps, fusion)
+        self.delivered: dict[Chain, tuple[tuple[int, ...], list[int]]] = {}
         self.n_chains = 0
         self.legs = [frozenset(modes) for modes in tree.legs]
         self.extents = {number: mode.extent for number, mode in enumerate(tree.modes)}
@@ -171,30 +177,35 @@ class _Lowering:
     def _emit_subtree(self, root: int) -> None:
         """Post-order, the operand that frees the most after its own peak first."""
         order = self._walk_order(root)
-        stack: list[tuple[int, bool]] = [(root, False)]
+        stack: list[Task] = [(root, None)]
         while stack:
-            node, ready = stack.pop()
-            if self.tree.nesting.part[node] < self.part:
+            node, emit = stack.pop()
+            if emit is not None:
+                emit(node)
+            elif self.tree.nesting.part[node] < self.part:
                 continue
-            if node < self.tree.n_leaves:
-                if self.part:
-                    self._fix_slice(node)
-                else:
-                    self._load(node)
-            elif not ready:
-                stack.append((node, True))
-                stack.extend((child, False) for child in reversed(order[node]))
-            elif (chain := self.fusion.ends_at(node)) is not None:
-                self._fuse(chain)
+            elif node >= self.tree.n_leaves:
+                stack.extend(reversed(self._tasks(node, order[node])))
+            elif self.part:
+                self._fix_slice(node)
             else:
-                self._contract(node)
+                self._load(node)
+
+    def _tasks(self, node: int, operands: list[int]) -> list[Task]:
+        """What makes a node, in order. Between what is exchanged in parts and the chains beside it nothing is
+        made, so their branches are delivered before."""
+        tasks: list[Task] = [(operand, None) for operand in operands]
+        if node not in self.rows:
+            return [*tasks, (node, self._contract)]
+        last = len(tasks) - (operands[-1] in self.parts)
+        return [*tasks[:last], (node, self._deliver_branches), *tasks[last:], (node, self._fuse)]
 
     def _operands(self, node: int) -> tuple[int, ...]:
-        """What must be there before a node: its operands, or the stem and all branches of its chain."""
-        chain = self.fusion.ends_at(node)
-        return (
-            self.tree.children[node - self.tree.n_leaves] if chain is None else (chain.stem, *chain.branches)
-        )
+        """What must be there before a node: its operands, or the stem and all branches of its row."""
+        if node not in self.rows:
+            return self.tree.children[node - self.tree.n_leaves]
+        row = self.rows[node]
+        return row[0].stem, *(branch for chain in row for branch in chain.branches)
 
     def _walk_order(self, root: int) -> dict[int, list[int]]:
         """For every node under `root` its operands in the order to compute them (Sethi and Ullman's rule on
@@ -267,32 +278,37 @@ class _Lowering:
             )
         self.buffer_of[node] = output
 
-    def _fuse(self, chain: Chain) -> None:
-        shares = zip(chain.nodes, chain.times_s, strict=True)
-        numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
-        self.n_chains += 1
-        reads = [
-            (chain.stem, chain.nodes[0], numbers[0]),
-            *zip(chain.branches, chain.nodes, numbers, strict=True),
-        ]
-        parts = self.parts.get(chain.stem)
-        if parts is not None and parts.exposed_s(False, True) < parts.exposed_s(True, False):
-            # The exchange in parts stands right before this chain, rather than right after the one before.
-            reads = [*reads[1:], reads[0]]
-        buffers = {node: self._deliver(node, *self._planned(step), number) for node, step, number in reads}
-        last = chain.nodes[-1]
-        adds = last == self.tree.nesting.waist
-        output = self.early_sum
-        if not adds:
-            output = self._buffer(self.orders[last], self.placed.produced[last])
-        operands = [buffers[node] for node in (chain.stem, *chain.branches)]
-        fused = Fused(operands[0], tuple(operands[1:]), output, numbers, chain.precision, adds)
-        self._emit(fused, reads=operands)
-        if last in self.fusion.in_place and self._is_replayed_with(operands[0]):
-            self.program.in_place[output] = operands.pop(0)
-        for buffer in operands:
-            self._free(buffer)
-        self.buffer_of[last] = output
+    def _deliver_branches(self, end: int) -> None:
+        """The branches of all chains of the row that ends at a node, in the layouts of their steps."""
+        for chain in self.rows[end]:
+            shares = zip(chain.nodes, chain.times_s, strict=True)
+            numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
+            self.n_chains += 1
+            reads = zip(chain.branches, chain.nodes, numbers, strict=True)
+            branches = [
+                self._deliver(branch, *self._planned(node), number) for branch, node, number in reads
+            ]
+            self.delivered[chain] = numbers, branches
+
+    def _fuse(self, end: int) -> None:
+        """The chains of the row that ends at a node."""
+        for chain in self.rows[end]:
+            numbers, branches = self.delivered.pop(chain)
+            operand = self._deliver(chain.stem, *self._planned(chain.nodes[0]), numbers[0])
+            last = chain.nodes[-1]
+            adds = last == self.tree.nesting.waist
+            output = self.early_sum
+            if not adds:
+                output = self._buffer(self.orders[last], self.placed.produced[last])
+            operands = [operand, *branches]
+            self._emit(
+                Fused(operand, tuple(branches), output, numbers, chain.precision, adds), reads=operands
+            )
+            if last in self.fusion.in_place and self._is_replayed_with(operand):
+                self.program.in_place[output] = operands.pop(0)
+            for buffer in operands:
+                self._free(buffer)
+            self.buffer_of[last] = output
 
     def _planned(self, node: int) -> tuple[StepModes, Layout]:
         layout = self.placed.steps[node]
@@ -399,3 +415,11 @@ class _Lowering:
 
     def _is_replayed_with(self, buffer: int) -> bool:
         return self.places[self.made_in[buffer]] == self.places[self.part]
+
+
+def _rows(overlaps: Overlaps, fusion: Fusion) -> dict[int, Row]:
+    """The chains by the last node of their row: those beside an exchange in parts are one, others alone."""
+    rows = [row for parts in overlaps.by_node.values() for row in (parts.before, parts.after) if row]
+    in_parts = {chain for row in rows for chain in row}
+    alone = [(chain,) for chain in fusion.chains if chain not in in_parts]
+    return {row[-1].nodes[-1]: row for row in (*rows, *alone)}

@@ -1,15 +1,16 @@
-"""Pass 6, overlap: which exchanges between two chains go in parts, and the mode orders that make it possible.
+"""Pass 6, overlap: which exchanges between chains go in parts, and the mode orders that make it possible.
 
-The modes that cut the tensors into parts come first in what the chain before reads and writes and in what
-the chain after reads and writes; behind them, in the exchanged tensor, those that are moved, so that a part
+The modes that cut the tensors into parts come first in all that the chains right before read and write and in
+what the chains right after do; behind them, in the exchanged tensor, those that are moved, so that a part
 goes from rank to rank as one range. A chain reads and writes in any order. Knows predicted times, not
 buffers: what may really run at once is settled when they have their places (pass 9).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import product, takewhile
 from math import inf, prod
 
 from planner.hardware.fusion import fused_tile
@@ -23,35 +24,43 @@ from planner.passes.states import Exchange, StateSpace
 from planner.passes.tree import Tree
 
 Modes = tuple[int, ...]
+Row = tuple[Chain, ...]
+"""Chains each of which takes what the one before made, where it lies."""
+
 WORTH_HIDING = 0.1
 """Parts are made where they hide at least this share of an exchange."""
+WORTH_A_CHAIN = 0.01
+"""A chain more goes in parts where it hides at least this share of an exchange."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """An exchange in parts: the order of its result, the chains that can be cut likewise, and the seconds of
-    the exchange, of one part of it, and of the chains before and after it. `slower_s` is what the changed
-    orders cost the chains."""
+    """An exchange in parts: the order of its result, the chains `before` and `after` it that can be cut
+    likewise, and the seconds of the exchange, of one part of it and of a launch. `slower_s` is what the
+    changed orders cost the chains."""
 
     parts: int
     out_modes: Modes
-    before: bool
-    after: bool
+    before: Row
+    after: Row
     whole_s: float
     part_s: float
-    before_s: float
-    after_s: float
     launch_s: float
     slower_s: float = 0.0
 
-    def exposed_s(self, before: bool, after: bool) -> float:
-        """Seconds that the exchange adds to the chains, beside which it may go or not."""
+    @property
+    def chains(self) -> Row:
+        """All chains that it may go beside."""
+        return (*self.before, *self.after)
+
+    def exposed_s(self, before: int, after: int) -> float:
+        """Seconds that the exchange adds to the chains, so many of which it goes beside."""
         if not (before or after):
             return self.whole_s + self.slower_s
         sides = []
-        for beside, chain_s in ((before, self.before_s), (after, self.after_s)):
-            part_s = (chain_s - self.launch_s) / self.parts + self.launch_s if beside else 0.0
-            sides.append([part_s] * self.parts)
+        for chains in (self.before[len(self.before) - before :], self.after[:after]):
+            whole_s = sum(sum(chain.times_s) - self.launch_s for chain in chains)
+            sides.append([whole_s / self.parts + len(chains) * self.launch_s] * self.parts)
         launches = (self.parts - 1) * (before + after)
         waited_s = exposed_s(sides[0], [self.part_s] * self.parts, sides[1])
         return waited_s + launches * self.launch_s + self.slower_s
@@ -101,60 +110,92 @@ class _Chooser:
         self.cuts: dict[int, Modes] = {}  # by the last node of a chain that goes in parts
 
     def exchange_of(self, after: Chain) -> tuple[Chain, Chain, Exchange] | None:
-        """The chain that makes the stem of another, and what moves between them inside one machine."""
+        """The chain that makes the stem of another, and what moves between them."""
         tree, stem, first = self.tree, after.stem, after.nodes[0]
         before = self.fusion.ends_at(stem)
-        if before is None or tree.nesting.part[stem] != tree.nesting.part[first]:
-            return None
-        needed = self._needed(after)
-        if needed == self.placed.produced[stem]:
+        if before is None or tree.nesting.part[stem] != tree.nesting.part[first] or self._follows(after):
             return None
         choice = self.chosen.choices[first]
         assert choice is not None
         step = self.chosen.steps[first - tree.n_leaves]
         exchange = exchange_before(self.space, step, choice, stem, self.chosen.states[stem])
-        if exchange is None or not exchange.received_bytes or any(exchange.bytes_by_tier[1:]):
-            return None
-        if self.space.compressed(exchange):
+        if exchange is None or not exchange.received_bytes or self.space.compressed(exchange):
             return None
         return before, after, exchange
 
     def choose(self, before: Chain, after: Chain, exchange: Exchange) -> None:
-        """Take the number of parts and the sides that hide most, if they hide enough."""
-        space, node = self.space, after.stem
+        """Take the number of parts and the chains beside that hide most, if they hide enough."""
+        node = after.stem
         if node in self.settled:
             return
-        whole_s = space.exchange_s(exchange)
+        whole_s = self.space.exchange_s(exchange)
         best_s, best = whole_s * (1 - WORTH_HIDING), None
-        free = [chain.nodes[-1] not in self.cuts for chain in (before, after)]
-        for sides in ((True, True), (True, False), (False, True)):
-            if any(beside and not unused for beside, unused in zip(sides, free, strict=True)):
-                continue
-            modes = self._cutting(before, after, *sides)
-            parts, cut = 1, 0
-            while cut < len(modes) and parts < MOST_PARTS:
-                parts *= self.tree.modes[modes[cut]].extent
-                cut += 1
-                orders = self._orders(before, after, modes[:cut], *sides)
-                timed = Parts(
-                    parts, orders.pop(-1), *sides, whole_s, self._part_s(exchange, parts),
-                    sum(before.times_s), sum(after.times_s), space.model.profile.launch_s,
-                )  # fmt: skip
-                if timed.exposed_s(*sides) >= best_s:
-                    continue
-                slower_s = self._slower_s(before, after, orders, timed, modes[:cut])
-                timed = replace(timed, slower_s=slower_s)
-                if timed.exposed_s(*sides) < best_s:
-                    best_s, best = timed.exposed_s(*sides), (timed, orders, modes[:cut])
+        for least_s, timed, cut in sorted(self._ways(before, after, exchange), key=lambda way: way[0]):
+            if least_s >= best_s:
+                break
+            orders = self._orders(before, after, timed, cut)
+            timed = replace(timed, out_modes=orders.pop(-1))
+            slower_s = self._slower_s(before, after, orders, timed, cut)
+            if least_s + slower_s < best_s:
+                best_s, best = least_s + slower_s, (replace(timed, slower_s=slower_s), orders, cut)
         if best is not None:
-            timed, orders, cutting = best
-            self.by_node[node] = timed
-            for chain, beside in ((before, timed.before), (after, timed.after)):
-                if beside:
-                    self.cuts[chain.nodes[-1]] = cutting
+            self.by_node[node], orders, cut = best
+            for chain in self.by_node[node].chains:
+                self.cuts[chain.nodes[-1]] = cut
             for changed, modes in orders.items():
                 self.orders[changed] = modes
             self.settled.update(orders)
+
+    def _ways(
+        self, before: Chain, after: Chain, exchange: Exchange
+    ) -> Iterator[tuple[float, Parts, Modes]]:
+        """Every number of parts beside every number of chains: the seconds exposed where no order costs
+        anything, with those that the chains must be worth; what it is, without orders; and the cut."""
+        whole_s, launch_s = self.space.exchange_s(exchange), self.space.model.profile.launch_s
+        spread = self._radix(before).keys() | self._radix(after).keys()
+        row_before, row_after = self._row_before(before), self._row_after(after)
+        for n_before, n_after in product(range(len(row_before) + 1), range(len(row_after) + 1)):
+            made, read = row_before[len(row_before) - n_before :], row_after[:n_after]
+            parts = 1
+            cutting = self._cutting(made, read, spread)
+            for number, mode in enumerate(cutting, 1):
+                if parts >= MOST_PARTS:
+                    break
+                parts *= self.tree.modes[mode].extent
+                timed = Parts(parts, (), made, read, whole_s, self._part_s(exchange, parts), launch_s)
+                worth_s = (n_before + n_after) * WORTH_A_CHAIN * whole_s
+                yield timed.exposed_s(n_before, n_after) + worth_s, timed, cutting[:number]
+
+    def _follows(self, chain: Chain) -> bool:
+        """Whether a chain takes its stem where it lies, and in the same part of the program."""
+        part = self.tree.nesting.part
+        same_part = part[chain.stem] == part[chain.nodes[0]]
+        return same_part and self._needed(chain) == self.placed.produced[chain.stem]
+
+    def _row_before(self, last: Chain) -> Row:
+        """The chains up to this one that follow each other and are in no parts yet."""
+        row: list[Chain] = []
+        chain: Chain | None = last
+        while chain is not None and chain.nodes[-1] not in self.cuts:
+            row.insert(0, chain)
+            chain = self.fusion.ends_at(chain.stem) if self._follows(chain) else None
+        return tuple(row)
+
+    def _row_after(self, first: Chain) -> Row:
+        """The chains from this one on that follow each other and are in no parts yet."""
+        row: list[Chain] = []
+        chain: Chain | None = first
+        while chain is not None and chain.nodes[-1] not in self.cuts:
+            row.append(chain)
+            chain = self._chain_from(chain.nodes[-1])
+            if chain is not None and not self._follows(chain):
+                break
+        return tuple(row)
+
+    def _chain_from(self, node: int) -> Chain | None:
+        """The chain whose stem is a node's tensor."""
+        chain = self._chain_with(self.tree.parents[node])
+        return chain if chain is not None and chain.stem == node else None
 
     def _part_s(self, exchange: Exchange, parts: int) -> float:
         moved = [size / parts for size in exchange.bytes_by_tier]
@@ -174,25 +215,28 @@ class _Chooser:
             if mode is not None
         }
 
-    def _cutting(self, before: Chain, after: Chain, made: bool, read: bool) -> Modes:
-        """The modes that can stand first wherever they must, in one order; some first ones of them may cut"""
-        tree = self.tree
-        spread = self._radix(before).keys() | self._radix(after).keys()
-        usable = set(tree.legs[after.stem]) - spread
-        ends = [(node, chain) for node, chain, beside in (
-            (before.stem, before, made), (after.nodes[-1], after, read)) if beside]  # fmt: skip
-        for node, _ in ends:
-            usable &= self._kept(node)
+    def _cutting(self, before: Row, after: Row, spread: Set[int]) -> Modes:
+        """The modes that can stand first wherever they must, in one order; some first ones of them may cut.
+
+        Those `spread` by the exchange cannot.
+        """
+        chains = (*before, *after)
+        nodes = [*(chain.stem for chain in before), *(chain.nodes[-1] for chain in after)]
+        if not nodes:
+            return ()
+        usable = set.intersection(*map(self._kept, nodes)) - spread
+        usable -= {mode for chain in chains for mode in self._radix(chain)}
+        usable = usable.intersection(*(self.tree.legs[chain.stem] for chain in chains))
+        usable = usable.intersection(*(self.tree.legs[chain.nodes[-1]] for chain in chains))
         fixed = []
-        for node, chain in ends:
-            local = [mode for mode in self.orders[node] if mode not in self._radix(chain)]
+        for node, chain in zip(nodes, chains, strict=True):
             if not self._movable(node):
-                fixed.append(list(takewhile(usable.__contains__, local)))
+                local = [mode for mode in self.orders[node] if mode not in self._radix(chain)]
+                fixed.append(tuple(takewhile(usable.__contains__, local)))
         if not fixed:
-            node = ends[-1][0]
-            return tuple(mode for mode in self.orders[node] if mode in usable)
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(fixed[0], fixed[-1], strict=False))
-        return tuple(mode for mode, _ in same)
+            return tuple(mode for mode in self.orders[nodes[-1]] if mode in usable)
+        same = takewhile(lambda modes: len(set(modes)) == 1, zip(*fixed, strict=False))
+        return tuple(modes[0] for modes in same)
 
     def _movable(self, node: int) -> bool:
         """Whether a tensor may be stored with any of the modes in front that its reader keeps, at no cost.
@@ -217,7 +261,7 @@ class _Chooser:
             return modes
         return modes & set(self.tree.legs[parent])
 
-    def _orders(self, before: Chain, after: Chain, cut: Modes, made: bool, read: bool) -> dict[int, Modes]:
+    def _orders(self, before: Chain, after: Chain, timed: Parts, cut: Modes) -> dict[int, Modes]:
         """The orders of the nodes that change theirs; under -1 that of the exchanged tensor as it arrives."""
         node = after.stem
         old = [mode for mode in self.placed.produced[node] if mode is not None]
@@ -228,31 +272,31 @@ class _Chooser:
             node: _first((*cut, *coming, *leaving), self.orders[node]),
             -1: _first((*cut, *leaving, *coming), self.orders[node]),
         }
-        for end, beside in ((before.stem, made), (after.nodes[-1], read)):
-            if beside:
-                orders[end] = _first(cut, self.orders[end]) if self._movable(end) else self.orders[end]
+        ends = [*(chain.stem for chain in timed.before), *(chain.nodes[-1] for chain in timed.after)]
+        for end in ends:
+            orders[end] = _first(cut, self.orders[end]) if self._movable(end) else self.orders[end]
         return orders
 
     def _slower_s(
         self, before: Chain, after: Chain, orders: dict[int, Modes], timed: Parts, cut: Modes
     ) -> float:
         """What shorter runs in memory cost the chains that meet changed orders; infinite without tiles."""
-        chains = [(before, timed.before), (after, timed.after)]
-        for end, number in ((before.stem, None), (after.nodes[-1], self.tree.parents[after.nodes[-1]])):
-            chain = self.fusion.ends_at(end) if number is None else self._chain_with(number)
-            if end in orders and chain is not None:
-                chains.append((chain, False))
+        first, *_ = row_before = timed.before or (before,)
+        *_, last = row_after = timed.after or (after,)
+        outside = self.fusion.ends_at(first.stem), self._chain_with(self.tree.parents[last.nodes[-1]])
+        chains = [*row_before, *row_after]
+        chains += [chain for chain in outside if chain is not None and chain not in chains]
         slower_s = 0.0
-        for chain, in_parts in chains:
-            arriving = timed.out_modes if chain.stem == after.stem else None
+        for chain in chains:
+            arriving = timed.out_modes if chain is after else None
             whole_s = self._memory_s(chain, {}, None, ())
-            parts = cut if in_parts else self.cuts.get(chain.nodes[-1], ())
+            parts = cut if chain in timed.chains else self.cuts.get(chain.nodes[-1], ())
             changed_s = self._memory_s(chain, orders, arriving, parts)
             slower_s += max(0.0, changed_s - whole_s)
         return slower_s
 
-    def _chain_with(self, node: int) -> Chain | None:
-        number = self.fusion.chain_of[node]
+    def _chain_with(self, node: int | None) -> Chain | None:
+        number = None if node is None else self.fusion.chain_of[node]
         return None if number is None else self.fusion.chains[number]
 
     def _memory_s(self, chain: Chain, orders: dict[int, Modes], arriving: Modes | None, cut: Modes) -> float:

@@ -17,6 +17,7 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.path_file import path_identity
 from planner.passes import policies
 from planner.passes.annotate import predict
+from planner.passes.apart import apart
 from planner.passes.attempt import Attempt
 from planner.passes.beside import beside
 from planner.passes.distribute import DoesNotFit, distribute, step_modes
@@ -384,9 +385,13 @@ class Planner:
             in_parts = whole
             if not fusion.in_place:
                 in_parts = overlap(tree, orders, grid, space, chosen, placed, fusion)
-            # What is exchanged in parts is made last of its step's operands, which may need more memory.
-            for overlaps in (in_parts, whole) if in_parts.by_node else (whole,):
+            # What is exchanged in parts is made last of its step's operands, which may need more memory, and
+            # yet more where its small tensors have places of their own.
+            tries = ((in_parts, True), (in_parts, False), (whole, False))
+            for overlaps, alone in tries if in_parts.by_node else tries[-1:]:
                 lowered = lower(tree, overlaps, grid, space, chosen, placed, fusion)
+                if alone:
+                    lowered.lifetimes = apart(lowered)
                 arena = assign(lowered.lifetimes, lowered.in_place)
                 if storing and arena.size_bytes > arena_bytes:
                     lowered, arena = store(lowered, self.model, arena_bytes) or (lowered, arena)

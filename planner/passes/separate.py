@@ -63,7 +63,7 @@ def _unfused(schedule: Schedule, part: Sequence[Instruction], buffers: list[Buff
                 replace(instruction, workspace=None, engine=ENGINE, precision=schedule.precision)
             )
         elif isinstance(instruction, Redistribute):
-            instructions.append(replace(instruction, parts=1, before=False, after=False, falling=False))
+            instructions.append(replace(instruction, parts=1, before=0, after=0, falling=False))
         elif not isinstance(instruction, Free):
             instructions.append(instruction)
     return instructions

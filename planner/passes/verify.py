@@ -39,7 +39,7 @@ from planner.schedule import (
     SumModes,
     Zero,
 )
-from planner.schedule_spans import exchange_spans, neighbours
+from planner.schedule_spans import beside, exchange_spans
 
 REMEDY = "plan it again with 'tnplan plan'"
 
@@ -61,7 +61,7 @@ class _Verifier:
         self.sums: tuple[int, ...] = ()  # where the part may add
         self.begins_sum = False
         self.early_sum: tuple[int, ...] = ()
-        self.beside: set[int | None] = set()
+        self.beside: set[Fused] = set()
         self.stored: dict[int, int] = {}
         self.occupied: list[tuple[int, int, int]] = []  # start, end, buffer; sorted, none overlapping
 
@@ -415,27 +415,25 @@ class _Verifier:
         if item.parts == 1:
             self._require(not (item.before or item.after), "a whole exchange goes beside nothing")
             return
-        self._require(item.parts > 1 and (item.before or item.after), f"{item.parts} parts beside nothing")
+        some = item.parts > 1 and min(item.before, item.after) >= 0 and (item.before or item.after)
+        self._require(bool(some), f"{item.parts} parts beside {item.before} and {item.after} chains")
         cuts = [self._cut(item.source, item.parts), self._cut(item.out, item.parts)]
-        sides = zip((item.before, item.after), neighbours(self.part, self.number), strict=True)
-        for beside, number in sides:
-            if not beside:
-                continue
-            chain = None if number is None else self.part[number]
-            self._require(isinstance(chain, Fused), "it goes beside a chain that is not there")
-            assert isinstance(chain, Fused)
-            self._require(number not in self.beside, "another exchange goes beside the same chain")
-            self.beside.add(number)
+        before, after = beside(self.part, self.number)
+        there = (len(before), len(after)) == (item.before, item.after)
+        self._require(there, "it goes beside a chain that is not there")
+        for chain in (*before, *after):
+            self._require(chain not in self.beside, "another exchange goes beside the same chain")
+            self.beside.add(chain)
             cuts += [self._cut(chain.operand, item.parts), self._cut(chain.out, item.parts)]
             inside = [
                 tuple(entry for entry in self._local(self.buffers[buffer]) if entry[0] not in (cuts[0] or ()))
                 for buffer in (chain.operand, *chain.branches, chain.out)
             ]
             tile = fused_tile(inside[0], inside[1:-1], inside[-1], self.fused_elements)
-            self._require(tile is not None, f"a part of chain {number} has no tile")
+            self._require(tile is not None, f"a part of the chain of step {chain.steps[-1]} has no tile")
         same = cuts[0] is not None and len(set(cuts)) == 1
         self._require(same, f"its tensors are not cut into {item.parts} parts by the same first modes")
-        spans = exchange_spans(self.part, self.number, item, self.buffers)
+        spans = exchange_spans(item, before, after, self.buffers)
         hazard = next(hazards(spans, item.parts, item.falling), None)
         self._require(hazard is None, hazard or "")
 
