@@ -394,3 +394,19 @@ def test_exposed_seconds():
     assert exposed_s([2, 2], [9, 9], [2, 2]) == 14
     assert exposed_s([0, 0], [3, 3], [0, 0]) == 6
     assert exposed_s([1, 1], [inf, 0], [0, 0]) == inf
+
+
+def test_small_tensors_have_places_of_their_own_where_memory_has_room(monkeypatch):
+    """More is then hidden, and the tensors beside an exchange take at most what the largest does besides."""
+    hidden_s, peak_bytes = Counter(), Counter()
+    for seed in SEEDS:
+        path, ranks, profile = swapping_path(seed), (2, 4, 8)[seed % 3], hiding_profile(1 << 12)
+        with monkeypatch.context() as patch:
+            schedules = {"apart": planned(path, ranks, profile)}
+            patch.setattr(pipeline, "apart", lambda program: program.lifetimes)
+            schedules["together"] = planned(path, ranks, profile)
+        for name, schedule in schedules.items():
+            hidden_s[name] += sum(step.hidden_s for step in schedule.steps)
+            peak_bytes[name] += schedule.predicted.peak_bytes
+    assert hidden_s["apart"] > hidden_s["together"]
+    assert peak_bytes["together"] < peak_bytes["apart"] < 1.5 * peak_bytes["together"]
