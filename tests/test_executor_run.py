@@ -268,7 +268,7 @@ def test_the_replay_allocates_nothing_beyond_the_arena(tmp_path: Path) -> None:
     schedule = case.schedule
     assert arena_bytes(schedule) > 4e6
 
-    class Alone:
+    class Alone(Blocking):
         name, rank, size = "alone", 0, 1
 
     device = NumpyDevice()

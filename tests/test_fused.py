@@ -29,7 +29,7 @@ from planner.networks.importers import read_any
 from planner.networks.network import Network
 from planner.passes.pipeline import Planner, plan
 from planner.passes.verify import verify
-from planner.schedule import Contract, Fused, Schedule
+from planner.schedule import VERSION, Contract, Fused, Schedule
 from planner.schedule_file import load_schedule, save_schedule
 from tnplan.execution import execute
 from tnplan.reporting import documents, tables
@@ -384,10 +384,10 @@ def test_a_schedule_of_an_older_version_is_to_be_planned_again(tmp_path: Path) -
     file = tmp_path / "s.json"
     save_schedule(RICH, file)
     assert load_schedule(file) == RICH
-    file.write_text(file.read_text().replace('"version":7', '"version":6', 1))
-    with pytest.raises(InputError, match="version: is 6") as refusal:
+    file.write_text(file.read_text().replace(f'"version":{VERSION}', f'"version":{VERSION - 1}', 1))
+    with pytest.raises(InputError, match=f"version: is {VERSION - 1}") as refusal:
         load_schedule(file)
-    assert "reads version 7" in refusal.value.remedy
+    assert f"reads version {VERSION}" in refusal.value.remedy
     assert "tnplan plan" in refusal.value.remedy
 
 
