@@ -4,11 +4,13 @@
         [-o results.json]
 
 The same schedule is replayed with every exchange made whole ("alone"), in parts by copy engines ("engines",
-what the executor does), and in parts by kernels for which the chains beside leave some blocks in a hundred
-free ("kernels 6", "kernels 12", "kernels 25"). Results must be equal bit for bit. Hidden is the share of the
-seconds of the exchanges in parts that nothing waited for, on the rank where it is least; the first slice, to
-which ranks come at different times, does not count. Goal: at least 0.7 of the shorter of exchange and
-contraction. `waited_s` of a row is what all exchanges took on the stream of calls, whole ones too. Rows of
+what the executor does on one machine), in parts by kernels for which the chains beside leave some blocks in a
+hundred free ("kernels 6", "kernels 12", "kernels 25"), and by messages of NCCL, as between machines: whole
+("packed"), in parts ("messages 0", what the executor does there), and in parts beside chains that leave some
+blocks free. Results must be equal bit for bit. Hidden is the share of the seconds of the exchanges in parts
+that nothing waited for, on the rank where it is least; the first slice, to which ranks come at different
+times, does not count. Goal: at least 0.7 of the shorter of exchange and contraction. `waited_s` of a row is
+what all exchanges took on the stream of calls, whole ones too. Rows of
 other paths and device counts in the output file stay.
 """
 
@@ -31,7 +33,7 @@ from replay import launched, say, values
 from executor.contraction import bind
 from executor.contraction import replay as replay_loop
 from executor.contraction.record import KINDS
-from executor.device import cupy_copy, cupy_fused
+from executor.device import cupy_copy, cupy_fused, nccl
 from executor.device.communicator import Beside
 from executor.device.cuda_memory import LINK_SHARE, CudaMemory
 from executor.device.launcher import world_communicator
@@ -45,7 +47,10 @@ from tnplan.execution import execute
 
 PATHS = Path(__file__).resolve().parent.parent / "paths"
 DEFAULT = {2: "zuchongzhi_n60_m24_b33_fused.json", 4: "zuchongzhi_n60_m24_b34_fused_s4.json"}
-WAYS = ("alone", "engines", "kernels 6", "kernels 12", "kernels 25")
+WAYS = (
+    "alone", "engines", "kernels 6", "kernels 12", "kernels 25",
+    "packed", "messages 0", "messages 6", "messages 12", "messages 25",
+)  # fmt: skip
 GOAL = 0.7
 RUN_ELEMENTS = 1 << 12
 
@@ -148,15 +153,20 @@ def keep(output: Path, rows: list[dict[str, Any]]) -> None:
 
 @contextmanager
 def ways(way: str) -> Iterator[None]:
-    """The executor with its exchanges alone, by engines, or by kernels beside shorter chains."""
+    """The executor with its exchanges alone, by engines, or by kernels or messages beside shorter chains."""
+    if way not in WAYS:
+        raise InputError("--ways", f"{way!r} is unknown", f"choose from {', '.join(WAYS)}")
+    kind, *percent = way.split()
     with ExitStack() as stack:
-        if way == "alone":
+        if kind in ("alone", "packed"):
             stack.enter_context(patch.object(bind, "bind_parts", lambda *_: None))
-        elif way.startswith("kernels"):
+        if kind in ("packed", "messages"):
+            stack.enter_context(patch.object(nccl.NcclCommunicator, "open_memory", lambda *_: None))
+            stack.enter_context(patch.object(nccl, "machine", lambda: world_communicator().rank))
+        if kind == "kernels":
             stack.enter_context(patch.object(CudaMemory, "bind_beside", by_kernels))
-            stack.enter_context(patch.object(bind.Binder, "_fused", leaving(int(way.split()[1]))))
-        elif way != "engines":
-            raise InputError("--ways", f"{way!r} is unknown", f"choose from {', '.join(WAYS)}")
+        if percent:
+            stack.enter_context(patch.object(bind.Binder, "_fused", leaving(int(*percent))))
         yield
 
 

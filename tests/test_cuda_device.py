@@ -190,6 +190,26 @@ def test_a_call_keeps_its_scratch_memory_when_another_takes_more() -> None:
     device.close()
 
 
+@needs_gpus(1)
+def test_products_share_the_scratch_memory_of_the_one_that_needs_most() -> None:
+    from executor.device.cupy_device import CupyDevice
+
+    device = CupyDevice(0)
+    device.allocate(1 << 24)
+    shapes = [ContractShape((), ((m, n),), ((n, 1),), k) for m, n, k in ((128, 64, 64), (16, 32, 1 << 14))]
+    device.prepare_contract([(shape, "fp64", "gemm") for shape in shapes], "float64")
+    held_bytes = device.peak_bytes
+    assert held_bytes > 1 << 24
+    for shape in shapes:
+        _, m, n, k = shape.sizes
+        sizes = enumerate((m * k, n * k, m * n))
+        device.bind_contract(
+            shape, *(device.view(place << 22, size, "float64") for place, size in sizes), None, "fp64"
+        )
+    assert device.peak_bytes == held_bytes
+    device.close()
+
+
 class FakeHost:
     """Rank 0 of two; `other` is what the second one says, in turn."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from itertools import combinations
@@ -151,9 +152,20 @@ def test_a_stream_that_is_full_leaves_other_threads_alone():
     assert done.stdout.splitlines()[-1] == "went on"
 
 
+def part_machines(monkeypatch):
+    """Let every rank of this process be a machine of its own, of which no other reaches the memory."""
+    from executor.device import nccl
+
+    monkeypatch.setattr(nccl, "machine", threading.get_ident)
+    monkeypatch.setattr(nccl.NcclCommunicator, "open_memory", lambda *_: None)
+
+
 @needs_gpus(2)
+@pytest.mark.parametrize("way", ["memory", "messages"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_parts_on_two_gpus_of_this_process_give_the_bits_of_the_whole(monkeypatch, seed):
+def test_parts_on_two_gpus_of_this_process_give_the_bits_of_the_whole(monkeypatch, seed, way):
+    if way == "messages":
+        part_machines(monkeypatch)
     path = swapping_path(seed)
     arrays = random_arrays(path, seed)
     schedule = planned(path, 2, hiding_profile(1 << 14))

@@ -372,6 +372,23 @@ def test_a_device_prepares_the_chains_that_it_binds(monkeypatch: pytest.MonkeyPa
     assert prepared == bound
 
 
+def test_a_device_prepares_the_products_that_it_binds(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared, bound = set(), set()
+    bind_contract = NumpyDevice.bind_contract
+
+    def bind(device, shape, a, b, c, workspace, precision, engine):  # type: ignore[no-untyped-def]
+        assert (shape, precision, engine) in prepared
+        bound.add((shape, precision, engine))
+        return bind_contract(device, shape, a, b, c, workspace, precision, engine)
+
+    monkeypatch.setattr(NumpyDevice, "prepare_contract", lambda _, several, *__: prepared.update(several))
+    monkeypatch.setattr(NumpyDevice, "bind_contract", bind)
+    path = swapping_path(1)
+    execute(planned(path, 2, load_profile("cpu")), random_arrays(path, 1), ranks=2, device="cpu")
+    assert prepared
+    assert prepared == bound
+
+
 def test_a_profile_with_a_kernel_needs_its_rate() -> None:
     message = r"fused_flop_per_s\.complex64\.fp32: has no rate beside it in fused_tile_bytes_per_s"
     with pytest.raises(InputError, match=message):

@@ -91,6 +91,7 @@ class Binder:
         program.loop_values.update(dict.fromkeys((*schedule.sliced, *schedule.summed), 0))
         result = self._shard(schedule.result)
         program.result, program.result_box = result.view, result.bounds
+        self._prepare_products()
         self._prepare_chains()
         program.once = self._part(schedule.once)
         program.outer = [self._part(part.instructions) for part in schedule.outer]
@@ -231,6 +232,14 @@ class Binder:
         return self._device.bind_sum(out.view, source.view, source.shape, kept)
 
     def _contract(self, instruction: Contract) -> Call:
+        a, b, c = (self._shard(number) for number in (instruction.a, instruction.b, instruction.c))
+        return self._device.bind_contract(
+            self._product_shape(instruction), a.view, b.view, c.view, self._workspace(instruction.workspace),
+            instruction.precision, instruction.engine,
+        )  # fmt: skip
+
+    def _product_shape(self, instruction: Contract) -> ContractShape:
+        """The shape of a product on this rank."""
         buffers = self._schedule.buffers
         numbers = (instruction.a, instruction.b, instruction.c)
         modes = [buffers[number].modes for number in numbers]
@@ -256,11 +265,9 @@ class Binder:
         def modes_of(part: Sequence[int]) -> tuple[tuple[int, int], ...]:
             return tuple((extents[2][mode], place[mode]) for mode in part)
 
-        shape = ContractShape(modes_of(batch), modes_of(m), modes_of(n), prod(extents[0][mode] for mode in k))
-        return self._device.bind_contract(
-            shape, a.view, b.view, c.view, self._workspace(instruction.workspace),
-            instruction.precision, instruction.engine,
-        )  # fmt: skip
+        return ContractShape(
+            modes_of(batch), modes_of(m), modes_of(n), prod(extents[0][mode] for mode in k)
+        )
 
     def _fused(self, instruction: Fused, part: tuple[int, int] = (0, 1)) -> Call:
         """A chain, or the given one of several equal parts of it."""
@@ -292,6 +299,15 @@ class Binder:
 
         branches = tuple(map(modes, instruction.branches))
         return FusedShape(modes(instruction.operand), branches, modes(instruction.out), instruction.adds)
+
+    def _prepare_products(self) -> None:
+        """Let the device get ready for all products at once."""
+        products = [
+            (self._product_shape(item), item.precision, item.engine)
+            for item in self._schedule.instructions
+            if isinstance(item, Contract)
+        ]
+        self._device.prepare_contract(products, self._schedule.dtype)
 
     def _prepare_chains(self) -> None:
         """Let the device get ready for all chains at once: whole, or in parts beside exchanges."""

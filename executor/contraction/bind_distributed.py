@@ -42,6 +42,9 @@ class _LibraryBinder(Binder):
         super().__init__(schedule, device, communicator, tensors)
         self._library = start()
 
+    def _prepare_products(self) -> None:
+        """The library takes what it needs when it is asked for a plan."""
+
     def _contract(self, instruction: Contract) -> Call:
         numbers = (instruction.a, instruction.b, instruction.c)
         modes = [self._schedule.buffers[number].modes for number in numbers]

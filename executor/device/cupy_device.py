@@ -21,14 +21,14 @@ from executor.device.device import Call, ContractShape, FusedShape, nothing
 from executor.device.gpus import check_free, driver_version, gpu_name
 from executor.device.kernel_cache import load_kernel
 from executor.device.permutation import Copy
+from executor.device.precision import check_precision
 from executor.device.stream_event import record
 
 Array = Any
 """A flat cupy.ndarray over the arena."""
 
 STAGING_BYTES = 64 << 20
-DOUBLE_BYTES = 8
-REALS = {4: "float", DOUBLE_BYTES: "double"}
+REALS = {4: "float", 8: "double"}
 UNIT_BYTES = 16
 ADD_THREADS = 256
 ADD_BLOCKS_A_MULTIPROCESSOR = 8
@@ -118,17 +118,23 @@ class CupyDevice:
     ) -> Call:  # fmt: skip
         """A batched product by matrix products (`cupy_contract`) or by cuTENSOR."""
         dtype = c.dtype.name
-        if c.real.itemsize == DOUBLE_BYTES:
-            precision = "fp64"
+        precision = check_precision(precision, dtype)
+        scratch = self.scratch(_scratch_bytes(shape, dtype, precision, engine))
         if engine == "cutensor":
             from executor.device import cutensor
 
-            scratch = self.scratch(cutensor.workspace_bytes(shape, dtype, precision))
             call = cutensor.bind_contract(shape, a, b, c, scratch, precision, self.stream)
         else:
-            scratch = self.scratch(scratch_bytes(shape, dtype, precision))
             call = bind_contract(shape, a, b, c, workspace, precision, self.stream, scratch)
         return self.loaded(call)
+
+    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
+        """Take the scratch memory of the product that needs most."""
+        sizes = [
+            _scratch_bytes(shape, dtype, check_precision(precision, dtype), engine)
+            for shape, precision, engine in products
+        ]
+        self.scratch(max(sizes, default=0))
 
     def loaded(self, call: Call) -> Call:
         """The call, made once now, with whatever the arena holds, where there are neighbours.
@@ -270,6 +276,14 @@ class CupyDevice:
             "cupy": cupy.__version__,
             "numpy": np.__version__,
         }
+
+
+def _scratch_bytes(shape: ContractShape, dtype: str, precision: str, engine: str) -> int:
+    if engine == "cutensor":
+        from executor.device import cutensor
+
+        return cutensor.workspace_bytes(shape, dtype, precision)
+    return scratch_bytes(shape, dtype, precision)
 
 
 def add_defines(real_bytes: int, width: int) -> dict[str, str | int]:

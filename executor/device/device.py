@@ -113,6 +113,10 @@ class Device(Protocol):
         that precisely (a type of 64 bits a real number always in fp64).
         """
 
+    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
+        """Take the memory that `bind_contract` will need beside its arguments for products of these shapes,
+        precisions and engines: once, since they run one after the other."""
+
     def bind_fused(
         self, shape: FusedShape, operand: View, branches: Sequence[View], out: View, capacity_bytes: int,
         precision: str = "fp32",

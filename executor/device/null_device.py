@@ -129,6 +129,9 @@ class NullDevice(HostClock):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
         return self._multiplies(float(n_batch) * m * n * k, c.dtype)
 
+    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
+        """Nothing to take."""
+
     def bind_fused(
         self, shape: FusedShape, operand: NullView, branches: Sequence[NullView], out: NullView,
         capacity_bytes: int, precision: str = "fp32",

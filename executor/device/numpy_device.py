@@ -159,6 +159,9 @@ class NumpyDevice(HostClock):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
         return bind_tiles(tile(shape, len(workspace)), a, b, c, workspace)
 
+    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
+        """No product needs memory of its own."""
+
     def bind_fused(
         self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
         capacity_bytes: int, precision: str = "fp32",
