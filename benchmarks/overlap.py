@@ -30,8 +30,7 @@ import cupy
 import numpy as np
 from replay import launched, say, values
 
-from executor.contraction import bind
-from executor.contraction import replay as replay_loop
+from executor.contraction import bind, run
 from executor.contraction.record import KINDS
 from executor.device import cupy_copy, cupy_fused, nccl
 from executor.device.communicator import Beside
@@ -95,7 +94,7 @@ def main() -> None:
         if world.rank == 0 and first is None:
             first = done.array
         same = world.rank != 0 or np.array_equal(done.array, first)
-        own = [sum(slice_s) / (given.slices - 1) for slice_s in zip(*timed[1 - given.slices :], strict=True)]
+        own = [(end - start) / (given.slices - 1) for start, end in zip(timed[0], timed[-1], strict=True)]
         ranks = world.gather_objects(own)
         contract_s, exchange_s, _, beside_s = (max(seconds) for seconds in zip(*ranks, strict=True))
         share = min((beside - waited) / beside if beside else 0.0 for *_, waited, beside in ranks)
@@ -118,24 +117,24 @@ def main() -> None:
 
 @contextmanager
 def timed_slices() -> Iterator[list[tuple[float, ...]]]:
-    """Seconds of contractions, exchanges on their stream, waits for those in parts, and parts themselves.
-
-    An entry for what comes once and one for every slice of this rank, in order.
-    """
+    """Seconds up to the end of every slice of this rank: of contractions, of exchanges on their stream, of
+    waits for those in parts, and of parts themselves."""
     seen: list[tuple[float, ...]] = []
-    add_times = replay_loop._Part.add_times
+    run_slices = run.run_slices
 
-    def add(part: Any, timings: Any, seconds: list[float]) -> None:
-        old, waited_s, beside_s = list(seconds), timings.waited_s, timings.beside_s
-        add_times(part, timings, seconds)
-        kinds = dict.fromkeys(KINDS.values(), 0.0)
-        for bound, now_s, before_s in zip(part._part, seconds, old, strict=True):
-            if bound.op in KINDS:
-                kinds[KINDS[bound.op]] += now_s - before_s
-        parts_s = timings.waited_s - waited_s, timings.beside_s - beside_s
-        seen.append((kinds["contract_s"], kinds["exchange_s"], *parts_s))
+    def timed(program: Any, device: Any, timings: Any, slices: Any, after_slice: Callable[[], None]) -> None:
+        def after() -> None:
+            kinds = dict.fromkeys(KINDS.values(), 0.0)
+            for op, time_s in timings.by_kind(program).items():
+                if op in KINDS:
+                    kinds[KINDS[op]] += time_s
+            parts_s = timings.waited_s, timings.beside_s
+            seen.append((kinds["contract_s"], kinds["exchange_s"], *parts_s))
+            after_slice()
 
-    with patch.object(replay_loop._Part, "add_times", add):
+        run_slices(program, device, timings, slices, after)
+
+    with patch.object(run, "run_slices", timed):
         yield seen
 
 
@@ -199,7 +198,7 @@ def by_kernels(
         copy = Copy((), ((len(target) // run, run, run),), run)
         addresses = target.data.ptr, source.data.ptr
         copies.append(cupy_copy._launch(copy, target.dtype, *addresses, run, False, self._beside, LINK_SHARE))
-    before, after = self._meet(peers), self._meet(peers)
+    meet = self.bind_meeting(peers)
     ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
     first, last = cupy.cuda.Event(), cupy.cuda.Event()
     stream, own = self._stream, self._beside
@@ -207,9 +206,9 @@ def by_kernels(
     def begin() -> None:
         ready.record(stream)
         own.wait_event(ready)
-        before()
+        meet()
         first.record(own)
-        for call in (*copies, after):
+        for call in (*copies, meet):
             call()
         last.record(own)
         done.record(own)

@@ -295,7 +295,7 @@ def test_arenas_are_opened_by_handle_and_without_one_not_at_all(monkeypatch: pyt
         return tuple(replace(offer, process="another") for offer in offers)
 
     def reached(host: FakeHost) -> Any:
-        return cuda_memory.CudaMemory(host, arena, None, None, lambda peers: lambda: None)  # type: ignore[arg-type]
+        return cuda_memory.CudaMemory(host, arena, None, None)  # type: ignore[arg-type]
 
     memory = reached(FakeHost(elsewhere, {0, 1}))
     assert memory.ranks == {0, 1}

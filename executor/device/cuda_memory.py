@@ -6,7 +6,7 @@ Knows CUDA's handles of memory and which GPUs reach each other; never what is co
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +41,6 @@ LINK_SHARE = 2
 BLOCK_BYTES = 2 << 20
 """The size of the GPU's large pages. CUDA gives no other allocation a part of such a block."""
 
-Meet = Callable[[Sequence[int]], Call]
-"""Gives, for some peers, the call at which `beside` streams of all of them wait for each other."""
-
 
 @dataclass(frozen=True)
 class _Offer:
@@ -64,14 +61,13 @@ class CudaMemory:
     """See `PeerMemory`. Made by all ranks of a group together.
 
     Copies are made on the stream `beside`, what goes on meanwhile on `stream`, which has the lower priority.
-    Those of `bind_beside` are made by the GPU's copy engines, and their ranks meet by counters in memory: a
-    kernel that fills the GPU would keep copies and messages that are kernels themselves waiting.
+    Ranks meet by counters in memory, and copies of `bind_beside` are made by the GPU's copy engines: a kernel
+    that fills the GPU would keep copies and meetings that are kernels themselves waiting.
     """
 
-    def __init__(self, host: Communicator, arena: Any, stream: Any, beside: Any, meet: Meet) -> None:
+    def __init__(self, host: Communicator, arena: Any, stream: Any, beside: Any) -> None:
         self._stream = stream
         self._beside = beside
-        self._meet = meet
         self._local: Any = None
         self._opened: list[int] = []
         self._bases: dict[int, tuple[int, int]] = {}
@@ -149,18 +145,18 @@ class CudaMemory:
         self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
     ) -> Call:
         """The copies between two meetings of the peers' streams."""
-        before, after = self._meet(peers), self._meet(peers)
+        meet = self.bind_meeting(peers)
         ready, met, done = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
         stream, own = self._stream, self._beside
 
         def run() -> None:
             record(ready, stream)
             own.wait_event(ready)
-            before()
+            meet()
             record(met, own)
             # What is beside must not fill the GPU before the first copy has its blocks.
             stream.wait_event(met)
-            for call in (*copies, after, *beside):
+            for call in (*copies, meet, *beside):
                 call()
             record(done, own)
             stream.wait_event(done)
@@ -172,7 +168,7 @@ class CudaMemory:
         sent_bytes: int,
     ) -> Beside:  # fmt: skip
         """The copies between two meetings of the peers' streams, none of them a kernel."""
-        meet = self._signals.bind(peers, self._beside)
+        meet = self.bind_meeting(peers)
         if self._local is None:
             self._local = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
         ready, done, settled = (cupy.cuda.Event(disable_timing=True) for _ in range(3))

@@ -32,7 +32,7 @@ class NcclCommunicator:
     Messages of device views are enqueued on a stream of their own: they begin when the work given to `stream`
     before `start` is done, and work given to it after `finish` waits for them. Messages of NumPy arrays go by
     the host's communicator and are done when `exchange` returns. GPUs of one machine that reach each other's
-    memory need no messages but to wait for each other.
+    memory need none.
     """
 
     name = "nccl"
@@ -112,17 +112,9 @@ class NcclCommunicator:
 
     def open_memory(self, arena: Any) -> PeerMemory | None:
         """The arenas of the ranks on this machine, where their GPUs reach each other."""
-        memory = CudaMemory(self._host, arena, self._stream, self._own_stream, self._bind_meeting)
+        memory = CudaMemory(self._host, arena, self._stream, self._own_stream)
         self._memories.append(memory)
         return memory if memory.ranks else None
-
-    def _bind_meeting(self, peers: Sequence[int]) -> Call:
-        """The call at which the own streams of all peers wait for each other: a byte goes each way."""
-        room = self._room
-        return self._bind_messages(
-            [(peer, room[peer : peer + 1]) for peer in peers],
-            [(peer, room[self.size + peer :][:1]) for peer in peers],
-        )
 
     def close_memory(self) -> None:
         """Unmap the peers' arenas, on all ranks before any goes on."""

@@ -1,7 +1,4 @@
-"""Run under mpirun on one GPU: ranks map each other's arenas and change layouts there.
-
-NCCL refuses two ranks on one GPU, so that meetings are barriers of the hosts here.
-"""
+"""Run under mpirun on one GPU: ranks map each other's arenas and change layouts there."""
 
 from __future__ import annotations
 
@@ -46,15 +43,7 @@ def exchanged(seed: int, host: Communicator, device: CupyDevice) -> bool:
     device.allocate(room + WORKSPACE_BYTES)
     workspace = device.view(room, WORKSPACE_BYTES // 8, "float64")
     beside = cupy.cuda.Stream(non_blocking=True)
-
-    def meet(peers: object) -> object:
-        def wait() -> None:
-            beside.synchronize()
-            host.barrier()
-
-        return wait
-
-    memory = CudaMemory(host, device.view(0, size, "uint8"), device.stream, beside, meet)
+    memory = CudaMemory(host, device.view(0, size, "uint8"), device.stream, beside)
     assert memory.ranks == frozenset(range(host.size))
     held = device.view(0, prod(box_shape(bounds)), "float64")
     result = device.view(offset, prod(box_shape(out_bounds)), "float64")
