@@ -12,6 +12,7 @@ Changelog of `tnplan.schedule`, each version of which refuses the older ones:
 6 (2026-11-23): `summed`; `inner` of a part; `zero`; `repeats` of a step.
 7 (2026-11-24): `adds` of `fused`.
 8 (2026-11-24): `before` and `after` of an exchange in parts are numbers of chains.
+9 (2026-11-25): `closing` of `fused`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from planner.hardware.cost import FLOPS_PER_PRODUCT
 from planner.hardware.layout import Digit, Layout
 
 FORMAT = "tnplan.schedule"
-VERSION = 8
+VERSION = 9
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
@@ -115,8 +116,10 @@ class Fused:
     A mode that a branch shares with what the chain holds by then is summed; its others join. `out` holds its
     modes in any order; results in between are never stored. No mode is shared by all three tensors of a step,
     and nothing is partial. `out` may lie where `operand` did, which is then gone, if what is summed has left
-    its places to what is brought. With `adds` it adds to `out`, an early sum. `steps` are the numbers of the
-    annotations, one a branch; `precision` as in Contract.
+    its places to what is brought. With `adds` it adds to `out`, an early sum. With `closing`, which holds the
+    modes that the chain leaves, spread alike, in any order, `out` is the sum of the products of their
+    elements, partial over all digits that spread them. `steps` are the numbers of the annotations, one a
+    branch and one for `closing`; `precision` as in Contract.
     """
 
     op: ClassVar[str] = "fused"
@@ -126,6 +129,7 @@ class Fused:
     steps: tuple[int, ...]
     precision: str = "fp32"
     adds: bool = False
+    closing: int | None = None
 
 
 @dataclass(frozen=True)
@@ -384,11 +388,6 @@ class Schedule:
         items = self.instructions
         exchanges = sum(isinstance(item, Redistribute | Gather) and bool(item.compressed) for item in items)
         return exchanges, sum(isinstance(item, Encode) for item in items)
-
-    @property
-    def compresses(self) -> bool:
-        """Whether any instruction needs a codec."""
-        return any(self.compressed_counts)
 
     @property
     def n_slices(self) -> int:

@@ -53,8 +53,11 @@ def random_chain(chance: random.Random, most: int) -> FusedShape:
     return FusedShape(sized(operand), tuple(map(sized, branches)), sized(held))
 
 
-def run_twin(shape: FusedShape, operand, branches, out, capacity: int, precision: str) -> None:
+def run_twin(
+    shape: FusedShape, operand, branches, out, capacity: int, precision: str, closing=None
+) -> None:  # fmt: skip
     """What fused.cu does with its tables, thread by thread made axes of arrays."""
+    closed = 0.0
     itemsize, terms = out.itemsize, TERMS.get(precision, 0)
     tables = best_tables(shape, capacity, itemsize, terms > 0)
     own = tables.own_place.astype(int)
@@ -95,10 +98,15 @@ def run_twin(shape: FusedShape, operand, branches, out, capacity: int, precision
         for place, offset in zip(*tables.store, strict=True):
             target = start[1] + tables.own_offset[stores, 1] + offset
             value = tile[moved(own[1][stores], place) // itemsize]
+            if shape.closes:
+                closed += np.sum(value.astype(np.complex128) * closing[target // itemsize])
+                continue
             out[target // itemsize] = out[target // itemsize] + value if shape.adds else value
         parts.touch(own[1], tables.store[0])
         parts.end(tables.meets[-1])
     parts.touch(own[0], tables.load[0])
+    if shape.closes:
+        out[:] = closed if np.iscomplexobj(out) else np.real(closed)
 
 
 class Parts:
@@ -211,15 +219,18 @@ def run_stage(tile, branch, stage, n_rows, n_columns, base, column) -> None:
     tile[moved(moved(base[:, None, None], rows[:, None]), n_place[:, None, :]) // tile.itemsize] = sums
 
 
-def run_gpu(shape: FusedShape, operand, branches, out, capacity: int, precision: str) -> None:
+def run_gpu(
+    shape: FusedShape, operand, branches, out, capacity: int, precision: str, closing=None
+) -> None:  # fmt: skip
     import cupy
 
     from executor.device.cupy_fused import bind_fused
 
     on_device = [cupy.asarray(array) for array in (operand, *branches, out)]
+    met = None if closing is None else cupy.asarray(closing)
     stream = cupy.cuda.Stream.null
     bind_fused(
-        shape, on_device[0], on_device[1:-1], on_device[-1], stream, capacity * out.itemsize, precision
+        shape, on_device[0], on_device[1:-1], on_device[-1], stream, capacity * out.itemsize, precision, met
     )()
     out[:] = on_device[-1].get()
 
@@ -241,8 +252,10 @@ def contracted(shape: FusedShape, arrays):
     return np.einsum(*terms, [mode for mode, _ in shape.out], optimize=True).ravel()
 
 
-def run_cpu(shape: FusedShape, operand, branches, out, capacity: int, precision: str) -> None:
-    NumpyDevice().bind_fused(shape, operand, branches, out, capacity * out.itemsize, precision)()
+def run_cpu(
+    shape: FusedShape, operand, branches, out, capacity: int, precision: str, closing=None
+) -> None:  # fmt: skip
+    NumpyDevice().bind_fused(shape, operand, branches, out, capacity * out.itemsize, precision, closing)()
 
 
 def run(runner, shape: FusedShape, arrays, precision: str, capacity: int, first=None):
@@ -300,6 +313,29 @@ def test_a_chain_adds_to_what_is_there(runner, dtype, precision):
         first = normal(rng, written.shape, dtype)
         found = run(runner, replace(shape, adds=True), arrays, precision, capacity, first)
         assert np.array_equal(found, first + written), shape
+        done += 1
+
+
+@pytest.mark.parametrize(("dtype", "precision"), CASES)
+@pytest.mark.parametrize("runner", ["cpu", "twin", GPU])
+def test_a_chain_closes_with_a_tensor_of_what_it_leaves(runner, dtype, precision):
+    chance, rng = random.Random(11), np.random.default_rng(11)
+    capacity = 16384 // np.dtype(dtype).itemsize
+    done = 0
+    while done < (24 if runner == "gpu" else 6):
+        shape = random_chain(chance, 17 if runner == "gpu" else 14)
+        if fused_tile(shape.operand, shape.branches, shape.out, capacity) is None:
+            continue
+        arrays = arrays_of(shape, lambda extents: normal(rng, extents, dtype))
+        left = run(runner, shape, arrays, precision, capacity)
+        closing = normal(rng, left.shape, dtype)
+        out = np.full(1, np.nan, dtype)
+        flat = [array.ravel() for array in arrays]
+        RUNNERS[runner](
+            replace(shape, closes=True), flat[0], flat[1:], out, capacity, precision, closing
+        )  # fmt: skip
+        products = left.astype(np.complex128) * closing
+        assert np.abs(out[0] - products.sum()) <= TOLERANCE[dtype] * np.abs(products).sum(), shape
         done += 1
 
 

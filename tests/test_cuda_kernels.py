@@ -133,7 +133,7 @@ def of_fused() -> Iterator[Defines]:
                 shapes.append(shape)
         for shape, precision in product(shapes, ("fp32", *(TERMS if dtype == "complex64" else ()))):
             made = chosen(shape, dtype, capacity_bytes, precision)
-            yield dict(kernel_defines(dtype, *made, adds=shape is shapes[-1]))
+            yield dict(kernel_defines(dtype, *made, adds=shape is shapes[2], closes=shape is shapes[1]))
 
 
 def of_state_measure() -> Iterator[Defines]:

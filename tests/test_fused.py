@@ -357,10 +357,10 @@ def test_a_device_prepares_the_chains_that_it_binds(monkeypatch: pytest.MonkeyPa
     prepared, bound = set(), set()
     bind_fused = NumpyDevice.bind_fused
 
-    def bind(device, shape, operand, branches, out, capacity_bytes, precision):  # type: ignore[no-untyped-def]
+    def bind(device, shape, operand, branches, out, capacity_bytes, precision, closing):  # type: ignore[no-untyped-def]
         assert (shape, precision) in prepared
         bound.add((shape, precision))
-        return bind_fused(device, shape, operand, branches, out, capacity_bytes, precision)
+        return bind_fused(device, shape, operand, branches, out, capacity_bytes, precision, closing)
 
     monkeypatch.setattr(NumpyDevice, "prepare_fused", lambda _, several, *__: prepared.update(several))
     monkeypatch.setattr(NumpyDevice, "bind_fused", bind)

@@ -280,9 +280,10 @@ class Binder:
             return whole[number * size : (number + 1) * size]
 
         branches = [self._shard(branch).view for branch in instruction.branches]
+        closing = None if instruction.closing is None else view(instruction.closing)
         return self._device.bind_fused(
             self._chain_shape(instruction, parts), view(instruction.operand), branches, view(instruction.out),
-            schedule.profile["fused_bytes"], instruction.precision,
+            schedule.profile["fused_bytes"], instruction.precision, closing,
         )  # fmt: skip
 
     def _chain_shape(self, instruction: Fused, parts: int) -> FusedShape:
@@ -297,8 +298,9 @@ class Binder:
             stored = zip(schedule.buffers[buffer].modes, self._shard(buffer).shape, strict=True)
             return tuple(entry for entry in stored if entry[0] not in cut)
 
-        branches = tuple(map(modes, instruction.branches))
-        return FusedShape(modes(instruction.operand), branches, modes(instruction.out), instruction.adds)
+        branches, closes = tuple(map(modes, instruction.branches)), instruction.closing is not None
+        end = instruction.out if instruction.closing is None else instruction.closing
+        return FusedShape(modes(instruction.operand), branches, modes(end), instruction.adds, closes)
 
     def _prepare_products(self) -> None:
         """Let the device get ready for all products at once."""

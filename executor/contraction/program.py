@@ -86,7 +86,7 @@ def arena_bytes(schedule: Schedule) -> int:
 
 def needed_bytes(schedule: Schedule) -> int:
     """The bytes of the arena, and those that a codec takes beside it."""
-    if schedule.compression is None or not schedule.compresses:
+    if schedule.compression is None or not any(schedule.compressed_counts):
         return arena_bytes(schedule)
     profile = profile_from_document(schedule.profile, "schedule: profile")
     return arena_bytes(schedule) + profile.codec(schedule.compression.setting).workspace_bytes

@@ -76,11 +76,12 @@ def small_products(a: Any, b: Any, c: Any) -> None:
 @numba.njit(nogil=True, cache=True)
 def fused_tiles(
     operand: Any, branches: Any, out: Any, scratch: Any, tile_source: Any, tile_target: Any,
-    gather: Any, scatter: Any, tables: Any, sizes: Any, adds: bool,
+    gather: Any, scatter: Any, tables: Any, sizes: Any, adds: bool, closes: bool, closed: Any,
 ) -> None:  # fmt: skip
     """Every tile of the operand through all stages of a chain; see `numpy_fused.Plan` for the tables.
 
-    `branches` holds all branches one after the other, each [n | k]; `scratch` two tiles.
+    `branches` holds all branches one after the other, each [n | k]; `scratch` two tiles. One that `closes`
+    adds to `closed` the products with `out`, which it does not write.
     """
     zero = operand.dtype.type(0)
     for t in range(tile_source.size):
@@ -103,7 +104,10 @@ def fused_tiles(
             held, following = following, held
         for i in range(scatter.size):
             place = tile_target[t] + scatter[i]
-            out[place] = out[place] + held[i] if adds else held[i]
+            if closes:
+                closed[0] += held[i] * out[place]
+            else:
+                out[place] = out[place] + held[i] if adds else held[i]
 
 
 def copy_numpy(

@@ -161,10 +161,10 @@ class CupyDevice:
 
     def bind_fused(
         self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
-        capacity_bytes: int, precision: str = "fp32",
+        capacity_bytes: int, precision: str = "fp32", closing: Array | None = None,
     ) -> Call:  # fmt: skip
         """A chain of contractions in one pass; see `cupy_fused`."""
-        return bind_fused(shape, operand, branches, out, self.stream, capacity_bytes, precision)
+        return bind_fused(shape, operand, branches, out, self.stream, capacity_bytes, precision, closing)
 
     def prepare_fused(
         self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int

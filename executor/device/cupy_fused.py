@@ -28,6 +28,8 @@ TENSOR_THREADS_A_MULTIPROCESSOR, LARGE_TENSOR_THREADS = 768, 512
 LARGE_TENSOR_SIDE = 64
 """n of a stage on tensor cores from which its sums need twice the registers."""
 HOLD_THREADS = 256
+SUM_REALS = 2
+"""Double-precision numbers that a block leaves of what closes a chain; of real ones the second is unused."""
 SOURCES_DTYPE = np.dtype([("branch", "u8", MOST_STAGES)])
 """The struct Sources of fused.cu."""
 TERMS = {"tf32": 1, "fp16x3": 3}
@@ -38,9 +40,10 @@ Defines = tuple[tuple[str, str | int], ...]
 
 def bind_fused(
     shape: FusedShape, operand: Any, branches: Sequence[Any], out: Any, stream: Any, capacity_bytes: int,
-    precision: str = "fp32",
+    precision: str = "fp32", closing: Any = None,
 ) -> Call:  # fmt: skip
-    """out = the operand contracted with every branch in turn, or added to it, by tiles of `capacity_bytes`.
+    """out = the operand contracted with every branch in turn, or added to it, by tiles of `capacity_bytes`;
+    with `closing` the sum of its products with that.
 
     Arrays are flat, of one dtype, and stay where they are. `precision`: tf32 and fp16x3 let stages of
     complex64 run on tensor cores. Raises ValueError where the chain does not fit, InputError where the
@@ -51,7 +54,7 @@ def bind_fused(
     if tables.n_tiles == 0 or out.size == 0:
         return nothing
     device = cupy.cuda.Device().id
-    defines = kernel_defines(dtype, tables, terms, shape.adds)
+    defines = kernel_defines(dtype, tables, terms, shape.adds, shape.closes)
     kernel, n_blocks = _kernel(defines, tables.threads, tables.shared_bytes, device)
     hold, held = _hold(defines, device)
     *on_device, branch_place = _on_device(tables)
@@ -59,16 +62,26 @@ def bind_fused(
     sources["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
     parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
     holding = Launch(hold, len(branches), HOLD_THREADS, parameters, 0, stream, branch_place)
+    blocks = min(n_blocks, tables.n_tiles)
+    end, sums = out, None
+    if closing is not None:
+        end, sums = closing, cupy.ndarray((blocks, SUM_REALS), np.float64)
     arguments: list[Any] = [
-        *(np.uint64(array.data.ptr) for array in (operand, out, *on_device)),
+        *(np.uint64(array.data.ptr) for array in (operand, end, *on_device)),
         np.int32(len(tables.near)), np.int32(tables.n_tiles),
     ]  # fmt: skip
-    blocks = min(n_blocks, tables.n_tiles)
-    working = Launch(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, on_device)
+    if sums is not None:
+        arguments.append(np.uint64(sums.data.ptr))
+    kept = (*on_device, sums)
+    calls = [holding, Launch(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept)]
+    if sums is not None:
+        add_up = load_kernel("fused.cu", "add_up", dict(defines))
+        parts: list[Any] = [np.uint64(sums.data.ptr), np.int32(blocks), np.uint64(out.data.ptr)]
+        calls.append(Launch(add_up, 1, tables.threads, parts, 0, stream, kept))
 
     def run() -> None:
-        holding()
-        working()
+        for call in calls:
+            call()
 
     return run
 
@@ -78,7 +91,11 @@ def prepare_fused(chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity
     compile_ahead(
         "fused.cu",
         [
-            dict(kernel_defines(dtype, *chosen(shape, dtype, capacity_bytes, precision), shape.adds))
+            dict(
+                kernel_defines(
+                    dtype, *chosen(shape, dtype, capacity_bytes, precision), shape.adds, shape.closes
+                )
+            )
             for shape, precision in chains
         ],
     )
@@ -128,7 +145,9 @@ def _kernel(defines: Defines, threads: int, shared_bytes: int, device: int) -> t
     return kernel, a_multiprocessor * attributes["MultiProcessorCount"]
 
 
-def kernel_defines(dtype: str, tables: FusedTables, terms: int, adds: bool) -> Defines:
+def kernel_defines(
+    dtype: str, tables: FusedTables, terms: int, adds: bool, closes: bool = False
+) -> Defines:  # fmt: skip
     """The definitions of fused.cu for a chain."""
     is_complex = dtype.startswith("complex")
     real_bytes = np.dtype(dtype).itemsize // (2 if is_complex else 1)
@@ -151,7 +170,8 @@ def kernel_defines(dtype: str, tables: FusedTables, terms: int, adds: bool) -> D
         ("STORE_PLACES", _listed(tables.store[0])), ("STORE_OFFSETS", _listed(tables.store[1])),
         *((f"{name}_PLACES", _listed(map(_listed, parts))) for name, parts in places.items()),
         *((f"MOST_{name}", max(map(len, parts))) for name, parts in places.items()),
-        ("MEETS", _listed(map(int, tables.meets))), ("TERMS", terms), ("ADD", int(adds)),
+        ("MEETS", _listed(map(int, tables.meets))), ("TERMS", terms),
+        ("ADD", int(adds)), ("CLOSE", int(closes)),
     )  # fmt: skip
 
 

@@ -56,13 +56,15 @@ class FusedShape:
 
     Each tensor lists (mode, extent) as it is stored, row-major and contiguous; mode numbers are labels. A
     mode that a branch shares with what the chain holds by then is summed; its others join. A chain that
-    `adds` adds to `out`; others write it.
+    `adds` adds to `out`; one that `closes` reads it, and leaves the sum of the products with it; others write
+    it.
     """
 
     operand: tuple[tuple[int, int], ...]
     branches: tuple[tuple[tuple[int, int], ...], ...]
     out: tuple[tuple[int, int], ...]
     adds: bool = False
+    closes: bool = False
 
 
 def nothing() -> None:
@@ -119,9 +121,10 @@ class Device(Protocol):
 
     def bind_fused(
         self, shape: FusedShape, operand: View, branches: Sequence[View], out: View, capacity_bytes: int,
-        precision: str = "fp32",
+        precision: str = "fp32", closing: View | None = None,
     ) -> Call:  # fmt: skip
-        """out = the operand contracted with every branch in turn, in tiles of at most `capacity_bytes`.
+        """out = the operand contracted with every branch in turn, in tiles of at most `capacity_bytes`, or of
+        that and `closing` the sum of products, formed in double precision from tile to tile.
 
         `precision` is that of `planner.schedule.Fused`, as in `bind_contract`. Raises ValueError where
         `planner.hardware.fusion` finds no tile.

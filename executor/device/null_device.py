@@ -134,7 +134,7 @@ class NullDevice(HostClock):
 
     def bind_fused(
         self, shape: FusedShape, operand: NullView, branches: Sequence[NullView], out: NullView,
-        capacity_bytes: int, precision: str = "fp32",
+        capacity_bytes: int, precision: str = "fp32", closing: NullView | None = None,
     ) -> Call:  # fmt: skip
         """Count the operations of every step."""
         held = dict(shape.operand)
@@ -144,6 +144,7 @@ class NullDevice(HostClock):
             products += prod(met.values())
             summed = held.keys() & dict(branch).keys()
             held = {mode: extent for mode, extent in met.items() if mode not in summed}
+        products += prod(held.values()) if shape.closes else 0
         return self._multiplies(products, out.dtype)
 
     def prepare_fused(

@@ -164,10 +164,10 @@ class NumpyDevice(HostClock):
 
     def bind_fused(
         self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
-        capacity_bytes: int, precision: str = "fp32",
+        capacity_bytes: int, precision: str = "fp32", closing: Array | None = None,
     ) -> Call:  # fmt: skip
         """A chain of contractions, tile by tile of the operand; see `numpy_fused`."""
-        return bind_chain(shape, operand, branches, out, capacity_bytes)
+        return bind_chain(shape, operand, branches, out, capacity_bytes, closing)
 
     def prepare_fused(
         self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int

@@ -46,9 +46,11 @@ class Plan:
 
 
 def bind_chain(
-    shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array, capacity_bytes: int
-) -> Call:
+    shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array, capacity_bytes: int,
+    closing: Array | None = None,
+) -> Call:  # fmt: skip
     """`out` = `operand` contracted with each of `branches` in turn, or added to it; flat arrays of one dtype.
+    With `closing`, `out` is the sum of its products with that.
 
     Raises ValueError where the chain has no tile of `capacity_bytes` or less.
     """
@@ -63,13 +65,20 @@ def bind_chain(
         source = branch.reshape(extents).transpose(axes)
         moves.append((turned[first : first + len(branch)].reshape(source.shape), source))
         first += len(branch)
-    tables = (plan.tile_source, plan.tile_target, plan.gather, plan.scatter, plan.tables, plan.sizes)
-    fused_tiles(operand, turned, out, scratch, plan.tile_source[:0], *tables[1:], shape.adds)
+    met = out if closing is None else closing
+    total = np.zeros(1, np.result_type(out.dtype, np.float64))
+    rest = (
+        plan.tile_target, plan.gather, plan.scatter, plan.tables, plan.sizes, shape.adds, shape.closes, total
+    )  # fmt: skip
+    fused_tiles(operand, turned, met, scratch, plan.tile_source[:0], *rest)
 
     def run() -> None:
         for target, source in moves:
             np.copyto(target, source)
-        fused_tiles(operand, turned, out, scratch, *tables, shape.adds)
+        total[0] = 0
+        fused_tiles(operand, turned, met, scratch, plan.tile_source, *rest)
+        if shape.closes:
+            out[:] = total
 
     return run
 

@@ -35,7 +35,7 @@ def compress(schedule: Schedule, request: Request) -> Schedule:
     )  # fmt: skip
     if compression == held:
         return schedule
-    if schedule.compresses and compression.setting != held.setting:
+    if any(schedule.compressed_counts) and compression.setting != held.setting:
         raise InputError(
             PLACE, f"the plan counts on setting={held.setting}", "leave the setting out, or plan again"
         )

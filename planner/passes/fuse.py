@@ -1,15 +1,16 @@
 """Pass 5, fuse: which consecutive steps one kernel does in one pass over the large tensor.
 
 A chain contracts a large operand, the stem, with small branches in turn; what lies between two of its steps
-stays on chip. Runs of steps that may follow each other are found first, then cut into chains by dynamic
-programming over each run, against matrix products with their permutations. Linear in the number of steps.
-Knows predicted times and tiles; not buffers, and not how a kernel works.
+stays on chip. It may close with a tensor as large as what it leaves, of which one number is left. Runs of
+steps that may follow each other are found first, then cut into chains by dynamic programming over each run,
+against matrix products with their permutations. Linear in the number of steps. Knows predicted times and
+tiles; not buffers, and not how a kernel works.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from math import inf, prod
@@ -30,13 +31,24 @@ Modes = tuple[tuple[int, int], ...]
 class Chain:
     """Steps done in one pass: their nodes from first to last, the stem that the first one takes, the branch
     of each, the predicted seconds of each, which share the chain's in proportion to those unfused, and the
-    precision that they count on."""
+    precision that they count on. The last step of one that is closed takes `closing` in place of a branch."""
 
     nodes: tuple[int, ...]
     stem: int
     branches: tuple[int, ...]
     times_s: tuple[float, ...]
     precision: str
+    closing: int | None = None
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """What each step takes besides what the chain holds."""
+        return self.branches if self.closing is None else (*self.branches, self.closing)
+
+    @property
+    def last_read(self) -> int:
+        """The node in whose order a tile leaves the chip, or meets what closes the chain."""
+        return self.nodes[-1] if self.closing is None else self.closing
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class Fusion:
 @dataclass(frozen=True)
 class _Link:
     """A step that may be fused: its tensors on a rank, and what it costs as a matrix product; whether its
-    result is added to an early sum."""
+    result is added to an early sum, and whether it closes a chain, since it leaves one number."""
 
     node: int
     stem: int
@@ -71,6 +83,7 @@ class _Link:
     flops: float
     unfused_s: float
     adds: bool
+    closes: bool = False
 
     @property
     def held_elements(self) -> int:
@@ -138,7 +151,13 @@ class _Finder:
             link = self._link(step)
             if link is None:
                 continue
-            run = runs.pop(link.stem) if link.stem in runs and self._follows(link) else []
+            follows = link.stem in runs and self._follows(link)
+            if link.closes and not follows:
+                link = replace(link, stem=link.branch, branch=link.stem)
+                follows = link.stem in runs and self._follows(link)
+                if not follows:
+                    continue
+            run = runs.pop(link.stem) if follows else []
             run.append(link)
             runs[link.node] = run
         return list(runs.values())
@@ -154,7 +173,8 @@ class _Finder:
     def _link(self, step: StepModes) -> _Link | None:
         layout = self.placed.steps[step.node]
         assert layout is not None
-        if step.batch_mask or self.placed.partial[step.node]:
+        closes = self._closes(step)
+        if step.batch_mask or (self.placed.partial[step.node] and not closes):
             return None
         tensors = [self._local(node, layout) for node in (step.left, step.right, step.node)]
         if any(modes is None for modes in tensors):
@@ -164,7 +184,8 @@ class _Finder:
         # Of equal operands the stem is the one that was computed, so that a run can go on.
         turned = sizes[0] < sizes[1] or (sizes[0] == sizes[1] and step.left < self.tree.n_leaves)
         stem, branch = (right, left) if turned else (left, right)
-        if step.reduced > MOST_EXTENT or min(sizes) > MOST_EXTENT * step.reduced:
+        small = step.reduced <= MOST_EXTENT and min(sizes) <= MOST_EXTENT * step.reduced
+        if not small and not closes:
             return None
         choice = self.chosen.choices[step.node]
         assert choice is not None
@@ -185,7 +206,13 @@ class _Finder:
             flops=step.products * self.space.share(choice.layout) * self.space.model.flops_per_product,
             unfused_s=contract_s + permute_s,
             adds=adds,
+            closes=closes,
         )
+
+    def _closes(self, step: StepModes) -> bool:
+        """Whether a step sums all modes of two tensors that have the same ones."""
+        left, right, out = (set(self.tree.legs[node]) for node in (step.left, step.right, step.node))
+        return left == right and not out and bool(left) and step.node != self.tree.nesting.waist
 
     def _local(self, node: int, layout: Layout) -> Modes | None:
         """A tensor's modes with their extents on a rank; None where ranks hold parts of unequal extents."""
@@ -251,10 +278,9 @@ def _in_place(
         out = _in_the_place_of(operand, links[last].out_modes)
         if out is None:
             continue
-        before, behind = (
-            tuple(links[node].branch_modes for node in one.nodes) for one in (chain, after)
-        )  # fmt: skip
-        result = links[after.nodes[-1]].out_modes
+        (before, _), (behind, result) = (
+            _branches_and_end([links[node] for node in one.nodes]) for one in (chain, after)
+        )
         if _tile(operand, before, out, capacity)[0] and _tile(out, behind, result, capacity)[0]:
             replaced[last], moved[last] = tuple(mode for mode, _ in out), out
     return replaced
@@ -277,6 +303,12 @@ def _in_the_place_of(operand: Modes, out: Modes) -> Modes | None:
     return None if brought else tuple(ordered)
 
 
+def _branches_and_end(links: Sequence[_Link]) -> tuple[tuple[Modes, ...], Modes]:
+    """The modes of a chain's small branches, and those of its result or of what closes it."""
+    branches = tuple(link.branch_modes for link in links)
+    return (branches[:-1], branches[-1]) if links[-1].closes else (branches, links[-1].out_modes)
+
+
 def _grows(links: list[_Link]) -> bool:
     """Whether a chain holds more at once than any of its steps, small branches apart."""
     most = max(link.held_elements for link in links)
@@ -288,9 +320,10 @@ def _chain(links: list[_Link], chain_s: float, precision: str) -> Chain:
     return Chain(
         nodes=tuple(link.node for link in links),
         stem=links[0].stem,
-        branches=tuple(link.branch for link in links),
+        branches=tuple(link.branch for link in links if not link.closes),
         times_s=tuple(chain_s * link.unfused_s / unfused_s for link in links),
         precision=precision,
+        closing=links[-1].branch if links[-1].closes else None,
     )
 
 
@@ -299,8 +332,12 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
     at full rate."""
     model = space.model
     capacity = model.fused_elements
-    held = [links[0].stem_elements, *(link.out_elements for link in links)]
-    branches = sum(link.branch_elements for link in links)
+    inside = links[:-1] if links[-1].closes else links
+    if not inside:
+        return inf, ""
+    # What closes the chain is read where else its result is written.
+    held = [links[0].stem_elements, *(link.out_elements for link in inside)]
+    branches = sum(link.branch_elements for link in inside)
     # What is added to is read too.
     ends_bytes = [held[0] * model.item_bytes, held[-1] * model.item_bytes * (2 if links[-1].adds else 1)]
     least_s = model.run_s(sum(ends_bytes) + branches * model.item_bytes, inf)
@@ -308,8 +345,7 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
     flops = sum(link.flops for link in links)
     if branches > capacity or model.fused_s(least_s, tile_bytes, flops, inf)[0] >= bound_s:
         return inf, ""
-    operand, out = links[0].stem_modes, links[-1].out_modes
-    elements, runs = _tile(operand, tuple(link.branch_modes for link in links), out, capacity)
+    elements, runs = _tile(links[0].stem_modes, *_branches_and_end(links), capacity)
     if not elements:
         return inf, ""
     moved_s = model.run_s(branches * model.item_bytes, inf) + sum(

@@ -205,7 +205,7 @@ class _Lowering:
         if node not in self.rows:
             return self.tree.children[node - self.tree.n_leaves]
         row = self.rows[node]
-        return row[0].stem, *(branch for chain in row for branch in chain.branches)
+        return row[0].stem, *(other for chain in row for other in chain.others)
 
     def _walk_order(self, root: int) -> dict[int, list[int]]:
         """For every node under `root` its operands in the order to compute them (Sethi and Ullman's rule on
@@ -254,13 +254,10 @@ class _Lowering:
             self.buffer_of[leaf] = fixed
 
     def _contract(self, node: int) -> None:
-        program = self.program
         step, layout = self._planned(node)
         number = self._annotate(node, None)
         operands = [self._deliver(child, step, layout, number) for child in (step.left, step.right)]
-        partial = self.placed.partial[node]
-        own = restrict_layout(layout, self.legs[node])
-        output = self._buffer(self.orders[node], own, partial)
+        output = self._output(node)
         tile = self._tile(output) if step.permuted else None
         choice = self.chosen.choices[node]
         assert choice is not None
@@ -270,21 +267,32 @@ class _Lowering:
         for buffer in (*operands, tile):
             if buffer is not None:
                 self._free(buffer)
-        if partial:
-            source, output = output, self._buffer(self.orders[node], self.placed.produced[node])
-            peers = self._parts(partial) - 1
-            self._exchange(
-                ReduceScatter, source, output, peers * program.buffers[output].size_bytes, peers, number
-            )
-        self.buffer_of[node] = output
+        self.buffer_of[node] = self._summed(node, output, number)
+
+    def _summed(self, node: int, output: int, number: int) -> int:
+        """The result of a step, summed over the ranks that hold parts of it."""
+        partial = self.placed.partial[node]
+        if not partial:
+            return output
+        source, output = output, self._buffer(self.orders[node], self.placed.produced[node])
+        peers = self._parts(partial) - 1
+        size_bytes = self.program.buffers[output].size_bytes
+        self._exchange(ReduceScatter, source, output, peers * size_bytes, peers, number)
+        return output
+
+    def _output(self, node: int) -> int:
+        """A buffer for the result of a step, as the step leaves it on its ranks."""
+        _, layout = self._planned(node)
+        own = restrict_layout(layout, self.legs[node])
+        return self._buffer(self.orders[node], own, self.placed.partial[node])
 
     def _deliver_branches(self, end: int) -> None:
-        """The branches of all chains of the row that ends at a node, in the layouts of their steps."""
+        """What the chains of the row that ends at a node take besides stems, in their steps' layouts."""
         for chain in self.rows[end]:
             shares = zip(chain.nodes, chain.times_s, strict=True)
             numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
             self.n_chains += 1
-            reads = zip(chain.branches, chain.nodes, numbers, strict=True)
+            reads = zip(chain.others, chain.nodes, numbers, strict=True)
             branches = [
                 self._deliver(branch, *self._planned(node), number) for branch, node, number in reads
             ]
@@ -293,22 +301,22 @@ class _Lowering:
     def _fuse(self, end: int) -> None:
         """The chains of the row that ends at a node."""
         for chain in self.rows[end]:
-            numbers, branches = self.delivered.pop(chain)
+            numbers, others = self.delivered.pop(chain)
             operand = self._deliver(chain.stem, *self._planned(chain.nodes[0]), numbers[0])
             last = chain.nodes[-1]
             adds = last == self.tree.nesting.waist
-            output = self.early_sum
-            if not adds:
-                output = self._buffer(self.orders[last], self.placed.produced[last])
-            operands = [operand, *branches]
+            output = self.early_sum if adds else self._output(last)
+            operands = [operand, *others]
+            branches = tuple(others[: len(chain.branches)])
+            closing = None if chain.closing is None else others[-1]
             self._emit(
-                Fused(operand, tuple(branches), output, numbers, chain.precision, adds), reads=operands
+                Fused(operand, branches, output, numbers, chain.precision, adds, closing), reads=operands
             )
             if last in self.fusion.in_place and self._is_replayed_with(operand):
                 self.program.in_place[output] = operands.pop(0)
             for buffer in operands:
                 self._free(buffer)
-            self.buffer_of[last] = output
+            self.buffer_of[last] = self._summed(last, output, numbers[-1])
 
     def _planned(self, node: int) -> tuple[StepModes, Layout]:
         layout = self.placed.steps[node]

@@ -115,6 +115,8 @@ class _Chooser:
         before = self.fusion.ends_at(stem)
         if before is None or tree.nesting.part[stem] != tree.nesting.part[first] or self._follows(after):
             return None
+        if after.closing is not None:
+            return None
         choice = self.chosen.choices[first]
         assert choice is not None
         step = self.chosen.steps[first - tree.n_leaves]
@@ -193,9 +195,9 @@ class _Chooser:
         return tuple(row)
 
     def _chain_from(self, node: int) -> Chain | None:
-        """The chain whose stem is a node's tensor."""
+        """The chain whose stem is a node's tensor and that leaves one."""
         chain = self._chain_with(self.tree.parents[node])
-        return chain if chain is not None and chain.stem == node else None
+        return chain if chain is not None and chain.stem == node and chain.closing is None else None
 
     def _part_s(self, exchange: Exchange, parts: int) -> float:
         moved = [size / parts for size in exchange.bytes_by_tier]
@@ -303,11 +305,10 @@ class _Chooser:
         """Seconds in which a chain reads its stem and writes its result; infinite where it has no tile, or
         parts of it have none or too few to fill the device."""
         radix, model = self._radix(chain), self.space.model
-        out = chain.nodes[-1]
         known = self.by_node.get(chain.stem)
         if arriving is None and known is not None:
             arriving = known.out_modes
-        nodes = (chain.stem, *chain.branches, out)
+        nodes = (chain.stem, *chain.branches, chain.last_read)
         stored = [orders.get(node, self.orders[node]) for node in nodes]
         stored[0] = arriving or stored[0]
         # The steps of a chain spread the same modes, evenly.

@@ -16,7 +16,7 @@ from planner.hardware.cost import ITEM_BYTES
 from planner.hardware.layout import Layout, largest_shard
 from planner.passes.memory import Lifetime, assign
 from planner.passes.place import restrict_layout
-from planner.passes.uses import reads, writes
+from planner.passes.uses import others, reads, writes
 from planner.schedule import (
     Accumulate,
     Buffer,
@@ -76,7 +76,7 @@ def _steps(schedule: Schedule, chain: Fused, buffers: list[Buffer]) -> list[Inst
         result = len(buffers)
         buffers.append(replace(buffers[chain.out]))
     contractions: list[Instruction] = []
-    for branch, number in zip(chain.branches, chain.steps, strict=True):
+    for branch, number in zip(others(chain), chain.steps, strict=True):
         step = schedule.steps[number]
         out = result
         if number != chain.steps[-1]:

@@ -131,7 +131,9 @@ def _reading(item: Instruction, old: int, new: int) -> Instruction:
         case Contract():
             return replace(item, a=changed(item.a), b=changed(item.b))
         case Fused():
-            return replace(item, operand=changed(item.operand), branches=tuple(map(changed, item.branches)))
+            closing = None if item.closing is None else changed(item.closing)
+            branches = tuple(map(changed, item.branches))
+            return replace(item, operand=changed(item.operand), branches=branches, closing=closing)
         case Redistribute() | ReduceScatter():
             return replace(item, source=changed(item.source))
         case _:

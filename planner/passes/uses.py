@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
+from itertools import chain as joined
 
 from planner.passes.memory import Lifetime
 from planner.schedule import (
@@ -32,11 +33,16 @@ def reads(instruction: Instruction) -> tuple[int, ...]:
         case Contract():
             return (instruction.a, instruction.b)
         case Fused():
-            return (instruction.operand, *instruction.branches)
+            return (instruction.operand, *others(instruction))
         case FixSlice() | SumModes() | Accumulate() | Encode() | Decode():
             return (instruction.source,)
         case Redistribute() | ReduceScatter():
             return (instruction.source,)
+
+
+def others(chain: Fused) -> tuple[int, ...]:
+    """What each step of a chain takes besides what the chain holds."""
+    return chain.branches if chain.closing is None else (*chain.branches, chain.closing)
 
 
 def writes(instruction: Instruction) -> tuple[int, ...]:
@@ -66,7 +72,7 @@ def lifetimes(
     inside = range(starts[nest.start], starts[nest.stop])
     first: dict[int, int] = {result: len(segments[0])} if len(segments) > 1 else {}
     last: dict[int, int] = {}
-    for now, instruction in enumerate(chain.from_iterable(segments)):
+    for now, instruction in enumerate(joined.from_iterable(segments)):
         for number in writes(instruction):
             first.setdefault(number, now)
         if isinstance(instruction, Free):

@@ -15,6 +15,8 @@ from planner.hardware.fusion import fused_tile
 from planner.hardware.layout import Layout, grid_size, largest_part, largest_shard
 from planner.hardware.overlap import cut_modes, hazards
 from planner.hardware.profile import profile_from_document
+from planner.passes.uses import others, reads
+from planner.passes.verify_chains import chain_problems
 from planner.passes.verify_compressed import exchange_problems, memory_problems, stored_problems
 from planner.passes.verify_indices import index_problems
 from planner.passes.verify_loops import loop_problems
@@ -233,7 +235,7 @@ class _Verifier:
             self._define(item.c)
             self._check_contract(item)
         elif isinstance(item, Fused):
-            for buffer in (item.operand, *item.branches):
+            for buffer in reads(item):
                 self._read(buffer)
             if self._is_in_place(item):
                 self._forget({item.operand})
@@ -354,32 +356,18 @@ class _Verifier:
         )
 
     def _check_fused(self, item: Fused) -> None:
-        operand, out = self.buffers[item.operand], self.buffers[item.out]
-        branches = [self.buffers[buffer] for buffer in item.branches]
-        tensors = (operand, *branches, out)
-        self._require(0 < len(branches) == len(item.steps), "it does not have one step a branch")
+        one_each = len(others(item)) == len(item.steps)
+        self._require(bool(item.branches) and one_each, "it does not have one step a branch")
         known = item.precision in self.fused_precisions
         self._require(known, f"precision {item.precision!r} is none of its dtype's chains")
-        held, summed = set(operand.modes), set[int]()
-        for number, branch in zip(item.steps, branches, strict=True):
+        for number in item.steps:
             self._check_step(number)
-            own = set(branch.modes)
-            self._require(not own & summed, f"the branch of step {number} has a mode that was summed before")
-            summed |= held & own
-            held ^= own
-        self._require(held == set(out.modes), "the modes of out do not follow from those of its operands")
         numbers = {self.schedule.steps[number].fused for number in item.steps}
         self._require(len(numbers) == 1 and None not in numbers, "its steps are not annotated as one chain")
-        for place, digit in enumerate(self.schedule.grid):
-            mode = next((t.layout[place] for t in tensors if t.layout[place] is not None), None)
-            for tensor in tensors:
-                want = mode if mode in tensor.modes else None
-                self._require(tensor.layout[place] == want, f"digit {place} spreads its tensors differently")
-                self._require(place not in tensor.partial, f"digit {place}: a tensor is partial")
-            self._require(mode not in summed, f"digit {place} spreads mode {mode}, which is summed")
-            whole = mode is None or self.schedule.extents[mode] % digit.radix == 0
-            self._require(whole, f"digit {place} splits mode {mode} unevenly")
-        modes = [self._local(tensor) for tensor in tensors]
+        self._refuse(chain_problems(self.schedule, item))
+        read = item.out if item.closing is None else item.closing
+        tensors = (self.buffers[buffer] for buffer in (item.operand, *item.branches, read))
+        modes = list(map(self._local, tensors))
         tile = fused_tile(modes[0], modes[1:-1], modes[-1], self.fused_elements)
         self._require(tile is not None, f"it has no tile of {self.fused_elements} elements or less")
 

@@ -13,7 +13,7 @@ from planner.schedule import Decode, Encode, Redistribute, Schedule
 
 def memory_problems(schedule: Schedule, profile: Profile) -> Iterator[str]:
     """Whether the codec has room beside the arena. Raises InputError where the profile has no such codec."""
-    if schedule.compression is None or not schedule.compresses:
+    if schedule.compression is None or not any(schedule.compressed_counts):
         return
     peak_bytes, limit_bytes = schedule.predicted.peak_bytes, schedule.memory_bytes
     beside_bytes = profile.codec(schedule.compression.setting).workspace_bytes

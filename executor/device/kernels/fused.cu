@@ -1,5 +1,6 @@
 // A chain of contractions on tiles of one large operand. A block holds a tile in shared memory, multiplies it
-// with each branch in turn and writes it in the order of the output, or adds it there.
+// with each branch in turn and writes it in the order of the output, or adds it there; or it multiplies it by the tensor
+// that closes the chain, in whose order it is read then, and adds up the products.
 //
 // Defined outside: REAL, COMPLEX (0 or 1), THREADS, BLOCKS (that share a multiprocessor at least), STAGES (in their
 // order: FMA(number, rows and columns that a thread holds, k, n, first byte of its branch) or TENSOR(number, groups of
@@ -8,7 +9,7 @@
 // STORE_PLACES, STORE_OFFSETS and, a row for each stage, ROW_PLACES, K_PLACES, N_PLACES with MOST_ROW, MOST_K, MOST_N
 // entries, MEETS (whether all warps meet after the load, after each stage and after the store; elsewhere each warp goes
 // on with its part of the tile), TERMS (of a product on tensor cores: 3, or 1 for their own precision; 0: no stage runs
-// on them), ADD (1: the output is added to; every element is one thread's).
+// on them), ADD (1: the output is added to; every element is one thread's), CLOSE (1: the output is read, it closes).
 //
 // Invariants. Every place in the tile is an XOR of table entries, one for each part of an index, so that no
 // index is ever taken apart here. A thread's outputs take the places of rows that no other thread reads, unless
@@ -282,17 +283,55 @@ extern "C" __global__ void hold(const __grid_constant__ Sources sources, const P
     #undef TENSOR
 }
 
+#if CLOSE
+// A sum in double precision; products of one tile and thread are added up in their own.
+struct Sum { double re, im; };
+__device__ __forceinline__ void add(Sum& sum, Sum other) { sum.re += other.re; sum.im += other.im; }
+#if COMPLEX
+__device__ __forceinline__ Sum sum_from(Element a) { return {double(a.re), double(a.im)}; }
+__device__ __forceinline__ Element element_from(Sum a) { return {REAL(a.re), REAL(a.im)}; }
+#else
+__device__ __forceinline__ Sum sum_from(Element a) { return {double(a), 0.0}; }
+__device__ __forceinline__ Element element_from(Sum a) { return REAL(a.re); }
+#endif
+
+// The sum over a block, for thread 0, in an order that is always the same.
+__device__ __forceinline__ Sum block_sum(Sum sum) {
+    __shared__ Sum of_warp[THREADS / 32];
+    #pragma unroll
+    for (int lanes = 16; lanes; lanes /= 2)
+        add(sum, {__shfl_down_sync(~0u, sum.re, lanes), __shfl_down_sync(~0u, sum.im, lanes)});
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int warp = 1; warp < THREADS / 32; ++warp) add(sum, of_warp[warp]);
+    return sum;
+}
+
+// One block: adds up what each of `count` blocks has left.
+extern "C" __global__ void add_up(const Sum* __restrict__ sums, int count, Element* __restrict__ out) {
+    Sum sum = {0.0, 0.0};
+    for (int i = threadIdx.x; i < count; i += THREADS) add(sum, sums[i]);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) *out = element_from(sum);
+}
+#endif
+
 // Where a tile starts in global memory, in bytes: the sum of a far and a near entry.
 struct Start {
     long long source, target;
 };
 
 // own_offset: source and target of each thread. own_place: of each thread in loads, in stores, then for every stage
-// base and column, or on tensor cores read and write.
+// base and column, or on tensor cores read and write. sums: one for each block.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out,
       const Start* __restrict__ own_offset, const Start* __restrict__ near, const Start* __restrict__ far,
-      const Place* __restrict__ own_place, int n_near, int n_tiles) {
+      const Place* __restrict__ own_place, int n_near, int n_tiles
+#if CLOSE
+      , Sum* __restrict__ sums
+#endif
+) {
     extern __shared__ __align__(128) unsigned char memory[];
     unsigned char* tile = memory;
     unsigned char* held = tile + TILE_BYTES;
@@ -313,6 +352,9 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
     };
 
     // The blocks of a multiprocessor hide each other's loads: while one waits for its tile, others work on theirs.
+    #if CLOSE
+    Sum sum = {0.0, 0.0};
+    #endif
     Start start = start_of(blockIdx.x);
     for (int number = blockIdx.x; number < n_tiles; number += gridDim.x) {
         if (load_base != IDLE) {
@@ -333,18 +375,30 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
         const Start next = start_of(number + gridDim.x);
         if (store_base != IDLE) {
             unsigned char* into = out + start.target;
-            Element before[ADD ? STORES : 1]; // all read before the first is written, so that none waits for another
-            if (ADD) {
+            const bool READ = ADD || CLOSE;
+            Element before[READ ? STORES : 1]; // all read before the first is used, so that none waits for another
+            if (READ) {
                 #pragma unroll
-                for (int i = 0; i < STORES; ++i) before[ADD * i] = *reinterpret_cast<Element*>(into + store_offset[i]);
+                for (int i = 0; i < STORES; ++i) before[READ * i] = *reinterpret_cast<Element*>(into + store_offset[i]);
             }
+            #if CLOSE
+            Element products = zero();
+            #pragma unroll
+            for (int i = 0; i < STORES; ++i) multiply_add(products, at(tile, moved(store_base, store_place[i])), before[i]);
+            add(sum, sum_from(products));
+            #else
             #pragma unroll
             for (int i = 0; i < STORES; ++i) {
                 const Element value = at(tile, moved(store_base, store_place[i]));
                 *reinterpret_cast<Element*>(into + store_offset[i]) = ADD ? sum_of(before[ADD * i], value) : value;
             }
+            #endif
         }
         meet<N_STAGES + 1>();
         start = next;
     }
+    #if CLOSE
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    #endif
 }

@@ -1,0 +1,50 @@
+"""What is wrong with the modes of a chain, or how they are spread; `verify` refuses the first problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.passes.uses import others
+from planner.schedule import Buffer, Fused, Schedule
+
+
+def chain_problems(schedule: Schedule, item: Fused) -> Iterator[str]:
+    """Whether a chain's result follows from what it reads, on every rank from its own shards."""
+    buffers = schedule.buffers
+    out = buffers[item.out]
+    held, summed = set(buffers[item.operand].modes), set[int]()
+    for buffer, number in zip(item.branches, item.steps, strict=False):
+        own = set(buffers[buffer].modes)
+        if own & summed:
+            yield f"the branch of step {number} has a mode that was summed before"
+        summed |= held & own
+        held ^= own
+    if item.closing is not None:
+        if set(buffers[item.closing].modes) != held:
+            yield "what closes it does not have the modes that it leaves"
+        held = set()
+    if held != set(out.modes):
+        yield "the modes of out do not follow from those of its operands"
+    yield from _spread_problems(schedule, item, summed)
+
+
+def _spread_problems(schedule: Schedule, item: Fused, summed: set[int]) -> Iterator[str]:
+    """`summed`: the modes that are summed with the branches."""
+    out = schedule.buffers[item.out]
+    read = [schedule.buffers[buffer] for buffer in (item.operand, *others(item))]
+    tensors: list[Buffer] = [*read, out]
+    closing = () if item.closing is None else schedule.buffers[item.closing].modes
+    for place, digit in enumerate(schedule.grid):
+        mode = next((t.layout[place] for t in tensors if t.layout[place] is not None), None)
+        for tensor in tensors:
+            if tensor.layout[place] != (mode if mode in tensor.modes else None):
+                yield f"digit {place} spreads its tensors differently"
+        if any(place in tensor.partial for tensor in read):
+            yield f"digit {place}: a tensor is partial"
+        closed = mode is not None and mode in closing
+        if (place in out.partial) != closed:
+            yield f"digit {place}: its result is {'not ' if closed else ''}partial"
+        if mode in summed:
+            yield f"digit {place} spreads mode {mode}, which is summed"
+        if mode is not None and schedule.extents[mode] % digit.radix:
+            yield f"digit {place} splits mode {mode} unevenly"
