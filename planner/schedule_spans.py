@@ -53,8 +53,14 @@ def exchange_spans(
         start = buffers[buffer].offset_bytes
         return Span(start, start + buffers[buffer].size_bytes)
 
+    def besides(chain: Fused) -> tuple[Span, ...]:
+        closing = () if chain.closing is None else (chain.closing,)
+        return tuple(map(span, (*chain.branches, *closing)))
+
+    closed = [chain.out for chain in after if chain.closing is not None]
     return Spans(
         made=tuple(map(span, (*(chain.operand for chain in before), exchange.source))),
-        read=tuple(map(span, (exchange.out, *(chain.out for chain in after)))),
-        branches=tuple(tuple(map(span, chain.branches)) for chain in (*before, *after)),
+        read=tuple(map(span, (exchange.out, *(chain.out for chain in after if chain.closing is None)))),
+        branches=tuple(map(besides, (*before, *after))),
+        number=span(closed[0]) if closed else None,
     )

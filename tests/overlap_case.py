@@ -8,7 +8,9 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+from executor_case import contract_pairwise
 from fused_case import fusing_profile
+from support import TOLERANCE
 
 from executor.device.communicator import Beside
 from executor.device.numpy_device import NumpyDevice
@@ -17,6 +19,7 @@ from planner.networks.contraction_path import DTYPES, ContractionPath
 from planner.networks.network import Network
 from planner.passes.pipeline import plan
 from planner.schedule import Redistribute, Schedule
+from planner.schedule_spans import beside
 
 
 def hiding_profile(fused_bytes: int) -> Profile:
@@ -68,6 +71,32 @@ def in_parts(schedule: Schedule) -> Iterator[Redistribute]:
     for item in schedule.instructions:
         if isinstance(item, Redistribute) and item.parts > 1:
             yield item
+
+
+def agree(schedule: Schedule, path: ContractionPath, arrays: list[np.ndarray], *results: np.ndarray) -> bool:
+    """Whether results of a schedule, with its exchanges whole and in parts, are the same bits.
+
+    Where a chain that closes goes in parts, these are added up in the order in which they come: up to the
+    rounding of that sum.
+    """
+    first, *others = results
+    if not closes_in_parts(schedule):
+        return all(np.array_equal(first, other) for other in others)
+    scale = contract_pairwise(path, [np.abs(array.astype(complex)) for array in arrays])
+    limit = TOLERANCE[path.dtype] * np.abs(scale)
+    return all(bool(np.all(np.abs(first - other) <= limit)) for other in others)
+
+
+def closes_in_parts(schedule: Schedule) -> bool:
+    """Whether a chain that closes goes in parts."""
+    return any(
+        chain.closing is not None
+        for part in schedule.parts
+        for number, item in enumerate(part.instructions)
+        if isinstance(item, Redistribute) and item.parts > 1
+        for row in beside(part.instructions, number)
+        for chain in row
+    )
 
 
 class SharedArrays:

@@ -132,7 +132,7 @@ class Binder:
 
         def chains(row: Row, number: int) -> None:
             for chain in row:
-                call = self._fused(chain, (number, exchange.parts))
+                call = self._fused(chain, (number, exchange.parts), number == order[0])
                 bound.append(Bound(chain.op, _step(chain), call))
 
         for number in order:
@@ -269,8 +269,8 @@ class Binder:
             modes_of(batch), modes_of(m), modes_of(n), prod(extents[0][mode] for mode in k)
         )
 
-    def _fused(self, instruction: Fused, part: tuple[int, int] = (0, 1)) -> Call:
-        """A chain, or the given one of several equal parts of it."""
+    def _fused(self, instruction: Fused, part: tuple[int, int] = (0, 1), first: bool = True) -> Call:
+        """A chain, or the given one of several equal parts of it, and whether it is the `first` to run."""
         number, parts = part
         schedule = self._schedule
 
@@ -280,11 +280,21 @@ class Binder:
             return whole[number * size : (number + 1) * size]
 
         branches = [self._shard(branch).view for branch in instruction.branches]
+        closes = instruction.closing is not None
         closing = None if instruction.closing is None else view(instruction.closing)
-        return self._device.bind_fused(
-            self._chain_shape(instruction, parts), view(instruction.operand), branches, view(instruction.out),
+        out = self._shard(instruction.out).view if closes else view(instruction.out)
+        chain = self._device.bind_fused(
+            self._chain_shape(instruction, parts), view(instruction.operand), branches, out,
             schedule.profile["fused_bytes"], instruction.precision, closing,
         )  # fmt: skip
+        if not closes or not first:
+            return chain
+
+        def begin() -> None:
+            self._device.zero(out)
+            chain()
+
+        return begin
 
     def _chain_shape(self, instruction: Fused, parts: int) -> FusedShape:
         """The shape of a chain on this rank, or of one of several equal parts of it."""

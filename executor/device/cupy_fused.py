@@ -43,7 +43,7 @@ def bind_fused(
     precision: str = "fp32", closing: Any = None,
 ) -> Call:  # fmt: skip
     """out = the operand contracted with every branch in turn, or added to it, by tiles of `capacity_bytes`;
-    with `closing` the sum of its products with that.
+    with `closing` the sum of its products with that is added to the number `out`.
 
     Arrays are flat, of one dtype, and stay where they are. `precision`: tf32 and fp16x3 let stages of
     complex64 run on tensor cores. Raises ValueError where the chain does not fit, InputError where the

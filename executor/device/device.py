@@ -56,8 +56,7 @@ class FusedShape:
 
     Each tensor lists (mode, extent) as it is stored, row-major and contiguous; mode numbers are labels. A
     mode that a branch shares with what the chain holds by then is summed; its others join. A chain that
-    `adds` adds to `out`; one that `closes` reads it, and leaves the sum of the products with it; others write
-    it.
+    `adds` adds to `out`; one that `closes` reads it, and only sums up the products with it; others write it.
     """
 
     operand: tuple[tuple[int, int], ...]
@@ -123,8 +122,8 @@ class Device(Protocol):
         self, shape: FusedShape, operand: View, branches: Sequence[View], out: View, capacity_bytes: int,
         precision: str = "fp32", closing: View | None = None,
     ) -> Call:  # fmt: skip
-        """out = the operand contracted with every branch in turn, in tiles of at most `capacity_bytes`, or of
-        that and `closing` the sum of products, formed in double precision from tile to tile.
+        """out = the operand contracted with every branch in turn, in tiles of at most `capacity_bytes`. With
+        `closing` the sum of the products with that, formed in double precision, is added to the number `out`.
 
         `precision` is that of `planner.schedule.Fused`, as in `bind_contract`. Raises ValueError where
         `planner.hardware.fusion` finds no tile.

@@ -50,7 +50,7 @@ def bind_chain(
     closing: Array | None = None,
 ) -> Call:  # fmt: skip
     """`out` = `operand` contracted with each of `branches` in turn, or added to it; flat arrays of one dtype.
-    With `closing`, `out` is the sum of its products with that.
+    With `closing` the sum of its products with that is added to the number `out`.
 
     Raises ValueError where the chain has no tile of `capacity_bytes` or less.
     """
@@ -78,7 +78,7 @@ def bind_chain(
         total[0] = 0
         fused_tiles(operand, turned, met, scratch, plan.tile_source, *rest)
         if shape.closes:
-            out[:] = total
+            np.add(out, total.astype(out.dtype), out=out)
 
     return run
 

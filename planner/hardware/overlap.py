@@ -42,12 +42,14 @@ class Spans:
 
     `made` are the operand of the first step before and what each of those makes, the exchanged tensor last;
     `read` is that as it arrives, and what each step after makes. Where there are no such steps beside, it is
-    all there is. `branches` are what each step, before and after, reads besides.
+    all there is. `branches` are what each step, before and after, reads besides. `number` is what the last
+    step after adds to, where it leaves no tensor.
     """
 
     made: tuple[Span, ...]
     read: tuple[Span, ...]
     branches: tuple[tuple[Span, ...], ...] = ()
+    number: Span | None = None
 
 
 def cut_modes(
@@ -133,7 +135,7 @@ def hazards(spans: Spans, parts: int, falling: bool) -> Iterator[str]:
 def _stays(spans: Spans, order: Sequence[int]) -> Iterator[_Stay]:
     """How long each part of every tensor, and every branch, is needed in its place."""
     parts = len(order)
-    n_before, n_after = len(spans.made) - 1, len(spans.read) - 1
+    n_before, n_after = len(spans.made) - 1, len(spans.read) - 1 + (spans.number is not None)
     start, end = _Moment(-inf, -inf), _Moment(inf, inf)
 
     def before(turn: int, step: int) -> _Moment:
@@ -156,6 +158,8 @@ def _stays(spans: Spans, order: Sequence[int]) -> Iterator[_Stay]:
         for step, span in enumerate(spans.read):
             name = f"part {number} of operand {step} after"
             yield _Stay(name, span.part(number, parts), *moments[step : step + 2])
+    if spans.number is not None:
+        yield _Stay("the number that is left", spans.number, after(0, n_after - 1), end)
     last = [before(parts - 1, step) for step in range(n_before)]
     last += [after(parts - 1, step) for step in range(n_after)]
     for number, (branches, moment) in enumerate(zip(spans.branches, last, strict=True)):

@@ -46,7 +46,7 @@ class Chain:
         return self.branches if self.closing is None else (*self.branches, self.closing)
 
     @property
-    def last_read(self) -> int:
+    def end(self) -> int:
         """The node in whose order a tile leaves the chip, or meets what closes the chain."""
         return self.nodes[-1] if self.closing is None else self.closing
 

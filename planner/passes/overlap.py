@@ -115,8 +115,6 @@ class _Chooser:
         before = self.fusion.ends_at(stem)
         if before is None or tree.nesting.part[stem] != tree.nesting.part[first] or self._follows(after):
             return None
-        if after.closing is not None:
-            return None
         choice = self.chosen.choices[first]
         assert choice is not None
         step = self.chosen.steps[first - tree.n_leaves]
@@ -195,9 +193,9 @@ class _Chooser:
         return tuple(row)
 
     def _chain_from(self, node: int) -> Chain | None:
-        """The chain whose stem is a node's tensor and that leaves one."""
+        """The chain whose stem is a node's tensor."""
         chain = self._chain_with(self.tree.parents[node])
-        return chain if chain is not None and chain.stem == node and chain.closing is None else None
+        return chain if chain is not None and chain.stem == node else None
 
     def _part_s(self, exchange: Exchange, parts: int) -> float:
         moved = [size / parts for size in exchange.bytes_by_tier]
@@ -223,13 +221,13 @@ class _Chooser:
         Those `spread` by the exchange cannot.
         """
         chains = (*before, *after)
-        nodes = [*(chain.stem for chain in before), *(chain.nodes[-1] for chain in after)]
-        if not nodes:
+        nodes = [*(chain.stem for chain in before), *(chain.end for chain in after)]
+        if not nodes or not all(map(self._closes_in_parts, chains)):
             return ()
         usable = set.intersection(*map(self._kept, nodes)) - spread
         usable -= {mode for chain in chains for mode in self._radix(chain)}
         usable = usable.intersection(*(self.tree.legs[chain.stem] for chain in chains))
-        usable = usable.intersection(*(self.tree.legs[chain.nodes[-1]] for chain in chains))
+        usable = usable.intersection(*(self.tree.legs[chain.end] for chain in chains))
         fixed = []
         for node, chain in zip(nodes, chains, strict=True):
             if not self._movable(node):
@@ -239,6 +237,16 @@ class _Chooser:
             return tuple(mode for mode in self.orders[nodes[-1]] if mode in usable)
         same = takewhile(lambda modes: len(set(modes)) == 1, zip(*fixed, strict=False))
         return tuple(modes[0] for modes in same)
+
+    def _closes_in_parts(self, chain: Chain) -> bool:
+        """Whether what closes a chain, if anything does, is there as it was made."""
+        closing = chain.closing
+        if closing is None:
+            return True
+        layout = self.placed.steps[chain.nodes[-1]]
+        assert layout is not None
+        needed = restrict_layout(layout, frozenset(self.tree.legs[closing]))
+        return needed == self.placed.produced[closing]
 
     def _movable(self, node: int) -> bool:
         """Whether a tensor may be stored with any of the modes in front that its reader keeps, at no cost.
@@ -274,7 +282,7 @@ class _Chooser:
             node: _first((*cut, *coming, *leaving), self.orders[node]),
             -1: _first((*cut, *leaving, *coming), self.orders[node]),
         }
-        ends = [*(chain.stem for chain in timed.before), *(chain.nodes[-1] for chain in timed.after)]
+        ends = [*(chain.stem for chain in timed.before), *(chain.end for chain in timed.after)]
         for end in ends:
             orders[end] = _first(cut, self.orders[end]) if self._movable(end) else self.orders[end]
         return orders
@@ -285,7 +293,10 @@ class _Chooser:
         """What shorter runs in memory cost the chains that meet changed orders; infinite without tiles."""
         first, *_ = row_before = timed.before or (before,)
         *_, last = row_after = timed.after or (after,)
-        outside = self.fusion.ends_at(first.stem), self._chain_with(self.tree.parents[last.nodes[-1]])
+        beyond = self._chain_with(self.tree.parents[last.nodes[-1]])
+        if last.closing is not None:
+            beyond = self.fusion.ends_at(last.closing)
+        outside = self.fusion.ends_at(first.stem), beyond
         chains = [*row_before, *row_after]
         chains += [chain for chain in outside if chain is not None and chain not in chains]
         slower_s = 0.0
@@ -308,7 +319,7 @@ class _Chooser:
         known = self.by_node.get(chain.stem)
         if arriving is None and known is not None:
             arriving = known.out_modes
-        nodes = (chain.stem, *chain.branches, chain.last_read)
+        nodes = (chain.stem, *chain.branches, chain.end)
         stored = [orders.get(node, self.orders[node]) for node in nodes]
         stored[0] = arriving or stored[0]
         # The steps of a chain spread the same modes, evenly.

@@ -412,10 +412,11 @@ class _Verifier:
         for chain in (*before, *after):
             self._require(chain not in self.beside, "another exchange goes beside the same chain")
             self.beside.add(chain)
-            cuts += [self._cut(chain.operand, item.parts), self._cut(chain.out, item.parts)]
+            end = chain.out if chain.closing is None else chain.closing
+            cuts += [self._cut(chain.operand, item.parts), self._cut(end, item.parts)]
             inside = [
                 tuple(entry for entry in self._local(self.buffers[buffer]) if entry[0] not in (cuts[0] or ()))
-                for buffer in (chain.operand, *chain.branches, chain.out)
+                for buffer in (chain.operand, *chain.branches, end)
             ]
             tile = fused_tile(inside[0], inside[1:-1], inside[-1], self.fused_elements)
             self._require(tile is not None, f"a part of the chain of step {chain.steps[-1]} has no tile")

@@ -308,12 +308,12 @@ __device__ __forceinline__ Sum block_sum(Sum sum) {
     return sum;
 }
 
-// One block: adds up what each of `count` blocks has left.
+// One block: adds to the output what each of `count` blocks has left.
 extern "C" __global__ void add_up(const Sum* __restrict__ sums, int count, Element* __restrict__ out) {
     Sum sum = {0.0, 0.0};
     for (int i = threadIdx.x; i < count; i += THREADS) add(sum, sums[i]);
     sum = block_sum(sum);
-    if (threadIdx.x == 0) *out = element_from(sum);
+    if (threadIdx.x == 0) *out = sum_of(*out, element_from(sum));
 }
 #endif
 
