@@ -173,16 +173,16 @@ def leaving(percent: int) -> Callable[..., Any]:
     """Chains of which parts leave some blocks in a hundred free."""
     whole, kernel_of = bind.Binder._fused, cupy_fused._kernel
 
-    def fused(self: Any, instruction: Fused, part: tuple[int, int] = (0, 1)) -> Any:
+    def fused(self: Any, instruction: Fused, part: tuple[int, int] = (0, 1), first: bool = True) -> Any:
         if part[1] == 1:
-            return whole(self, instruction, part)
+            return whole(self, instruction, part, first)
 
         def shorter(*arguments: Any) -> tuple[Any, int]:
             kernel, blocks = kernel_of(*arguments)
             return kernel, max(1, blocks * (100 - percent) // 100)
 
         with patch.object(cupy_fused, "_kernel", shorter):
-            return whole(self, instruction, part)
+            return whole(self, instruction, part, first)
 
     return fused
 

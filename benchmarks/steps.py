@@ -87,7 +87,13 @@ class Bench:
         operand, *branches, out = layouter.views(*map(count, (shape.operand, *shape.branches, shape.out)))
         for view in (operand, *branches):
             fill(self.device, view)
-        call = self.device.bind_fused(shape, operand, branches, out, self.profile.fused_bytes)
+        closing = None
+        if shape.closes:
+            fill(self.device, out)
+            closing, out = out, layouter.views(1)[0]
+        call = self.device.bind_fused(
+            shape, operand, branches, out, self.profile.fused_bytes, closing=closing
+        )  # fmt: skip
         peers = [row["peer_s"] for row in steps]
         return {
             "path": unit.path, "kind": "chain", "steps": [one.number for one in unit.singles],

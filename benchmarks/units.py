@@ -123,7 +123,8 @@ def count(modes: Modes) -> int:
 
 
 def chain_elements(shape: FusedShape) -> int:
-    """The elements that a chain reads and writes: operand, branches and result, and what that is added to."""
+    """The elements that a chain reads and writes: operand, branches and result, or what closes it, and what
+    the result is added to."""
     added = [shape.out] if shape.adds else []
     return sum(count(part) for part in (shape.operand, *shape.branches, shape.out, *added))
 
@@ -166,11 +167,13 @@ def _units(schedule: Schedule) -> Iterator[Unit]:
             numbers, chain = (instruction.step,), None
         elif isinstance(instruction, Fused):
             numbers = instruction.steps
+            closes = instruction.closing is not None
+            end = instruction.out if instruction.closing is None else instruction.closing
             operand, *branches, out = (
                 modes(schedule.buffers[number].modes)
-                for number in (instruction.operand, *instruction.branches, instruction.out)
+                for number in (instruction.operand, *instruction.branches, end)
             )
-            chain = FusedShape(operand, tuple(branches), out, instruction.adds)
+            chain = FusedShape(operand, tuple(branches), out, instruction.adds, closes)
         else:
             continue
         time_s = sum(schedule.steps[number].predicted_s for number in numbers)
@@ -183,8 +186,10 @@ def _fitted(unit: Unit, most: int, most_products: float) -> Unit | None:
     stem = first.a if count(first.a) >= count(first.b) else first.b
     if unit.chain is not None:
         stem = unit.chain.operand
-    kept = {mode for mode, _ in last.c}
-    touched = {mode for one in unit.singles for mode in _small(one)}
+    kept, small = {mode for mode, _ in last.c}, unit.singles
+    if unit.chain is not None and unit.chain.closes:
+        kept, small = {mode for mode, _ in unit.chain.out}, unit.singles[:-1]
+    touched = {mode for one in small for mode in _small(one)}
     free = [mode for mode, _ in stem if mode in kept and mode not in touched]
     while free and (unit.held > most or unit.products > most_products):
         unit = _without(unit, free.pop(0))
@@ -209,6 +214,6 @@ def _without(unit: Unit, gone: int) -> Unit:
     singles = tuple(Single(one.number, left(one.a), left(one.b), left(one.c)) for one in unit.singles)
     whole = unit.chain
     chain = whole and FusedShape(
-        left(whole.operand), tuple(map(left, whole.branches)), left(whole.out), whole.adds
+        left(whole.operand), tuple(map(left, whole.branches)), left(whole.out), whole.adds, whole.closes
     )
     return Unit(unit.path, singles, chain, unit.predicted_s, unit.dropped * factor)
