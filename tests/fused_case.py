@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
-from support import eager_profile
+from executor_case import check_result
+from support import eager_profile, random_arrays
 
 from planner.hardware.profile import DEFAULT_PRECISION, Profile
 from planner.networks.contraction_path import DTYPES, ContractionPath
 from planner.networks.network import Network
+from planner.passes.pipeline import plan
 from planner.schedule import Fused, Schedule
+from tnplan.execution import execute
 
 
 def fusing_profile(fused_bytes: int, exchange_bytes: int = 512, tile_bytes: int = 256) -> Profile:
@@ -29,6 +32,22 @@ def fusing_profile(fused_bytes: int, exchange_bytes: int = 512, tile_bytes: int 
 def fused_rates(rate: float, dtypes: Iterable[str] = DTYPES) -> dict[str, dict[str, float]]:
     """One rate for each dtype in its own precision."""
     return {dtype: {DEFAULT_PRECISION[dtype]: rate} for dtype in dtypes}
+
+
+def planned(path: ContractionPath, ranks: int = 1, memory_bytes: float = inf) -> Schedule:
+    """The schedule of one group on the fusing machine, in which any tensor may be spread."""
+    return plan(
+        path, fusing_profile(1 << 15), devices=ranks, ranks_per_group=ranks, memory_bytes=memory_bytes,
+        threshold_bytes=1,
+    )  # fmt: skip
+
+
+def check(path: ContractionPath, schedule: Schedule, seed: int, **options: object) -> None:
+    """Assert that a replay gives the value of the path."""
+    arrays = random_arrays(path, seed)
+    found = execute(schedule, arrays, **options).array  # type: ignore[arg-type]
+    assert found is not None
+    check_result(path, arrays, found)
 
 
 def chains(schedule: Schedule) -> Iterator[Fused]:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 
 import pytest
-from executor_case import check_result
-from fused_case import fusing_profile
+from fused_case import check, planned
 from gpu_case import needs_gpus
-from support import random_arrays
 
 from executor.contraction.null_replay import null_replay
 from planner.errors import InputError
 from planner.networks.contraction_path import DTYPES, ContractionPath
 from planner.networks.network import Network
-from planner.passes.pipeline import plan
 from planner.passes.separate import separate
 from planner.passes.verify import verify
 from planner.schedule import Contract, Fused, ReduceScatter, Schedule
 from planner.schedule_file import load_schedule, save_schedule
-from tnplan.execution import execute
 
 SEEDS = range(6)
 
@@ -61,23 +56,8 @@ def meeting_path(seed: int, dtype: str = "complex64", n_sliced: int = 0) -> Cont
     return ContractionPath(Network(tuple(terms), (), sizes), tuple(steps), sliced, dtype, f"meeting {seed}")
 
 
-def planned(path: ContractionPath, ranks: int = 1, memory_bytes: float = inf) -> Schedule:
-    return plan(
-        path, fusing_profile(1 << 15), devices=ranks, ranks_per_group=ranks, memory_bytes=memory_bytes,
-        threshold_bytes=1,
-    )  # fmt: skip
-
-
 def closing(schedule: Schedule) -> list[Fused]:
     return [item for item in schedule.instructions if isinstance(item, Fused) and item.closing is not None]
-
-
-def check(path: ContractionPath, schedule: Schedule, seed: int, **options: object) -> None:
-    """Assert that a replay gives the value of the path."""
-    arrays = random_arrays(path, seed)
-    found = execute(schedule, arrays, **options).array  # type: ignore[arg-type]
-    assert found is not None
-    check_result(path, arrays, found)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(1))])

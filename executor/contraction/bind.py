@@ -280,14 +280,14 @@ class Binder:
             return whole[number * size : (number + 1) * size]
 
         branches = [self._shard(branch).view for branch in instruction.branches]
-        closes = instruction.closing is not None
-        closing = None if instruction.closing is None else view(instruction.closing)
-        out = self._shard(instruction.out).view if closes else view(instruction.out)
+        out, closing = view(instruction.out), None
+        if instruction.closing is not None:
+            out, closing = self._shard(instruction.out).view, view(instruction.closing)
         chain = self._device.bind_fused(
             self._chain_shape(instruction, parts), view(instruction.operand), branches, out,
             schedule.profile["fused_bytes"], instruction.precision, closing,
         )  # fmt: skip
-        if not closes or not first:
+        if closing is None or not first:
             return chain
 
         def begin() -> None:
