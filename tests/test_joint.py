@@ -152,7 +152,7 @@ def test_odd_networks(seed: int) -> None:
     limit = max(given.network.output_size, 4)
     path = search_path(
         given.network, given.dtype, max_tensor_elements=limit, methods=("joint",),
-        effort=Effort(0.5, 2, 1), from_path=given if seed % 2 else None,
+        effort=Effort(0.5, 2, 1), from_paths=[given] if seed % 2 else [],
     )  # fmt: skip
     assert path_figures(path).log2_largest <= math.log2(limit) + 1e-9 or len(given.network.inputs) == 1
     assert all(given.network.size_dict[index] > 1 for index in path.sliced_inds)
@@ -175,12 +175,28 @@ def test_same_seed_same_path() -> None:
 def test_start_from_a_path_is_never_worse() -> None:
     start = search_path(LATTICE, "complex64", max_tensor_elements=2**8, effort=Effort(60, 6, 3))
     better = search_path(
-        LATTICE, "complex64", max_tensor_elements=2**8, from_path=start, methods=("joint",),
+        LATTICE, "complex64", max_tensor_elements=2**8, from_paths=[start], methods=("joint",),
         minimize="flops", effort=ROUND,
     )  # fmt: skip
     assert cost_of(better, 0.0) <= cost_of(start, 0.0) * (1 + 1e-9)
-    unlimited = search_path(LATTICE, "complex64", from_path=start, methods=("joint",), effort=ROUND)
+    unlimited = search_path(LATTICE, "complex64", from_paths=[start], methods=("joint",), effort=ROUND)
     assert unlimited.sliced_inds == start.sliced_inds or not unlimited.sliced_inds
+
+
+def test_the_cheapest_of_several_paths_comes_first() -> None:
+    starts = [
+        search_path(LATTICE, "complex64", max_tensor_elements=2**8, effort=Effort(60, 1, 0), seed=seed)
+        for seed in range(6)
+    ]
+    options = {"methods": ("joint",), "minimize": "flops", "max_tensor_elements": 2**8}
+    alone = [
+        search_path(LATTICE, "complex64", from_paths=[start], effort=Effort(0), **options)  # type: ignore[arg-type]
+        for start in starts
+    ]
+    together = search_path(LATTICE, "complex64", from_paths=starts, effort=Effort(0), **options)  # type: ignore[arg-type]
+    costs = [cost_of(path, 0.0) for path in alone]
+    assert len(set(costs)) > 1
+    assert cost_of(together, 0.0) == min(costs)
 
 
 def test_time_is_kept_and_progress_told() -> None:

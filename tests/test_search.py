@@ -115,14 +115,16 @@ def test_slicing_is_part_of_the_search() -> None:
 
 def test_start_from_a_path() -> None:
     start = search_path(LATTICE, "complex64", effort=Effort(60, 1, 0))
-    same = search_path(LATTICE, "complex64", from_path=start, effort=Effort(60, 1, 0))
+    same = search_path(LATTICE, "complex64", from_paths=[start], effort=Effort(60, 1, 0))
     assert path_figures(same) == path_figures(start)
-    better = search_path(LATTICE, "complex64", from_path=start, effort=SMALL)
+    better = search_path(LATTICE, "complex64", from_paths=[start], effort=SMALL)
     assert path_figures(better).log10_mnk_all_slices < path_figures(start).log10_mnk_all_slices
-    sliced = search_path(LATTICE, "complex64", from_path=start, max_tensor_elements=2**7, effort=SMALL)
+    sliced = search_path(LATTICE, "complex64", from_paths=[start], max_tensor_elements=2**7, effort=SMALL)
     assert largest_elements(sliced) <= 2**7
     with pytest.raises(InputError, match="--from: is a path of another network"):
-        search_path(peps_network(3, 3, 0), "complex64", from_path=start, effort=SMALL)
+        search_path(peps_network(3, 3, 0), "complex64", from_paths=[start], effort=SMALL)
+    with pytest.raises(InputError, match="--from: is given 2 times; give one path, or use joint"):
+        search_path(LATTICE, "complex64", from_paths=[start, better], effort=SMALL)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -130,7 +132,7 @@ def test_odd_networks(seed: int) -> None:
     """Hyper-indices, traces, scalars, disconnected parts, single tensors, extents of 1."""
     given = random_path(seed)
     network = given.network
-    path = search_path(network, given.dtype, effort=Effort(60, 2, 1), from_path=given if seed % 2 else None)
+    path = search_path(network, given.dtype, effort=Effort(60, 2, 1), from_paths=[given] if seed % 2 else [])
     limit = max(network.output_size, 4)
     small = search_path(network, given.dtype, max_tensor_elements=limit, effort=Effort(60, 2, 1))
     assert largest_elements(small) <= limit
@@ -226,6 +228,8 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "2",
             "--hardware",
             "cpu",
+            "--from",
+            "out/p.json",
             "--from",
             "out/p.json",
             "--time",

@@ -184,7 +184,7 @@ def test_schedule_is_what_the_planner_predicts(devices: int, precision: str | No
     told: list[float] = []
     path = search_path(
         LATTICE, "complex64", max_tensor_elements=2**9, methods=("joint",), minimize="schedule",
-        profile=profile, devices=devices, precision=precision, from_path=start, effort=Effort(60, 2, 12),
+        profile=profile, devices=devices, precision=precision, from_paths=[start], effort=Effort(60, 2, 12),
         report=lambda _, one: told.append(one.meta.get("predicted_s", 1e9)),
     )  # fmt: skip
 
@@ -209,9 +209,29 @@ def test_a_path_as_it_was_given_is_ranked_too(seed: int, seconds: float) -> None
     start = search_path(network, "complex64", max_tensor_elements=2**9, effort=Effort(60, 2, 0), seed=seed)
     path = search_path(
         network, "complex64", max_tensor_elements=2**9, methods=("joint",), minimize="schedule",
-        profile=profile, devices=1, from_path=start, effort=Effort(seconds, 1, 2),
+        profile=profile, devices=1, from_paths=[start], effort=Effort(seconds, 1, 2),
     )  # fmt: skip
     assert path.meta["predicted_s"] <= plan(start, profile).projected_s(1)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_of_several_paths_none_is_faster_than_what_is_found(order: tuple[int, ...]) -> None:
+    """Whichever is given first, and whatever limit it was found for."""
+    profile = load_profile("h200-nvlink")
+    network = regular_network(30, 1, extents=(2, 3), n_open=0)
+    starts = [
+        search_path(network, "complex64", max_tensor_elements=2**limit, effort=Effort(60, 1, 0), seed=limit)
+        for limit in (8, 9, 10)
+    ]
+    path = search_path(
+        network, "complex64", max_tensor_elements=2**9, methods=("joint",), minimize="schedule",
+        profile=profile, devices=1, from_paths=[starts[number] for number in order], effort=Effort(0),
+    )  # fmt: skip
+    assert path_figures(path).log2_largest <= 9
+    within = [start for start in starts if path_figures(start).log2_largest <= 9]
+    assert len(within) == 2
+    assert path.meta["predicted_s"] <= min(plan(start, profile).projected_s(1) for start in within)
+    assert "3 given paths" in path.meta["search"]
 
 
 def test_schedule_needs_devices_and_room() -> None:
@@ -236,7 +256,7 @@ def test_no_time_gives_the_first_tree(method: str) -> None:
     start = search_path(LATTICE, "complex64", effort=Effort(60, 1, 0))
     before = time.monotonic()
     path = search_path(
-        LATTICE, "complex64", from_path=start, methods=(method,), effort=Effort(0), minimize="flops",
+        LATTICE, "complex64", from_paths=[start], methods=(method,), effort=Effort(0), minimize="flops",
         max_tensor_elements=2**7,
     )  # fmt: skip
     assert time.monotonic() - before < 2.0

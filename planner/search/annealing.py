@@ -63,7 +63,8 @@ class Task:
     methods: tuple[str, ...]
     seed: int
     effort: Effort
-    start: tuple[tuple[tuple[int, ...], ...], tuple[str, ...]] | None
+    starts: tuple[tuple[tuple[tuple[int, ...], ...], tuple[str, ...]], ...] = ()
+    """Trees to start from in place of trials, with what they slice."""
     element_weight: float = 0.0
     """What the joint search counts for an element read or written, in multiply-adds."""
     waist_limit: float = inf
@@ -179,12 +180,12 @@ class _Annealer:
 
 
 def first_tree(task: Task) -> Any:
-    """The tree to anneal first: the given path, or the best of cotengra's trials."""
+    """The tree to anneal first: the first one given, or the best of cotengra's trials."""
     from cotengra import HyperOptimizer
 
     kind = _inner_sliced_tree()
-    if task.start is not None:
-        ssa_path, sliced = task.start
+    if task.starts:
+        ssa_path, sliced = task.starts[0]
     else:
         slicing = None
         if task.limit is not None:

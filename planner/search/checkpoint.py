@@ -3,6 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
+3 (2026-11-25): `starts` of a search, several.
 2 (2026-11-23): scores count sides of the waist apart.
 1 (2026-11-21): first version.
 """
@@ -22,7 +23,7 @@ from planner.search.ranking import Target
 from planner.search.rounds import Ladder
 
 FORMAT = "tnplan.search"
-VERSION = 2
+VERSION = 3
 FRESH = "delete it to start again"
 
 
@@ -92,7 +93,7 @@ def described(task: Task, target: Target | None) -> dict[str, Any]:
         "waist_limit": None if task.waist_limit == inf else task.waist_limit,
         "seed": task.seed,
         "methods": list(task.methods),
-        "start": None if task.start is None else identity_of(plain(task.start)),
+        "starts": [identity_of(plain(start)) for start in task.starts],
         "dtype": None if target is None else target.frame.dtype,
         "devices": None if target is None else target.devices,
         "precision": None if target is None else target.precision,

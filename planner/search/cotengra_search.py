@@ -61,7 +61,7 @@ def search_path(
     profile: Profile | None = None,
     precision: str | None = None,
     methods: Sequence[str] = METHODS,
-    from_path: ContractionPath | None = None,
+    from_paths: Sequence[ContractionPath] = (),
     n_workers: int = 1,
     devices: int | None = None,
     checkpoint: str | Path | None = None,
@@ -74,7 +74,8 @@ def search_path(
     sliced. `minimize` is `fused` for the method joint and `flops` for the others where it is not given;
     `time` needs a `profile`, `schedule` also the number of `devices`, whose memory then limits what is held
     at the waist too (`Target.waist_limit`); both are for `precision`, or else for the dtype's own.
-    `from_path` is a path of the same network to start from instead of cotengra's trials. The time may be
+    `from_paths` are paths of the same network to start from instead of cotengra's trials, several for the
+    method joint alone. The time may be
     exceeded by one of those trials, or by planning a schedule; a round of annealing is given up when it is
     up. Where trials and rounds, not the time, end the search, the same seed and one worker find
     the same path. Workers of the joint search share their trees; of cotengra's, each searches on its own
@@ -87,7 +88,7 @@ def search_path(
     joint = JOINT in methods
     if minimize is None:
         minimize = "fused" if joint else "flops"
-    _check(network, limit, effort, seed, minimize, methods, from_path, n_workers)
+    _check(network, limit, effort, seed, minimize, methods, from_paths, n_workers)
     if checkpoint is not None and not joint:
         raise InputError("--checkpoint", "is for the method joint", "leave it out, or use --method joint")
     if precision is not None and minimize not in ("time", SCHEDULE):
@@ -98,7 +99,7 @@ def search_path(
     started = time.monotonic()
     weight = _element_weight(minimize, profile, dtype, precision)
     forced = _forced_slices(network, limit)
-    task, names = _task(network, forced, limit, minimize, tuple(methods), seed, effort, from_path, weight)
+    task, names = _task(network, forced, limit, minimize, tuple(methods), seed, effort, from_paths, weight)
     frame = Frame(network, dtype, names, frozenset(forced))
 
     def tell(found: Found) -> None:
@@ -155,7 +156,7 @@ def _check(
     seed: int,
     minimize: str,
     methods: Sequence[str],
-    from_path: ContractionPath | None,
+    from_paths: Sequence[ContractionPath],
     n_workers: int,
 ) -> None:
     objectives = JOINT_OBJECTIVES if JOINT in methods else OBJECTIVES
@@ -189,8 +190,9 @@ def _check(
             f"is {limit}, but the result alone has {count_text(network.output_size, 'element', 'elements')}",
             "allow larger tensors or open fewer indices; open indices cannot be sliced",
         )
-    if from_path is not None:
-        other = from_path.network
+    if len(from_paths) > 1 and JOINT not in methods:
+        raise InputError("--from", f"is given {len(from_paths)} times", f"give one path, or use {JOINT}")
+    for other in (path.network for path in from_paths):
         if (other.inputs, other.output) != (network.inputs, network.output):
             raise InputError(
                 "--from", "is a path of another network", "give a path of the network that is searched"
@@ -228,7 +230,7 @@ def _task(
     methods: tuple[str, ...],
     seed: int,
     effort: Effort,
-    from_path: ContractionPath | None,
+    from_paths: Sequence[ContractionPath],
     element_weight: float,
 ) -> tuple[Task, dict[str, str]]:
     """The search in cotengra's terms, and the index name of each symbol.
@@ -249,13 +251,13 @@ def _task(
         tuple(symbols[index] for index in dict.fromkeys(term) if index in symbols) for term in network.inputs
     )
     sizes = {symbol: 1 if index in forced else network.size_dict[index] for index, symbol in symbols.items()}
-    start = None
-    if from_path is not None:
-        sliced = tuple(symbols[i] for i in from_path.sliced_inds if i in symbols and i not in forced)
-        start = (_pairs(from_path), sliced)
+    starts = tuple(
+        (_pairs(path), tuple(symbols[i] for i in path.sliced_inds if i in symbols and i not in forced))
+        for path in from_paths
+    )
     output = tuple(symbols[index] for index in network.output)
     trials = tuple(method for method in methods if method != JOINT) or METHODS[:1]
-    task = Task(inputs, output, sizes, limit, minimize, trials, seed, effort, start, element_weight)
+    task = Task(inputs, output, sizes, limit, minimize, trials, seed, effort, starts, element_weight)
     return task, {symbol: index for index, symbol in symbols.items()}
 
 
@@ -277,7 +279,8 @@ def _meta(
 ) -> dict[str, Any]:
     from cotengra import __version__
 
-    first = "given path" if task.start else ", ".join(task.methods)
+    given = f"{len(task.starts)} given paths" if len(task.starts) > 1 else "given path"
+    first = given if task.starts else ", ".join(task.methods)
     return {
         "search": f"cotengra {__version__}: {first}; {'joint ' if joint else ''}annealing",
         "objective": task.minimize,

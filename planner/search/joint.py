@@ -32,7 +32,7 @@ from planner.search.anneal_state import (
 from planner.search.annealing import Effort, Found, Task, first_tree, random_greedy, seeded
 from planner.search.checkpoint import Checkpoint
 from planner.search.ranking import Target
-from planner.search.rounds import MEAN_LENGTH, Ladder, Round
+from planner.search.rounds import MEAN_LENGTH, POOL, Ladder, Round
 
 SEED_TRIALS = 4
 SEED_SHARE = 0.4
@@ -82,8 +82,7 @@ def search_joint(
     clock = time.monotonic()
     kept = None if checkpoint is None else checkpoint.restore()
     if kept is None:
-        given, first = _first(task)
-        ladder, used_s = Ladder(task.seed, first if target is None else given, [first]), 0.0
+        ladder, used_s = _ladder(task, target), 0.0
     else:
         ladder, used_s = kept
     told(ladder.best)
@@ -93,6 +92,21 @@ def search_joint(
         ladder.fastest = target.fastest((ladder.best, ladder.first))
         told(ladder.best)
     return ladder.best
+
+
+def _ladder(task: Task, target: Target | None) -> Ladder:
+    """The trees that a search begins with. Of several given ones, the fastest as it was given comes first
+    where their predicted time is asked for, else the cheapest; the others are in the pool."""
+    one_each = [replace(task, starts=(start,)) for start in task.starts] or [task]
+    givens, firsts = zip(*map(_first, one_each), strict=True)
+    pool = sorted(firsts, key=lambda one: one.score)[:POOL]
+    if target is None:
+        return Ladder(task.seed, pool[0], pool)
+    fastest = None
+    if len(givens) > 1:
+        fits = [found for found in map(target.ranked, givens) if found.time_s is not None]
+        fastest = min(fits, key=lambda one: one.time_s or math.inf, default=None)
+    return Ladder(task.seed, fastest or min(givens, key=lambda one: one.score), pool, fastest)
 
 
 def _first(task: Task) -> tuple[Found, Found]:

@@ -38,7 +38,15 @@ PARTITIONER = "kahypar"
 )
 @click.option("--max-tensor", type=COUNT, help="Elements of the largest tensor, such as 2^32.")
 @click.option("--unlimited", is_flag=True, help="No limit: nothing is sliced.")
-@click.option("--from", "start", type=FILE, metavar="PATH.json", help="Start from this path.")
+@click.option(
+    "--from",
+    "starts",
+    type=FILE,
+    multiple=True,
+    metavar="PATH.json",
+    help="Start from this path; with joint it may be repeated: from the best of several, perhaps for other "
+    "limits, and all are kept in mind.",
+)
 @click.option(
     "--time",
     "time_s",
@@ -85,7 +93,7 @@ def command(
     hardware: str | None,
     max_tensor: int | None,
     unlimited: bool,
-    start: Path | None,
+    starts: tuple[Path, ...],
     time_s: float,
     dtype: str | None,
     seed: int,
@@ -132,7 +140,7 @@ def command(
     named = methods or (METHODS if minimize in OTHERS else [JOINT])
     if JOINT in named:
         checkpoint = checkpoint or target.with_name(f"{target.name}.ckpt")
-        check_writable(checkpoint, network, target, start, hardware)
+        check_writable(checkpoint, network, target, *starts, hardware)
         if minimize is None and devices is not None:
             minimize = "schedule"
     elif resume:
@@ -149,7 +157,7 @@ def command(
             profile=profile,
             precision=precision,
             methods=named,
-            from_path=read_any(start)[0] if start is not None else None,
+            from_paths=[read_any(start)[0] for start in starts],
             n_workers=workers,
             devices=devices,
             checkpoint=checkpoint,
