@@ -7,11 +7,11 @@ The same schedule is replayed with every exchange made whole ("alone"), in parts
 what the executor does on one machine), in parts by kernels for which the chains beside leave some blocks in a
 hundred free ("kernels 6", "kernels 12", "kernels 25"), and by messages of NCCL, as between machines: whole
 ("packed"), in parts ("messages 0", what the executor does there), and in parts beside chains that leave some
-blocks free. Results must be equal bit for bit. Hidden is the share of the seconds of the exchanges in parts
-that nothing waited for, on the rank where it is least; the first slice, to which ranks come at different
-times, does not count. Goal: at least 0.7 of the shorter of exchange and contraction. `waited_s` of a row is
-what all exchanges took on the stream of calls, whole ones too. Rows of
-other paths and device counts in the output file stay.
+blocks free. Results must be equal bit for bit, where no chain that closes goes in parts: those round its sum
+anew. Hidden is the share of the seconds of the exchanges in parts that nothing waited for, on the rank where
+it is least; the first slice, to which ranks come at different times, does not count. Goal: at least 0.7 of
+the shorter of exchange and contraction. `waited_s` of a row is what all exchanges took on the stream of calls,
+whole ones too. Rows of other paths and device counts in the output file stay.
 """
 
 from __future__ import annotations
