@@ -10,8 +10,8 @@ hundred free ("kernels 6", "kernels 12", "kernels 25"), and by messages of NCCL,
 blocks free. Results must be equal bit for bit, where no chain that closes goes in parts: those round its sum
 anew. Hidden is the share of the seconds of the exchanges in parts that nothing waited for, on the rank where
 it is least; the first slice, to which ranks come at different times, does not count. Goal: at least 0.7 of
-the shorter of exchange and contraction. `waited_s` of a row is what all exchanges took on the stream of calls,
-whole ones too. Rows of other paths and device counts in the output file stay.
+the shorter of exchange and contraction. `waited_s` of a row is what all exchanges took on the stream of
+calls, whole ones too. Rows of other paths and device counts in the output file stay.
 """
 
 from __future__ import annotations
