@@ -15,6 +15,7 @@ from planner.errors import InputError
 from planner.networks.contraction_path import DTYPES, ContractionPath
 from planner.networks.network import Network
 from planner.passes.separate import separate
+from planner.passes.store import _reading
 from planner.passes.verify import verify
 from planner.schedule import Contract, Fused, ReduceScatter, Schedule
 from planner.schedule_file import load_schedule, save_schedule
@@ -125,6 +126,12 @@ def test_the_last_tensor_takes_no_memory() -> None:
     assert [buffer for buffer in schedule.buffers if set(buffer.modes) == modes] == [
         schedule.buffers[chain.closing]
     ]
+
+
+def test_a_tensor_that_waited_compressed_closes_as_well() -> None:
+    chain = Fused(1, (2,), 3, (0, 1), closing=4)
+    assert _reading(chain, 4, 5) == replace(chain, closing=5)
+    assert _reading(chain, 2, 5) == replace(chain, branches=(5,))
 
 
 def test_a_library_contracts_the_two_tensors() -> None:
