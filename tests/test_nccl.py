@@ -60,7 +60,8 @@ def module(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Any:
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     made = import_module(MODULE)
     monkeypatch.delitem(sys.modules, MODULE)
-    nothing = SimpleNamespace(Stream=lambda **_: None, Device=nullcontext)
+    stream = SimpleNamespace(done=False)
+    nothing = SimpleNamespace(Stream=lambda **_: stream, Device=nullcontext)
     monkeypatch.setattr(made, "cupy", SimpleNamespace(cuda=nothing, ndarray=lambda *_: None))
     return made
 
@@ -101,6 +102,34 @@ def test_a_rank_that_fails_aborts_every_connection_once(module: Any, told: list[
         run_ranks(RANKS, work)
     gc.collect()
     assert told == ["connected"] * 2 * RANKS + ["aborted"] * 2 * RANKS
+
+
+def test_a_rank_that_waits_for_no_message_aborts_when_the_others_are_over(
+    module: Any, told: list[str]
+) -> None:
+    """The last one to abort frees what a kernel of the others would still read."""
+    released = threading.Event()
+
+    def work(host: Communicator) -> None:
+        ranks = module.NcclCommunicator(host, None)
+        ranks._own_stream = SimpleNamespace(done=host.rank == 1)
+        abort = ranks._nccl.abort
+
+        def aborted() -> None:
+            abort()
+            told.append(f"rank {host.rank}")
+            released.set()
+
+        ranks._nccl.abort = aborted
+        host.barrier()
+        if host.rank == 1:
+            raise KeyError("struck")
+        assert released.wait(5)
+        told.append("over")
+
+    with pytest.raises(KeyError, match="struck"):
+        run_ranks(RANKS, work)
+    assert told[RANKS:] == ["aborted", "rank 0", "over", "aborted", "rank 1"]
 
 
 def test_a_connection_that_its_rank_closes_meanwhile_is_ended_once(module: Any, told: list[str]) -> None:

@@ -177,8 +177,12 @@ class NcclCommunicator:
     def _let_go(self, ended: threading.Event) -> None:
         """End the messages to and from peers; those bound but not begun are errors from now on.
 
-        Waits for messages that are being begun, but not for ever: their beginning may wait for a peer.
+        The last of a process's ranks that ends its connection frees what all of them use. So a rank whose own
+        messages are done lets those go first that wait for it, and end. Waits for messages that are being
+        begun, but not for ever: their beginning may wait for a peer.
         """
+        if self._nccl is not None and self._is_idle():
+            ended.wait(LET_GO_AFTER_S)
         waited = self._turn.acquire(timeout=LET_GO_AFTER_S)
         try:
             connection = self._nccl
@@ -189,6 +193,12 @@ class NcclCommunicator:
         finally:
             if waited:
                 self._turn.release()
+
+    def _is_idle(self) -> bool:
+        """Whether no message of this rank is on its way; not where its GPU has failed."""
+        with self._gpu, suppress(RuntimeError):
+            return bool(self._own_stream.done)
+        return False
 
     def _take(self, connection: Any) -> bool:
         """Whether a connection is left for the caller to end; its rank may close it at the same time."""
