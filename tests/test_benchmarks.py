@@ -55,6 +55,17 @@ def test_steps_runs_on_the_cpu(tmp_path: Path) -> None:
         assert row["bytes"] <= 4 << 20 or row["kind"] == "step"
 
 
+def test_closing_runs_on_the_cpu(tmp_path: Path) -> None:
+    output = tmp_path / "closing.json"
+    done = run(
+        "benchmarks/closing.py", "--rank", "16", "--device", "cpu", "--seconds", "0.001", "-o", output
+    )  # fmt: skip
+    assert done.stderr == ""
+    rows = json.loads(output.read_text())["rows"]
+    assert [row["branches"] for row in rows] == [1, 3, 5]
+    assert all(0 < row["apart"] < 1e-6 for row in rows)
+
+
 def test_searches_are_compared(tmp_path: Path) -> None:
     output = tmp_path / "search.json"
     effort = ("--seconds", "1", "--workers", "1", "--seeds", "1", "--rival-seeds", "1")
