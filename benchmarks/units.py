@@ -16,6 +16,7 @@ from executor.device.permutation import row_major
 from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 from planner.hardware.fusion import fused_tile
 from planner.schedule import Contract, Fused, Schedule, Step
+from planner.schedule_spans import end_of
 
 Modes = tuple[tuple[int, int], ...]
 """(mode, extent) in storage order, row-major."""
@@ -168,10 +169,9 @@ def _units(schedule: Schedule) -> Iterator[Unit]:
         elif isinstance(instruction, Fused):
             numbers = instruction.steps
             closes = instruction.closing is not None
-            end = instruction.out if instruction.closing is None else instruction.closing
             operand, *branches, out = (
                 modes(schedule.buffers[number].modes)
-                for number in (instruction.operand, *instruction.branches, end)
+                for number in (instruction.operand, *instruction.branches, end_of(instruction))
             )
             chain = FusedShape(operand, tuple(branches), out, instruction.adds, closes)
         else:

@@ -12,6 +12,16 @@ Rows = tuple[Row, Row]
 """Chains before an exchange and after it, each in order: one takes the result of the one before."""
 
 
+def others(chain: Fused) -> tuple[int, ...]:
+    """What each step of a chain takes besides what the chain holds."""
+    return chain.branches if chain.closing is None else (*chain.branches, chain.closing)
+
+
+def end_of(chain: Fused) -> int:
+    """The buffer in whose order a chain's tiles leave the chip: its result, or what closes it."""
+    return chain.out if chain.closing is None else chain.closing
+
+
 def rows(part: Sequence[Instruction], number: int) -> Rows:
     """All chains right before a redistribution that make its source, and all right after that take its `out`
     on, `Free` apart."""
@@ -53,14 +63,10 @@ def exchange_spans(
         start = buffers[buffer].offset_bytes
         return Span(start, start + buffers[buffer].size_bytes)
 
-    def besides(chain: Fused) -> tuple[Span, ...]:
-        closing = () if chain.closing is None else (chain.closing,)
-        return tuple(map(span, (*chain.branches, *closing)))
-
     closed = [chain.out for chain in after if chain.closing is not None]
     return Spans(
         made=tuple(map(span, (*(chain.operand for chain in before), exchange.source))),
         read=tuple(map(span, (exchange.out, *(chain.out for chain in after if chain.closing is None)))),
-        branches=tuple(map(besides, (*before, *after))),
+        branches=tuple(tuple(map(span, others(chain))) for chain in (*before, *after)),
         number=span(closed[0]) if closed else None,
     )

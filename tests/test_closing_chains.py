@@ -17,6 +17,7 @@ from planner.networks.network import Network
 from planner.passes.separate import separate
 from planner.passes.store import _reading
 from planner.passes.verify import verify
+from planner.passes.verify_chains import chain_problems
 from planner.schedule import Contract, Fused, ReduceScatter, Schedule
 from planner.schedule_file import load_schedule, save_schedule
 
@@ -172,3 +173,7 @@ def test_broken_chains_that_close_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             verify(broken)
+    assert not list(chain_problems(schedule, chain))
+    assert list(chain_problems(schedule, replace(chain, adds=True))) == [
+        "it closes, and cannot add to an early sum"
+    ]

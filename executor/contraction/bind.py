@@ -43,7 +43,7 @@ from planner.schedule import (
     SumModes,
     Zero,
 )
-from planner.schedule_spans import Row, beside
+from planner.schedule_spans import Row, beside, end_of
 
 
 def bind(
@@ -309,8 +309,9 @@ class Binder:
             return tuple(entry for entry in stored if entry[0] not in cut)
 
         branches, closes = tuple(map(modes, instruction.branches)), instruction.closing is not None
-        end = instruction.out if instruction.closing is None else instruction.closing
-        return FusedShape(modes(instruction.operand), branches, modes(end), instruction.adds, closes)
+        return FusedShape(
+            modes(instruction.operand), branches, modes(end_of(instruction)), instruction.adds, closes
+        )
 
     def _prepare_products(self) -> None:
         """Let the device get ready for all products at once."""

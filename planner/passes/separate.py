@@ -16,7 +16,7 @@ from planner.hardware.cost import ITEM_BYTES
 from planner.hardware.layout import Layout, largest_shard
 from planner.passes.memory import Lifetime, assign
 from planner.passes.place import restrict_layout
-from planner.passes.uses import others, reads, writes
+from planner.passes.uses import reads, writes
 from planner.schedule import (
     Accumulate,
     Buffer,
@@ -28,6 +28,7 @@ from planner.schedule import (
     Schedule,
     with_parts,
 )
+from planner.schedule_spans import others
 
 ENGINE = "cutensor"
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
-from itertools import chain as joined
+from itertools import accumulate, chain
 
 from planner.passes.memory import Lifetime
 from planner.schedule import (
@@ -23,6 +22,7 @@ from planner.schedule import (
     SumModes,
     Zero,
 )
+from planner.schedule_spans import others
 
 
 def reads(instruction: Instruction) -> tuple[int, ...]:
@@ -38,11 +38,6 @@ def reads(instruction: Instruction) -> tuple[int, ...]:
             return (instruction.source,)
         case Redistribute() | ReduceScatter():
             return (instruction.source,)
-
-
-def others(chain: Fused) -> tuple[int, ...]:
-    """What each step of a chain takes besides what the chain holds."""
-    return chain.branches if chain.closing is None else (*chain.branches, chain.closing)
 
 
 def writes(instruction: Instruction) -> tuple[int, ...]:
@@ -72,7 +67,7 @@ def lifetimes(
     inside = range(starts[nest.start], starts[nest.stop])
     first: dict[int, int] = {result: len(segments[0])} if len(segments) > 1 else {}
     last: dict[int, int] = {}
-    for now, instruction in enumerate(joined.from_iterable(segments)):
+    for now, instruction in enumerate(chain.from_iterable(segments)):
         for number in writes(instruction):
             first.setdefault(number, now)
         if isinstance(instruction, Free):

@@ -15,7 +15,7 @@ from planner.hardware.fusion import fused_tile
 from planner.hardware.layout import Layout, grid_size, largest_part, largest_shard
 from planner.hardware.overlap import cut_modes, hazards
 from planner.hardware.profile import profile_from_document
-from planner.passes.uses import others, reads
+from planner.passes.uses import reads
 from planner.passes.verify_chains import chain_problems
 from planner.passes.verify_compressed import exchange_problems, memory_problems, stored_problems
 from planner.passes.verify_indices import index_problems
@@ -41,7 +41,7 @@ from planner.schedule import (
     SumModes,
     Zero,
 )
-from planner.schedule_spans import beside, exchange_spans
+from planner.schedule_spans import beside, end_of, exchange_spans, others
 
 REMEDY = "plan it again with 'tnplan plan'"
 
@@ -365,8 +365,7 @@ class _Verifier:
         numbers = {self.schedule.steps[number].fused for number in item.steps}
         self._require(len(numbers) == 1 and None not in numbers, "its steps are not annotated as one chain")
         self._refuse(chain_problems(self.schedule, item))
-        read = item.out if item.closing is None else item.closing
-        tensors = (self.buffers[buffer] for buffer in (item.operand, *item.branches, read))
+        tensors = (self.buffers[buffer] for buffer in (item.operand, *item.branches, end_of(item)))
         modes = list(map(self._local, tensors))
         tile = fused_tile(modes[0], modes[1:-1], modes[-1], self.fused_elements)
         self._require(tile is not None, f"it has no tile of {self.fused_elements} elements or less")
@@ -412,11 +411,10 @@ class _Verifier:
         for chain in (*before, *after):
             self._require(chain not in self.beside, "another exchange goes beside the same chain")
             self.beside.add(chain)
-            end = chain.out if chain.closing is None else chain.closing
-            cuts += [self._cut(chain.operand, item.parts), self._cut(end, item.parts)]
+            cuts += [self._cut(chain.operand, item.parts), self._cut(end_of(chain), item.parts)]
             inside = [
                 tuple(entry for entry in self._local(self.buffers[buffer]) if entry[0] not in (cuts[0] or ()))
-                for buffer in (chain.operand, *chain.branches, end)
+                for buffer in (chain.operand, *chain.branches, end_of(chain))
             ]
             tile = fused_tile(inside[0], inside[1:-1], inside[-1], self.fused_elements)
             self._require(tile is not None, f"a part of the chain of step {chain.steps[-1]} has no tile")

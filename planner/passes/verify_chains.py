@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.passes.uses import others
 from planner.schedule import Buffer, Fused, Schedule
+from planner.schedule_spans import others
 
 
 def chain_problems(schedule: Schedule, item: Fused) -> Iterator[str]:
@@ -20,6 +20,8 @@ def chain_problems(schedule: Schedule, item: Fused) -> Iterator[str]:
         summed |= held & own
         held ^= own
     if item.closing is not None:
+        if item.adds:
+            yield "it closes, and cannot add to an early sum"
         if set(buffers[item.closing].modes) != held:
             yield "what closes it does not have the modes that it leaves"
         held = set()

@@ -45,7 +45,7 @@ PARTITIONER = "kahypar"
     multiple=True,
     metavar="PATH.json",
     help="Start from this path; with joint it may be repeated: from the best of several, perhaps for other "
-    "limits, and all are kept in mind.",
+    "limits. The four cheapest are kept in mind.",
 )
 @click.option(
     "--time",
