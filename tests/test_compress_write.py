@@ -48,7 +48,15 @@ def written(
     room = worst_size_bytes(array.shape, array.dtype.name, frame_log2) if out_bytes is None else out_bytes
     out, values = device.empty(room + -room % 8, "uint8"), device.upload(flat_values(array))
     used = write(
-        device, values, array.dtype.name, array.shape, bound, mode, "fast", frame_log2, out,
+        device,
+        values,
+        array.dtype.name,
+        array.shape,
+        bound,
+        mode,
+        "fast",
+        frame_log2,
+        out,
         nonfinite=nonfinite,
     )[2]
     data: bytes = device.download(out[:used]).tobytes()

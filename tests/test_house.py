@@ -23,9 +23,7 @@ EXECUTOR_MAY = (
     "planner.schedule", "planner.schedule_file", "planner.schedule_spans", "planner.networks",
     "planner.hardware", "planner.errors", "planner.checks", "planner.files", "planner.units",
 )  # fmt: skip
-ADAPTERS = re.compile(
-    r"executor\.device\.(mpi|cuda_memory|cupy_\w+|gpus|kernel_cache|launch|nccl)|.*_kernel"
-)
+ADAPTERS = re.compile(r"executor\.device\.(mpi|cuda_memory|cupy_\w+|gpus|kernel_cache|launch|nccl)|.*_kernel")
 """Modules that import their library, and are imported on demand."""
 LINES_LIMIT = 450
 

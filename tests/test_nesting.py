@@ -237,9 +237,7 @@ def test_operations_are_those_that_a_replay_counts() -> None:
     counts, _ = null_replay(SCHEDULE, 0, range(SCHEDULE.n_slices))
     assert counts.flops == pytest.approx(SCHEDULE.operations)
     predicted = SCHEDULE.predicted
-    assert counts.flops == pytest.approx(
-        predicted.once_flops + SCHEDULE.n_slices * predicted.slice_flops
-    )
+    assert counts.flops == pytest.approx(predicted.once_flops + SCHEDULE.n_slices * predicted.slice_flops)
 
 
 def test_nothing_is_shared_where_that_is_asked_for() -> None:

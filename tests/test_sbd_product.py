@@ -49,9 +49,7 @@ def test_a_product_equals_the_reference(
 ) -> None:
     integrals = random_integrals(n, *electrons, seed=n)
     alpha, beta = (some_strings(n, spin, count, n) for spin, count in zip(electrons, counts, strict=True))
-    h = ProductHamiltonian(
-        integrals, string_set(alpha, integrals), string_set(beta, integrals), dense=dense
-    )
+    h = ProductHamiltonian(integrals, string_set(alpha, integrals), string_set(beta, integrals), dense=dense)
     matrix = reference(integrals, alpha, beta)
     x = np.random.default_rng(0).standard_normal(h.shape)
     expected = (matrix @ x.ravel()).reshape(h.shape)
@@ -73,13 +71,9 @@ def test_strings_without_singles() -> None:
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("parity", [EVEN, ODD])
 @pytest.mark.parametrize("count", [2, 3, 22, 35])
-def test_half_of_the_sums_do_where_states_have_a_parity(
-    dense: bool, parity: int, count: int
-) -> None:
+def test_half_of_the_sums_do_where_states_have_a_parity(dense: bool, parity: int, count: int) -> None:
     integrals = random_integrals(7, 3, 3, 11)
-    h = ProductHamiltonian(
-        integrals, string_set(some_strings(7, 3, count, 5), integrals), dense=dense
-    )
+    h = ProductHamiltonian(integrals, string_set(some_strings(7, 3, count, 5), integrals), dense=dense)
     x = np.random.default_rng(1).standard_normal(h.shape)
     whole = h.apply(x)
     part = h.project(x, parity)

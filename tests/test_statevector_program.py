@@ -92,7 +92,8 @@ CIRCUITS = {
 @pytest.mark.parametrize(
     ("dtype", "tile"),
     [
-        ("complex64", Tile(10, 3, 1, 4)), ("complex64", Tile(10, 3, 1, 5, True)),
+        ("complex64", Tile(10, 3, 1, 4)),
+        ("complex64", Tile(10, 3, 1, 5, True)),
         ("complex128", Tile(9, 2, 1, 4, True)),
     ],
 )

@@ -290,8 +290,10 @@ class Binder:
         if closing is None or not first:
             return chain
 
+        zero = partial(self._device.zero, out)  # a call that held `self` would keep the whole program alive
+
         def begin() -> None:
-            self._device.zero(out)
+            zero()
             chain()
 
         return begin
