@@ -5,14 +5,12 @@ tensor values. Knows nothing of how a device carries out an instruction.
 
 Changelog of `tnplan.schedule`, each version of which refuses the older ones:
 1 (2026-11-21): first version.
-2 (2026-11-21): `fused`; `engine` and `precision` of `contract`; `fused` of a step.
-3 (2026-11-21): exchanges in parts, between orders of modes; `hidden_s` of a step; `precision` of `fused`.
-4 (2026-11-21): `compression`; `encode`, `decode`; `compressed` of exchanges; `codec_s` of a step.
+2 to 4 (2026-11-21): `fused`; `engine`; `precision`; exchanges in parts; `compression`; `encode`; `decode`.
 5 (2026-11-23): `outer`; `serves` of a step; `sliced` is in the order of the loops.
 6 (2026-11-23): `summed`; `inner` of a part; `zero`; `repeats` of a step.
-7 (2026-11-24): `adds` of `fused`.
-8 (2026-11-24): `before` and `after` of an exchange in parts are numbers of chains.
+7, 8 (2026-11-24): `adds` of `fused`; `before` and `after` of an exchange in parts are numbers of chains.
 9 (2026-11-25): `closing` of `fused`.
+10 (2026-11-25): `parts` of `fused`; its result may take its operand's place and be larger or smaller.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from planner.hardware.cost import FLOPS_PER_PRODUCT
 from planner.hardware.layout import Digit, Layout
 
 FORMAT = "tnplan.schedule"
-VERSION = 9
+VERSION = 10
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
@@ -115,11 +113,13 @@ class Fused:
 
     A mode that a branch shares with what the chain holds by then is summed; its others join. `out` holds its
     modes in any order; results in between are never stored. No mode is shared by all three tensors of a step,
-    and nothing is partial. `out` may lie where `operand` did, which is then gone, if what is summed has left
-    its places to what is brought. With `adds` it adds to `out`, an early sum. With `closing`, which holds the
-    modes that the chain leaves, spread alike, in any order, `out` is the sum of the products of their
-    elements, partial over all digits that spread them. `steps` are the numbers of the annotations, one a
-    branch and one for `closing`; `precision` as in Contract.
+    and nothing is partial. `out` may begin where `operand` did, which is then gone, if what is summed has
+    left its places to what is brought, and what there is more is in front. With `parts` above 1 the first
+    modes of both, whole on every rank, cut them into equal parts, done in turn: so a smaller `out` may begin
+    a part of it or more ahead of `operand`. With `adds` it adds to `out`, an early sum. With `closing`, which
+    holds the modes that the chain leaves, spread alike, in any order, `out` is the sum of the products of
+    their elements, partial over all digits that spread them. `steps` are the numbers of the annotations, one
+    a branch and one for `closing`; `precision` as in Contract.
     """
 
     op: ClassVar[str] = "fused"
@@ -130,6 +130,7 @@ class Fused:
     precision: str = "fp32"
     adds: bool = False
     closing: int | None = None
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,8 @@ class Redistribute:
     With `parts` above 1 the first modes of both, whole on every rank, cut it into so many equal parts. One
     may be exchanged beside the `before` chains right before, the first of which the parts go through in turn
     to `source`, and the `after` chains right after, which take those of `out` on: from the first part to the
-    last, or `falling`. Nothing but `Free` stands between them.
-    What passes between ranks of the `compressed` tiers is compressed as the schedule says.
+    last, or `falling`. Nothing but `Free` stands between them. What passes between ranks of the `compressed`
+    tiers is compressed as the schedule says.
     """
 
     op: ClassVar[str] = "redistribute"

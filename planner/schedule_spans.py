@@ -24,13 +24,13 @@ def end_of(chain: Fused) -> int:
 
 def rows(part: Sequence[Instruction], number: int) -> Rows:
     """All chains right before a redistribution that make its source, and all right after that take its `out`
-    on, `Free` apart."""
+    on, `Free` apart; none that has parts of its own."""
     exchange = part[number]
     assert isinstance(exchange, Redistribute)
     before: list[Fused] = []
     wanted = exchange.source
     for item in reversed(part[:number]):
-        if isinstance(item, Fused) and item.out == wanted:
+        if isinstance(item, Fused) and item.out == wanted and item.parts == 1:
             before.insert(0, item)
             wanted = item.operand
         elif not isinstance(item, Free):
@@ -38,7 +38,7 @@ def rows(part: Sequence[Instruction], number: int) -> Rows:
     after: list[Fused] = []
     wanted = exchange.out
     for item in part[number + 1 :]:
-        if isinstance(item, Fused) and item.operand == wanted:
+        if isinstance(item, Fused) and item.operand == wanted and item.parts == 1:
             after.append(item)
             wanted = item.out
         elif not isinstance(item, Free):

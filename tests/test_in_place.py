@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +19,12 @@ from support import TOLERANCE, random_arrays
 from planner.errors import InputError
 from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
+from planner.passes import memory
 from planner.passes.memory import Lifetime, assign
 from planner.passes.pipeline import plan
 from planner.passes.verify import verify
 from planner.schedule import Free, Fused, Schedule, with_parts
+from planner.schedule_file import load_schedule, save_schedule
 from tnplan.execution import execute
 
 
@@ -43,13 +47,46 @@ def steady_path(seed: int, rank: int = 13, n_steps: int = 22) -> ContractionPath
     return ContractionPath(Network(tuple(terms), tuple(sorted(held)), sizes), tuple(steps))
 
 
+def swelling_path(seed: int, rank: int = 11, n_steps: int = 24) -> ContractionPath:
+    """A stem that grows and shrinks by a mode now and then."""
+    chance = random.Random(seed)
+    held = [f"s{number}" for number in range(rank)]
+    terms, steps, made = [tuple(held)], [], 0
+    for number in range(n_steps):
+        ends = number >= n_steps - 3
+        count = 2 if ends else chance.choice((1, 1, 2))
+        more = 0 if ends else count + chance.choice((-1, 0, 0, 0, 1))
+        if not ends and not rank - 1 <= len(held) - count + more <= rank + 3:
+            more = count
+        summed = chance.sample(held[:6] if chance.random() < 0.6 else held, count)
+        brought = [f"n{made + place}" for place in range(more)]
+        made += more
+        terms.append((*summed, *brought))
+        held = [mode for mode in held if mode not in summed] + brought
+        steps.append((0 if not number else n_steps + number, number + 1))
+    sizes = {index: 2 for term in terms for index in term}
+    return ContractionPath(Network(tuple(terms), tuple(sorted(held)), sizes), tuple(steps))
+
+
 def in_place(schedule: Schedule) -> Iterator[Fused]:
-    """The chains whose result lies where their operand does."""
+    """The chains whose result lies where their operand does, in part or as a whole."""
     for item in schedule.instructions:
         if isinstance(item, Fused):
             operand, out = schedule.buffers[item.operand], schedule.buffers[item.out]
-            if (operand.offset_bytes, operand.size_bytes) == (out.offset_bytes, out.size_bytes):
+            ahead, behind = (
+                one.offset_bytes + one.size_bytes <= other.offset_bytes
+                for one, other in ((operand, out), (out, operand))
+            )
+            if not ahead and not behind:
                 yield item
+
+
+def change(schedule: Schedule, item: Fused) -> str:
+    """What a chain in place does to its operand."""
+    operand, out = schedule.buffers[item.operand], schedule.buffers[item.out]
+    if item.parts > 1:
+        return "slides ahead" if out.offset_bytes < operand.offset_bytes else "slides behind"
+    return "grows" if out.size_bytes > operand.size_bytes else "stays"
 
 
 def tight(path: ContractionPath, ranks: int = 1, fused_bytes: int = 1 << 14) -> tuple[Schedule, Schedule]:
@@ -75,6 +112,55 @@ def test_where_memory_is_short_chains_work_in_place(seed: int, dtype: str, devic
     found = execute(short, arrays, device=device).array
     assert found is not None
     assert np.abs(found - expected).max() < 10 * TOLERANCE[dtype] * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(1))])
+@pytest.mark.parametrize(("dtype", "behind"), [("complex64", False), ("float64", True)])
+def test_chains_that_grow_and_shrink_work_in_place(
+    dtype: str, behind: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = memory._groups
+    monkeypatch.setattr(memory, "_groups", lambda sizes, in_place, _: groups(sizes, in_place, behind))
+    changes: Counter[str] = Counter()
+    for seed in range(60):
+        path = replace(swelling_path(seed), dtype=dtype)
+        profile = fusing_profile(1 << 14)
+        free = plan(path, profile, memory_bytes=inf)
+        arrays = random_arrays(path, seed)
+        expected = contract_pairwise(path, arrays)
+        for share in (0.9, 0.75, 0.6):
+            try:
+                short = plan(path, profile, memory_bytes=share * free.predicted.peak_bytes)
+            except InputError:
+                break
+            changes.update(change(short, item) for item in in_place(short))
+            found = execute(short, arrays, device=device).array
+            assert found is not None
+            assert np.abs(found - expected).max() < 10 * TOLERANCE[dtype] * np.abs(expected).max(), seed
+    slides = "slides behind" if behind else "slides ahead"
+    assert min(changes[name] for name in ("stays", "grows", slides)) > 1, changes
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_several_ranks_grow_and_shrink_in_place(ranks: int) -> None:
+    changes: Counter[str] = Counter()
+    for seed in range(40):
+        path = swelling_path(seed, 13)
+        options = {"devices": ranks, "ranks_per_group": ranks, "threshold_bytes": 1}
+        profile = fusing_profile(1 << 14)
+        free = plan(path, profile, memory_bytes=inf, **options)  # type: ignore[arg-type]
+        try:
+            limit = 0.9 * free.predicted.peak_bytes
+            short = plan(path, profile, memory_bytes=limit, **options)  # type: ignore[arg-type]
+        except InputError:
+            continue
+        changes.update(change(short, item) for item in in_place(short))
+        arrays = random_arrays(path, seed)
+        expected = contract_pairwise(path, arrays)
+        found = execute(short, arrays, ranks=ranks).array
+        assert found is not None
+        assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+    assert min(changes["grows"], changes["stays"]) > 1, changes
 
 
 @pytest.mark.parametrize("rate", [1e3, 3e8])
@@ -142,6 +228,50 @@ def test_modes_that_do_not_keep_their_places_are_refused() -> None:
         verify(replace(schedule, buffers=tuple(buffers)))
 
 
+def sliding_case() -> tuple[Schedule, Fused]:
+    for seed in range(60):
+        path = swelling_path(seed)
+        free = plan(path, fusing_profile(1 << 14), memory_bytes=inf)
+        try:
+            limit = 0.75 * free.predicted.peak_bytes
+            schedule = plan(path, fusing_profile(1 << 14), memory_bytes=limit)
+        except InputError:
+            continue
+        item = next((item for item in in_place(schedule) if item.parts > 1), None)
+        if item is not None:
+            return schedule, item
+    raise AssertionError("no chain slides")
+
+
+def with_chain(schedule: Schedule, item: Fused, **fields: object) -> Schedule:
+    """The schedule with fields of a chain changed."""
+    changed = replace(item, **fields)  # type: ignore[arg-type]
+    parts = [[changed if one == item else one for one in part.instructions] for part in schedule.parts]
+    return with_parts(schedule, parts)
+
+
+def test_a_chain_that_slides_keeps_off_what_is_yet_to_be_read() -> None:
+    schedule, item = sliding_case()
+    verify(schedule)
+    with pytest.raises(InputError, match="overlaps buffer"):
+        verify(with_chain(schedule, item, parts=item.parts // 2))
+    with pytest.raises(InputError, match="overlaps buffer"):
+        verify(with_chain(schedule, item, parts=1))
+
+
+@pytest.mark.parametrize("parts", [0, -1, 3, 1 << 20])
+def test_parts_that_its_tensors_do_not_have_are_refused(parts: int) -> None:
+    schedule = plan(swelling_path(0), fusing_profile(1 << 14), memory_bytes=inf)
+    with pytest.raises(InputError, match=f"do not have {parts} parts alike"):
+        verify(with_chain(schedule, next(chains(schedule)), parts=parts))
+
+
+def test_a_schedule_with_parts_is_read_as_it_was_written(tmp_path: Path) -> None:
+    schedule, _ = sliding_case()
+    save_schedule(schedule, tmp_path / "s.json")
+    assert load_schedule(tmp_path / "s.json") == schedule
+
+
 def test_an_operand_whose_place_was_taken_is_not_read_again() -> None:
     schedule, item = short_case()
     instructions = list(schedule.once)
@@ -153,7 +283,7 @@ def test_an_operand_whose_place_was_taken_is_not_read_again() -> None:
 
 def test_buffers_in_one_place_live_one_after_the_other() -> None:
     lifetimes = [Lifetime(1000, 0, 3), Lifetime(600, 1, 6), Lifetime(1000, 3, 5), Lifetime(1000, 5, 9)]
-    arena = assign(lifetimes, {2: 0, 3: 2})
+    arena = assign(lifetimes, {2: (0, 1), 3: (2, 1)})
     assert arena.offsets[0] == arena.offsets[2] == arena.offsets[3]
     assert arena.size_bytes == 1024 + 768
     assert assign(lifetimes).size_bytes == 2 * 1024 + 768

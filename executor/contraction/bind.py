@@ -155,7 +155,7 @@ class Binder:
             case Contract():
                 return self._contract(instruction)
             case Fused():
-                return self._fused(instruction)
+                return _in_turn([self._fused(instruction, part) for part in self._parts(instruction)])
             case Redistribute() | ReduceScatter():
                 return self._exchange(instruction)
             case Encode():
@@ -298,6 +298,12 @@ class Binder:
 
         return begin
 
+    def _parts(self, instruction: Fused) -> list[tuple[int, int]]:
+        """The parts of a chain in the order in which none is written over one that is still to be read."""
+        buffers = self._schedule.buffers
+        behind = buffers[instruction.out].offset_bytes > buffers[instruction.operand].offset_bytes
+        return [(number, instruction.parts) for number in part_order(instruction.parts, behind)]
+
     def _chain_shape(self, instruction: Fused, parts: int) -> FusedShape:
         """The shape of a chain on this rank, or of one of several equal parts of it."""
         schedule = self._schedule
@@ -336,7 +342,7 @@ class Binder:
                         parts |= dict.fromkeys(row, exchange.parts)
             for chain in part:
                 if isinstance(chain, Fused):
-                    chains.append((self._chain_shape(chain, parts.get(chain, 1)), chain.precision))
+                    chains.append((self._chain_shape(chain, parts.get(chain, chain.parts)), chain.precision))
         if chains:
             self._device.prepare_fused(chains, schedule.dtype, schedule.profile["fused_bytes"])
 
@@ -389,6 +395,16 @@ class Binder:
         self._program.tallies.append(("store", stored.tally))
         values = self._shard(instruction.source).view
         return bind_encode(values, stored, self._codec, compression.store, compression.setting)
+
+
+def _in_turn(calls: Sequence[Call]) -> Call:
+    """All calls as one."""
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run if len(calls) > 1 else calls[0]
 
 
 def _step(instruction: Instruction) -> int | None:

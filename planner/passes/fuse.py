@@ -12,19 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from math import inf, prod
 
 from planner.hardware.fusion import MOST_EXTENT, MOST_STAGES, fused_tile
 from planner.hardware.layout import Grid, Layout
 from planner.passes.distribute import Distribution, StepModes, contract_terms
+from planner.passes.in_place import Modes, Move, Place, moved_in_place
 from planner.passes.place import Placement, restrict_layout
 from planner.passes.reorder import Orders
 from planner.passes.states import StateSpace
 from planner.passes.tree import Tree
-
-Modes = tuple[tuple[int, int], ...]
-"""(mode, extent on a rank) in storage order."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,11 @@ class Chain:
 @dataclass(frozen=True)
 class Fusion:
     """All chains, and by node the number of its chain (None: a matrix product, or a leaf). `in_place` has the
-    nodes at the ends of chains that leave their result where their operand was, with the modes in order."""
+    nodes at the ends of chains that leave their result where their operand was."""
 
     chains: tuple[Chain, ...]
     chain_of: tuple[int | None, ...]
-    in_place: Mapping[int, tuple[int, ...]]
+    in_place: Mapping[int, Place]
 
     def ends_at(self, node: int) -> Chain | None:
         """The chain whose result is a node's tensor."""
@@ -91,7 +88,7 @@ class _Link:
         return self.stem_elements + self.out_elements
 
 
-EXTENTS_OF_FUSION = ("free", "in place", "all in place", "thrifty", "none")
+EXTENTS_OF_FUSION = ("free", "in place", "all in place", "resizing in place", "thrifty", "none")
 """How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
 
 
@@ -108,22 +105,24 @@ def fuse(
 
     A chain holds its first operand and its result at once, unless that takes the operand's place. With
     `extent` "in place" it does where it can, and nothing else changes; with "all in place" large steps are
-    in chains wherever there is one, though a matrix product were faster. Both tensors may be more than any
-    step holds, where what lies between is small: with "thrifty" such chains are left out, with "none" all.
+    in chains wherever there is one, though a matrix product were faster; with "resizing in place" results
+    that are larger or smaller take their operands' places too. Both tensors may be more than any step holds,
+    where what lies between is small: with "thrifty" such chains are left out, with "none" all.
     """
     chain_of: list[int | None] = [None] * tree.n_nodes
     chains: list[Chain] = []
-    replaced: dict[int, tuple[int, ...]] = {}
+    replaced: dict[int, Place] = {}
     if space.model.fused_elements and extent != "none":
         finder = _Finder(tree, orders, grid, space, chosen, placed)
         runs = finder.runs()
         alone = inf
-        if extent == "all in place":
+        if extent in ("all in place", "resizing in place"):
             alone = max((link.held_elements for run in runs for link in run), default=0) / 2
         for run in runs:
             cut = _cut(run, space, extent == "thrifty", alone)
             if extent.endswith("in place"):
-                replaced |= _in_place({link.node: link for link in run}, cut, space.model.fused_elements)
+                moves = _moves({link.node: link for link in run}, cut, placed, space.model.fused_elements)
+                replaced |= moved_in_place(moves, extent == "resizing in place")
             for chain in cut:
                 for node in chain.nodes:
                     chain_of[node] = len(chains)
@@ -260,47 +259,23 @@ def _cut(run: list[_Link], space: StateSpace, thrifty: bool, alone: float) -> li
     return chains[::-1]
 
 
-def _in_place(
-    links: Mapping[int, _Link], chains: Sequence[Chain], capacity: int
-) -> dict[int, tuple[int, ...]]:
-    """The results of chains that can take their operand's place, their modes in order.
+def _moves(
+    links: Mapping[int, _Link], chains: Sequence[Chain], placed: Placement, capacity: int
+) -> list[Move]:
+    """The chains of a run by their ends."""
 
-    What the chain brings takes the places of what it sums, mode by mode, and all else stays where it is, so
-    that a tile is written where it was read. The next chain has to read that order.
-    """
-    replaced: dict[int, tuple[int, ...]] = {}
-    moved: dict[int, Modes] = {}
-    for chain, after in pairwise(chains):
-        last = chain.nodes[-1]
-        if after.stem != last:
-            continue
-        operand = moved.get(chain.stem, links[chain.nodes[0]].stem_modes)
-        out = _in_the_place_of(operand, links[last].out_modes)
-        if out is None:
-            continue
-        (before, _), (behind, result) = (
-            _branches_and_end([links[node] for node in one.nodes]) for one in (chain, after)
-        )
-        if _tile(operand, before, out, capacity)[0] and _tile(out, behind, result, capacity)[0]:
-            replaced[last], moved[last] = tuple(mode for mode, _ in out), out
-    return replaced
+    def move(chain: Chain) -> Move:
+        inside = [links[node] for node in chain.nodes]
+        branches, end = _branches_and_end(inside)
 
+        def fits(operand: Modes, end: Modes) -> bool:
+            return _tile(operand, branches, end, capacity)[0] > 0
 
-def _in_the_place_of(operand: Modes, out: Modes) -> Modes | None:
-    """The modes of a result in an order in which those of the operand keep their places; None if none is."""
-    kept = {mode for mode, _ in out}
-    held = {mode for mode, _ in operand}
-    brought = [item for item in out if item[0] not in held]
-    ordered: list[tuple[int, int]] = []
-    for mode, extent in operand:
-        found = (mode, extent)
-        if mode not in kept:
-            found = next((item for item in brought if item[1] == extent), (-1, 0))
-            if found[0] < 0:
-                return None
-            brought.remove(found)
-        ordered.append(found)
-    return None if brought else tuple(ordered)
+        layout = placed.steps[chain.nodes[0]] or ()
+        spread = frozenset(mode for mode in layout if mode is not None)
+        return Move(chain.stem, chain.nodes[-1], inside[0].stem_modes, end, spread, fits)
+
+    return list(map(move, chains))
 
 
 def _branches_and_end(links: Sequence[_Link]) -> tuple[tuple[Modes, ...], Modes]:

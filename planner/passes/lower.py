@@ -49,15 +49,15 @@ class Program:
     """Instructions, buffers (offsets still 0) with their lifetimes, and step annotations.
 
     `segments` are the parts of the schedule: `once`, the outer ones, and the body; those of an early sum are
-    in `nest`; `in_place` has the buffer whose place another one takes. `parts` holds, by the
-    buffer that they fill, the exchanges that may go in parts.
+    in `nest`; `in_place` has the buffer whose place another one takes, and in how many parts. `parts` holds,
+    by the buffer that they fill, the exchanges that may go in parts.
     """
 
     buffers: list[Buffer] = field(default_factory=list)
     lifetimes: list[Lifetime] = field(default_factory=list)
     segments: list[list[Instruction]] = field(default_factory=list)
     nest: range = range(0)
-    in_place: dict[int, int] = field(default_factory=dict)
+    in_place: dict[int, tuple[int, int]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     parts: dict[int, Parts] = field(default_factory=dict)
     result: int = 0
@@ -309,11 +309,17 @@ class _Lowering:
             operands = [operand, *others]
             branches = tuple(others[: len(chain.branches)])
             closing = None if chain.closing is None else others[-1]
+            place = self.fusion.in_place.get(last)
+            parts = 1
+            if place is not None and self._is_replayed_with(operand):
+                parts = place.parts
+                self.program.in_place[output] = operand, parts
             self._emit(
-                Fused(operand, branches, output, numbers, chain.precision, adds, closing), reads=operands
+                Fused(operand, branches, output, numbers, chain.precision, adds, closing, parts),
+                reads=operands,
             )
-            if last in self.fusion.in_place and self._is_replayed_with(operand):
-                self.program.in_place[output] = operands.pop(0)
+            if output in self.program.in_place:
+                operands.pop(0)
             for buffer in operands:
                 self._free(buffer)
             self.buffer_of[last] = self._summed(last, output, numbers[-1])

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 ALIGNMENT = 256
 LARGE_COUNT = 512
+LARGE = 1 << 20
+"""Where some take each other's places, the bytes of one that is placed by size."""
 CLOSE = 1.01
 """An arena of at most so many times the bytes that live at once is not improved further."""
 
@@ -35,10 +37,11 @@ class Arena:
     live_bytes: int
 
 
-def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, int] | None = None) -> Arena:
+def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]] | None = None) -> Arena:
     """Place every buffer so that no two that live at the same time overlap.
 
-    `in_place` has buffers that lie where another one of the same size does, which is dead when they are made.
+    `in_place` has buffers that take the place of another one, which is dead when they are made, and the parts
+    in which they do: they begin where it does, or with several a part of theirs or more ahead of it.
     """
     if in_place:
         return _assign_together(lifetimes, in_place)
@@ -59,18 +62,98 @@ def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, int] | None = N
     return best
 
 
-def _assign_together(lifetimes: Sequence[Lifetime], in_place: Mapping[int, int]) -> Arena:
-    """Places for buffers of which some follow each other in one place."""
-    first = list(range(len(lifetimes)))
-    merged = list(lifetimes)
+@dataclass(frozen=True)
+class _Member:
+    """A buffer of a group that lies as one: its number, and where it begins in the group."""
+
+    number: int
+    start: int
+
+
+def _assign_together(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]]) -> Arena:
+    """Places for buffers of which some take each other's. What slides goes ahead, or the last of its group
+    goes behind, which leaves the room ahead to what follows: whichever needs less."""
+    sizes = [_aligned(item.size_bytes) for item in lifetimes]
+    live_bytes = _most_alive(_one_by_one(lifetimes, in_place))
+    best: Arena | None = None
+    for behind in (False, True):
+        groups = _groups(sizes, in_place, behind)
+        groups.sort(key=lambda group: -max(sizes[member.number] for member in group))
+        large = [group for group in groups[:LARGE_COUNT] if len(group) > 1 or sizes[group[0].number] >= LARGE]
+        small = {member.number for group in groups for member in group}
+        small -= {member.number for group in large for member in group}
+        offsets = [0] * len(sizes)
+        placed: list[tuple[int, int, int, int]] = []
+        for group in large:
+            base = _lowest(lifetimes, sizes, group, placed)
+            for member in group:
+                number, offset = member.number, base + member.start
+                offsets[number] = offset
+                item = lifetimes[number]
+                placed.append((offset, offset + sizes[number], item.first, item.last))
+        base = max((end for _, end, _, _ in placed), default=0)
+        top = _place_in_time(lifetimes, sizes, sorted(small), offsets, base)
+        if best is None or max(base, top) < best.size_bytes:
+            best = Arena(tuple(offsets), max(base, top), live_bytes)
+    assert best is not None
+    return best
+
+
+def _one_by_one(
+    lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]]
+) -> list[Lifetime]:
+    """The lifetimes without the moments at which a buffer and a smaller one that takes its place are both."""
+    found = list(lifetimes)
+    for number, (before, _) in in_place.items():
+        smaller = min(number, before, key=lambda buffer: lifetimes[buffer].size_bytes)
+        if smaller == number:
+            found[number] = replace(found[number], first=found[number].first + 1)
+        else:
+            found[before] = replace(found[before], last=lifetimes[number].first - 1)
+    return found
+
+
+def _groups(
+    sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]], behind: bool
+) -> list[list[_Member]]:
+    """All buffers in groups that lie as one, which begin at 0."""
+    found: dict[int, list[_Member]] = {number: [] for number in range(len(sizes)) if number not in in_place}
+    root = {number: number for number in found}
+    followed = {before for before, _ in in_place.values()}
+    start = dict.fromkeys(found, 0)
     for number in sorted(in_place):
-        start = first[in_place[number]]
-        first[number] = start
-        merged[start] = replace(merged[start], last=max(merged[start].last, lifetimes[number].last))
-    alone = [number for number, start in enumerate(first) if number == start]
-    arena = assign([merged[number] for number in alone])
-    offsets = dict(zip(alone, arena.offsets, strict=True))
-    return replace(arena, offsets=tuple(offsets[start] for start in first))
+        before, parts = in_place[number]
+        root[number], start[number] = root[before], start[before]
+        if parts > 1:
+            gap = _aligned(-(-sizes[number] // parts))
+            start[number] -= gap
+            if behind and number not in followed:
+                start[number] = start[before] + sizes[before] + gap - sizes[number]
+    for number in range(len(sizes)):
+        found[root[number]].append(_Member(number, start[number]))
+    return [
+        [replace(member, start=member.start - min(one.start for one in group)) for member in group]
+        for group in found.values()
+    ]
+
+
+def _lowest(
+    lifetimes: Sequence[Lifetime], sizes: Sequence[int], group: Sequence[_Member],
+    placed: Sequence[tuple[int, int, int, int]],
+) -> int:  # fmt: skip
+    """The lowest place of a group where it overlaps nothing that lives at the same time."""
+    taken = [
+        (start - member.start - sizes[member.number], end - member.start)
+        for member in group
+        for start, end, first, last in placed
+        if first <= lifetimes[member.number].last and lifetimes[member.number].first <= last
+    ]
+    offset = 0
+    for start, end in sorted(taken):
+        if start >= offset:
+            break
+        offset = max(offset, end)
+    return offset
 
 
 def _aligned(size: int) -> int:

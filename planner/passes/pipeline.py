@@ -43,7 +43,7 @@ OURS_BELOW_PAPER = 128
 BY_TIER = "ours, tier by tier"
 IN_STAYS = "ours, tier by tier, in stays"
 MEMORY_TRIES = 6
-SHARES_OF_ROOM = (1.25, 0.98, 0.7, 0.0)
+SHARES_OF_ROOM = (2.5, 1.8, 1.25, 0.98, 0.7, 0.0)
 """Of the memory of all ranks, what the largest step and all that is held for other parts may first take, and
 then: more than all, since chains may work in place."""
 WORTH_PLANNING = 0.05
@@ -244,14 +244,18 @@ class Planner:
         raise AssertionError("the last share has room for no part")
 
     def _fit_at_once(self, tree: Tree, ranks: int, policy: str) -> Attempt | None:
-        """The first attempt, if its arena fits without tensors stored compressed."""
+        """The first attempt, if its arena fits without tensors stored compressed; with no limit for each step
+        where one of them would hold too much, but for chains that work in place."""
         grid = make_grid(ranks, self.profile)
-        limit_bytes, threshold_bytes = self.limit_bytes, self._threshold(policy)
-        try:
-            attempt = self._attempt(tree, grid, policy, limit_bytes, threshold_bytes, limit_bytes)
-        except DoesNotFit:
-            return None
-        return attempt if attempt.arena.size_bytes <= limit_bytes else None
+        for step_limit in (self.limit_bytes, inf):
+            try:
+                attempt = self._attempt(
+                    tree, grid, policy, step_limit, self._threshold(policy), self.limit_bytes
+                )
+            except DoesNotFit:
+                continue
+            return attempt if attempt.arena.size_bytes <= self.limit_bytes else None
+        return None
 
     def _fit_nested(self, tree: Tree, ranks: int, policy: str) -> Attempt:
         """The fastest attempt whose arena fits the memory: as it is, or with tensors stored compressed."""
@@ -380,7 +384,8 @@ class Planner:
             if fusion in tried or (in_place and (storing or not fusion.in_place)):
                 continue
             tried.append(fusion)
-            orders = tuple(fusion.in_place.get(node, own) for node, own in enumerate(self.orders))
+            moved = {node: found.modes for node, found in fusion.in_place.items()}
+            orders = tuple(moved.get(node, own) for node, own in enumerate(self.orders))
             whole = Overlaps(orders, {})
             in_parts = whole
             if not fusion.in_place:

@@ -16,7 +16,7 @@ from planner.hardware.layout import Layout, grid_size, largest_part, largest_sha
 from planner.hardware.overlap import cut_modes, hazards
 from planner.hardware.profile import profile_from_document
 from planner.passes.uses import reads
-from planner.passes.verify_chains import chain_problems
+from planner.passes.verify_chains import chain_cut, chain_problems
 from planner.passes.verify_compressed import exchange_problems, memory_problems, stored_problems
 from planner.passes.verify_indices import index_problems
 from planner.passes.verify_loops import loop_problems
@@ -237,7 +237,7 @@ class _Verifier:
         elif isinstance(item, Fused):
             for buffer in reads(item):
                 self._read(buffer)
-            if self._is_in_place(item):
+            if self._takes_place(item):
                 self._forget({item.operand})
             (self._check_sum if item.adds else self._define)(item.out)
             self._check_fused(item)
@@ -345,14 +345,24 @@ class _Verifier:
         known = self.schedule.profile["flop_per_s"][self.schedule.dtype]
         self._require(item.precision in known, f"precision {item.precision!r} is none of its dtype's")
 
-    def _is_in_place(self, item: Fused) -> bool:
-        """Whether the result lies where the operand did, every mode of both in its place."""
+    def _takes_place(self, item: Fused) -> bool:
+        """Whether the result lies where the operand did, so that no tile is written over what is yet to be
+        read."""
         operand, out = self.buffers[item.operand], self.buffers[item.out]
-        if item.out == item.operand or self._extent(item.operand)[:2] != self._extent(item.out)[:2]:
+        own, new = self._extent(item.operand), self._extent(item.out)
+        if item.out == item.operand or new[1] <= own[0] or own[1] <= new[0]:
+            return False
+        if item.parts > 1:
+            part_bytes = out.size_bytes // item.parts
+            ahead, behind = new[0] + part_bytes <= own[0], new[1] - part_bytes >= own[1]
+            return out.size_bytes <= operand.size_bytes and (ahead or behind)
+        before, after = self._local(operand), self._local(out)
+        more = len(after) - len(before)
+        if own[0] != new[0] or more < 0 or any(mode in operand.modes for mode, _ in after[:more]):
             return False
         return all(
             old == new or (old[1] == new[1] and old[0] not in out.modes and new[0] not in operand.modes)
-            for old, new in zip(self._local(operand), self._local(out), strict=True)
+            for old, new in zip(before, after[more:], strict=True)
         )
 
     def _check_fused(self, item: Fused) -> None:
@@ -365,8 +375,9 @@ class _Verifier:
         numbers = {self.schedule.steps[number].fused for number in item.steps}
         self._require(len(numbers) == 1 and None not in numbers, "its steps are not annotated as one chain")
         self._refuse(chain_problems(self.schedule, item))
+        cut = chain_cut(self.schedule, item) or ()
         tensors = (self.buffers[buffer] for buffer in (item.operand, *item.branches, end_of(item)))
-        modes = list(map(self._local, tensors))
+        modes = [tuple(part for part in self._local(tensor) if part[0] not in cut) for tensor in tensors]
         tile = fused_tile(modes[0], modes[1:-1], modes[-1], self.fused_elements)
         self._require(tile is not None, f"it has no tile of {self.fused_elements} elements or less")
 

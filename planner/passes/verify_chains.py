@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planner.hardware.overlap import cut_modes
 from planner.schedule import Buffer, Fused, Schedule
 from planner.schedule_spans import others
 
@@ -27,7 +28,23 @@ def chain_problems(schedule: Schedule, item: Fused) -> Iterator[str]:
         held = set()
     if held != set(out.modes):
         yield "the modes of out do not follow from those of its operands"
+    if chain_cut(schedule, item) is None:
+        yield f"its operand and out do not have {item.parts} parts alike"
     yield from _spread_problems(schedule, item, summed)
+
+
+def chain_cut(schedule: Schedule, item: Fused) -> tuple[int, ...] | None:
+    """The first modes of a chain's operand and result, which cut it into its parts; None if they do not."""
+    if item.parts == 1:
+        return ()
+    if item.adds or item.closing is not None:
+        return None
+    operand, out = schedule.buffers[item.operand], schedule.buffers[item.out]
+    first, same = (
+        cut_modes(tensor.modes, tensor.layout, schedule.extents, schedule.grid, item.parts)
+        for tensor in (operand, out)
+    )
+    return first if first == same else None
 
 
 def _spread_problems(schedule: Schedule, item: Fused, summed: set[int]) -> Iterator[str]:

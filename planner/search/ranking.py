@@ -16,9 +16,9 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
 from planner.search.annealing import Found
 
-TENSORS_OF_A_STEP = 1.5
-"""What the largest steps hold, in tensors of the limit: chains that keep their size work in place, one that
-doubles it holds both."""
+TENSORS_OF_A_STEP = 0.5
+"""What the largest steps hold, in tensors of the limit: chains work in place, and the largest tensors mostly
+lie between their steps, where they are never stored."""
 
 
 @dataclass(frozen=True)
