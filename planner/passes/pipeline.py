@@ -43,9 +43,9 @@ OURS_BELOW_PAPER = 128
 BY_TIER = "ours, tier by tier"
 IN_STAYS = "ours, tier by tier, in stays"
 MEMORY_TRIES = 6
-SHARES_OF_ROOM = (2.5, 1.8, 1.25, 0.98, 0.7, 0.0)
+SHARES_OF_ROOM = (2.5, 1.25, 0.98, 0.7, 0.0)
 """Of the memory of all ranks, what the largest step and all that is held for other parts may first take, and
-then: more than all, since chains may work in place."""
+then: more than all, since chains may work in place. The first is for one rank: exchanges need room."""
 WORTH_PLANNING = 0.05
 """A larger group is planned only where it could save this share of the time."""
 LARGEST_WORLD = 2**24
@@ -198,7 +198,8 @@ class Planner:
         Ours takes the paper's plan, or one made tier by tier, where that is faster; these have no more parts
         than there was room for in ours. The one in stays is tried once, with the parts of the best.
         """
-        attempt, shares = self._fit(ranks, policy, groups, self.shares_of_room)
+        asked = [share for share in self.shares_of_room if ranks == 1 or share < SHARES_OF_ROOM[0]]
+        attempt, shares = self._fit(ranks, policy, groups, asked)
         if policy == "ours" and ranks > 1 and any(step.state != "local" for step in attempt.program.steps):
             several_tiers = len({digit.tier for digit in attempt.grid}) > 1
             for other_policy in ("paper", BY_TIER) if several_tiers else ("paper",):
@@ -247,11 +248,10 @@ class Planner:
         """The first attempt, if its arena fits without tensors stored compressed; with no limit for each step
         where one of them would hold too much, but for chains that work in place."""
         grid = make_grid(ranks, self.profile)
-        for step_limit in (self.limit_bytes, inf):
+        threshold_bytes = self._threshold(policy)
+        for step_limit in (self.limit_bytes, inf)[: 2 if ranks == 1 else 1]:
             try:
-                attempt = self._attempt(
-                    tree, grid, policy, step_limit, self._threshold(policy), self.limit_bytes
-                )
+                attempt = self._attempt(tree, grid, policy, step_limit, threshold_bytes, self.limit_bytes)
             except DoesNotFit:
                 continue
             return attempt if attempt.arena.size_bytes <= self.limit_bytes else None
