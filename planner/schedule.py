@@ -115,11 +115,11 @@ class Fused:
     modes in any order; results in between are never stored. No mode is shared by all three tensors of a step,
     and nothing is partial. `out` may begin where `operand` did, which is then gone, if what is summed has
     left its places to what is brought, and what there is more is in front. With `parts` above 1 the first
-    modes of both, whole on every rank, cut them into equal parts, done in turn: so a smaller `out` may begin
-    a part of it or more ahead of `operand`. With `adds` it adds to `out`, an early sum. With `closing`, which
-    holds the modes that the chain leaves, spread alike, in any order, `out` is the sum of the products of
-    their elements, partial over all digits that spread them. `steps` are the numbers of the annotations, one
-    a branch and one for `closing`; `precision` as in Contract.
+    modes of both, whole on every rank, cut them into equal parts, done in turn, the last one first if `out`
+    is behind `operand`: so it may lie beside what is still to be read. With `adds` it adds to `out`, an early
+    sum. With `closing`, which holds the modes that the chain leaves, spread alike, in any order, `out` is the
+    sum of the products of their elements, partial over all digits that spread them. `steps` are the numbers
+    of the annotations, one a branch and one for `closing`; `precision` as in Contract.
     """
 
     op: ClassVar[str] = "fused"

@@ -23,6 +23,7 @@ from planner.passes import memory
 from planner.passes.memory import Lifetime, assign
 from planner.passes.pipeline import plan
 from planner.passes.verify import verify
+from planner.passes.verify_chains import keeps_off
 from planner.schedule import Free, Fused, Schedule, with_parts
 from planner.schedule_file import load_schedule, save_schedule
 from tnplan.execution import execute
@@ -257,6 +258,26 @@ def test_a_chain_that_slides_keeps_off_what_is_yet_to_be_read() -> None:
         verify(with_chain(schedule, item, parts=item.parts // 2))
     with pytest.raises(InputError, match="overlaps buffer"):
         verify(with_chain(schedule, item, parts=1))
+
+
+def test_parts_keep_off_what_is_yet_to_be_read() -> None:
+    """Against a chain that is done part by part on a list of bytes."""
+    chance, kept = random.Random(3), 0
+    for _ in range(3000):
+        parts, read, written = chance.choice((1, 2, 4)), chance.randint(1, 5), chance.randint(1, 5)
+        operand, out = chance.randint(0, 12), chance.randint(0, 12)
+        memory = dict.fromkeys(range(operand, operand + parts * read), "operand")
+        safe = True
+        for number in range(parts)[:: -1 if out > operand else 1]:
+            mine = range(operand + number * read, operand + (number + 1) * read)
+            safe &= all(memory[place] == "operand" for place in mine)
+            written_to = range(out + number * written, out + (number + 1) * written)
+            safe &= not set(mine) & set(written_to)
+            memory |= dict.fromkeys(written_to, "out")
+        found = keeps_off((operand, operand + parts * read), (out, out + parts * written), parts)
+        assert found == safe, (parts, read, written, operand, out)
+        kept += found
+    assert 300 < kept < 2700
 
 
 @pytest.mark.parametrize("parts", [0, -1, 3, 1 << 20])

@@ -2,21 +2,27 @@
 
 What a chain brings takes the places of what it sums, mode by mode, and all else stays where it is, so that a
 tile is written where it was read. A larger result goes on behind its operand: the modes that it has more are
-in front. A smaller one slides: the chain is done in parts, each of which is written in front of the parts
-that are still to be read. Knows modes in storage order; not buffers, and not when a chain has a tile.
+in front. All others slide: the chain is done in parts, each of which is written beside the parts that are
+still to be read. Knows modes in storage order; not buffers, and not when a chain has a tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 Modes = tuple[tuple[int, int], ...]
 """(mode, extent on a rank) in storage order."""
 
 SLIDING_PARTS = 16
-"""A chain that slides needs room for one of so many parts of its result beside its operand."""
+"""A chain that slides needs room for one of so many parts of the smaller one of its operand and result beside
+the other."""
+FRONT = 4
+"""Modes in front that slides need to stay."""
+WIDTH = 12
+SLIDING_SHARE = 64
+"""Only tensors slide that are at least the largest of their run over this: each part is a launch."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +40,26 @@ class Move:
 
 @dataclass(frozen=True)
 class Place:
-    """A result in its operand's place: its modes in order, and the parts in which its chain is done."""
+    """A result: its modes in order, and the parts in which its chain puts it into its operand's place; 0: it
+    has a place of its own."""
 
     modes: tuple[int, ...]
     parts: int = 1
 
 
-_Found = tuple[Place | None, ...] | None
+@dataclass(frozen=True)
+class _State:
+    """The results of the first chains of a run: the most elements that one of these chains holds, those of
+    all results with places of their own, the order of the last one, and all places, the last one first."""
+
+    most: float
+    apart: int
+    order: Modes
+    places: tuple[Place | None, _State | None] = (None, None)
 
 
 def moved_in_place(moves: Sequence[Move], resizing: bool) -> dict[int, Place]:
-    """The results that can take their operand's place, by node, if the next chain can read their order.
+    """The results that take their operand's place, or another order so that later ones can, by node.
 
     Only with `resizing` may a result be larger or smaller, or slide.
     """
@@ -54,50 +69,82 @@ def moved_in_place(moves: Sequence[Move], resizing: bool) -> dict[int, Place]:
     for end in range(1, len(moves) + 1):
         if end < len(moves) and moves[end].operand == moves[end - 1].result:
             continue
-        run = moves[first:end]
+        found |= _places(moves[first:end], lives, resizing)
         first = end
-        places = _places(run, 0, run[0].operand_modes, lives, resizing, {}) or ()
-        found |= {
-            move.result: place for move, place in zip(run, places, strict=False) if place is not None
-        }
     return found
 
 
-def _places(
-    run: Sequence[Move], number: int, operand: Modes, lives: Mapping[int, int], resizing: bool,
-    known: dict[tuple[int, Modes], _Found],
-) -> _Found:  # fmt: skip
-    """The places of a run's results from chain `number` on, whose operand has the given order; None for those
-    that have places of their own, as the last has. None if some chain had no tile."""
-    move = run[number]
-    if number + 1 == len(run):
-        return (None,) if move.fits(operand, move.result_modes) else None
-    if (number, operand) not in known:
-        found: _Found = None
-        for place, cut, result in _choices(move, operand, lives, resizing):
-            if result is None or not move.fits(_without(operand, cut), _without(result, cut)):
-                continue
-            rest = _places(run, number + 1, result, lives, resizing, known)
-            if rest is not None:
-                found = (place, *rest)
-                break
-        known[number, operand] = found
-    return known[number, operand]
+def _places(run: Sequence[Move], lives: Mapping[int, int], resizing: bool) -> dict[int, Place]:
+    """The places of a run's results with which its chains hold least at once, and all have a tile.
+
+    Of the orders in which a result may be, those of the `WIDTH` best ways there go on, and its own.
+    """
+    least = max(_elements(move.operand_modes) for move in run) / SLIDING_SHARE if resizing else inf
+    states = [_State(0, 0, run[0].operand_modes)]
+    for move in run[:-1]:
+        found: dict[Modes, _State] = {}
+        for state in states:
+            for place, cut, result in _choices(move, state.order, lives, _elements(state.order) >= least):
+                if place is not None and place.parts != 1 and not resizing:
+                    continue
+                if not move.fits(_without(state.order, cut), _without(result, cut)):
+                    continue
+                most = max(state.most, _held(state.order, result, place))
+                apart = state.apart + (_elements(result) if place is None or not place.parts else 0)
+                if result not in found or (most, apart) < (found[result].most, found[result].apart):
+                    found[result] = _State(most, apart, result, (place, state))
+        states = sorted(
+            found.values(), key=lambda state: (state.most, state.apart, -_front(state.order, lives))
+        )
+        own = [state for state in states[WIDTH:] if state.order == move.result_modes]
+        states = [*states[:WIDTH], *own]
+    last = run[-1]
+    for state in states:
+        if last.fits(state.order, last.result_modes):
+            return dict(_named(run, state))
+    return {}
+
+
+def _named(run: Sequence[Move], state: _State) -> Iterator[tuple[int, Place]]:
+    """The places that led to a state, by node."""
+    for move in reversed(run[:-1]):
+        place, before = state.places
+        assert before is not None
+        if place is not None:
+            yield move.result, place
+        state = before
+
+
+def _held(operand: Modes, result: Modes, place: Place | None) -> float:
+    """The elements that a chain holds."""
+    sizes = _elements(operand), _elements(result)
+    if place is None or place.parts == 0:
+        return sum(sizes)
+    return max(sizes) + (min(sizes) / place.parts if place.parts > 1 else 0)
+
+
+def _front(order: Modes, lives: Mapping[int, int]) -> int:
+    """The chain up to which the modes in front stay."""
+    return min((lives.get(mode, 0) for mode, _ in order[:FRONT]), default=0)
 
 
 def _choices(
-    move: Move, operand: Modes, lives: Mapping[int, int], resizing: bool
-) -> Iterator[tuple[Place | None, frozenset[int], Modes | None]]:
-    """Places of a result, with the modes that cut it and its order; the best first, its own place last."""
+    move: Move, operand: Modes, lives: Mapping[int, int], slides: bool
+) -> Iterator[tuple[Place | None, frozenset[int], Modes]]:
+    """Places of a result, with the modes that cut it and its order."""
     whole = frozenset[int]()
-    for preferred in (lives, {}) if resizing else ({},):
+    for preferred in (lives, {}) if lives else ({},):
         result = _in_the_place_of(operand, move.result_modes, preferred)
-        if result is not None and (resizing or len(result) == len(operand)):
+        if result is not None and (lives or len(result) == len(operand)):
             yield Place(_numbers(result)), whole, result
-    if resizing:
-        cut, result = _slid(operand, move)
-        if result is not None:
-            yield Place(_numbers(result), SLIDING_PARTS), cut, result
+    if slides:
+        cut, slid = _slid(operand, move)
+        if slid is not None:
+            yield Place(_numbers(slid), SLIDING_PARTS), cut, slid
+    if lives:
+        front = sorted(move.result_modes, key=lambda item: -lives.get(item[0], 0))[:FRONT]
+        turned = (*front, *(item for item in move.result_modes if item not in front))
+        yield Place(_numbers(turned), 0), whole, turned
     yield None, whole, move.result_modes
 
 
@@ -130,7 +177,7 @@ def _in_the_place_of(operand: Modes, result: Modes, lives: Mapping[int, int]) ->
 
 def _slid(operand: Modes, move: Move) -> tuple[frozenset[int], Modes | None]:
     """The first modes of the operand that cut it into `SLIDING_PARTS`, and an order of the result in which
-    they are in front; None if the result is larger, lacks them, or no rank holds them whole."""
+    they are in front; None if the result lacks them, or no rank holds them whole."""
     kept = {mode for mode, _ in move.result_modes}
     first, parts = list[tuple[int, int]](), 1
     for mode, extent in operand:
@@ -141,7 +188,7 @@ def _slid(operand: Modes, move: Move) -> tuple[frozenset[int], Modes | None]:
         first.append((mode, extent))
         parts *= extent
     cut = frozenset(mode for mode, _ in first)
-    if parts != SLIDING_PARTS or _elements(move.result_modes) > _elements(operand):
+    if parts != SLIDING_PARTS:
         return cut, None
     return cut, (*first, *_without(move.result_modes, cut))
 

@@ -311,7 +311,7 @@ class _Lowering:
             closing = None if chain.closing is None else others[-1]
             place = self.fusion.in_place.get(last)
             parts = 1
-            if place is not None and self._is_replayed_with(operand):
+            if place is not None and place.parts and self._is_replayed_with(operand):
                 parts = place.parts
                 self.program.in_place[output] = operand, parts
             self._emit(

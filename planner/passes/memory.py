@@ -41,7 +41,7 @@ def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]
     """Place every buffer so that no two that live at the same time overlap.
 
     `in_place` has buffers that take the place of another one, which is dead when they are made, and the parts
-    in which they do: they begin where it does, or with several a part of theirs or more ahead of it.
+    in which they do: they begin where it does, or with several a part of the smaller one or more beside it.
     """
     if in_place:
         return _assign_together(lifetimes, in_place)
@@ -125,9 +125,10 @@ def _groups(
         before, parts = in_place[number]
         root[number], start[number] = root[before], start[before]
         if parts > 1:
-            gap = _aligned(-(-sizes[number] // parts))
-            start[number] -= gap
-            if behind and number not in followed:
+            gap = _aligned(-(-min(sizes[number], sizes[before]) // parts))
+            larger = sizes[number] > sizes[before]
+            start[number] += gap if larger else -gap
+            if behind and not larger and number not in followed:
                 start[number] = start[before] + sizes[before] + gap - sizes[number]
     for number in range(len(sizes)):
         found[root[number]].append(_Member(number, start[number]))

@@ -14,10 +14,9 @@ from planner.hardware.cost import CostModel, make_grid, memory_limit
 from planner.hardware.layout import Grid
 from planner.hardware.profile import Profile
 from planner.networks.contraction_path import ContractionPath
-from planner.networks.path_file import path_identity
 from planner.passes import policies
-from planner.passes.annotate import predict
 from planner.passes.apart import apart
+from planner.passes.assemble import assemble
 from planner.passes.attempt import Attempt
 from planner.passes.beside import beside
 from planner.passes.distribute import DoesNotFit, distribute, step_modes
@@ -34,8 +33,7 @@ from planner.passes.store import store
 from planner.passes.tiers import distribute_by_tier
 from planner.passes.tree import Tree, build
 from planner.passes.verify import verify
-from planner.schedule import Contract, Fused, Part, Schedule
-from planner.schedule_file import with_identity
+from planner.schedule import Contract, Fused, Schedule
 from planner.units import size_text
 
 PAPER_THRESHOLD_BYTES = 8 * 2**30
@@ -43,9 +41,11 @@ OURS_BELOW_PAPER = 128
 BY_TIER = "ours, tier by tier"
 IN_STAYS = "ours, tier by tier, in stays"
 MEMORY_TRIES = 6
-SHARES_OF_ROOM = (2.5, 1.25, 0.98, 0.7, 0.0)
+SHARES_OF_ROOM = (1.25, 0.98, 0.7, 0.0)
 """Of the memory of all ranks, what the largest step and all that is held for other parts may first take, and
-then: more than all, since chains may work in place. The first is for one rank: exchanges need room."""
+then: more than all, since chains may work in place."""
+BEYOND = 2.5
+"""The same, where no step has a limit of its own: what is larger may lie between the steps of a chain."""
 WORTH_PLANNING = 0.05
 """A larger group is planned only where it could save this share of the time."""
 LARGEST_WORLD = 2**24
@@ -193,13 +193,41 @@ class Planner:
         return self.loops.nesting(inf if any(self.shares_of_room) else 0.0)
 
     def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
-        """The schedule of one group of `ranks` ranks, where `groups` of them share the slices.
+        """The schedule of one group of `ranks` ranks, where `groups` of them share the slices."""
+        beyond = self._beyond(ranks, groups) if policy == "ours" else None
+        try:
+            attempt = self._best(ranks, policy, groups)
+        except InputError:
+            if beyond is None:
+                raise
+            attempt = beyond
+        if beyond is not None and beyond.total_s < attempt.total_s:
+            attempt = beyond
+        schedule = assemble(
+            self.path, self.profile, self.model, self.tree, self.limit_bytes, attempt, ranks, policy
+        )
+        verify(schedule)
+        return schedule
+
+    def _beyond(self, ranks: int, groups: int) -> Attempt | None:
+        """An attempt with parts for which there is room only where chains work in place, if it fits."""
+        if self.shares_of_room[0] <= 1 or self.limit_bytes == inf:
+            return None
+        room = ranks * self.limit_bytes / self.model.item_bytes
+        nesting = self.loops.nesting(BEYOND * room, groups)
+        if ranks > 1 and nesting == self.loops.nesting(self.shares_of_room[0] * room, groups):
+            return None
+        tree, grid = replace(self.tree, nesting=nesting), make_grid(ranks, self.profile)
+        attempt = self._attempt(tree, grid, "ours", inf, self._threshold("ours"), self.limit_bytes)
+        return attempt if attempt.arena.size_bytes <= self.limit_bytes else None
+
+    def _best(self, ranks: int, policy: str, groups: int) -> Attempt:
+        """The attempt of a policy, under a limit for each step.
 
         Ours takes the paper's plan, or one made tier by tier, where that is faster; these have no more parts
         than there was room for in ours. The one in stays is tried once, with the parts of the best.
         """
-        asked = [share for share in self.shares_of_room if ranks == 1 or share < SHARES_OF_ROOM[0]]
-        attempt, shares = self._fit(ranks, policy, groups, asked)
+        attempt, shares = self._fit(ranks, policy, groups, self.shares_of_room)
         if policy == "ours" and ranks > 1 and any(step.state != "local" for step in attempt.program.steps):
             several_tiers = len({digit.tier for digit in attempt.grid}) > 1
             for other_policy in ("paper", BY_TIER) if several_tiers else ("paper",):
@@ -213,9 +241,7 @@ class Planner:
                 in_stays = self._fit_at_once(tree, ranks, IN_STAYS)
                 if in_stays is not None and in_stays.total_s < attempt.total_s:
                     attempt = in_stays
-        schedule = self._schedule(attempt, ranks, policy)
-        verify(schedule)
-        return schedule
+        return attempt
 
     def _fit(
         self, ranks: int, policy: str, groups: int, shares: Sequence[float]
@@ -245,17 +271,14 @@ class Planner:
         raise AssertionError("the last share has room for no part")
 
     def _fit_at_once(self, tree: Tree, ranks: int, policy: str) -> Attempt | None:
-        """The first attempt, if its arena fits without tensors stored compressed; with no limit for each step
-        where one of them would hold too much, but for chains that work in place."""
+        """The first attempt, if its arena fits without tensors stored compressed."""
         grid = make_grid(ranks, self.profile)
-        threshold_bytes = self._threshold(policy)
-        for step_limit in (self.limit_bytes, inf)[: 2 if ranks == 1 else 1]:
-            try:
-                attempt = self._attempt(tree, grid, policy, step_limit, threshold_bytes, self.limit_bytes)
-            except DoesNotFit:
-                continue
-            return attempt if attempt.arena.size_bytes <= self.limit_bytes else None
-        return None
+        limit_bytes, threshold_bytes = self.limit_bytes, self._threshold(policy)
+        try:
+            attempt = self._attempt(tree, grid, policy, limit_bytes, threshold_bytes, limit_bytes)
+        except DoesNotFit:
+            return None
+        return attempt if attempt.arena.size_bytes <= limit_bytes else None
 
     def _fit_nested(self, tree: Tree, ranks: int, policy: str) -> Attempt:
         """The fastest attempt whose arena fits the memory: as it is, or with tensors stored compressed."""
@@ -406,45 +429,3 @@ class Planner:
                     return attempt
                 attempts.append(attempt)
         return min(attempts, key=lambda attempt: attempt.arena.size_bytes)
-
-    def _schedule(self, attempt: Attempt, ranks: int, policy: str) -> Schedule:
-        path, program, arena = self.path, attempt.program, attempt.arena
-        buffers = tuple(
-            replace(buffer, offset_bytes=offset)
-            for buffer, offset in zip(program.buffers, arena.offsets, strict=True)
-        )
-        once, *others = map(tuple, program.segments)
-        body = others.pop() if others else ()
-        return with_identity(
-            Schedule(
-                path_identity=path_identity(path),
-                name=path.name,
-                policy=policy,
-                dtype=path.dtype,
-                precision=self.model.precision,
-                profile=self.profile.document(),
-                ranks_per_group=ranks,
-                grid=attempt.grid,
-                memory_bytes=None if self.limit_bytes == inf else int(self.limit_bytes),
-                threshold_bytes=attempt.threshold_bytes,
-                size_dict=dict(path.network.size_dict),
-                leaves=path.network.inputs,
-                output=path.network.output,
-                sliced=attempt.nesting.order,
-                summed=attempt.nesting.summed,
-                tensors=path.tensors,
-                modes=self.tree.modes,
-                indices=self.tree.indices,
-                buffers=buffers,
-                once=once,
-                outer=tuple(
-                    Part(place.depth, instructions, place.inner)
-                    for place, instructions in zip(attempt.nesting.places[1:-1], others, strict=True)
-                ),
-                body=body,
-                steps=tuple(program.steps),
-                result=program.result,
-                predicted=predict(program.steps, arena.size_bytes, arena.live_bytes),
-                compression=self.model.compression,
-            )
-        )

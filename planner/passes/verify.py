@@ -16,7 +16,7 @@ from planner.hardware.layout import Layout, grid_size, largest_part, largest_sha
 from planner.hardware.overlap import cut_modes, hazards
 from planner.hardware.profile import profile_from_document
 from planner.passes.uses import reads
-from planner.passes.verify_chains import chain_cut, chain_problems
+from planner.passes.verify_chains import chain_cut, chain_problems, keeps_off
 from planner.passes.verify_compressed import exchange_problems, memory_problems, stored_problems
 from planner.passes.verify_indices import index_problems
 from planner.passes.verify_loops import loop_problems
@@ -353,9 +353,7 @@ class _Verifier:
         if item.out == item.operand or new[1] <= own[0] or own[1] <= new[0]:
             return False
         if item.parts > 1:
-            part_bytes = out.size_bytes // item.parts
-            ahead, behind = new[0] + part_bytes <= own[0], new[1] - part_bytes >= own[1]
-            return out.size_bytes <= operand.size_bytes and (ahead or behind)
+            return keeps_off(own[:2], new[:2], item.parts)
         before, after = self._local(operand), self._local(out)
         more = len(after) - len(before)
         if own[0] != new[0] or more < 0 or any(mode in operand.modes for mode, _ in after[:more]):

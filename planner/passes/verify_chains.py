@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.hardware.overlap import cut_modes
+from planner.hardware.overlap import cut_modes, part_order
 from planner.schedule import Buffer, Fused, Schedule
 from planner.schedule_spans import others
 
@@ -45,6 +45,19 @@ def chain_cut(schedule: Schedule, item: Fused) -> tuple[int, ...] | None:
         for tensor in (operand, out)
     )
     return first if first == same else None
+
+
+def keeps_off(operand: tuple[int, int], out: tuple[int, int], parts: int) -> bool:
+    """Whether no part of `out` is written over what is yet to be read of `operand`: (start, end) in bytes."""
+    read, written = ((end - start) // parts for start, end in (operand, out))
+    behind = out[0] > operand[0]
+    for number in part_order(parts, behind):
+        start = out[0] + number * written
+        first, end = operand if not behind else (operand[0], operand[0] + (number + 1) * read)
+        first += 0 if behind else number * read
+        if start < end and first < start + written:
+            return False
+    return True
 
 
 def _spread_problems(schedule: Schedule, item: Fused, summed: set[int]) -> Iterator[str]:
