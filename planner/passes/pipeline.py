@@ -203,11 +203,14 @@ class Planner:
             attempt = beyond
         if beyond is not None and beyond.total_s < attempt.total_s:
             attempt = beyond
-        schedule = assemble(
-            self.path, self.profile, self.model, self.tree, self.limit_bytes, attempt, ranks, policy
-        )
+        schedule = self._schedule(attempt, ranks, policy)
         verify(schedule)
         return schedule
+
+    def _schedule(self, attempt: Attempt, ranks: int, policy: str) -> Schedule:
+        return assemble(
+            self.path, self.profile, self.model, self.tree, self.limit_bytes, attempt, ranks, policy
+        )
 
     def _beyond(self, ranks: int, groups: int) -> Attempt | None:
         """An attempt with parts for which there is room only where chains work in place, if it fits."""
