@@ -151,7 +151,7 @@ def test_the_best_holds_little_at_the_waist(seed: int) -> None:
 
 
 def test_room_at_the_waist() -> None:
-    """Under 136 GiB for each device: tensors of 128 GiB on one leave 72 beside half of one, those of 64 GiB more
+    """Under 136 GiB for each device: tensors of 128 GiB on one leave 72 beside half of one, those of 64 more
     than any tensor may have."""
     network = odd_network(0)
     target = Target(Frame(network, "complex64", {}, frozenset()), load_profile("h200-nvlink"), 1, None)
