@@ -308,3 +308,12 @@ def test_buffers_in_one_place_live_one_after_the_other() -> None:
     assert arena.offsets[0] == arena.offsets[2] == arena.offsets[3]
     assert arena.size_bytes == 1024 + 768
     assert assign(lifetimes).size_bytes == 2 * 1024 + 768
+
+
+def test_buffers_in_one_place_stay_together_among_many() -> None:
+    many = [Lifetime(1 << 21, number, number + 1) for number in range(2 * memory.LARGE_COUNT)]
+    last = len(many)
+    arena = assign([*many, Lifetime(2048, 0, 5), Lifetime(1024, 5, 9)], {last + 1: (last, 16)})
+    assert arena.offsets[last + 1] == arena.offsets[last] - 256
+    arena = assign([*many, Lifetime(1024, 0, 5), Lifetime(2048, 5, 9)], {last + 1: (last, 16)})
+    assert arena.offsets[last + 1] == arena.offsets[last] + 256

@@ -19,8 +19,9 @@ SLIDING_PARTS = 16
 """A chain that slides needs room for one of so many parts of the smaller one of its operand and result beside
 the other."""
 FRONT = 4
-"""Modes in front that slides need to stay."""
+"""So many modes in front, which cut what slides, had better stay for long."""
 WIDTH = 12
+"""Orders of a result that are followed on."""
 SLIDING_SHARE = 64
 """Only tensors slide that are at least the largest of their run over this: each part is a launch."""
 
@@ -85,8 +86,6 @@ def _places(run: Sequence[Move], lives: Mapping[int, int], resizing: bool) -> di
         found: dict[Modes, _State] = {}
         for state in states:
             for place, cut, result in _choices(move, state.order, lives, _elements(state.order) >= least):
-                if place is not None and place.parts != 1 and not resizing:
-                    continue
                 if not move.fits(_without(state.order, cut), _without(result, cut)):
                     continue
                 most = max(state.most, _held(state.order, result, place))

@@ -79,9 +79,11 @@ def _assign_together(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple
     for behind in (False, True):
         groups = _groups(sizes, in_place, behind)
         groups.sort(key=lambda group: -max(sizes[member.number] for member in group))
-        large = [group for group in groups[:LARGE_COUNT] if len(group) > 1 or sizes[group[0].number] >= LARGE]
-        small = {member.number for group in groups for member in group}
-        small -= {member.number for group in large for member in group}
+        large = [
+            group for place, group in enumerate(groups)
+            if len(group) > 1 or (place < LARGE_COUNT and sizes[group[0].number] >= LARGE)
+        ]  # fmt: skip
+        small = set(range(len(sizes))) - {member.number for group in large for member in group}
         offsets = [0] * len(sizes)
         placed: list[tuple[int, int, int, int]] = []
         for group in large:
