@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -28,38 +28,16 @@ from planner.schedule import Free, Fused, Schedule, with_parts
 from planner.schedule_file import load_schedule, save_schedule
 from tnplan.execution import execute
 
+Change = Callable[[list[str], int], tuple[list[str], int]]
+"""What a step does to the modes held, by the steps still to come: those that it sums, how many it brings."""
 
-def steady_path(seed: int, rank: int = 13, n_steps: int = 22) -> ContractionPath:
-    """A stem whose size stays the same, as every branch brings as many modes as it sums; the last ones bring
-    none."""
-    chance = random.Random(seed)
+
+def stem(rank: int, n_steps: int, changes: Change) -> ContractionPath:
+    """A stem that meets one branch after the other."""
     held = [f"s{number}" for number in range(rank)]
     terms, steps, made = [tuple(held)], [], 0
     for number in range(n_steps):
-        ends = number >= n_steps - 4
-        count = 2 if ends else chance.choice((1, 1, 2))
-        summed = chance.sample(held, count)
-        brought = [f"n{made + place}" for place in range(0 if ends else count)]
-        made += count
-        terms.append((*summed, *brought))
-        held = [mode for mode in held if mode not in summed] + brought
-        steps.append((0 if not number else n_steps + number, number + 1))
-    sizes = {index: 2 for term in terms for index in term}
-    return ContractionPath(Network(tuple(terms), tuple(sorted(held)), sizes), tuple(steps))
-
-
-def swelling_path(seed: int, rank: int = 11, n_steps: int = 24) -> ContractionPath:
-    """A stem that grows and shrinks by a mode now and then."""
-    chance = random.Random(seed)
-    held = [f"s{number}" for number in range(rank)]
-    terms, steps, made = [tuple(held)], [], 0
-    for number in range(n_steps):
-        ends = number >= n_steps - 3
-        count = 2 if ends else chance.choice((1, 1, 2))
-        more = 0 if ends else count + chance.choice((-1, 0, 0, 0, 1))
-        if not ends and not rank - 1 <= len(held) - count + more <= rank + 3:
-            more = count
-        summed = chance.sample(held[:6] if chance.random() < 0.6 else held, count)
+        summed, more = changes(held, n_steps - number)
         brought = [f"n{made + place}" for place in range(more)]
         made += more
         terms.append((*summed, *brought))
@@ -67,6 +45,32 @@ def swelling_path(seed: int, rank: int = 11, n_steps: int = 24) -> ContractionPa
         steps.append((0 if not number else n_steps + number, number + 1))
     sizes = {index: 2 for term in terms for index in term}
     return ContractionPath(Network(tuple(terms), tuple(sorted(held)), sizes), tuple(steps))
+
+
+def steady_path(seed: int, rank: int = 13, n_steps: int = 22) -> ContractionPath:
+    """A stem whose size stays the same, as every branch brings as many modes as it sums; the last ones bring
+    none."""
+    chance = random.Random(seed)
+
+    def changes(held: list[str], left: int) -> tuple[list[str], int]:
+        count = 2 if left <= 4 else chance.choice((1, 1, 2))
+        return chance.sample(held, count), 0 if left <= 4 else count
+
+    return stem(rank, n_steps, changes)
+
+
+def swelling_path(seed: int, rank: int = 11, n_steps: int = 24) -> ContractionPath:
+    """A stem that grows and shrinks by a mode now and then."""
+    chance = random.Random(seed)
+
+    def changes(held: list[str], left: int) -> tuple[list[str], int]:
+        count = 2 if left <= 3 else chance.choice((1, 1, 2))
+        more = 0 if left <= 3 else count + chance.choice((-1, 0, 0, 0, 1))
+        if left > 3 and not rank - 1 <= len(held) - count + more <= rank + 3:
+            more = count
+        return chance.sample(held[:6] if chance.random() < 0.6 else held, count), more
+
+    return stem(rank, n_steps, changes)
 
 
 def in_place(schedule: Schedule) -> Iterator[Fused]:
