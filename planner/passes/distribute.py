@@ -217,11 +217,12 @@ class DoesNotFit(Exception):  # noqa: N818 - a signal between passes, not an err
     def error(self, tree: Tree, space: StateSpace, ranks: int) -> OverLimitError:
         """The refusal, with the least that the step needs."""
         left, right = tree.children[self.node - tree.n_leaves]
-        sizes = [space.size_bytes[node] for node in (left, right, self.node)]
+        all_bytes = sum(space.size_bytes[node] for node in (left, right, self.node))
+        beside = ", its workspace is to be added," if all_bytes <= ranks * space.limit_bytes else ","
         return OverLimitError(
             f"step {self.node - tree.n_leaves}",
-            f"its tensors take {size_text(sum(sizes))} together, and no layout over {ranks} ranks fits a "
-            f"limit of {size_text(space.limit_bytes)} a rank",
+            f"its tensors take {size_text(all_bytes)} together{beside} and no layout over {ranks} ranks fits "
+            f"a limit of {size_text(space.limit_bytes)} a rank",
             "allow more memory, use more ranks, or search a path that is sliced further",
         )
 
