@@ -284,6 +284,12 @@ def test_parts_keep_off_what_is_yet_to_be_read() -> None:
     assert 300 < kept < 2700
 
 
+def test_more_parts_than_a_chain_has_calls_for_are_refused_at_once() -> None:
+    schedule, item = sliding_case()
+    with pytest.raises(InputError, match="overlaps buffer"):
+        verify(with_chain(schedule, item, parts=1 << 60))
+
+
 @pytest.mark.parametrize("parts", [0, -1, 3, 1 << 20])
 def test_parts_that_its_tensors_do_not_have_are_refused(parts: int) -> None:
     schedule = plan(swelling_path(0), fusing_profile(1 << 14), memory_bytes=inf)

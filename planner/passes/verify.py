@@ -353,7 +353,8 @@ class _Verifier:
         if item.out == item.operand or new[1] <= own[0] or own[1] <= new[0]:
             return False
         if item.parts > 1:
-            return keeps_off(own[:2], new[:2], item.parts)
+            cut = chain_cut(self.schedule, item)
+            return cut is not None and keeps_off(own[:2], new[:2], item.parts)
         before, after = self._local(operand), self._local(out)
         more = len(after) - len(before)
         if own[0] != new[0] or more < 0 or any(mode in operand.modes for mode, _ in after[:more]):

@@ -8,6 +8,9 @@ from planner.hardware.overlap import cut_modes, part_order
 from planner.schedule import Buffer, Fused, Schedule
 from planner.schedule_spans import others
 
+MOST_PARTS = 1024
+"""Each is a call of its own."""
+
 
 def chain_problems(schedule: Schedule, item: Fused) -> Iterator[str]:
     """Whether a chain's result follows from what it reads, on every rank from its own shards."""
@@ -37,7 +40,7 @@ def chain_cut(schedule: Schedule, item: Fused) -> tuple[int, ...] | None:
     """The first modes of a chain's operand and result, which cut it into its parts; None if they do not."""
     if item.parts == 1:
         return ()
-    if item.adds or item.closing is not None:
+    if item.adds or item.closing is not None or item.parts > MOST_PARTS:
         return None
     operand, out = schedule.buffers[item.operand], schedule.buffers[item.out]
     first, same = (
