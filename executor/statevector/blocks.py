@@ -24,6 +24,10 @@ EXACT = 1e-14
 """Elements nearer than this to 0 are 0: the rounding of a gate's matrix."""
 UNITARY = 1e-9
 LARGEST_TARGETS = 5
+"""A block has no more targets: gates that change more qubits are refused, and fusion makes no such block.
+
+The kernels of CPU and GPU hold 2^LARGEST_TARGETS rows of a block at once; `tables.pass_tables` checks it.
+"""
 SWAPPED = (0, 2, 1, 3)
 MERGES_KEPT = 4096
 

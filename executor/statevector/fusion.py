@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from executor.statevector.blocks import Block, commute, expanded, merged
+from executor.statevector.blocks import LARGEST_TARGETS, Block, commute, expanded, merged
 from executor.statevector.grouping import choose, sweep
 from executor.statevector.twists import Twist, can_twist, gathered, split
 
@@ -79,8 +79,8 @@ def _place(
 ) -> None:  # fmt: skip
     """Merge a block into the latest cluster that takes it, or append it.
 
-    Clusters `widen` by far selectors, and by blocks that have more bits than `width` themselves; others take
-    no diagonals, with which their matrices would cost more.
+    Clusters `widen` by far selectors, and by blocks that have more bits than `width` themselves, up to
+    LARGEST_TARGETS; others take no diagonals, with which their matrices would cost more.
     """
     at = len(clusters)
     while at:
@@ -102,12 +102,14 @@ def _place(
 
 
 def _fits(cluster: Block, block: Block, held_mask: int, width: int) -> bool:
-    """Whether both have no more held bits than `width`, or than one of them has already."""
+    """Whether both have no more held bits than `width`, or than one of them has already, and few far ones.
+
+    All held bits become targets, so that they are LARGEST_TARGETS at most.
+    """
     both = cluster.mask | block.mask
     least = max((part.mask & held_mask).bit_count() for part in (cluster, block))
-    return (both & held_mask).bit_count() <= max(width, least) and (
-        both & ~held_mask
-    ).bit_count() <= FAR_SELECTORS
+    most = min(max(width, least), LARGEST_TARGETS)
+    return (both & held_mask).bit_count() <= most and (both & ~held_mask).bit_count() <= FAR_SELECTORS
 
 
 def _diagonals(blocks: list[Block], held_mask: int, n_bits: int) -> list[Step]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from executor.statevector.blocks import Block, as_swap, mask_of
+from executor.statevector.blocks import LARGEST_TARGETS, Block, as_swap, mask_of
 from executor.statevector.fusion import Step, fuse, fuse_in_rounds
 from executor.statevector.grouping import bits_of, cover, forget_covers, sweep
 from executor.statevector.lighter import lighter
@@ -65,6 +65,8 @@ class Tile:
                 "tile", f"of {self.bits} bits has runs of {self.run_bits} and clusters of {self.width}",
                 "let runs and a cluster fit into it",
             )  # fmt: skip
+        if self.width > LARGEST_TARGETS:
+            raise InputError("tile", f"has clusters of {self.width} bits", f"use {LARGEST_TARGETS} or fewer")
 
 
 @dataclass(frozen=True, eq=False)

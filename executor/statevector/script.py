@@ -91,24 +91,26 @@ def _make_script(
         elif isinstance(operation, Channel):
             key = id(operation.kraus)
             if key not in known:
-                known[key] = _unitaries(operation.kraus)
+                known[key] = _unitaries(operation.kraus, f"{place}operation {number} (channel)")
             items.append(_as_mixture(operation.qubits, known[key]) or operation)
         else:
             items.append(operation)
     return (*items, Segment(tuple(blocks))) if blocks else tuple(items)
 
 
-def _unitaries(kraus: Sequence[Array]) -> Unitaries | None:
-    """The mixture that operators are, if they are one."""
+def _unitaries(kraus: Sequence[Array], place: str) -> Unitaries | None:
+    """The mixture that operators are, if they are one; raises InputError where one of them is too large."""
     side = len(kraus[0])
+    qubits = tuple(range(side.bit_length() - 1))
+    for operator in kraus:
+        matrix_block(qubits, operator, place)
     weights = np.array([np.trace(k.conj().T @ k).real / side for k in kraus])
     blocks: list[Block | None] = []
     for weight, operator in zip(weights, kraus, strict=True):
         product = operator.conj().T @ operator
         if not np.allclose(product, weight * np.eye(side), rtol=0, atol=UNITARY):
             return None
-        qubits = tuple(range(side.bit_length() - 1))
-        block = matrix_block(qubits, operator / np.sqrt(weight)) if weight else None
+        block = matrix_block(qubits, operator / np.sqrt(weight), place) if weight else None
         blocks.append(None if block is None or block.is_identity else block)
     return cumulated(weights).tolist(), tuple(blocks)
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.statevector.blocks import Block
+from executor.statevector.blocks import LARGEST_TARGETS, Block
 from executor.statevector.fusion import with_low_bits
 from executor.statevector.passes import Pass
 from executor.statevector.twists import Twist
@@ -47,7 +47,8 @@ class Tables:
 def pass_tables(item: Pass, n_bits: int, low: int) -> Tables:
     """The tables of a pass over 2^n_bits amplitudes a rank; bits from n_bits on are those of the rank.
 
-    Diagonals are widened to cover the lowest `low` bits of a tile where they select by any of them.
+    Diagonals are widened to cover the lowest `low` bits of a tile where they select by any of them. Raises
+    ValueError for a block that no kernel takes.
     """
     place = {bit: number for number, bit in enumerate(item.held)}
     rows: list[tuple[int, ...]] = []
@@ -62,6 +63,7 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> Tables:
             phases += [step.linear, step.pairs.ravel(), np.array([step.constant])]
             n_phases += sum(map(len, phases[-3:]))
             continue
+        _check_targets(step)
         wide = with_low_bits(step, item.held, low)
         near = sorted((bit for bit in wide.selectors if bit in place), reverse=True)
         outer = sorted((bit for bit in wide.selectors if bit not in place), reverse=True)
@@ -82,6 +84,12 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> Tables:
         np.array(rows, np.int64).reshape(-1, FIELDS), np.array(places, np.int64), np.concatenate(values),
         np.concatenate(idle), np.concatenate(phases),
     )  # fmt: skip
+
+
+def _check_targets(block: Block) -> None:
+    """Refuse what would reach beyond the scratch memory of a kernel."""
+    if len(block.targets) > LARGEST_TARGETS:
+        raise ValueError(f"a block has {len(block.targets)} targets, and kernels take {LARGEST_TARGETS}")
 
 
 def _sorted(block: Block, targets: Sequence[int], selectors: Sequence[int]) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from executor.statevector.tables import DIAGONAL, TWIST
+from executor.statevector.tables import BLOCK, DIAGONAL, TWIST
 
 LANE_BITS = 6
 LANES = 1 << LANE_BITS
@@ -49,7 +49,7 @@ def run_tiles(
         starts[row] = spread(row, held[run_bits:])
     buffer = np.empty(2 * side + APART, amplitudes.dtype)
     re, im = buffer[:side], buffer[side + APART :]
-    scratch = np.empty((4, 32 * LANES), amplitudes.dtype)
+    scratch = np.empty((4, LANES << most_targets(steps)), amplitudes.dtype)
     for tile in range(first, last):
         base = spread(tile, far)
         for row in range(starts.size):
@@ -77,6 +77,16 @@ def run_tiles(
         for row in range(starts.size):
             at = np.uint64(row << run_bits)
             write_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
+
+
+@jit
+def most_targets(steps: Any) -> int:
+    """The most targets that a block of a pass has."""
+    most = 0
+    for kind, targets in steps[:, :2]:
+        if kind == BLOCK:
+            most = max(most, targets)
+    return most
 
 
 @jit
@@ -297,7 +307,7 @@ def multiply_4(m_re: Any, m_im: Any, x_re: Any, x_im: Any, y_re: Any, y_im: Any,
 
 @jit
 def multiply_more(side: int, m: Any, x: Any, y: Any, lanes: int) -> None:
-    """y += m x for a real matrix of 8, 16 or 32 rows and `lanes` columns, eight columns of m at a time."""
+    """y += m x for a real matrix of 8 rows or a multiple and `lanes` columns, eight columns of m at a time."""
     for first in range(0, side, 8):
         add_8(m[first:], side, x[first * LANES :], y, lanes)
 
