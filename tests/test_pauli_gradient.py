@@ -179,10 +179,10 @@ def test_both_pictures_give_the_same_value(make: object) -> None:
     rng = np.random.default_rng(2)
     isometry = np.linalg.qr(rng.normal(size=(8, 4)) + 1j * rng.normal(size=(8, 4)))[0]
     steps.append(kraus_channel((3, 0), list(isometry.reshape(2, 4, 4))))
-    evolved = propagate(forward(steps), product_state(BLOCH)).result
+    evolved = propagate(forward(steps), product_state(BLOCH)[0]).result
     backwards = propagate(steps, OBSERVABLE).result
     assert overlap(evolved, OBSERVABLE) == pytest.approx(in_product(backwards, BLOCH), abs=1e-13)
-    found = propagate(forward(steps), product_state(bits_bloch("01101"))).result
+    found = propagate(forward(steps), product_state(bits_bloch("01101"))[0]).result
     assert overlap(found, OBSERVABLE) == pytest.approx(in_bits(backwards, "01101"), abs=1e-13)
 
 
@@ -197,8 +197,8 @@ def test_operators_go_forward_and_back() -> None:
 
 
 def test_states_have_the_words_of_their_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert product_state(BLOCH).n_terms == 3 * 2 * 2 * 4 * 2
-    assert product_state(bits_bloch("0101"), 2).n_terms == 1 + 4 + 6
+    assert product_state(BLOCH)[0].n_terms == 3 * 2 * 2 * 4 * 2
+    assert product_state(bits_bloch("0101"), 2)[0].n_terms == 1 + 4 + 6
     monkeypatch.setattr(expectation, "MOST_WORDS", 1000)
     with pytest.raises(InputError, match="has more than 1000 words"):
         product_state(bits_bloch("0" * 40))

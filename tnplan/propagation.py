@@ -3,6 +3,7 @@
 Changelog of `tnplan.pauli`, the JSON of a result:
 1 (2026-11-21): first version.
 2 (2026-11-21): `picture`, `device`, `ranks`, `threads`, `precision`, `memory_full`, `gradient`.
+3 (2026-11-25): `error_bound`; `dropped` has what was left out of the initial state, null past 1e308.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from executor.device.communicator import Communicator, agree, ending_together
 from executor.device.launcher import world_communicator
 from executor.device.select import open_device
 from executor.device.threads import run_ranks
-from executor.pauli.account import Record
+from executor.pauli.account import Dropped, Record
 from executor.pauli.channels import depolarizing
-from executor.pauli.expectation import bits_bloch, in_bits, overlap, product_state
+from executor.pauli.expectation import bits_bloch, in_bits, overlap, overlap_error, product_state
 from executor.pauli.gradient import Gradient
 from executor.pauli.gradient import gradient as gradient_of_steps
 from executor.pauli.picture import forward
 from executor.pauli.propagate import Progress, Propagation
 from executor.pauli.propagate import propagate as propagate_steps
 from executor.pauli.resources import Resources
-from executor.pauli.steps import LARGEST_STEP, Rotation, Step, gate_steps
+from executor.pauli.steps import LARGEST_STEP, Rotation, Step, Transfer, gate_steps
 from executor.pauli.truncation import Truncation
 from executor.pauli.words import PauliSum, parse
 from executor.pauli.words import text as word_text
@@ -41,15 +42,19 @@ from planner.networks.circuits.read import load_circuit
 
 FORMAT = "tnplan.pauli"
 RECORD_FORMAT = "tnplan.pauli-record"
-VERSION = 2
+VERSION = 3
 PICTURES = ("heisenberg", "schroedinger")
+MOST = 1e308
+"""The largest number of a report."""
+NOTHING = Dropped(0.0, 0.0, 0)
 
 
 @dataclass(frozen=True)
 class Expectation:
     """The value, the propagation that gave it, and what the JSON file says.
 
-    In the Schroedinger picture the result of the propagation is 2^n times the density matrix.
+    In the Schroedinger picture the result of the propagation is 2^n times the density matrix, and what was
+    dropped includes the words that were left out of the initial state.
     """
 
     value: complex
@@ -88,10 +93,11 @@ def propagate(
 
     `depolarize` is the probability that one of the words other than I strikes the qubits of each gate after
     it. The Schroedinger `picture` takes the state forward, as far as it has words of at most the truncation's
-    `max_weight`. `gradient` adds the derivatives by the angles of all rotations to the report. `keep` says
-    which terms the result has on every rank: all, its own, or none; in the Schroedinger picture it has all.
-    `record` is a file for the terms at every step: JSON, or a plot where it ends in .svg. Under mpirun the
-    call is collective, and rank 0 writes. Raises planner.errors.InputError for what cannot be done.
+    `max_weight`; the others count as dropped. `gradient` adds the derivatives by the angles of all rotations
+    to the report. `keep` says which terms the result has on every rank: all, its own, or none; in the
+    Schroedinger picture it has all. `record` is a file for the terms at every step: JSON, or a plot where it
+    ends in .svg. Under mpirun the call is collective, and rank 0 writes. Raises planner.errors.InputError for
+    what cannot be done.
     """
     limits = Truncation() if truncation is None else truncation
     use = Resources() if resources is None else resources
@@ -154,19 +160,28 @@ def _solve(
     progress: Callable[[Progress], None] | None,
 ) -> Expectation:
     steps, start = problem.steps, problem.terms
-    if picture == "schroedinger":
+    is_forward, left_out = picture == "schroedinger", NOTHING
+    if is_forward:
         bits = problem.state or "0" * problem.circuit.n_qubits
-        steps, start = list(forward(steps)), product_state(bits_bloch(bits), limits.max_weight)
-        keep = "all"
+        start, left_out = product_state(bits_bloch(bits), limits.max_weight)
+        steps, keep = list(forward(steps)), "all"
     done = propagate_steps(
         steps, start, limits, use, state=problem.state, keep=keep, stop_above=stop_above, progress=progress
     )
-    value = overlap(done.result, problem.terms) if picture == "schroedinger" else done.value
-    report = _report(problem, value, done, limits, use, picture)
+    done = replace(done, dropped=left_out + done.dropped)
+    value, bound = done.value, done.dropped.l1
+    if is_forward:
+        value, is_unital = overlap(done.result, problem.terms), all(map(_is_unital, problem.steps))
+        bound = overlap_error(done.dropped, problem.terms, value, is_unital=is_unital)
+    report = _report(problem, value, bound, done, limits, use, picture)
     if gradient:
         found = gradient_of_steps(problem.steps, problem.terms, limits, state=problem.state)
         report["gradient"] = _derivatives(problem, found)
     return Expectation(value, done, report)
+
+
+def _is_unital(step: Step) -> bool:
+    return not isinstance(step, Transfer) or step.is_unital
 
 
 @contextmanager
@@ -238,7 +253,13 @@ def _derivatives(problem: _Problem, found: Gradient) -> list[dict[str, Any]]:
 
 
 def _report(
-    problem: _Problem, value: complex, done: Propagation, limits: Truncation, use: Resources, picture: str
+    problem: _Problem,
+    value: complex,
+    bound: float,
+    done: Propagation,
+    limits: Truncation,
+    use: Resources,
+    picture: str,
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
@@ -247,7 +268,8 @@ def _report(
         "gates": len(problem.circuit.gates),
         "picture": picture,
         "expectation": value if isinstance(value, float) else [value.real, value.imag],
-        "dropped": asdict(done.dropped),
+        "error_bound": bound,
+        "dropped": {name: None if number > MOST else number for name, number in asdict(done.dropped).items()},
         "truncation": asdict(limits),
         "engine": use.engine,
         "device": use.device,

@@ -14,7 +14,7 @@ Number = TypeVar("Number", int, complex)
 
 
 class Loss(NamedTuple):
-    """What one event dropped: the sums of |c| and of |c|^2, and the number of terms.
+    """What one event dropped: the sums of |c| and of |c|^2, and the number of terms that were not 0.
 
     `may_merge`: several of them may have been of one word, as a transfer's contributions are; then `l1`
     bounds the normalized Frobenius norm of what was dropped, else that is the root of `squares`, or `l1`
@@ -33,12 +33,17 @@ class Dropped:
 
     `l1` is the sum of |coefficient|; without channels and with them it bounds the error of every expectation
     value. `l2` is the sum over events of the bounds of their norms; without channels that are not unital it
-    bounds the normalized Frobenius norm of the error, sqrt(tr(E^dagger E) / 2^n).
+    bounds the normalized Frobenius norm of the error, sqrt(tr(E^dagger E) / 2^n). `terms` counts what was not
+    0. Of states see `expectation.overlap_error`.
     """
 
     l1: float
     l2: float
     terms: int
+
+    def __add__(self, other: Dropped) -> Dropped:
+        """What was dropped in two places."""
+        return Dropped(self.l1 + other.l1, self.l2 + other.l2, self.terms + other.terms)
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ def _rows(steps: Sequence[tuple[int, ...]], losses: Sequence[Loss]) -> tuple[Arr
 def loss_of(sizes: Array) -> Loss:
     """One event that dropped terms of these magnitudes, float64; squares past all numbers are infinite."""
     with np.errstate(over="ignore"):
-        return Loss(float(sizes.sum()), float((sizes**2).sum()), len(sizes))
+        return Loss(float(sizes.sum()), float((sizes**2).sum()), int(np.count_nonzero(sizes)))
 
 
 def total_loss(losses: Sequence[Loss]) -> Loss:

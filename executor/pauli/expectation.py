@@ -5,11 +5,13 @@ Words are not divided by anything: the identity has the expectation value 1 in e
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.pauli.account import Dropped
 from executor.pauli.words import PauliSum, pack, pauli_sum
 from planner.errors import InputError
 
@@ -60,10 +62,11 @@ def state_values(terms: PauliSum, state: str | Array | None) -> Array:
     return product_values(terms, state) if isinstance(state, np.ndarray) else bit_values(terms, state)
 
 
-def product_state(bloch: Array, max_weight: int | None = None) -> PauliSum:
+def product_state(bloch: Array, max_weight: int | None = None) -> tuple[PauliSum, Dropped]:
     """2^n times the density matrix of a product state, as far as it has words of at most `max_weight`.
 
-    Raises InputError for more than MOST_WORDS words.
+    Returns also what was left out: norms past all numbers are infinite. Raises InputError for more than
+    MOST_WORDS words.
     """
     bloch = _checked(bloch, len(bloch))
     terms: list[tuple[int, int, float, int]] = [(0, 0, 1.0, 0)]
@@ -79,7 +82,8 @@ def product_state(bloch: Array, max_weight: int | None = None) -> PauliSum:
             raise InputError(
                 "state", f"has more than {MOST_WORDS} words", "bound their weight with a smaller --max-weight"
             )
-    return pauli_sum([(x, z, c) for x, z, c, _ in terms], len(bloch))
+    left_out = _heavier(bloch, len(bloch) if max_weight is None else max_weight, len(terms))
+    return pauli_sum([(x, z, c) for x, z, c, _ in terms], len(bloch)), left_out
 
 
 def bits_bloch(bits: str) -> Array:
@@ -98,6 +102,43 @@ def overlap(first: PauliSum, second: PauliSum) -> complex:
     dense = np.zeros(len(rows), first.coefficients.dtype)
     dense[numbers[: first.n_terms]] = first.coefficients
     return _number(np.vdot(dense[numbers[first.n_terms :]], second.coefficients))
+
+
+def overlap_error(dropped: Dropped, observable: PauliSum, value: complex, *, is_unital: bool) -> float:
+    """How far `value` is at most from the overlap of `observable` with the whole state, but for rounding.
+
+    `value` is that with a state of which `dropped` was left out, at its start and in its propagation. With X
+    left out, |tr(X O)| / 2^n is at most the product of normalized Frobenius norms, which no channel enlarges
+    that `is_unital`; with others at most that of the L1 norms of coefficients. No value is past the L1 norm
+    of O.
+    """
+    sizes = np.abs(observable.coefficients).astype(np.float64)
+    largest = float(sizes.sum())
+    if not largest:
+        return 0.0
+    norm = largest * float(np.linalg.norm(sizes / largest))
+    by_norms = dropped.l2 * norm if is_unital else dropped.l1 * largest
+    return min(by_norms, abs(value) + largest)
+
+
+def _heavier(bloch: Array, max_weight: int, n_lighter: int) -> Dropped:
+    """What a product state has in words on more than `max_weight` qubits; it has `n_lighter` others."""
+    n_all = math.prod(1 + n for n in np.count_nonzero(bloch, axis=1).tolist())
+    if n_all == n_lighter:
+        return Dropped(0.0, 0.0, 0)
+    l1, squares = (_products(powers.sum(axis=1), max_weight) for powers in (np.abs(bloch), bloch**2))
+    return Dropped(l1, min(l1, math.sqrt(squares)), n_all - n_lighter)
+
+
+def _products(factors: Array, most: int) -> float:
+    """The products of more than `most` different factors, all of them added up."""
+    few, more = np.zeros(most + 1), 0.0
+    few[0] = 1.0
+    with np.errstate(over="ignore"):
+        for factor in factors[factors > 0].tolist():
+            more += factor * (more + float(few[-1]))
+            few[1:] += factor * few[:-1]
+    return more
 
 
 def _checked(bloch: Array, n_qubits: int) -> Array:

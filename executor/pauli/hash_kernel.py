@@ -173,8 +173,8 @@ def split(
 ) -> Any:  # fmt: skip
     """P becomes cosine P - s sine Q with G P = i s Q, for the terms of `hits`: scale them, list -s sine Q.
 
-    Returns the branches listed, and the L1 norm and squares of those below `cut`, which are not. `where` has
-    the places of terms in the list. Frequencies are kept where they are to be followed.
+    Returns the branches listed, and the L1 norm, squares and number of those below `cut`, which are not, but
+    zeros. `where` has the places of terms in the list. Frequencies are kept where they are to be followed.
     """
     words = generator.size // 2
     used, n_used, own = np.zeros(words, np.int64), 0, np.int64(0)
@@ -183,7 +183,7 @@ def split(
             own += count_bits(generator[w] & generator[words + w])
             used[n_used] = w
             n_used += 1
-    n = 0
+    n = dropped = 0
     l1 = squares = 0.0
     for h in range(n_hits):
         i = hits[h]
@@ -193,6 +193,7 @@ def split(
             frequencies[i] += 1
         if abs(branch) < cut:
             l1, squares = l1 + abs(branch), squares + abs(branch) ** 2
+            dropped += int(branch != 0)
             continue
         power = own
         for u in range(n_used):
@@ -205,7 +206,7 @@ def split(
         if follow:
             counts[n] = frequencies[i]
         n += 1
-    return n, l1, squares
+    return n, l1, squares, dropped
 
 
 @inline

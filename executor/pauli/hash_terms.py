@@ -110,14 +110,14 @@ class HashTerms:
         self.refresh()
         self.is_swept = self.is_swept and not self.n_changed
         self.n_hits = self.n_changed = self.count(generator)
-        listed, l1, squares = self.kernel.split(
+        listed, *lost = self.kernel.split(
             self.keys, self.coefficients, self.frequencies, self.where, True, generator, cosine, sine, cut,
             self.hits, self.n_hits, self.index, self.values, self.counts,
         )  # fmt: skip
         branches = Branches(
             self.keys, self.tags, self.index[:listed], self.values[:listed], self.counts[:listed], generator
         )
-        return branches, self.n_hits, Loss(l1, squares, self.n_hits - listed)
+        return branches, self.n_hits, Loss(*lost)
 
     def transfer(self, step: Transfer, cut: float) -> tuple[list[Branches], int, Loss]:
         """The first half of a transfer: branches by the local word d >= 1 that they multiply by."""

@@ -72,7 +72,7 @@ def branches(
 ) -> Any:  # fmt: skip
     """List weights[a] times each term of local word a with another than 0.
 
-    Returns the branches listed, and the L1 norm and number of those below `cut`, which are not.
+    Returns the branches listed, and the L1 norm and number of those below `cut`, which are not, but zeros.
     """
     listed = dropped = 0
     l1 = 0.0
@@ -82,7 +82,7 @@ def branches(
             continue
         branch = weight * coefficients[i]
         if abs(branch) < cut:
-            l1, dropped = l1 + abs(branch), dropped + 1
+            l1, dropped = l1 + abs(branch), dropped + int(branch != 0)
             continue
         index[listed], values[listed], counts[listed] = i, branch, frequencies[i]
         listed += 1

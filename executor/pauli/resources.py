@@ -55,11 +55,21 @@ class Resources:
             raise InputError("engine", "sort has one thread on one rank", "use hash")
 
     def converted(self, terms: PauliSum) -> PauliSum:
-        """A sum with coefficients of this precision; raises InputError where they are beyond its range."""
+        """A sum with coefficients of this precision; raises InputError where they are beyond its range.
+
+        Coefficients that this precision would make 0 are beyond it too.
+        """
         real, both = PRECISIONS[self.precision]
         kind: Any = both if np.iscomplexobj(terms.coefficients) else real
         check_range(terms.coefficients, float(np.finfo(kind).max))
-        return PauliSum(terms.n_qubits, terms.keys, terms.coefficients.astype(kind))
+        converted = terms.coefficients.astype(kind)
+        lost = terms.coefficients[(converted == 0) & (terms.coefficients != 0)]
+        if len(lost):
+            raise InputError(
+                "--observable", f"has the coefficient {lost[0]:.6g}, which is 0 in {self.precision}",
+                "leave such words out, or use fp64",
+            )  # fmt: skip
+        return PauliSum(terms.n_qubits, terms.keys, converted)
 
     def room(self, terms: PauliSum) -> int | None:
         """How many terms like these a rank's memory holds; raises InputError where it cannot hold these."""

@@ -70,6 +70,11 @@ class Transfer:
         """Whether words are only scaled."""
         return not np.any(self.matrix - np.diag(np.diag(self.matrix)))
 
+    @property
+    def is_unital(self) -> bool:
+        """Whether no other word becomes the identity, so that the channel keeps the maximally mixed state."""
+        return not np.any(self.matrix[0, 1:])
+
 
 Step = Rotation | Clifford | Transfer
 

@@ -85,7 +85,7 @@ def split_shard(
     keys = numba.farray(pointer(at[KEYS]), (room, generator.size), np.uint64)
     hits = numba.carray(pointer(at[HITS]), room, np.uint32)
     own[N_HITS] = own[N_CHANGED] = anticommuting(keys, n, generator, hits)
-    own[LISTED], losses[0], losses[1] = split(
+    own[LISTED], losses[0], losses[1], log[CUT] = split(
         keys,
         numba.carray(pointer(at[COEFFICIENTS]), room, kind.dtype),
         numba.carray(pointer(at[FREQUENCIES]), room, np.int32),
@@ -95,7 +95,7 @@ def split_shard(
         numba.carray(pointer(at[VALUES]), room, kind.dtype),
         numba.carray(pointer(at[COUNTS]), room, np.int32),
     )  # fmt: skip
-    log[BRANCHED], log[CUT] = own[N_HITS], own[N_HITS] - own[LISTED]
+    log[BRANCHED] = own[N_HITS]
 
 
 @jit

@@ -109,12 +109,11 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    dropped = report["dropped"]
-    backwards = report["picture"] == "heisenberg"
-    bound = f"error at most {dropped['l1']:.3g}" if backwards else "no bound of its error"
-    click.echo(f"expectation value {report['expectation']!r}, {bound}")
+    dropped = report["dropped"]["terms"]
+    click.echo(f"expectation value {report['expectation']!r}, error at most {report['error_bound']:.3g}")
     click.echo(
-        f"{report['terms']} terms at the end, {report['largest_terms']} at most, {dropped['terms']} dropped; "
+        f"{report['terms']} terms at the end, {report['largest_terms']} at most, "
+        f"{'over 1e308' if dropped is None else dropped} dropped; "
         f"{report['steps']} steps in {report['time_s']:.3g} s"
     )
     if report["memory_full"]:
