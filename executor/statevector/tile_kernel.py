@@ -307,7 +307,7 @@ def multiply_4(m_re: Any, m_im: Any, x_re: Any, x_im: Any, y_re: Any, y_im: Any,
 
 @jit
 def multiply_more(side: int, m: Any, x: Any, y: Any, lanes: int) -> None:
-    """y += m x for a real matrix of 8 rows or a multiple and `lanes` columns, eight columns of m at a time."""
+    """y += m x for a real matrix of 8, 16 or 32 rows and `lanes` columns, eight columns of m at a time."""
     for first in range(0, side, 8):
         add_8(m[first:], side, x[first * LANES :], y, lanes)
 
