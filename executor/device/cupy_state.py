@@ -19,6 +19,7 @@ from executor.device.cuda_memory import whole_blocks
 from executor.device.cupy_swap import BESIDE_BLOCKS, BESIDE_THREADS
 from executor.device.kernel_cache import compile_ahead, load_kernel
 from executor.device.launch import Launch
+from executor.statevector.blocks import LARGEST_TARGETS
 from executor.statevector.passes import Pass, Tile
 from executor.statevector.program import Program, index_bits, make_program, tile_numbers
 from executor.statevector.rounds import make_rounds
@@ -62,6 +63,7 @@ def pass_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
     return {
         "REAL": REALS[dtype], "TILE_BITS": tile_bits, "REGISTER_BITS": min(REGISTER_BITS, tile_bits),
         "THREADS": min(PASS_THREADS, 1 << max(0, tile_bits - REGISTER_BITS)),
+        "MOST_TARGETS": LARGEST_TARGETS,
     }  # fmt: skip
 
 

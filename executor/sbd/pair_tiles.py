@@ -112,6 +112,8 @@ def _dealt(
     bounds = np.searchsorted(part[heads], np.arange(n_parts + 1))
     # Threads for targets of more than half of what one takes, then for all elements.
     taken = tile_kernel.TAKEN
+    if sizes.max(initial=0) > taken * taken:
+        raise ValueError(f"a target has {sizes.max()} elements in a part, and threads take {taken**2}")
     wide = np.where(sizes > taken, 2 * taken, np.where(2 * sizes > taken, 2, 2 * sizes == taken))
     room = np.where(sizes > taken, taken * taken, sizes)
     threads, rooms = (np.bincount(part[heads], count, n_parts) for count in (wide, room))

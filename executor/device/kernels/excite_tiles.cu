@@ -21,6 +21,9 @@ typedef long long Index;
 #define SLOTS 2
 #endif
 
+static_assert(PART * LD <= SIGN && PART == 16, "elements of a part lie below the sign, and fill a product's rows");
+static_assert(MOST % DEEP == 0 && DEEP == 8, "a turn is of whole products");
+
 extern __shared__ double memory[];
 
 // c[16, 8] += a[16, 8] b[8, 8]: lane l has rows l / 4 and l / 4 + 8 of a at depth l % 4, then at l % 4 + 4.

@@ -45,6 +45,7 @@ __device__ __forceinline__ void multiply_add(Element& sum, Element a, Element b)
 typedef unsigned short Place;
 const Place IDLE = 0xffff;
 const int MOST_STAGES = 8;
+static_assert(N_STAGES <= MOST_STAGES && TILE_BYTES < IDLE, "stages have sources, and places in a tile are no IDLE");
 
 // A row for each stage: the places of rows, of k, of n. Offsets are in global memory, in bytes.
 static __device__ constexpr unsigned row_place[][MOST_ROW] = ROW_PLACES;

@@ -26,6 +26,8 @@
 #include "pauli_tally.cuh"
 #include "pauli_scan.cuh"
 
+static_assert(MEMBERS <= 8 * sizeof(Pattern), "a pattern has a bit for each member, and a warp a lane");
+
 // A term's new coefficient `value` after the sweep that is due; `is_term`: it counts as one before it.
 static __device__ __forceinline__ REAL kept(REAL value, int frequency, const Row &row, bool is_term,
                                             const Turn &turn, const Limits &limits, Tally &tally) {

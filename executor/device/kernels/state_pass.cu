@@ -1,7 +1,7 @@
 // A pass over a state vector: tiles are read, changed and written one after another, a block each.
 //
 // Defines: REAL (float or double), TILE_BITS (bits of an index in a tile), REGISTER_BITS (2 to 4, at most TILE_BITS),
-// THREADS. The tables are those of executor/statevector/tables.py and rounds.py; their numba twin is
+// THREADS, MOST_TARGETS of a block. The tables are those of executor/statevector/tables.py and rounds.py; their numba twin is
 // executor/statevector/tile_kernel.py. A tile lies in shared memory. In a round every thread holds groups of
 // 2^REGISTER_BITS amplitudes, does all steps of the round on them, and puts them back; a wide round is one block on
 // three to five targets.
@@ -18,6 +18,7 @@ struct alignas(2 * sizeof(REAL)) Amplitude {
 #define LOW_SIDE (1u << LOW_BITS)
 #define HIGH_SIDE (1u << (TILE_BITS - LOW_BITS))
 #define WARPS_SPREAD 15u
+static_assert(MOST_TARGETS == 5, "wide rounds are of three to five targets");
 
 enum { BLOCK, DIAGONAL, TWIST };
 enum { KIND, TARGETS, NEAR, FAR, PLACE, VALUE, IDLE, FIRST, SECOND, IS_REAL, IN_ROW, STEP_FIELDS };

@@ -43,6 +43,7 @@ enum { LANES = 1 << LANE_BITS, WARPS = THREADS / LANES, ENTRIES = LANES + WARPS 
 enum { LOW_BITS = NUMBER_BITS / 2, LOWS = 1 << LOW_BITS, HIGHS = 1 << (NUMBER_BITS - LOW_BITS) };
 enum { ALL = 0, WARP = -1 };
 enum { DIGITS = 4, KIND_DIGITS = 3, BANK_DIGITS = sizeof(REAL) == 4 ? 4 : 3 };
+static_assert(TILE_BITS <= 1 << DIGITS, "layouts have four digits for a bit of a tile");
 
 struct Values {
     Amplitude at[N_VALUES];
