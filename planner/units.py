@@ -53,7 +53,10 @@ def scientific(value: float) -> str:
     if value == 0:
         return "0"
     exponent = floor(log10(abs(value)))
-    mantissa = f"{value / 10.0**exponent:.2f}"
+    try:
+        mantissa = f"{value / 10.0**exponent:.2f}"
+    except OverflowError:  # an integer beyond floating point
+        mantissa = f"{10.0 ** (log10(abs(value)) - exponent):.2f}"
     if mantissa.lstrip("-") == "10.00":
         mantissa, exponent = mantissa.replace("10.00", "1.00"), exponent + 1
     return f"{mantissa} \u00d7 {power_text(exponent)}"

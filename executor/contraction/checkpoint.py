@@ -8,6 +8,7 @@ leaves one that all of them have. A folder without partial sums is no checkpoint
 Changelog of `tnplan.checkpoint`:
 1 (2026-11-21): first version.
 2 (2026-11-23): a group computes a run of consecutive slices. Version 1 is refused.
+3 (2026-11-25): what is left of an even division of the slices goes to other groups. Version 2 is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from planner.errors import InputError, WriteError
 from planner.files import check_writable, read_json, write_file, write_text
 
 FORMAT = "tnplan.checkpoint"
-VERSION = 2
+VERSION = 3
 FORMS = ("npy", "tnz")
 INTERVAL = 20
 """A checkpoint is due when this many times the last one's cost has gone by (so that it costs 5% at most)."""

@@ -89,15 +89,15 @@ def run_rank(
     outcome = Outcome(program, share, group, new_timings(program), checkpoint=checkpoint)
     done, partial = 0, None
     if checkpoint is not None:
-        done, partial = checkpoint.restore(len(program.result), len(share.slices))
+        done, partial = checkpoint.restore(len(program.result), share.n_slices)
     outcome.resumed_slices = done
     bound = perf_counter()
     outcome.bind_s = bound - start
     if progress is not None:
-        progress(done, len(share.slices))
-    if done < len(share.slices):
+        progress(done, share.n_slices)
+    if done < share.n_slices:
         run_once(program, device, outcome.timings)
-    elif not share.slices:
+    elif not share.n_slices:
         device.zero(program.result)
     if partial is not None:
         device.from_host(program.result, partial)
@@ -122,21 +122,21 @@ def _checkpoint(job: Job, share: Share, world: Communicator, group: Communicator
 
 
 def _run_slices(outcome: Outcome, device: Device, done: int, progress: Progress | None) -> None:
-    slices, checkpoint = outcome.share.slices, outcome.checkpoint
-    alone = outcome.share.n_groups == 1
+    share, checkpoint = outcome.share, outcome.checkpoint
+    alone = share.n_groups == 1
     if not outcome.program.body:
-        if progress is not None:
-            progress(len(slices), len(slices))
+        if progress is not None and share.n_slices:
+            progress(share.n_slices, share.n_slices)
         return
 
     def after_slice() -> None:
         nonlocal done
         done += 1
         # The result of a lone group is written right after its last slice.
-        ended = alone and done == len(slices)
+        ended = alone and done == share.n_slices
         if checkpoint is not None and not ended and checkpoint.due():
             checkpoint.write(done, device.to_host(outcome.program.result))
         if progress is not None:
-            progress(done, len(slices))
+            progress(done, share.n_slices)
 
-    run_slices(outcome.program, device, outcome.timings, slices[done:], after_slice)
+    run_slices(outcome.program, device, outcome.timings, share.slices[done:], after_slice)

@@ -23,12 +23,20 @@ STAGING_ELEMENTS = 1 << 20
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank of the world does: its group of `n_groups`, its rank in it, the group's slices."""
+    """What one rank of the world does: its group of `n_groups`, its rank in it, the group's slices.
+
+    There may be more of these than `len` can count.
+    """
 
     n_groups: int
     group: int
     rank_in_group: int
     slices: range
+
+    @property
+    def n_slices(self) -> int:
+        """The number of the group's slices."""
+        return self.slices.stop - self.slices.start
 
 
 def share_of(schedule: Schedule, world_size: int, rank: int, first: int, stop: int) -> Share:
@@ -45,9 +53,12 @@ def share_of(schedule: Schedule, world_size: int, rank: int, first: int, stop: i
 
 
 def slices_of_group(group: int, n_groups: int, first: int, stop: int) -> range:
-    """Those of slices first .. stop-1 that one of several groups computes: an even share, in a row."""
-    count = stop - first
-    return range(first + count * group // n_groups, first + count * (group + 1) // n_groups)
+    """Those of slices first .. stop-1 that one of several groups computes: an even share, in a row.
+
+    Group 0, which has the result in the end, has one of them at least.
+    """
+    start, end = (first - (first - stop) * number // n_groups for number in (group, group + 1))
+    return range(start, end)
 
 
 def starts(slices: range, serves: int) -> int:
@@ -59,7 +70,7 @@ def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
     """The range that 'a:b' names; either end may be left out."""
     if text is None:
         return 0, n_slices
-    parts = re.fullmatch(r" *([0-9]{0,30}) *: *([0-9]{0,30}) *", text)
+    parts = re.fullmatch(r" *([0-9]{0,300}) *: *([0-9]{0,300}) *", text)
     if parts is None:
         raise InputError("--slices", f"{text!r} is not a range", "give FIRST:STOP, such as 0:16")
     first = int(parts[1] or 0)
@@ -114,7 +125,7 @@ def active_groups(first: int, stop: int, n_groups: int) -> list[int]:
 def _staging(schedule: Schedule) -> tuple[int, int]:
     """Where arriving pieces go, and their elements: the larger part of the arena beside the result.
 
-    A schedule with slices has room there, for the operands that it fixes.
+    A schedule with slices has room there, for the operands that it fixes; without, only group 0 has a result.
     """
     buffer = schedule.buffers[schedule.result]
     end = -(-(buffer.offset_bytes + buffer.size_bytes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -30,6 +30,11 @@ class Loops:
     def __init__(self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int]) -> None:
         self._dependence = Dependence(tree, sliced, size_dict)
 
+    @property
+    def work_unshared(self) -> int:
+        """The work of all slices, were nothing shared between them."""
+        return sum(self._dependence.work) * self._dependence.count(self._dependence.everything)
+
     def nesting(self, room: float, groups: int = 1) -> Nesting:
         """The parts that save most while what they hold and the largest step take `room` elements at most.
 

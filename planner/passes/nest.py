@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import inf, prod
 
 from planner.passes.dependence import Dependence, bits_of, work_of_elements
 from planner.passes.nesting import Nesting, Place, last_need, with_leaves
@@ -60,6 +60,8 @@ class Nest:
         self._outer = tuple(dependence.sliced[bit] for bit in outer)
         self._inner = tuple(dependence.sliced[bit] for bit in inner)
         self._serves = [prod(extents[bit] for bit in outer[depth:]) for depth in range(len(outer) + 1)]
+        self._served = [_float(serves) for serves in self._serves]
+        self._all_slices = prod(extents)
         self._repeats = [prod(extents[bit] for bit in inner[:depth]) for depth in range(len(inner) + 1)]
         self._live = _level(live, outer)
         self._keys: list[Key] = [
@@ -71,7 +73,6 @@ class Nest:
     def _add_up(self, work: Sequence[float], largest: int) -> None:
         """By key: the work, and the elements of the largest step; by pairs of keys: what meets."""
         dependence, keys = self._dependence, self._keys
-        self._scale = largest
         self._work: dict[Key, float] = {}
         self._elements: dict[Key, int] = {}
         self._met: dict[tuple[Key, Key], int] = {}
@@ -108,14 +109,18 @@ class Nest:
 
     @cached_property
     def least_work(self) -> float:
-        """The multiply-adds of all slices, were there no end of parts and memory."""
+        """The work of all slices, were there no end of parts and memory, in the unit of `work_of_groups`."""
         whole = Parts(tuple(range(len(self._outer) + 1)), tuple(range(1, len(self._inner) + 1)))
         return self.work_of_groups(whole, 1)
 
     def work_of_groups(self, parts: Parts, groups: int) -> float:
-        """The multiply-adds of all slices, were they as many for each group as for the one that has most."""
+        """The work of all slices, were they as many for each group as for the one that has most.
+
+        In that of the largest step of the tree, done for every value of all sliced indices: the work itself
+        may be beyond floating point.
+        """
         n_slices = -(-self._serves[0] // groups) * groups
-        return self._work_of_slice(parts) * n_slices * self._scale
+        return self._work_of_slice(parts) * (n_slices / self._all_slices)
 
     def nesting(self, parts: Parts) -> Nesting:
         """The nesting with these parts."""
@@ -157,9 +162,9 @@ class Nest:
         for (kind, level), work in self._work.items():
             if kind == INSIDE:
                 repeats = self._repeats[_first(parts.inner, level)]
-                total += work * repeats / self._serves[_first(parts.depths, self._live)]
+                total += work * repeats / self._served[_first(parts.depths, self._live)]
             else:
-                total += work / self._serves[_first(parts.depths, level)]
+                total += work / self._served[_first(parts.depths, level)]
         return total
 
     def _places(self, parts: Parts) -> tuple[Place, ...]:
@@ -198,6 +203,14 @@ class Nest:
             held += more
             most = max(most, held + elements)
         return most
+
+
+def _float(count: int) -> float:
+    """A count as a float, infinite where it is beyond floating point."""
+    try:
+        return float(count)
+    except OverflowError:
+        return inf
 
 
 def _under(children: Sequence[tuple[int, int]], n_leaves: int, top: int | None) -> set[int]:

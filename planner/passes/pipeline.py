@@ -49,7 +49,7 @@ BEYOND = 2.5
 WORTH_PLANNING = 0.05
 """A larger group is planned only where it could save this share of the time."""
 LARGEST_WORLD = 2**24
-MOST_SLICES = 2**512
+MOST_SLICES, MOST_WORK = 2**512, 2**960
 """Beyond, times and operations of all slices leave the range of floating point."""
 
 
@@ -156,6 +156,13 @@ class Planner:
         self.tree = build(path)
         self.orders = reorder(self.tree)
         self.loops = Loops(self.tree, path.sliced_inds, path.network.size_dict)
+        if self.loops.work_unshared > MOST_WORK:
+            raise InputError(
+                path.name or "the path",
+                f"has about 2^{self.loops.work_unshared.bit_length() - 1} operations, too many for any figure "
+                "of them",
+                "search a path with fewer",
+            )
         shares = SHARES_OF_ROOM if share else (0.0,)
         # More than there is room for may fit where chains work in place.
         optimistic = self.model.fused_elements and compression is None

@@ -21,6 +21,7 @@ from planner.search.waist_kernel import (
     set_cost,
     settle,
     side_of_bit,
+    sum_up,
     take_sides,
     turn,
 )
@@ -37,6 +38,8 @@ DRAWS = 10
 WAIST_ODDS = 4
 """One in so many moves of the waist is tried: each takes as long as some thirty others."""
 SMALL = 3e-5
+CANCELLED = 1e-9
+"""A sum that a move leaves with less than this share of what it was is taken afresh."""
 LN_2 = 0.6931471805599453
 
 
@@ -67,11 +70,23 @@ def _has(legs: Any, v: int, j: int) -> bool:
 
 
 @numba.njit(**INLINE)
+def _restore_digits(problem: Any, state: Any, held: Any) -> None:
+    """Take the sums afresh where little is left of one. `held`: what the sides and the excess were before."""
+    sums, over = state.sums, state.totals[OVER]
+    lost = sums[0] < CANCELLED * held[0] or sums[1] < CANCELLED * held[1]
+    lost = lost or sums[WAIST] < CANCELLED * held[2]
+    if lost or (state.counts[1] and over < CANCELLED * held[3]):
+        sum_up(problem, state)
+
+
+@numba.njit(**INLINE)
 def toggle(problem: Any, state: Any, j: int) -> None:
     """Slice bit j, or no longer. It is on the paths from its inputs to where they meet, and nowhere else."""
     legs, size, span = state.legs, state.size, state.span
     slicing = state.place[j] < 0
     extent = problem.extents[j]
+    sums = state.sums
+    held = sums[0], sums[1], sums[WAIST], state.totals[OVER]
     state.kept[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
     state.counts[2] += 1
     stamp = state.counts[2]
@@ -101,8 +116,9 @@ def toggle(problem: Any, state: Any, j: int) -> None:
         else:
             span[v] = size_of(problem, state.kept, legs[a], legs[b])
         cost = step_cost(problem.weight, span[v], size[a], size[b], size[v])
-        state.sums[state.side[v]] += cost - state.cost[v]
+        sums[state.side[v]] += cost - state.cost[v]
         state.cost[v] = cost
+    _restore_digits(problem, state, held)
     if slicing:
         state.place[j] = state.counts[0]
         state.sliced[state.counts[0]] = j
@@ -307,7 +323,7 @@ def _rotate(problem: Any, state: Any, local: float, penalty: float, threshold: f
             _move_waist(problem, state, x, p, a, b, c, new, over, more, penalty, threshold)
         return
     cost = state.sums[side] - before + now
-    cancelled = cost < 1e-9 * state.sums[side]
+    cancelled = cost < CANCELLED * state.sums[side] or 0.0 != over < CANCELLED * totals[OVER]
     if not cancelled:
         rise = local * log2(now / before) if local > 0.0 and now != before else 0.0
         if rise > threshold and now >= before and over >= totals[OVER]:

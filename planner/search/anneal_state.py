@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 LARGEST = 1e290
+LARGEST_BITS = math.log2(LARGEST)
 """Sizes are cut here, which leaves room to add them up."""
 COST, OVER, HELD = 0, 1, 10
 WAIST = 2
@@ -118,7 +119,7 @@ class Heat(NamedTuple):
     """The weight at the start of log2(1 + what is over the limit); LAST_PENALTY at the end."""
 
 
-def bits_of(sizes: Mapping[str, int]) -> dict[str, int]:
+def bits_of(sizes: Mapping[str, float]) -> dict[str, int]:
     """The bit of each index of extent 2 or more: those of one extent in words of their own."""
     bits: dict[str, int] = {}
     start = 0
@@ -137,7 +138,7 @@ def _padded(words: int) -> int:
 def make_problem(
     inputs: Sequence[Sequence[str]],
     output: Sequence[str],
-    sizes: Mapping[str, int],
+    sizes: Mapping[str, float],
     limit: float,
     weight: float,
     waist_limit: float = math.inf,
@@ -149,7 +150,7 @@ def make_problem(
     """
     bits = bits_of(sizes)
     names = {bit: name for name, bit in bits.items()}
-    of_words: list[int] = []
+    of_words: list[float] = []
     segments = [0]
     for extent in sorted(set(sizes.values()) - {1}):
         words = _padded(-(-sum(size == extent for size in sizes.values()) // 64))
@@ -170,8 +171,8 @@ def make_problem(
     powers = np.empty((len(segments) - 1, longest + 1))
     for row, word in enumerate(segments[:-1]):
         extent = of_words[word]
-        powers[row] = [float(min(extent**power, int(LARGEST))) for power in range(longest + 1)]
-    smallest = float(min(math.prod(sizes[name] for name in term) for term in inputs))
+        powers[row] = [_power(extent, power) for power in range(longest + 1)]
+    smallest = float(min(min(math.prod(sizes[name] for name in term), LARGEST) for term in inputs))
     return Problem(
         segments=np.array(segments, np.uint64),
         powers=powers,
@@ -184,6 +185,11 @@ def make_problem(
         waist_limit=math.inf if any(name in bits for name in output) else max(waist_limit, smallest),
         weight=float(weight),
     )
+
+
+def _power(extent: float, power: int) -> float:
+    """The size of so many indices of an extent."""
+    return float(min(extent**power, LARGEST)) if power * math.log2(extent) < LARGEST_BITS else LARGEST
 
 
 def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> State:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
+from math import inf, log, log2
+from types import SimpleNamespace
 from typing import Any
 
 # Labels would else start processes of its own for its last few tensors.
@@ -20,6 +21,8 @@ CONSTANTS: dict[str, dict[str, Any]] = {
     "labels": {"super_optimize": "greedy"},
     "kahypar": {"super_optimize": "greedy"},
 }
+MOST_BITS = 960
+"""log2 of the largest size that is handed to what counts in floating point."""
 HYPER_SHARE = 0.2
 STEPS = 40
 MIN_STEPS = 5
@@ -57,7 +60,7 @@ class Task:
 
     inputs: tuple[tuple[str, ...], ...]
     output: tuple[str, ...]
-    sizes: dict[str, int]
+    sizes: Mapping[str, float]
     limit: int | None
     minimize: str
     methods: tuple[str, ...]
@@ -114,9 +117,12 @@ class TimeUpError(Exception):
 
 
 class _TimedObjective:
-    """One of cotengra's objectives that gives up when time is up: annealing and slicing ask it throughout."""
+    """One of cotengra's objectives that gives up when time is up: annealing and slicing ask it throughout.
 
-    def __init__(self, objective: Any, ends: float) -> None:
+    It scores slices of steps beyond floating point too.
+    """
+
+    def __init__(self, objective: Any, ends: float = inf) -> None:
         self.objective = objective
         self.ends = ends
 
@@ -133,7 +139,15 @@ class _TimedObjective:
         """The gain from slicing an index."""
         if time.monotonic() > self.ends:
             raise TimeUpError
-        return float(self.objective.score_slice_index(costs, index))
+        try:
+            return float(self.objective.score_slice_index(costs, index))
+        except OverflowError:
+            saved, unwritten = costs._flop_reductions[index], costs._write_reductions[index]
+        shift = max(saved, unwritten).bit_length() - MOST_BITS
+        less = SimpleNamespace(
+            _flop_reductions={index: saved >> shift}, _write_reductions={index: unwritten >> shift}
+        )
+        return float(self.objective.score_slice_index(less, index)) + shift * log(2)
 
 
 class _Annealer:
@@ -147,7 +161,7 @@ class _Annealer:
         self.timed = _TimedObjective(self.objective, ends)
         self.first = first_tree(task)
         self.whole = self.first.unslice_all()
-        self.best = sliced_to_limit(self.first, task.limit, self.objective)
+        self.best = sliced_to_limit(self.first, task.limit, _TimedObjective(self.objective))
 
     def anneal(self, number: int, steps: int, sweeps: int) -> bool:
         """One round; whether it found a better tree.
@@ -181,27 +195,67 @@ class _Annealer:
 
 def first_tree(task: Task) -> Any:
     """The tree to anneal first: the first one given, or the best of cotengra's trials."""
+    kind = _inner_sliced_tree()
+    ssa_path, sliced = task.starts[0] if task.starts else _trial(task)
+    tree = kind.from_path(task.inputs, task.output, task.sizes, ssa_path=ssa_path, objective=task.minimize)
+    for symbol in sliced:
+        tree.remove_ind_(symbol)
+    return tree
+
+
+def _trial(task: Task) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    """The best of cotengra's trials and what it slices; where sizes are beyond floating point, of trials with
+    their roots, which slice nothing."""
     from cotengra import HyperOptimizer
 
-    kind = _inner_sliced_tree()
-    if task.starts:
-        ssa_path, sliced = task.starts[0]
-    else:
-        slicing = None
-        if task.limit is not None:
-            slicing = {"target_size": task.limit, "allow_outer": False, "max_repeats": 2}
+    def best(sizes: Mapping[str, float], slicing: dict[str, Any] | None) -> Any:
         optimizer = HyperOptimizer(
             methods=list(task.methods), minimize=task.minimize, max_repeats=task.effort.max_trials,
             max_time=HYPER_SHARE * task.effort.time_s, parallel=False, slicing_opts=slicing, optlib="sbplx",
             seed=task.seed, on_trial_error="raise",
             constants={method: dict(CONSTANTS[method]) for method in task.methods},
         )  # fmt: skip
-        tree = optimizer.search(task.inputs, task.output, task.sizes)
-        ssa_path, sliced = tree.get_ssa_path(), tuple(tree.sliced_inds)
-    tree = kind.from_path(task.inputs, task.output, task.sizes, ssa_path=ssa_path, objective=task.minimize)
-    for symbol in sliced:
-        tree.remove_ind_(symbol)
-    return tree
+        return optimizer.search(task.inputs, task.output, sizes)
+
+    slicing = None
+    if task.limit is not None:
+        slicing = {"target_size": task.limit, "allow_outer": False, "max_repeats": 2}
+    try:
+        tree = best(task.sizes, slicing)
+    except OverflowError:
+        tree = best(_in_range(task.sizes), None)
+    return tree.get_ssa_path(), tuple(tree.sliced_inds)
+
+
+def roots(sizes: Mapping[str, float], power: float) -> Mapping[str, float]:
+    """All sizes to the same power."""
+    return sizes if power == 1.0 else {index: float(size**power) for index, size in sizes.items()}
+
+
+def _in_range(sizes: Mapping[str, float]) -> Mapping[str, float]:
+    """The largest roots with which no product of sizes is beyond floating point."""
+    return roots(sizes, min(1.0, MOST_BITS / _bits(sizes)))
+
+
+def _bits(sizes: Mapping[str, float]) -> float:
+    """log2 of the product of all sizes."""
+    return sum(map(log2, sizes.values()))
+
+
+def power_in_range(task: Task, trees: Sequence[Found]) -> float:
+    """The power of all sizes with which the steps of these trees are well within floating point; 1 if they
+    are already."""
+    from cotengra import ContractionTree
+
+    if _bits(task.sizes) <= MOST_BITS:
+        return 1.0
+    bits = max(
+        ContractionTree.from_path(
+            task.inputs, task.output, task.sizes, ssa_path=tree.ssa_path
+        ).contraction_cost(log=2)
+        for tree in trees
+    )  # fmt: skip
+    return 1.0 if bits <= MOST_BITS else MOST_BITS / (2 * bits)
 
 
 def random_greedy(task: Task, number: int) -> Found:
@@ -214,9 +268,17 @@ def random_greedy(task: Task, number: int) -> Found:
 
     with seeded(f"{task.seed} {number} greedy"):
         temperature, weight = (low * (high / low) ** random.random() for low, high in GREEDY_RANGES)
-        ssa_path = optimize_greedy(
-            task.inputs, task.output, task.sizes, costmod=weight, temperature=temperature, use_ssa=True
-        )
+        state = random.getstate()
+        try:
+            ssa_path = optimize_greedy(
+                task.inputs, task.output, task.sizes, costmod=weight, temperature=temperature, use_ssa=True
+            )
+        except OverflowError:
+            random.setstate(state)
+            ssa_path = optimize_greedy(
+                task.inputs, task.output, _in_range(task.sizes), costmod=weight, temperature=temperature,
+                use_ssa=True,
+            )  # fmt: skip
     tree = ContractionTree.from_path(task.inputs, task.output, task.sizes, ssa_path=ssa_path)
     return Found(inf, tuple(tuple(map(int, step)) for step in tree.get_ssa_path()), ())
 
@@ -231,10 +293,12 @@ def sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:
 def _inner_sliced_tree() -> Any:
     """cotengra's tree, slicing summed indices only: its annealer would take open ones too."""
     from cotengra import ContractionTree
+    from cotengra.scoring import get_score_fn
 
     class InnerSlicedTree(ContractionTree):
         def slice(self, *args: Any, **options: Any) -> Any:
-            return super().slice(*args, **{**options, "allow_outer": False})
+            objective = _TimedObjective(get_score_fn(self.get_default_objective()))
+            return super().slice(*args, **{"minimize": objective, **options, "allow_outer": False})
 
         def slice_(self, *args: Any, **options: Any) -> Any:
             return self.slice(*args, **options, inplace=True)

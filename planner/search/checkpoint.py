@@ -3,6 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
+4 (2026-11-25): `power` of a ladder.
 3 (2026-11-25): `starts` of a search, several.
 2 (2026-11-23): scores count sides of the waist apart.
 1 (2026-11-21): first version.
@@ -23,7 +24,7 @@ from planner.search.ranking import Target
 from planner.search.rounds import Ladder
 
 FORMAT = "tnplan.search"
-VERSION = 3
+VERSION = 4
 FRESH = "delete it to start again"
 
 
@@ -69,6 +70,7 @@ class Checkpoint:
                 asked=[float(score) for score in kept["asked"]],
                 number=int(kept["number"]),
                 given=float(kept["given"]),
+                power=float(kept["power"]),
             )
             return ladder, float(document["used_s"])
         except (KeyError, TypeError, ValueError, AttributeError):

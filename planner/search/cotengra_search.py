@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
+from math import log2
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ JOINT_OBJECTIVES = ("flops", "time", "fused", SCHEDULE)
 FUSED_WEIGHT = 3.5
 """Multiply-adds an element read or written in the objective fused, which suits steps that run in chains."""
 TENSORS_AT_ONCE = 3
+LARGEST_LIMIT = 2**960
+"""The joint search counts sizes in floating point, up to `anneal_state.LARGEST`."""
 
 Report = Callable[[float, ContractionPath], None]
 
@@ -184,6 +187,11 @@ def _check(
             raise InputError(place, f"is {value}", f"give {least} or more")
     if limit is not None and limit < 1:
         raise InputError("--max-tensor", f"is {limit}", "give one element or more")
+    if limit is not None and limit > LARGEST_LIMIT:
+        raise InputError(
+            "--max-tensor", f"is {count_text(limit, 'element', 'elements')}",
+            f"give 2^{LARGEST_LIMIT.bit_length() - 1} or fewer, or no limit",
+        )  # fmt: skip
     if limit is not None and network.output_size > limit:
         raise InputError(
             "--max-tensor",
@@ -284,7 +292,7 @@ def _meta(
     return {
         "search": f"cotengra {__version__}: {first}; {'joint ' if joint else ''}annealing",
         "objective": task.minimize,
-        "log2_limit": None if limit is None else round(float(np.log2(limit)), 4),
+        "log2_limit": None if limit is None else round(log2(limit), 4),
         **path_figures(path).document(),
         "log10_mnk_planned": round(log10_mnk_planned(path), 4),
         "seed": task.seed,

@@ -29,7 +29,16 @@ from planner.search.anneal_state import (
     sliced_bits,
     tree_of,
 )
-from planner.search.annealing import Effort, Found, Task, first_tree, random_greedy, seeded
+from planner.search.annealing import (
+    Effort,
+    Found,
+    Task,
+    first_tree,
+    power_in_range,
+    random_greedy,
+    roots,
+    seeded,
+)
 from planner.search.checkpoint import Checkpoint
 from planner.search.ranking import Target
 from planner.search.rounds import MEAN_LENGTH, POOL, Ladder, Round
@@ -86,6 +95,7 @@ def search_joint(
     else:
         ladder, used_s = kept
     told(ladder.best)
+    task = replace(task, sizes=roots(task.sizes, ladder.power))
     if len(task.inputs) > 2:
         _climb(task, ladder, clock - used_s, n_workers, target, checkpoint, told)
     if target is not None and ladder.fastest is None:
@@ -98,28 +108,36 @@ def _ladder(task: Task, target: Target | None) -> Ladder:
     """The trees that a search begins with. Of several given ones, the fastest as it was given comes first
     where their predicted time is asked for, else the cheapest; the others are in the pool."""
     one_each = [replace(task, starts=(start,)) for start in task.starts] or [task]
-    givens, firsts = zip(*map(_first, one_each), strict=True)
+    trees = [_first(one) for one in one_each]
+    power = 1.0 if task.limit is not None else power_in_range(task, trees)
+    rooted = replace(task, sizes=roots(task.sizes, power))
+    givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
     pool = sorted(firsts, key=lambda one: one.score)[:POOL]
     if target is None:
-        return Ladder(task.seed, pool[0], pool)
+        return Ladder(task.seed, pool[0], pool, power=power)
     fastest = None
     if len(givens) > 1:
         fits = [found for found in map(target.ranked, givens) if found.time_s is not None]
         fastest = min(fits, key=lambda one: one.time_s or math.inf, default=None)
-    return Ladder(task.seed, fastest or min(givens, key=lambda one: one.score), pool, fastest)
+    first = fastest or min(givens, key=lambda one: one.score)
+    return Ladder(task.seed, first, pool, fastest, power=power)
 
 
-def _first(task: Task) -> tuple[Found, Found]:
-    """The given path or the best of a few trials: as it is, and sliced until it is within the limit.
-
-    Where it is not, both are the second.
-    """
+def _first(task: Task) -> Found:
+    """The given path or the best of a few trials, without a score."""
     seed_s = min(SEED_SHARE * task.effort.time_s, SEED_LIMIT_S)
     effort = Effort(seed_s, min(SEED_TRIALS, task.effort.max_trials), 0)
     with seeded(task.seed):
         tree = first_tree(replace(task, limit=None, minimize="flops", effort=effort))
     steps = tuple(tuple(map(int, step)) for step in tree.get_ssa_path())
-    found = Found(0.0, steps, tuple(symbol for symbol in tree.sliced_inds if task.sizes[symbol] > 1))
+    return Found(0.0, steps, tuple(symbol for symbol in tree.sliced_inds if task.sizes[symbol] > 1))
+
+
+def _begun(task: Task, found: Found) -> tuple[Found, Found]:
+    """A tree with its score: as it is, and sliced until it is within the limit.
+
+    Where it is not, both are the second.
+    """
     if len(task.inputs) <= 2:
         return found, found
     annealing = _Annealing(task, found, task.seed, 0)

@@ -70,6 +70,8 @@ class Ladder:
     """Rounds given so far."""
     given: float = 0.0
     """Their lengths added up."""
+    power: float = 1.0
+    """Scores count with extents to this power; below 1 where sizes are beyond floating point."""
 
     @property
     def best(self) -> Found:

@@ -88,6 +88,14 @@ def _put_in_order(state: Any, root: int) -> None:
 @numba.njit(**INLINE)
 def add_up(problem: Any, state: Any) -> None:
     """The totals from the costs, sizes and sides of the nodes."""
+    sum_up(problem, state)
+    count_inside(problem, state)
+    set_cost(problem, state)
+
+
+@numba.njit(**INLINE)
+def sum_up(problem: Any, state: Any) -> None:
+    """The sums of the sides, and what is over the limit, from the costs, sizes and sides of the nodes."""
     n = (state.left.size + 1) // 2
     over, many = 0.0, 0
     state.sums[:] = 0.0
@@ -99,8 +107,6 @@ def add_up(problem: Any, state: Any) -> None:
             many += 1
     state.totals[OVER] = over
     state.counts[1] = many
-    count_inside(problem, state)
-    set_cost(problem, state)
 
 
 @numba.njit(**INLINE)

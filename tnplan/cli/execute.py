@@ -132,7 +132,7 @@ class _Progress:
                 self._say(self._chosen)
             return
         due = now - self._last >= (SHOW_EVERY_S if self._terminal else LOG_EVERY_S)
-        if not self._shown or not due:
+        if not self._shown or not due or done == self._done_before:
             return
         self._last = now
         left_s = (now - self._start) / (done - self._done_before) * (n_slices - done)
@@ -160,7 +160,11 @@ def _duration(time_s: float) -> str:
         return f"{time_s:.0f} s"
     if time_s < 7200:
         return f"{time_s / 60:.0f} min"
-    return f"{time_s / 3600:.1f} h"
+    if time_s < 172800:
+        return f"{time_s / 3600:.1f} h"
+    from planner.units import time_text
+
+    return time_text(time_s)
 
 
 def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool) -> None:
