@@ -1,6 +1,6 @@
 """Why the extra speedup of a projection does not rise: the path, a tier of interconnect, or the memory.
 
-Reads a projection and the plans that were tried for it; plans nothing itself.
+Reads a projection and the verdicts of the planner that it is from; plans nothing itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from planner.hardware.profile import Profile
 from planner.projection import Projection, Row
 from planner.schedule import Schedule
-from planner.units import count_text, figure_text, percent_text, size_text, time_text
+from planner.units import count_text, figure_text, percent_text, time_text
 
 FLAT = 0.02
 """Changes of E_P by a smaller share are none."""
@@ -47,8 +47,8 @@ def _flat(projection: Projection, row: Row) -> Plateau:
     for number in fewer:
         share = figure_text(row.complexity / demands[number].complexity)
         known = f"{labels[number]} takes {share} times fewer operations"
-        tried = [trial for trial in projection.trials if trial.path == number and trial.ranks <= row.devices]
-        plans = [trial.schedule for trial in tried if trial.schedule is not None]
+        tried = [one for one in projection.verdicts if one.path == number and one.ranks <= row.devices]
+        plans = [one.schedule for one in tried if one.schedule is not None]
         times = [(_time_s(plan, row.devices), plan) for plan in plans]
         if times:
             time_s, plan = min(times, key=lambda pair: pair[0])
@@ -57,15 +57,12 @@ def _flat(projection: Projection, row: Row) -> Plateau:
                 name = projection.profile.tiers[-1].name
                 text = f"{known}, but exchanges over {name} make it {time_text(time_s)}"
                 return Plateau(row.devices, "tier", text)
-        if times or not _is_refused(projection, number, row.devices):
+        if not tried or not _is_refused(projection, number, row.devices):
             if slower is None:
                 text = f"{known}, but its steps are slower"
                 slower = Plateau(row.devices, "path", text)
         elif refused is None and _may_win_later(projection, number, row.devices):
-            size_bytes = demands[number].step_bytes / row.devices
-            text = f"{known}, but its largest step holds {size_text(size_bytes)} a device"
-            if size_bytes <= projection.memory_bytes:
-                text = f"{known}, but does not fit"
+            text = f"{known}, but does not fit: {max(tried, key=lambda one: one.ranks).reason}"
             refused = Plateau(row.devices, "memory", text)
     if refused is not None or slower is not None:
         return refused or slower  # type: ignore[return-value]
@@ -73,9 +70,9 @@ def _flat(projection: Projection, row: Row) -> Plateau:
 
 
 def _is_refused(projection: Projection, path: int, devices: int) -> bool:
-    """Whether a path was refused on the largest group that was tried on `devices` devices."""
-    tried = [trial for trial in projection.trials if trial.path == path and trial.ranks <= devices]
-    return bool(tried) and max(tried, key=lambda trial: trial.ranks).schedule is None
+    """Whether the planner refuses a path on every group of at most `devices` devices."""
+    least_ranks = projection.demands[path].least_ranks
+    return least_ranks is None or least_ranks > devices
 
 
 def _may_win_later(projection: Projection, path: int, devices: int) -> bool:

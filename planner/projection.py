@@ -10,21 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
 from math import inf
 
 from planner.errors import InputError, NothingFitsError
 from planner.hardware.profile import Profile
+from planner.judge import Judge, Verdict
 from planner.networks.contraction_path import ContractionPath
 from planner.passes.pipeline import LARGEST_WORLD, Planner, divisors_and_powers
 from planner.passes.policies import POLICIES
 from planner.schedule import Schedule, Step
-from planner.units import size_text
+from planner.units import count_text
 
 Progress = Callable[[int, int, str], None]
-
-UNEVEN = 1.001
-"""An early sum, which leaves fewer slices, may leave some groups this much less to do than others."""
 
 
 @dataclass(frozen=True)
@@ -112,17 +109,17 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a path asks of any plan: bounds that need no planning.
+    """The work of a path, and what it fits.
 
     `once_flops` are the real operations of the steps done once, `slice_flops` those of a slice, in the mean
-    of all and where memory does not limit what slices share; `step_bytes` the operands and output of the
-    largest step together.
+    of all and where memory does not limit what slices share; `least_ranks` are those of the smallest group,
+    of the sizes looked at, on which the planner makes a schedule for it, None where it makes none.
     """
 
     n_slices: int
     once_flops: float
     slice_flops: float
-    step_bytes: int
+    least_ranks: int | None
 
     @property
     def complexity(self) -> float:
@@ -131,20 +128,11 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A path on one group of `ranks` ranks: its schedule, or None where it does not fit the memory."""
-
-    path: int
-    ranks: int
-    schedule: Schedule | None
-
-
-@dataclass(frozen=True)
 class Projection:
     """Rows and refusals by number of devices, and what they were computed under.
 
     Speedups count from `baseline_devices` devices: 1, or the least number on which any path fits. `demands`
-    has an entry for each path; `trials` are the plans that were made or refused.
+    has an entry for each path; `verdicts` are the plans that were made or refused.
     """
 
     paths: tuple[ContractionPath, ...]
@@ -156,7 +144,7 @@ class Projection:
     rows: tuple[Row, ...]
     refusals: tuple[Refusal, ...]
     demands: tuple[Demand, ...] = ()
-    trials: tuple[Trial, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,6 +153,11 @@ class _Choice:
     schedule: Schedule
     n_groups: int
     time_s: float
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """The fastest comes first; of equal ones that of fewest operations."""
+        return self.time_s, self.schedule.operations
 
 
 def project(
@@ -181,10 +174,11 @@ def project(
 ) -> Projection:
     """Find, for each number of devices, the path and the size of group with the least predicted time.
 
-    Every path is planned once for every size of group that divides one of `devices` or is a power of two;
-    groups of g ranks serve P devices as P // g groups, and devices beyond them idle, so that T_P never rises
-    with P. Plans that cannot fit or cannot win anywhere, by bounds that need no planning, are not made. One
-    device, the baseline, is always looked at.
+    Of all paths, and all sizes of group that divide one of `devices` or are a power of two, T_P is the least
+    time of the schedules that `plan` makes for P devices; groups of g ranks serve P devices as P // g groups,
+    and devices beyond them idle. Where a schedule for fewer devices is faster, it is kept, so that T_P never
+    rises with P. What cannot win, by a bound that needs no planning, is not planned. One device, the
+    baseline, is always looked at.
 
     `memory_bytes` limits a rank (None: the profile's, inf: unlimited); `labels` name the paths (default:
     their own names); `progress` is told how many of how many plans are settled, and the next.
@@ -199,64 +193,62 @@ def project(
         raise InputError("--policy", f"{policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")
     names = tuple(labels or (path.name for path in paths))
     planners = [Planner(path, profile, memory_bytes, threshold_bytes, precision) for path in paths]
-    limit = planners[0].limit_bytes
-    demands = [_demand(planner) for planner in planners]
-    order = sorted(range(len(paths)), key=lambda number: demands[number].complexity)
-    jobs = [(number, ranks) for number in order for ranks in divisors_and_powers(counts)]
-    best: dict[int, _Choice] = {}
-    nearest: dict[int, str] = {}
-    trials: list[Trial] = []
-    for done, (number, ranks) in enumerate(jobs):
-        demand = demands[number]
-        if progress:
-            progress(done, len(jobs), f"{names[number]} on {ranks} rank{'s' if ranks > 1 else ''}")
-        served = [p for p in counts if p >= ranks]
-        if demand.step_bytes > limit * ranks:
-            nearest.setdefault(
-                ranks,
-                f"{names[number]}: its largest step holds {size_text(demand.step_bytes / ranks)} a rank, "
-                f"the limit is {size_text(limit)}",
-            )
-            trials.append(Trial(number, ranks, None))
-            continue
-        if all(p in best and planners[number].least_s(p, ranks) >= best[p].time_s for p in served):
-            continue
-        try:
-            schedules = _plans(planners[number], ranks, policy, [p // ranks for p in served])
-        except InputError as error:
-            nearest[ranks] = f"{names[number]}: {error.place}: {error.problem}"
-            trials.append(Trial(number, ranks, None))
-            continue
-        trials += [Trial(number, ranks, schedule) for schedule in schedules]
-        for p, schedule in product(served, schedules):
-            n_groups = min(p // ranks, schedule.n_slices)
-            time_s = schedule.projected_s(n_groups)
-            if p not in best or time_s < best[p].time_s:
-                best[p] = _Choice(number, schedule, n_groups, time_s)
-    if progress:
-        progress(len(jobs), len(jobs), "")
-    refusals = tuple(Refusal(p, _nearest_reason(nearest, p)) for p in counts if p not in best)
+    judge, sizes = Judge(planners, policy), divisors_and_powers(counts)
+    best = _best_choices(judge, names, counts, sizes, progress or (lambda *_: None))
     if not best:
+        reason = _reason(judge, names, counts[-1])
         raise NothingFitsError(
             "--memory",
-            f"no path fits on {_listed(counts)} devices of {profile.name} ({refusals[-1].reason})",
+            f"no path fits on {_listed(counts)} devices of {profile.name} ({reason})",
             "raise it, add devices, or search a path that needs less",
         )
     base = min(best)
-    rows = tuple(_row(p, best[p], base, best[base]) for p in counts if p in best)
     return Projection(
-        tuple(paths), names, profile, policy, limit, base, rows, refusals, tuple(demands), tuple(trials)
+        tuple(paths),
+        names,
+        profile,
+        policy,
+        planners[0].limit_bytes,
+        base,
+        tuple(_row(p, best[p], base, best[base]) for p in counts if p in best),
+        tuple(Refusal(p, _reason(judge, names, p)) for p in counts if p not in best),
+        tuple(_demand(judge, number, sizes) for number in range(len(paths))),
+        judge.verdicts,
     )
 
 
-def _plans(planner: Planner, ranks: int, policy: str, groups: Sequence[int]) -> list[Schedule]:
-    """The schedule for one group, and another for the most where its slices are not shared evenly."""
-    first = planner.plan(ranks, policy)
-    n_slices = first.n_slices
-    if not first.summed or all(-(-n_slices // some) * some <= UNEVEN * n_slices for some in groups):
-        return [first]
-    other = planner.plan(ranks, policy, max(groups))
-    return [first] if other == first else [first, other]
+def _best_choices(
+    judge: Judge, names: Sequence[str], counts: Sequence[int], sizes: Sequence[int], progress: Progress
+) -> dict[int, _Choice]:
+    """By number of devices the fastest choice, if any fits. What may be fastest is planned first."""
+    best: dict[int, _Choice] = {}
+    done, total = 0, sum(len(names) for p in counts for ranks in sizes if ranks <= p)
+    for p in counts:
+        for before in (other for other in counts if other < p and other in best):
+            best[p] = _choice(best[before].path, best[before].schedule, p)
+        jobs = sorted(
+            (planner.least_s(p, ranks), number, ranks)
+            for number, planner in enumerate(judge.planners)
+            for ranks in sizes
+            if ranks <= p
+        )
+        for settled, (least_s, number, ranks) in enumerate(jobs):
+            if p in best and least_s >= best[p].time_s:
+                break
+            progress(done + settled, total, f"{names[number]} on {count_text(ranks, 'rank', 'ranks')}")
+            schedule = judge.verdict(number, ranks, p // ranks).schedule
+            if schedule is not None:
+                choice = _choice(number, schedule, p)
+                if p not in best or choice.order < best[p].order:
+                    best[p] = choice
+        done += len(jobs)
+    progress(total, total, "")
+    return best
+
+
+def _choice(path: int, schedule: Schedule, devices: int) -> _Choice:
+    n_groups = min(devices // schedule.ranks_per_group, schedule.n_slices)
+    return _Choice(path, schedule, n_groups, schedule.projected_s(n_groups))
 
 
 def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
@@ -291,24 +283,22 @@ def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice) -> Row:
     )
 
 
-def _demand(planner: Planner) -> Demand:
+def _demand(judge: Judge, number: int, sizes: Sequence[int]) -> Demand:
+    planner = judge.planners[number]
     tree, cost = planner.tree, planner.model
     nesting = planner.loops.nesting(inf)
-    once = step_bytes = 0
+    once = 0
     repeated = Fraction(0)
-    for number, (left, right) in enumerate(tree.children):
-        node = tree.n_leaves + number
-        union = tuple(set(tree.legs[left]) | set(tree.legs[right]))
-        flops = tree.extent(union) * cost.flops_per_product
+    for place, (left, right) in enumerate(tree.children):
+        node = tree.n_leaves + place
+        flops = tree.extent(tuple({*tree.legs[left], *tree.legs[right]})) * cost.flops_per_product
         if not nesting.part[node]:
             once += flops
         else:
             part = nesting.part[node]
             repeated += Fraction(flops * nesting.repeats[part], nesting.serves[part])
-        step_bytes = max(
-            step_bytes, sum(tree.extent(tree.legs[n]) for n in (left, right, node)) * cost.item_bytes
-        )
-    return Demand(nesting.n_slices, float(once), float(repeated), step_bytes)
+    least_ranks = next((ranks for ranks in sizes if judge.fits(number, ranks)), None)
+    return Demand(nesting.n_slices, float(once), float(repeated), least_ranks)
 
 
 def _checked_counts(devices: Sequence[int]) -> list[int]:
@@ -322,9 +312,12 @@ def _checked_counts(devices: Sequence[int]) -> list[int]:
     return sorted({1, *devices})
 
 
-def _nearest_reason(nearest: dict[int, str], devices: int) -> str:
-    """The refusal at the largest group that `devices` devices can form."""
-    return nearest[max(ranks for ranks in nearest if ranks <= devices)]
+def _reason(judge: Judge, names: Sequence[str], devices: int) -> str:
+    """Why `devices` devices have too little memory: of the refusals on the largest group, the last made."""
+    refused = [verdict for verdict in judge.verdicts if verdict.ranks <= devices and verdict.reason]
+    largest = max(verdict.ranks for verdict in refused)
+    nearest = [verdict for verdict in refused if verdict.ranks == largest][-1]
+    return f"{names[nearest.path]}: {nearest.reason}"
 
 
 def _listed(counts: Sequence[int]) -> str:

@@ -102,7 +102,10 @@ def planner_of(times: Times) -> type[Planner]:
     inside nodes and of those between them; it refuses the others."""
 
     class Made(Planner):
-        def plan(self, ranks: int, policy: str = "ours") -> Schedule:
+        def fits(self, ranks: int, policy: str = "ours", groups: int = 1) -> bool:
+            return (self.path.name, ranks) in times
+
+        def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
             if (self.path.name, ranks) not in times:
                 raise InputError("step 0", "does not fit", "add devices")
             local_s, near_s, far_s = times[self.path.name, ranks]

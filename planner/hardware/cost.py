@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from math import gcd, hypot, sqrt
+from math import gcd, hypot, inf, sqrt
 
 from planner.checks import is_number
 from planner.errors import InputError
@@ -74,6 +74,9 @@ class CostModel:
         self.fused_elements = profile.fused_bytes // self.item_bytes if self._fused else 0
         """Elements of the largest tile of a fused chain; 0 where there is no kernel for the dtype."""
         self._memory = profile.memory_bytes_per_s
+        self._peak = max(
+            max(direct[name].flop_per_s) if name in direct else rates[name] for name in names if name in rates
+        )
         self._permute = profile.permute_bytes_per_s
         self._launch = profile.launch_s
         self._tiers = profile.tiers
@@ -111,6 +114,14 @@ class CostModel:
             return self.permute_s(c_bytes)
         scattered_s = max(moved_bytes / self._permute, flops / _best(self._scattered, extents))
         return max(0.0, self._launch + scattered_s - self.contract_s(moved_bytes, flops, extents))
+
+    def least_product_s(self, moved_bytes: float, flops: float) -> float:
+        """What no product of so many bytes and operations undercuts, whatever its extents."""
+        return max(moved_bytes / self._memory, flops / self._peak)
+
+    def least_fused_s(self, out_bytes: float, flops: float) -> float:
+        """What no step of a fused chain undercuts: its work on chip, with `out_bytes` of its result there."""
+        return min((2 * out_bytes / chip + flops / rate for _, chip, rate in self._fused), default=inf)
 
     def gemm_precision(
         self, moved_bytes: float, flops: float, extents: ShortExtents, scattered: bool

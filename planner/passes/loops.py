@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from planner.passes.dependence import Dependence, work_of_elements
-from planner.passes.nest import ELEMENTS_TO_ADD, Nest
+from planner.passes.nest import ELEMENTS_TO_ADD, Nest, Parts
 from planner.passes.nesting import Nesting
 from planner.passes.tree import Tree
 
@@ -50,6 +50,19 @@ class Loops:
                 if work < least * (1 - WORTH_A_WAIST):
                     best, parts, least = nest, chosen, work
         return best.nesting(parts)
+
+    @cached_property
+    def endless(self) -> list[Nesting]:
+        """The nesting of each order of the loops, were there no end of parts and memory.
+
+        No other with this order does any step less often.
+        """
+        found = []
+        for nest in self._nests:
+            fewest = nest.nesting(nest.choose(0.0))
+            depths, inner = range(len(fewest.order) + 1), range(1, len(fewest.summed) + 1)
+            found.append(nest.nesting(Parts(tuple(depths), tuple(inner))))
+        return found
 
     @cached_property
     def _nests(self) -> list[Nest]:

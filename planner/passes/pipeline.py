@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from math import inf, isqrt
 
 from planner.checks import check_count
@@ -19,6 +18,7 @@ from planner.passes.apart import apart
 from planner.passes.assemble import assemble
 from planner.passes.attempt import Attempt
 from planner.passes.beside import beside
+from planner.passes.bounds import LeastSeconds, step_over, step_without_room
 from planner.passes.distribute import DoesNotFit, distribute, step_modes
 from planner.passes.fuse import EXTENTS_OF_FUSION, Fusion, fuse
 from planner.passes.loops import Loops
@@ -33,7 +33,7 @@ from planner.passes.store import store
 from planner.passes.tiers import distribute_by_tier
 from planner.passes.tree import Tree, build
 from planner.passes.verify import verify
-from planner.schedule import Contract, Fused, Schedule
+from planner.schedule import Schedule
 from planner.units import size_text
 
 PAPER_THRESHOLD_BYTES = 8 * 2**30
@@ -166,41 +166,38 @@ class Planner:
         shares = SHARES_OF_ROOM if share else (0.0,)
         # More than there is room for may fit where chains work in place.
         optimistic = self.model.fused_elements and compression is None
+        self._least = LeastSeconds(self.tree, self.model, self.loops)
+        self._nestings: dict[tuple[int, int], tuple[Nesting, ...]] = {}
         self.shares_of_room = tuple(part for part in shares if optimistic or part <= 1)
 
-    @cached_property
-    def _alone_s(self) -> tuple[float, float]:
-        """Seconds of one rank without launches: of all that is done once, and of one slice in the mean."""
-        tree = replace(self.tree, nesting=self._nesting_alone)
-        program = self._attempt(tree, (), "ours", inf, self._threshold("ours"), inf).program
-        times_s = {True: 0.0, False: 0.0}
-        for step in program.steps:
-            times_s[step.once] += step.predicted_s * (1.0 if step.once else step.often)
-        nesting = tree.nesting
-        often = zip(nesting.repeats, (1, *nesting.serves[1:]), program.segments, strict=True)
-        for repeats, serves, segment in often:
-            launches = sum(isinstance(instruction, Contract | Fused) for instruction in segment)
-            times_s[segment is program.segments[0]] -= launches * self.profile.launch_s * repeats / serves
-        return times_s[True], times_s[False]
-
     def least_s(self, devices: int, ranks: int) -> float:
-        """What a plan for groups of `ranks` takes on `devices` devices at best: work divides by `ranks`.
+        """What no plan for groups of `ranks` ranks undercuts on `devices` devices."""
+        return self._least.of(ranks, devices // ranks)
 
-        With fused chains this is an estimate: smaller shards may allow longer chains.
-        """
-        once_s, slice_s = self._alone_s
-        n_slices, groups = self._nesting_alone.n_slices, devices // ranks
-        # Without an early sum there may be more slices, which groups share more evenly.
-        rounds = n_slices / groups if self._nesting_alone.summed else -(-n_slices // groups)
-        return (once_s + rounds * slice_s) / ranks
+    def nestings(self, ranks: int, groups: int) -> tuple[Nesting, ...]:
+        """The nestings that a plan is tried with: it depends on the number of groups by these alone."""
+        if all(nesting.n_slices % groups == 0 for nesting in self.loops.endless):
+            groups = 1  # which share slices as evenly
+        if (ranks, groups) not in self._nestings:
+            room = ranks * self.limit_bytes / self.model.item_bytes
+            shares = (BEYOND, *self.shares_of_room)
+            found = [self.loops.nesting(share * room if share else 0.0, groups) for share in shares]
+            self._nestings[ranks, groups] = tuple(found)
+        return self._nestings[ranks, groups]
 
-    @cached_property
-    def _nesting_alone(self) -> Nesting:
-        """The nesting of the least work where memory is no limit."""
-        return self.loops.nesting(inf if any(self.shares_of_room) else 0.0)
+    def fits(self, ranks: int, policy: str = "ours", groups: int = 1) -> bool:
+        """Whether `plan` makes a schedule. Asks for one that fits, not for the fastest."""
+        if step_without_room(self.tree, self.model, self.limit_bytes, ranks) is not None:
+            return False
+        try:
+            self._fit(ranks, policy, groups, self.shares_of_room)
+        except InputError:
+            return policy == "ours" and self._beyond(ranks, groups) is not None
+        return True
 
     def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
         """The schedule of one group of `ranks` ranks, where `groups` of them share the slices."""
+        self._refuse_hopeless(ranks)
         beyond = self._beyond(ranks, groups) if policy == "ours" else None
         try:
             attempt = self._best(ranks, policy, groups)
@@ -354,7 +351,7 @@ class Planner:
         step_limit, threshold = limit_bytes, self._threshold(policy)
         given = self.threshold_bytes is not None
         space = StateSpace(self.tree, grid, self.model, limit_bytes)
-        hopeless = self._over(space, ranks)
+        hopeless = step_over(self.tree, space.size_bytes, ranks * limit_bytes)
         if hopeless is not None:
             raise DoesNotFit(hopeless).error(self.tree, space, ranks)
         closest: Attempt | None = None
@@ -380,14 +377,12 @@ class Planner:
             ).error(self.tree, space, ranks)
         raise closest.refusal(limit_bytes, ranks)
 
-    def _over(self, space: StateSpace, ranks: int) -> int | None:
-        """The first step whose tensors, divided evenly among all ranks, are over the limit, if any is."""
-        sizes, n_leaves = space.size_bytes, self.tree.n_leaves
-        for number, (left, right) in enumerate(self.tree.children):
-            node = n_leaves + number
-            if sizes[left] + sizes[right] + sizes[node] > ranks * space.limit_bytes:
-                return node
-        return None
+    def _refuse_hopeless(self, ranks: int) -> None:
+        """Raise OverLimitError where it is sure without any attempt that none fits."""
+        node = step_without_room(self.tree, self.model, self.limit_bytes, ranks)
+        if node is not None:
+            space = StateSpace(self.tree, make_grid(ranks, self.profile), self.model, self.limit_bytes)
+            raise DoesNotFit(node).error(self.tree, space, ranks)
 
     def _threshold(self, policy: str) -> int:
         if self.threshold_bytes is not None:

@@ -1,6 +1,6 @@
 """Operations and sliced indices against devices, as the paper's Fig. 1: what memory alone buys.
 
-Counts operations of paths whose largest step fits; time, exchanges and schedules play no part.
+Counts operations of paths for which the planner makes a schedule; its time plays no part.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def memory_points(projection: Projection) -> list[MemoryPoint]:
         fitting = [
             number
             for number, demand in enumerate(demands)
-            if demand.step_bytes <= projection.memory_bytes * row.devices or number == row.path
+            if demand.least_ranks is not None and demand.least_ranks <= row.devices
         ]
         best = min(fitting, key=logs.__getitem__)
         limits = {number: _limit(paths[number].meta) for number in fitting}

@@ -1,0 +1,63 @@
+"""The judge of what fits: a path fits a group of ranks where the planner makes a schedule for it.
+
+All else that asks, asks here: the projection, the causes of plateaus and what memory alone buys. Every
+question is put to the planner once. Knows no estimate of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.errors import InputError
+from planner.passes.nesting import Nesting
+from planner.passes.pipeline import Planner
+from planner.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A path, by its position, on one group of `ranks` ranks: its schedule, or why the planner refuses it."""
+
+    path: int
+    ranks: int
+    schedule: Schedule | None
+    reason: str = ""
+
+
+class Judge:
+    """Verdicts on several paths under one policy, each made once."""
+
+    def __init__(self, planners: Sequence[Planner], policy: str) -> None:
+        self.planners, self.policy = planners, policy
+        self._verdicts: dict[tuple[int, int, tuple[Nesting, ...]], Verdict] = {}
+        self._asked: dict[tuple[int, int, int], Verdict] = {}
+        self._fits: dict[tuple[int, int], bool] = {}
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """All so far, in the order in which they were asked for."""
+        return tuple(self._verdicts.values())
+
+    def verdict(self, path: int, ranks: int, groups: int) -> Verdict:
+        """What the planner makes of a path on `groups` groups of `ranks` ranks."""
+        asked = path, ranks, groups
+        if asked not in self._asked:
+            key = path, ranks, self.planners[path].nestings(ranks, groups)
+            if key not in self._verdicts:
+                self._verdicts[key] = self._planned(*asked)
+            self._asked[asked] = found = self._verdicts[key]
+            self._fits[path, ranks] = self._fits.get((path, ranks), False) or found.schedule is not None
+        return self._asked[asked]
+
+    def fits(self, path: int, ranks: int) -> bool:
+        """Whether a path fits a group of `ranks` ranks, as far as verdicts tell, or else the planner."""
+        if (path, ranks) not in self._fits:
+            self._fits[path, ranks] = self.planners[path].fits(ranks, self.policy)
+        return self._fits[path, ranks]
+
+    def _planned(self, path: int, ranks: int, groups: int) -> Verdict:
+        try:
+            return Verdict(path, ranks, self.planners[path].plan(ranks, self.policy, groups))
+        except InputError as error:
+            return Verdict(path, ranks, None, f"{error.place}: {error.problem}")
