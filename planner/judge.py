@@ -31,8 +31,7 @@ class Judge:
     def __init__(self, planners: Sequence[Planner], policy: str) -> None:
         self.planners, self.policy = planners, policy
         self._verdicts: dict[tuple[int, int, tuple[Nesting, ...]], Verdict] = {}
-        self._asked: dict[tuple[int, int, int], Verdict] = {}
-        self._fits: dict[tuple[int, int], bool] = {}
+        self._fits: dict[tuple[int, int, tuple[Nesting, ...]], bool] = {}
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -41,20 +40,18 @@ class Judge:
 
     def verdict(self, path: int, ranks: int, groups: int) -> Verdict:
         """What the planner makes of a path on `groups` groups of `ranks` ranks."""
-        asked = path, ranks, groups
-        if asked not in self._asked:
-            key = path, ranks, self.planners[path].nestings(ranks, groups)
-            if key not in self._verdicts:
-                self._verdicts[key] = self._planned(*asked)
-            self._asked[asked] = found = self._verdicts[key]
-            self._fits[path, ranks] = self._fits.get((path, ranks), False) or found.schedule is not None
-        return self._asked[asked]
+        key = path, ranks, self.planners[path].nestings(ranks, groups)
+        if key not in self._verdicts:
+            self._verdicts[key] = found = self._planned(path, ranks, groups)
+            self._fits[key] = found.schedule is not None
+        return self._verdicts[key]
 
-    def fits(self, path: int, ranks: int) -> bool:
-        """Whether a path fits a group of `ranks` ranks, as far as verdicts tell, or else the planner."""
-        if (path, ranks) not in self._fits:
-            self._fits[path, ranks] = self.planners[path].fits(ranks, self.policy)
-        return self._fits[path, ranks]
+    def fits(self, path: int, ranks: int, groups: int) -> bool:
+        """Whether a path fits groups of `ranks` ranks: what its verdict says, or else the planner."""
+        key = path, ranks, self.planners[path].nestings(ranks, groups)
+        if key not in self._fits:
+            self._fits[key] = self.planners[path].fits(ranks, self.policy, groups)
+        return self._fits[key]
 
     def _planned(self, path: int, ranks: int, groups: int) -> Verdict:
         try:

@@ -71,8 +71,8 @@ def _flat(projection: Projection, row: Row) -> Plateau:
 
 def _is_refused(projection: Projection, path: int, devices: int) -> bool:
     """Whether the planner refuses a path on every group of at most `devices` devices."""
-    least_ranks = projection.demands[path].least_ranks
-    return least_ranks is None or least_ranks > devices
+    least_devices = projection.demands[path].least_devices
+    return least_devices is None or least_devices > devices
 
 
 def _may_win_later(projection: Projection, path: int, devices: int) -> bool:

@@ -16,7 +16,8 @@ from planner.errors import InputError, NothingFitsError
 from planner.hardware.profile import Profile
 from planner.judge import Judge, Verdict
 from planner.networks.contraction_path import ContractionPath
-from planner.passes.pipeline import LARGEST_WORLD, Planner, divisors_and_powers
+from planner.passes.groups import divisors_and_powers
+from planner.passes.pipeline import LARGEST_WORLD, Planner
 from planner.passes.policies import POLICIES
 from planner.schedule import Schedule, Step
 from planner.units import count_text
@@ -112,14 +113,14 @@ class Demand:
     """The work of a path, and what it fits.
 
     `once_flops` are the real operations of the steps done once, `slice_flops` those of a slice, in the mean
-    of all and where memory does not limit what slices share; `least_ranks` are those of the smallest group,
-    of the sizes looked at, on which the planner makes a schedule for it, None where it makes none.
+    of all and where memory does not limit what slices share; `least_devices` is the least number of those
+    looked at for which the planner makes a schedule of it, None where it makes none.
     """
 
     n_slices: int
     once_flops: float
     slice_flops: float
-    least_ranks: int | None
+    least_devices: int | None
 
     @property
     def complexity(self) -> float:
@@ -212,7 +213,7 @@ def project(
         base,
         tuple(_row(p, best[p], base, best[base]) for p in counts if p in best),
         tuple(Refusal(p, _reason(judge, names, p)) for p in counts if p not in best),
-        tuple(_demand(judge, number, sizes) for number in range(len(paths))),
+        tuple(_demand(judge, number, counts, sizes) for number in range(len(paths))),
         judge.verdicts,
     )
 
@@ -283,7 +284,7 @@ def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice) -> Row:
     )
 
 
-def _demand(judge: Judge, number: int, sizes: Sequence[int]) -> Demand:
+def _demand(judge: Judge, number: int, counts: Sequence[int], sizes: Sequence[int]) -> Demand:
     planner = judge.planners[number]
     tree, cost = planner.tree, planner.model
     nesting = planner.loops.nesting(inf)
@@ -297,8 +298,9 @@ def _demand(judge: Judge, number: int, sizes: Sequence[int]) -> Demand:
         else:
             part = nesting.part[node]
             repeated += Fraction(flops * nesting.repeats[part], nesting.serves[part])
-    least_ranks = next((ranks for ranks in sizes if judge.fits(number, ranks)), None)
-    return Demand(nesting.n_slices, float(once), float(repeated), least_ranks)
+    ways = ((p, ranks) for p in counts for ranks in sizes if ranks <= p)
+    least = next((p for p, ranks in ways if judge.fits(number, ranks, p // ranks)), None)
+    return Demand(nesting.n_slices, float(once), float(repeated), least)
 
 
 def _checked_counts(devices: Sequence[int]) -> list[int]:

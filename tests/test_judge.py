@@ -23,7 +23,8 @@ from planner.networks.path_file import load_path
 from planner.networks.structure import structure_key
 from planner.passes import pipeline
 from planner.passes.bounds import step_without_room
-from planner.passes.pipeline import Planner, divisors_and_powers, plan
+from planner.passes.groups import divisors_and_powers
+from planner.passes.pipeline import Planner, plan
 from planner.plateaus import plateaus
 from planner.projection import Projection, project
 from planner.schedule import Schedule
@@ -31,14 +32,15 @@ from tnplan.reporting.searches import memory_points
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNTS = (1, 2, 3, 6)
-MANY_PATHS = 6
+MANY_PATHS = 5
 
 Plans = dict[tuple[int, int, int], Schedule]
 """By number of devices, path and ranks of a group: what `plan` makes of it, where it fits."""
 
 
 def machine(fused: bool) -> Profile:
-    return fusing_profile(1 << 10) if fused else eager_profile()
+    """With tiles that hold the largest tensors of some networks between the steps of a chain, or none."""
+    return fusing_profile(1 << 13) if fused else eager_profile()
 
 
 def network(fused: bool, seed: int) -> ContractionPath:
@@ -84,8 +86,7 @@ def check(found: Projection, plans: Plans, counts: Sequence[int]) -> None:
         assert times[row.path, row.ranks_per_group] == row.time_s
         kept = row
     for number, demand in enumerate(found.demands):
-        sizes = [ranks for p, path, ranks in plans if path == number and p == counts[-1]]
-        assert demand.least_ranks == min(sizes, default=None)
+        assert demand.least_devices == min((p for p, path, _ in plans if path == number), default=None)
     for point in memory_points(found):
         assert point.path in fits[point.devices]
     for plateau in plateaus(found):
@@ -94,9 +95,10 @@ def check(found: Projection, plans: Plans, counts: Sequence[int]) -> None:
             assert found.labels.index(said) not in fits[plateau.devices]
 
 
-@given(seed=st.integers(0, 10**6), fused=st.booleans(), share=st.sampled_from((inf, 1.0, 0.7, 0.4, 0.2)))
+@given(seed=st.integers(0, 10**6), fused=st.booleans(), share=st.sampled_from((inf, 1.0, 0.8, 0.6, 0.3)))
 @example(seed=0, fused=True, share=0.4)
 @example(seed=3, fused=False, share=0.4)
+@example(seed=106828, fused=False, share=1.0)  # parts for six groups do not fit, those for one do
 def test_a_report_has_the_best_of_all_plans(seed: int, fused: bool, share: float) -> None:
     profile = machine(fused)
     paths = [replace(network(fused, seed + n), name=f"path {n}") for n in range(2)]
@@ -112,7 +114,7 @@ def test_a_report_has_the_best_of_all_plans(seed: int, fused: bool, share: float
     check(project(paths, profile, COUNTS, **options), plans, COUNTS)  # type: ignore[arg-type]
 
 
-@given(seed=st.integers(0, 10**6), fused=st.booleans(), share=st.sampled_from((inf, 1.0, 0.7, 0.4, 0.2)))
+@given(seed=st.integers(0, 10**6), fused=st.booleans(), share=st.sampled_from((inf, 1.0, 0.8, 0.6, 0.3)))
 def test_bounds_rule_out_nothing_that_is_planned(seed: int, fused: bool, share: float) -> None:
     """Against plans without the bound on memory: it refuses none, and none is faster than that on time."""
     profile, path = machine(fused), network(fused, seed)
@@ -154,7 +156,7 @@ def workloads() -> dict[str, list[ContractionPath]]:
 
 @pytest.mark.parametrize("workload", list(workloads()))
 def test_a_report_has_the_best_of_all_plans_of_shipped_paths(workload: str) -> None:
-    """On one device; with few paths on two as well."""
+    """On one device; with few paths on two as well, where some have larger steps than memory."""
     paths, profile = workloads()[workload], load_profile("dgx-h100")
     counts = (1, 2) if len(paths) < MANY_PATHS else (1,)
     plans = all_plans(paths, counts, lambda path, **how: plan(path, profile, **how))

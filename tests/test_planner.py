@@ -30,8 +30,9 @@ from planner.networks.contraction_path import ContractionPath
 from planner.networks.network import Network
 from planner.passes import policies
 from planner.passes.distribute import distribute, step_modes
+from planner.passes.groups import group_sizes
 from planner.passes.memory import Lifetime, assign
-from planner.passes.pipeline import Planner, group_sizes, plan
+from planner.passes.pipeline import Planner, plan
 from planner.passes.place import place
 from planner.passes.reorder import depths, reorder
 from planner.passes.states import StateSpace

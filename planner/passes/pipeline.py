@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf, isqrt
+from math import inf
 
 from planner.checks import check_count
 from planner.errors import InputError, OverLimitError
@@ -21,6 +21,7 @@ from planner.passes.beside import beside
 from planner.passes.bounds import LeastSeconds, step_over, step_without_room
 from planner.passes.distribute import DoesNotFit, distribute, step_modes
 from planner.passes.fuse import EXTENTS_OF_FUSION, Fusion, fuse
+from planner.passes.groups import group_sizes
 from planner.passes.loops import Loops
 from planner.passes.lower import lower
 from planner.passes.memory import assign
@@ -108,26 +109,6 @@ def plan(
     return best
 
 
-def group_sizes(devices: int, n_slices: int) -> list[int]:
-    """Group sizes worth planning for some devices, smallest first: the powers of two and the divisors.
-
-    A size is left out where one of its multiples still leaves a group for every slice.
-    """
-    sizes = divisors_and_powers([devices])
-    enough = [size for size in sizes if devices // size >= n_slices]
-    return sorted(size for size in sizes if not any(more > size and more % size == 0 for more in enough))
-
-
-def divisors_and_powers(counts: Sequence[int]) -> list[int]:
-    """Every divisor of every count and every power of two up to the largest, smallest first."""
-    sizes = {1 << exponent for exponent in range(max(counts).bit_length())}
-    for count in counts:
-        for low in range(1, isqrt(count) + 1):
-            if count % low == 0:
-                sizes |= {low, count // low}
-    return sorted(sizes)
-
-
 class Planner:
     """Plans one path on one machine for several group sizes; tree and mode order are worked out once."""
 
@@ -159,8 +140,8 @@ class Planner:
         if self.loops.work_unshared > MOST_WORK:
             raise InputError(
                 path.name or "the path",
-                f"has about 2^{self.loops.work_unshared.bit_length() - 1} operations, too many for any figure "
-                "of them",
+                f"has about 2^{self.loops.work_unshared.bit_length() - 1} operations, too many for any "
+                "figure of them",
                 "search a path with fewer",
             )
         shares = SHARES_OF_ROOM if share else (0.0,)
@@ -189,6 +170,10 @@ class Planner:
         """Whether `plan` makes a schedule. Asks for one that fits, not for the fastest."""
         if step_without_room(self.tree, self.model, self.limit_bytes, ranks) is not None:
             return False
+        ways = {self.nestings(ranks, some): some for some in (groups, 1)}
+        return any(self._any_fits(ranks, policy, some) for some in ways.values())
+
+    def _any_fits(self, ranks: int, policy: str, groups: int) -> bool:
         try:
             self._fit(ranks, policy, groups, self.shares_of_room)
         except InputError:
@@ -196,20 +181,31 @@ class Planner:
         return True
 
     def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
-        """The schedule of one group of `ranks` ranks, where `groups` of them share the slices."""
+        """The schedule of one group of `ranks` ranks, where `groups` of them share the slices.
+
+        Where the parts that suit so many groups do not fit, they are those that suit one.
+        """
         self._refuse_hopeless(ranks)
+        try:
+            attempt = self._fastest(ranks, policy, groups)
+        except InputError:
+            if self.nestings(ranks, groups) == self.nestings(ranks, 1):
+                raise
+            attempt = self._fastest(ranks, policy, 1)
+        schedule = self._schedule(attempt, ranks, policy)
+        verify(schedule)
+        return schedule
+
+    def _fastest(self, ranks: int, policy: str, groups: int) -> Attempt:
+        """The fastest attempt, be it one beyond the memory that parts may take otherwise."""
         beyond = self._beyond(ranks, groups) if policy == "ours" else None
         try:
             attempt = self._best(ranks, policy, groups)
         except InputError:
             if beyond is None:
                 raise
-            attempt = beyond
-        if beyond is not None and beyond.total_s < attempt.total_s:
-            attempt = beyond
-        schedule = self._schedule(attempt, ranks, policy)
-        verify(schedule)
-        return schedule
+            return beyond
+        return beyond if beyond is not None and beyond.total_s < attempt.total_s else attempt
 
     def _schedule(self, attempt: Attempt, ranks: int, policy: str) -> Schedule:
         return assemble(

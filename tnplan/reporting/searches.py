@@ -41,7 +41,7 @@ def memory_points(projection: Projection) -> list[MemoryPoint]:
         fitting = [
             number
             for number, demand in enumerate(demands)
-            if demand.least_ranks is not None and demand.least_ranks <= row.devices
+            if demand.least_devices is not None and demand.least_devices <= row.devices
         ]
         best = min(fitting, key=logs.__getitem__)
         limits = {number: _limit(paths[number].meta) for number in fitting}
