@@ -17,7 +17,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.networks.network import Network
+from tnplan.planner.networks.network import Network
 
 LOW_LOG2 = 12
 SMALL_LOG2 = 12

@@ -22,11 +22,11 @@ from roofline import Layouter, aligned_bytes, fill, timed_s
 from steps import open_device
 from units import count
 
-from executor.calibration.local import chain_shape
-from executor.contraction.record import commit
-from executor.device.device import ContractShape, Device
-from executor.device.host import host_facts
-from planner.files import write_text
+from tnplan.executor.calibration.local import chain_shape
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.protocols.device import ContractShape, Device
+from tnplan.planner.common.files import write_text
 
 DTYPE, TILE_BYTES = "complex64", 32768
 ROOM_BYTES = 1 << 20

@@ -21,12 +21,12 @@ from bucket_elimination import eliminate, elimination_order
 from numpy.typing import NDArray
 from tensor_codecs import FIXED_ANGLES
 
-from compress import compress, decompress
-from compress.seed.pipelines import value_range
-from executor.contraction.record import commit
-from executor.device.host import host_facts
-from planner.networks.network import Network
-from planner.workloads.qaoa import edge_network, maxcut_graph, random_angles
+from tnplan.compress import compress, decompress
+from tnplan.compress.shah2023.pipelines import value_range
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.planner.networks.network import Network
+from tnplan.planner.workloads.qaoa import edge_network, maxcut_graph, random_angles
 
 BOUNDS = (0.1, 0.01, 5e-3, 1e-3)
 THRESHOLDS = (None, 0.1, 0.01, 5e-3)

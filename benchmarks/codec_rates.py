@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from compress import worst_size_bytes
-from compress.device_codec import encode
-from compress.device_decode import decode
-from compress.device_survey import survey
-from compress.device_write import write
-from compress.launches import Launch
-from compress.stream import FRAME_LOG2, components, real_dtype
+from tnplan.compress import worst_size_bytes
+from tnplan.compress.format.stream import FRAME_LOG2, components, real_dtype
+from tnplan.compress.gpu.decode import decode
+from tnplan.compress.gpu.encode import encode
+from tnplan.compress.gpu.launches import Launch
+from tnplan.compress.gpu.survey import survey
+from tnplan.compress.gpu.write import write
 
 DTYPES = ("float32", "complex64")
 KINDS = ("product", "sparse", "normal")
@@ -164,9 +164,7 @@ def check(values: Any, back: Any, n: int, limits: tuple[float, ...]) -> None:
 def line(row: dict[str, Any]) -> str:
     """A row of the table, and below it the kernels that take a fiftieth of the time or more."""
     total = sum(row["kernel_ms"].values())
-    kernels = " ".join(
-        f"{name} {1e3 * ms:.0f}" for name, ms in row["kernel_ms"].items() if ms > total / 50
-    )
+    kernels = " ".join(f"{name} {1e3 * ms:.0f}" for name, ms in row["kernel_ms"].items() if ms > total / 50)
     return (
         f"2^{row['elements'].bit_length() - 1} {row['dtype']:9} {row['kind']:8} {row['coder']:5} "
         f"{row['ratio']:7.2f} {row['survey_gb_per_s']:7.0f} {row['encode_gb_per_s']:7.0f} "
@@ -192,9 +190,7 @@ def rows(
             yield from rival_rows(device, kind, array, wait)
 
 
-def rival_rows(
-    device: Any, kind: str, array: Any, wait: Callable[[], None]
-) -> Iterator[dict[str, Any]]:
+def rival_rows(device: Any, kind: str, array: Any, wait: Callable[[], None]) -> Iterator[dict[str, Any]]:
     """The rates of nvCOMP's codecs, printed one by one."""
     import nvcomp_rates
 
@@ -211,8 +207,8 @@ def on_gpu(sizes_log2: list[int], tensors: Iterator[tuple[str, Any]], rivals: bo
     the GPU, and the rate of a copy of COPIED_BYTES. `rivals`: those of nvCOMP too."""
     import cupy
 
-    from executor.device.cupy_codec import CupyCodec
-    from executor.device.cupy_device import CupyDevice
+    from tnplan.executor.device.cuda.array_codec import CupyCodec
+    from tnplan.executor.device.cuda.device import CupyDevice
 
     device, facts = CupyCodec(), CupyDevice(0).facts()
 

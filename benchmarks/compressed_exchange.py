@@ -24,25 +24,25 @@ import numpy as np
 from exchange_parts import SlowLine, Watch, watched
 from numpy.typing import NDArray
 
-from executor.calibration.timing import seconds
-from executor.contraction.bind_compressed import Compressing, Room, bind_compressed
-from executor.contraction.bind_direct import Places
-from executor.contraction.bind_exchange import bind_exchange
-from executor.contraction.exchange import Shards
-from executor.contraction.record import environment
-from executor.contraction.side import Side, side_of
-from executor.device.codec import Codec
-from executor.device.communicator import CountedCommunicator
-from executor.device.device import Call, Device
-from executor.device.launcher import world_communicator
-from executor.device.open_codec import open_codec
-from executor.device.select import open_device
-from executor.device.threads import run_ranks
-from planner.errors import InputError
-from planner.hardware.compression import SETTINGS, Compression, Lossy
-from planner.hardware.cost import CostModel
-from planner.hardware.layout import Digit, prime_factors
-from planner.hardware.profile import Tier, load_profile
+from tnplan.executor.calibration.timing import seconds
+from tnplan.executor.contraction.redistribute.compressed import Compressing, Room, bind_compressed
+from tnplan.executor.contraction.redistribute.packed import bind_exchange
+from tnplan.executor.contraction.redistribute.peer_copy import Places
+from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.shard_box import Side, side_of
+from tnplan.executor.contraction.run.run_report import environment
+from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.protocols.codec import Codec
+from tnplan.executor.device.protocols.communicator import CountedCommunicator
+from tnplan.executor.device.protocols.device import Call, Device
+from tnplan.executor.device.selection.open_codec import open_codec
+from tnplan.executor.device.selection.select import open_device
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.compression_options import SETTINGS, Compression, Lossy
+from tnplan.planner.hardware.cost import CostModel
+from tnplan.planner.hardware.process_grid import Digit, prime_factors
+from tnplan.planner.hardware.profile import Tier, load_profile
 
 DTYPE, ITEM_BYTES = "complex64", 8
 SLOW = Tier("25 GB/s", 0, 25e9, 1e-5, 524288)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.circuit import Gate
 
 LIBRARY = "libcustatevec.so.1"
 COMPLEX64 = 4

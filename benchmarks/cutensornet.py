@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 from replay import CASES, MOST_ROUNDS, ROOT, Setting, candidates, kept, mean_slice_s, planned, values
 from steps import size_bytes
 
-from executor.device import cutensor
-from planner.errors import InputError
-from planner.files import write_text
-from planner.hardware.profile import load_profile
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.path_file import load_path
-from planner.schedule import Schedule
-from tnplan.execution import execute
+from tnplan.api.execute import execute
+from tnplan.executor.device.cuda.contract import cutensor
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import write_text
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.path_file import load_path
+from tnplan.planner.schedule.schedule import Schedule
 
 GOALS = {"peer_over_ours": 1.0, "difference": 1e-4}
 ROOM_BYTES = 1 << 30

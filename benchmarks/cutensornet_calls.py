@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from executor.device import cutensor
-from executor.device.cutensor import array
-from executor.device.permutation import row_major
-from planner.errors import InputError
-from planner.networks.contraction_path import ContractionPath
+from tnplan.executor.device.cuda.contract import cutensor
+from tnplan.executor.device.cuda.contract.cutensor import array
+from tnplan.executor.device.protocols.permutation import row_major
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.contraction_path import ContractionPath
 
 NAME = "libcutensornet.so.2"
 REMEDY = "install it with: pip install cutensornet-cu13"

@@ -17,17 +17,17 @@ from typing import Any
 import cupy
 import numpy as np
 
-from executor.contraction.bind_direct import Places
-from executor.contraction.bind_exchange import bind_exchange
-from executor.contraction.exchange import Shards
-from executor.contraction.record import commit
-from executor.contraction.side import side_of
-from executor.device.device import Call
-from executor.device.host import host_facts
-from executor.device.launcher import world_communicator
-from executor.device.select import open_device
-from planner.errors import InputError
-from planner.hardware.layout import Digit
+from tnplan.executor.contraction.redistribute.packed import bind_exchange
+from tnplan.executor.contraction.redistribute.peer_copy import Places
+from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.shard_box import side_of
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.protocols.device import Call
+from tnplan.executor.device.selection.select import open_device
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.process_grid import Digit
 
 RESULTS = Path(__file__).parent / "results" / "exchange.json"
 GOAL = 0.8

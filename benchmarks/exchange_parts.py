@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from executor.device.codec import Codec
-from executor.device.communicator import Communicator, Message
-from executor.device.device import Call, Device
+from tnplan.executor.device.protocols.codec import Codec
+from tnplan.executor.device.protocols.communicator import Communicator, Message
+from tnplan.executor.device.protocols.device import Call, Device
 
 
 class Watch:
@@ -130,7 +130,7 @@ class SlowLine:
     def __init__(self, inner: Communicator, device: Any, bytes_per_s: float) -> None:
         import cupy
 
-        from executor.device.kernel_cache import load_kernel
+        from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 
         self.inner, self.bytes_per_s, self.stream = inner, bytes_per_s, device.stream
         self.line = cupy.cuda.Stream(non_blocking=True)
@@ -147,7 +147,7 @@ class SlowLine:
 
     def bind_exchange(self, *ways: Sequence[Message]) -> tuple[Call, Call]:
         """An exchange that ends when its messages came and the line has done with them."""
-        from executor.device.stream_event import record
+        from tnplan.executor.device.cuda.runtime.events import record
 
         inner_begin, inner_end = self.inner.bind_exchange(*ways)
         size_bytes = max(sum(view.nbytes for _, view in way) for way in ways)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from roofline import fill, timed_s
 
-from executor.contraction.record import commit
-from executor.device.cupy_device import CupyDevice
-from executor.device.device import ContractShape
-from executor.device.host import host_facts
-from executor.device.permutation import Copy, row_major
-from executor.device.precision import DOUBLE, expected_error, supported
-from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cuda.device import CupyDevice
+from tnplan.executor.device.protocols.device import ContractShape
+from tnplan.executor.device.protocols.permutation import Copy, row_major
+from tnplan.executor.device.protocols.precision import DOUBLE, expected_error, supported
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 
 ORDERS = ("m n", "n m", "runs", "alternating")
 SIZES = ((22, 4), (22, 5), (22, 6), (21, 7), (20, 8), (18, 9), (17, 10))

@@ -30,19 +30,22 @@ import cupy
 import numpy as np
 from replay import launched, say, values
 
-from executor.contraction import bind, run
-from executor.contraction.record import KINDS
-from executor.device import cupy_copy, cupy_fused, nccl
-from executor.device.communicator import Beside
-from executor.device.cuda_memory import LINK_SHARE, CudaMemory
-from executor.device.launcher import world_communicator
-from executor.device.permutation import Copy
-from planner.errors import InputError
-from planner.hardware.profile import load_profile
-from planner.networks.path_file import load_path
-from planner.passes.pipeline import plan
-from planner.schedule import Fused, Redistribute
-from tnplan.execution import execute
+from tnplan.api.execute import execute
+from tnplan.executor.contraction.bind import binder as bind
+from tnplan.executor.contraction.run import rank_run as run
+from tnplan.executor.contraction.run.run_report import KINDS
+from tnplan.executor.device.comm import nccl
+from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.executor.device.cuda.copy import permute as cupy_copy
+from tnplan.executor.device.cuda.fused import chain as cupy_fused
+from tnplan.executor.device.cuda.peer_memory import LINK_SHARE, CudaMemory
+from tnplan.executor.device.protocols.communicator import Beside
+from tnplan.executor.device.protocols.permutation import Copy
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.path_file import load_path
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.schedule.schedule import Fused, Redistribute
 
 PATHS = Path(__file__).resolve().parent.parent / "paths"
 DEFAULT = {2: "zuchongzhi_n60_m24_b33_fused.json", 4: "zuchongzhi_n60_m24_b34_fused_s4.json"}
@@ -74,9 +77,7 @@ def main() -> None:
     schedule = plan(
         load_path(file), load_profile(given.hardware), devices=world.size, ranks_per_group=world.size
     )
-    parts = [
-        item for item in schedule.instructions if isinstance(item, Redistribute) and item.parts > 1
-    ]
+    parts = [item for item in schedule.instructions if isinstance(item, Redistribute) and item.parts > 1]
     hidden_s = sum(step.hidden_s for step in schedule.steps)
     say(
         f"{file.stem} on {world.size}: {len(parts)} exchanges in parts, predicted "

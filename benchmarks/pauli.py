@@ -32,16 +32,16 @@ from typing import Any
 import numpy as np
 import pauli_circuits as circuits
 
-from executor.contraction.record import commit
-from executor.device.communicator import Communicator
-from executor.device.host import host_facts
-from executor.device.select import open_device
-from executor.pauli.propagate import Propagation, open_terms, propagate
-from executor.pauli.resources import Resources
-from executor.pauli.steps import Clifford
-from executor.pauli.truncation import Truncation
-from executor.pauli.words import PauliSum, pack, parse, pauli_sum
-from planner.errors import InputError
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.selection.select import open_device
+from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
+from tnplan.executor.pauli.algebra.gates import Clifford
+from tnplan.executor.pauli.propagate import Propagation, open_terms, propagate
+from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.errors import InputError
 
 Row = dict[str, Any]
 REPEATS = 3
@@ -62,7 +62,7 @@ def environment(device: str) -> Row:
     if device == "gpu":
         from cupy.cuda import runtime
 
-        from executor.device.gpus import driver_version, gpu_name
+        from tnplan.executor.device.cuda.gpus import driver_version, gpu_name
 
         where["gpu"] = gpu_name(runtime.getDeviceProperties(runtime.getDevice()))
         where["driver"] = driver_version()
@@ -77,8 +77,12 @@ def main() -> None:
     parser.add_argument("--only", choices=CASES, action="append")
     parser.add_argument("--rivals", type=Path, help="an interpreter that has pauli-prop and monoprop")
     parser.add_argument("--terms", type=float, default=5e6, help="eagle, GPU: smaller cuts, to so many terms")
-    parser.add_argument("--precision", choices=("fp64", "fp32"), action="append",
-                        help="of linear, ranks, and eagle at smaller cuts; one after another (default: fp64)")
+    parser.add_argument(
+        "--precision",
+        choices=("fp64", "fp32"),
+        action="append",
+        help="of linear, ranks, and eagle at smaller cuts; one after another (default: fp64)",
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="GPU: no larger case after so long a one")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("-o", "--output", type=Path)
@@ -166,7 +170,7 @@ def eagle(options: argparse.Namespace) -> list[Row]:
 
 def everyone() -> Communicator:
     """The ranks of mpirun."""
-    from executor.device.mpi import world
+    from tnplan.executor.device.comm.mpi import world
 
     return world()
 
@@ -294,9 +298,7 @@ def ising(options: argparse.Namespace) -> list[Row]:
             for own in cuts:
                 run = partial(propagate, steps, start, Truncation(branch_cut=own), use, keep="none")
                 found.append({"cut": own, "by": name, **timed(run, WARM_S)[1]})
-        rows += [
-            {"side": side, "layers": layers, **row, "error": abs(row["value"] - exact)} for row in found
-        ]
+        rows += [{"side": side, "layers": layers, **row, "error": abs(row["value"] - exact)} for row in found]
     return rows
 
 

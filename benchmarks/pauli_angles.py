@@ -18,11 +18,11 @@ from typing import Any
 import pauli_circuits as circuits
 from pauli import environment
 
-from executor.pauli.propagate import propagate
-from executor.pauli.resources import Resources
-from executor.pauli.truncation import Truncation
-from executor.pauli.words import parse
-from planner.errors import InputError
+from tnplan.executor.observables.pauli_sum import parse
+from tnplan.executor.pauli.propagate import propagate
+from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.errors import InputError
 
 LAYERS = 20
 CONVERGED = {

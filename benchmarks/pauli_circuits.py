@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from executor.pauli.steps import Clifford, Step, circuit_steps, rotation
-from executor.pauli.words import PauliSum, masks, merge, pauli_sum
-from planner.networks.circuits.circuit import Circuit
-from planner.networks.circuits.gates import gate
+from tnplan.executor.observables.pauli_sum import PauliSum, masks, merge, pauli_sum
+from tnplan.executor.pauli.algebra.gates import Clifford, Step, circuit_steps, rotation
+from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.gates import gate
 
 Turn = tuple[str, tuple[int, ...], float]
 

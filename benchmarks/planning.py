@@ -11,11 +11,11 @@ import time
 from math import inf
 from pathlib import Path
 
-from executor.contraction.record import commit
-from executor.device.host import host_facts
-from planner.hardware.profile import load_profile
-from planner.networks.path_file import load_path
-from planner.passes.pipeline import plan
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.path_file import load_path
+from tnplan.planner.passes.pipeline import plan
 
 RANKS = (1, 8, 64, 1024)
 GOAL_S = 5.0

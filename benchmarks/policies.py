@@ -12,13 +12,13 @@ import json
 from math import inf
 from pathlib import Path
 
-from executor.contraction.record import commit
-from executor.device.host import host_facts
-from planner.hardware.profile import load_profile
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.path_file import load_path
-from planner.passes.pipeline import plan
-from planner.schedule import Schedule
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.path_file import load_path
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.schedule.schedule import Schedule
 
 RANKS = (8, 64, 1024)
 COLUMNS = ("path", "P", "paper GB", "ours GB", "ratio", "ours* GB", "paper s", "ours s", "ours* s")

@@ -29,18 +29,18 @@ import numpy as np
 from roofline import Roof, floors_s, measure_roof
 from steps import ROOF_BYTES, ROOM_BYTES, open_device, size_bytes
 
-from executor.contraction.slices import slices_of_group
-from executor.device.launcher import world_communicator
-from planner.errors import InputError
-from planner.files import load_json, write_text
-from planner.hardware.profile import Profile, load_profile
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.path_file import load_path, tensors_file
-from planner.networks.tensors import load_tensors
-from planner.passes.pipeline import plan
-from planner.schedule import Schedule
-from planner.search.figures import path_figures
-from tnplan.execution import execute
+from tnplan.api.execute import execute
+from tnplan.executor.contraction.run.slice_partition import slices_of_group
+from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import load_json, write_text
+from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.path_file import load_path, tensors_file
+from tnplan.planner.networks.tensors import load_tensors
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.search.path_cost import path_figures
 
 ROOT = Path(__file__).resolve().parent.parent
 GOALS = {"floor_share": 1 / 1.3, "captured": 0.95, "prediction": 0.15, "peak": 0.02, "over_native": 1.3}

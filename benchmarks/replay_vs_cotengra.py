@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from planner.files import write_text
-from planner.hardware.profile import load_profile
-from planner.networks.path_file import load_path, tensors_file
-from planner.networks.tensors import load_tensors
-from planner.passes.pipeline import plan
+from tnplan.api.execute import execute
 from tnplan.demo import cotengra_tree
-from tnplan.execution import execute
+from tnplan.planner.common.files import write_text
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.path_file import load_path, tensors_file
+from tnplan.planner.networks.tensors import load_tensors
+from tnplan.planner.passes.pipeline import plan
 
 ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = ("sycamore_n53_m10_b24_flops.json", "peps_*.json", "regular_*.json")

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.device.device import Call, ContractShape, Device, View
-from executor.device.permutation import Copy
-from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
-from planner.schedule import Schedule, Step
+from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
+from tnplan.executor.device.protocols.permutation import Copy
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.schedule.schedule import Schedule, Step
 
 WARM_UPS = 2
 FEWEST, MOST = 3, 15

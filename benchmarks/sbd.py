@@ -35,21 +35,21 @@ import numpy as np
 from sbd_cases import CASES, DATA, LARGE, WIDE, Case, large_case, large_integrals, wide_strings
 from sbd_gpu import measured_large, solved
 
-from executor.contraction.record import commit
-from executor.device.communicator import Communicator
-from executor.device.host import host_facts
-from executor.device.launcher import world_communicator
-from executor.device.threads import run_ranks
-from executor.sbd import cost
-from executor.sbd.davidson import Criteria
-from executor.sbd.integrals import Integrals, dense_two, pair_count
-from executor.sbd.pair_tiles import ROWS
-from executor.sbd.product import EVEN, NEITHER, ProductHamiltonian, row_costs
-from executor.sbd.shares import share_rows
-from executor.sbd.solve import solve
-from executor.sbd.strings import StringSet
-from planner.files import write_text
-from planner.hardware.profile import load_profile
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.sbd.basis.integrals import Integrals, dense_two, pair_count
+from tnplan.executor.sbd.basis.strings import StringSet
+from tnplan.executor.sbd.sigma import cost_model as cost
+from tnplan.executor.sbd.sigma.pair_tiling import ROWS
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ProductHamiltonian, row_costs
+from tnplan.executor.sbd.sigma.row_partition import share_rows
+from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.executor.sbd.solver.solve import solve
+from tnplan.planner.common.files import write_text
+from tnplan.planner.hardware.profile import load_profile
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "sbd.json"

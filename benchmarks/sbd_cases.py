@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from executor.sbd.fcidump import read_fcidump
-from executor.sbd.integrals import Integrals, pair_count
-from executor.sbd.strings import StringSet, from_occupied, read_bits, read_strings
+from tnplan.executor.sbd.basis.fcidump import read_fcidump
+from tnplan.executor.sbd.basis.integrals import Integrals, pair_count
+from tnplan.executor.sbd.basis.strings import StringSet, from_occupied, read_bits, read_strings
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "sbd"
 

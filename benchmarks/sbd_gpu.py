@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from executor.device.communicator import Communicator
-from executor.device.host import cores
-from executor.sbd.batched import BatchedHamiltonian
-from executor.sbd.davidson import Criteria, Step
-from executor.sbd.integrals import Integrals
-from executor.sbd.place import Spread
-from executor.sbd.product import EVEN, ProductHamiltonian
-from executor.sbd.site import choose_device, open_site
-from executor.sbd.solve import solve
-from executor.sbd.strings import StringSet
+from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.strings import StringSet
+from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ProductHamiltonian
+from tnplan.executor.sbd.solver.davidson import Criteria, Step
+from tnplan.executor.sbd.solver.setup import choose_device, open_site
+from tnplan.executor.sbd.solver.solve import solve
+from tnplan.executor.sbd.solver.vector_backend import Spread
 
 REPEATS = 5
 
@@ -60,7 +60,7 @@ def measured_large(world: Communicator, integrals: Integrals, strings: Any, ring
 
 def make_rows(product: ProductHamiltonian, dtype: str) -> BatchedHamiltonian:
     """The rows of H on this rank's GPU."""
-    from executor.device.cupy_batch import CupyBatch
+    from tnplan.executor.sbd.cuda.steps import CupyBatch
 
     return BatchedHamiltonian(product, CupyBatch(dtype))
 

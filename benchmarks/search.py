@@ -23,15 +23,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from executor.contraction.record import commit
-from executor.device.host import host_facts
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.importers import read_any, read_network
-from planner.networks.network import Network
-from planner.networks.path_file import save_path
-from planner.search.cotengra_search import JOINT, METHODS, Effort, search_path
-from planner.search.figures import path_figures
-from planner.workloads.kings import independent_set_network, kings_cliques, kings_sites
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers import read_any, read_network
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.path_file import save_path
+from tnplan.planner.search.cotengra_search import JOINT, METHODS, Effort, search_path
+from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.workloads.kings import independent_set_network, kings_cliques, kings_sites
 
 ROOT = Path(__file__).resolve().parent.parent
 DTYPE = "complex64"

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from replay import mean_slice_s, values
 
-from planner.files import write_text
-from planner.hardware.profile import Profile, load_profile
-from planner.networks.path_file import load_path
-from planner.passes.pipeline import plan
-from planner.schedule import Schedule
-from planner.units import size_text
-from tnplan.execution import execute
+from tnplan.api.execute import execute
+from tnplan.planner.common.files import write_text
+from tnplan.planner.common.units import size_text
+from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.networks.path_file import load_path
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.schedule.schedule import Schedule
 
 COLUMNS = ("path", "precision", "parts", "apart s", "shared s", "ratio", "predicted", "difference")
 COMPARED = (1, 3)
@@ -78,9 +78,7 @@ def replayed(
 
 def row(file: Path, profile: Profile, args: argparse.Namespace) -> dict[str, Any]:
     """Both replays of one path, and how far their values are apart in the largest value."""
-    plans = [
-        plan(load_path(file), profile, precision=args.precision, share=share) for share in (True, False)
-    ]
+    plans = [plan(load_path(file), profile, precision=args.precision, share=share) for share in (True, False)]
     shared, apart = (
         replayed(file, schedule, args, compared)
         for schedule, compared in zip(plans, ([COMPARED], runs(stood_for(*plans))), strict=True)
@@ -111,9 +109,7 @@ def main() -> None:
         found = row(file, profile, args)
         rows = [one for one in rows if (one["path"], one["precision"]) != (file.stem, found["precision"])]
         rows.append(found)
-        served = ", ".join(
-            f"{part['repeats']} in {part['serves']}" for part in found["shared"]["parts"][:-1]
-        )
+        served = ", ".join(f"{part['repeats']} in {part['serves']}" for part in found["shared"]["parts"][:-1])
         print(
             f"| {file.stem} | {found['precision']} | {served or '-'} "
             f"| {found['apart']['all_slices_s']:.4g} "

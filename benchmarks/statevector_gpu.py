@@ -27,11 +27,11 @@ from custatevec_ex import CuStateVec, library
 from statevector_circuits import CIRCUITS
 from statevector_rows import write_rows
 
-from executor.device.cupy_state import CupyState
-from executor.statevector.blocks import gate_block
-from executor.statevector.script import Segment
-from executor.statevector.simulator import Simulator
-from planner.networks.circuits.circuit import Gate
+from tnplan.executor.statevector.cuda.state import CupyState
+from tnplan.executor.statevector.gates.multiplexed_gate import gate_block
+from tnplan.executor.statevector.prepared_program import Segment
+from tnplan.executor.statevector.simulator import Simulator
+from tnplan.planner.networks.circuits.circuit import Gate
 
 GOALS_MS = {("H", 26): 1.0, ("QFT", 26): 1.0, ("H", 30): 20.0, ("QFT", 30): 20.0}
 GOAL_SHARE = 0.75

@@ -24,15 +24,15 @@ import numpy as np
 from statevector_circuits import CIRCUITS
 from statevector_rows import write_rows
 
-from executor.device.communicator import Communicator
-from executor.device.cupy_state import CupyState, between_gpus
-from executor.device.cupy_swap import StateSwap
-from executor.device.launcher import world_communicator
-from executor.statevector.blocks import gate_block
-from executor.statevector.script import Segment
-from executor.statevector.simulator import Simulator
-from executor.statevector.spread_state import Prepared, PreparedOverlap, SpreadState
-from planner.errors import InputError
+from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.statevector.cuda.bit_swap import StateSwap
+from tnplan.executor.statevector.cuda.state import CupyState, between_gpus
+from tnplan.executor.statevector.distributed_state import Prepared, PreparedOverlap, SpreadState
+from tnplan.executor.statevector.gates.multiplexed_gate import gate_block
+from tnplan.executor.statevector.prepared_program import Segment
+from tnplan.executor.statevector.simulator import Simulator
+from tnplan.planner.common.errors import InputError
 
 GOAL_LARGER, GOAL_SUM, GOAL_RATE = 1.15, 1.1, 0.8
 NEVER = 64

@@ -8,9 +8,9 @@ from typing import Any
 
 import cupy
 
-from executor.contraction.record import commit
-from executor.device.host import host_facts
-from planner.files import write_text
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.planner.common.files import write_text
 
 
 def write_rows(output: Path | None, **figures: Any) -> None:

@@ -26,17 +26,17 @@ from typing import Any
 from roofline import Layouter, Roof, aligned_bytes, fill, measure_roof, timed_s
 from units import Single, Unit, chain_elements, count, large_units
 
-from executor.contraction.record import commit
-from executor.device.cutensor import CutensorError
-from executor.device.device import Call, ContractShape, Device, View
-from executor.device.host import host_facts
-from executor.device.numpy_device import NumpyDevice
-from planner.errors import InputError
-from planner.files import write_text
-from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
-from planner.hardware.profile import Profile, load_profile
-from planner.networks.path_file import load_path
-from planner.passes.pipeline import Planner
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cuda.contract.cutensor import CutensorError
+from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import write_text
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.networks.path_file import load_path
+from tnplan.planner.passes.pipeline import Planner
 
 ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = (
@@ -258,7 +258,7 @@ def open_device(name: str) -> Device:
     """The first GPU, or the CPU with one thread."""
     if name == "cpu":
         return NumpyDevice(1)
-    from executor.device.cupy_device import CupyDevice
+    from tnplan.executor.device.cuda.device import CupyDevice
 
     return CupyDevice(0)
 

@@ -26,12 +26,12 @@ import numpy as np
 from bucket_elimination import eliminate, elimination_order
 from numpy.typing import NDArray
 
-from compress import compress, decompress
-from compress.seed.base import encode_integrated
-from compress.seed.pipelines import Pipeline, components, value_range
-from executor.contraction.record import commit
-from executor.device.host import host_facts
-from planner.workloads.qaoa import edge_network, maxcut_graph, random_angles
+from tnplan.compress import compress, decompress
+from tnplan.compress.shah2023.base_coders import encode_integrated
+from tnplan.compress.shah2023.pipelines import Pipeline, components, value_range
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.planner.workloads.qaoa import edge_network, maxcut_graph, random_angles
 
 BOUNDS = (1e-3, 5e-3, 1e-2)
 GROUPING = {name: Pipeline(name, "grouping", "2L") for name in ("cuSZx", "cuSZ")}

@@ -15,15 +15,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from executor.contraction.null_replay import null_replay
-from executor.contraction.record import commit
-from executor.device.host import host_facts
-from planner.hardware.cost import make_grid
-from planner.hardware.profile import Profile, load_profile
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.path_file import load_path
-from planner.passes.pipeline import plan
-from planner.schedule import Schedule
+from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.planner.hardware.cost import make_grid
+from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.path_file import load_path
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.schedule.schedule import Schedule
 
 COLUMNS = ("path", "groups", "two tiers GB", "one tier GB", "ratio", "placed GB", "ratio placed")
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from executor.device.device import ContractShape, FusedShape
-from executor.device.permutation import row_major
-from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
-from planner.hardware.fusion import fused_tile
-from planner.schedule import Contract, Fused, Schedule, Step
-from planner.schedule_spans import end_of
+from tnplan.executor.device.protocols.device import ContractShape, FusedShape
+from tnplan.executor.device.protocols.permutation import row_major
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.hardware.fusion_tile import fused_tile
+from tnplan.planner.schedule.overlap_rows import end_of
+from tnplan.planner.schedule.schedule import Contract, Fused, Schedule, Step
 
 Modes = tuple[tuple[int, int], ...]
 """(mode, extent) in storage order, row-major."""

@@ -21,14 +21,14 @@ from typing import Any
 from replay import launched, say, values
 from steps import size_bytes
 
-from executor.device.launcher import world_communicator
-from planner.errors import InputError
-from planner.files import load_json, write_text
-from planner.hardware.profile import Profile, load_profile
-from planner.networks.path_file import load_path
-from planner.passes.pipeline import plan
-from planner.schedule import Schedule
-from tnplan.execution import execute
+from tnplan.api.execute import execute
+from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import load_json, write_text
+from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.networks.path_file import load_path
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.schedule.schedule import Schedule
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL_S, GOAL_DIFFERENCE = 600.0, 1e-4

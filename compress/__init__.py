@@ -6,9 +6,9 @@
 The names below are the interface; docs/compression.md says what they promise.
 """
 
-from compress.codec import Compressed, compress_into, decompress_into, worst_size_bytes
-from compress.errors import CodecError, StreamError
-from compress.interface import compress, decompress
+from tnplan.compress.cpu.codec import Compressed, compress_into, decompress_into, worst_size_bytes
+from tnplan.compress.format.errors import CodecError, StreamError
+from tnplan.compress.interface import compress, decompress
 
 __all__ = [
     "CodecError",

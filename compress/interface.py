@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from compress import device_arrays, stream
-from compress.codec import Array, Buffer, Compressed, allocate, decode_bytes, encode
-from compress.stream import FRAME_LOG2
+from tnplan.compress.cpu.codec import Array, Buffer, Compressed, allocate, decode_bytes, encode
+from tnplan.compress.format import stream
+from tnplan.compress.format.stream import FRAME_LOG2
+from tnplan.compress.gpu import arrays as device_arrays
 
 
 def compress(

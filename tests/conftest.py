@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compress_devices import has_compiler, make_device
-from gpu_case import needs_gpus
 from hypothesis import HealthCheck, settings
+
+from tests.support.kernels.compress_devices import has_compiler, make_device
+from tests.support.kernels.gpus import needs_gpus
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 

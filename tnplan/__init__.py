@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from planner.hardware.profile import Profile
-    from planner.networks.contraction_path import ContractionPath
-    from planner.networks.importers import from_cotengra
-    from planner.projection import Projection
-    from planner.schedule import Schedule
-    from tnplan.codec_comparison import compare_codecs
-    from tnplan.compression import compress_file, decompress_file
-    from tnplan.diagonalization import diagonalize
-    from tnplan.execution import execute
-    from tnplan.propagation import propagate
-    from tnplan.simulation import simulate
+    from tnplan.api.compare_codecs import compare_codecs
+    from tnplan.api.compress import compress_file, decompress_file
+    from tnplan.api.diagonalize import diagonalize
+    from tnplan.api.execute import execute
+    from tnplan.api.propagate import propagate
+    from tnplan.api.simulate import simulate
+    from tnplan.planner.hardware.profile import Profile
+    from tnplan.planner.networks.contraction_path import ContractionPath
+    from tnplan.planner.networks.importers import from_cotengra
+    from tnplan.planner.projection.projection import Projection
+    from tnplan.planner.schedule.schedule import Schedule
 
 __all__ = [
     "compare_codecs",
@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "compare_codecs": "tnplan.codec_comparison",
-    "compress_file": "tnplan.compression",
-    "decompress_file": "tnplan.compression",
-    "diagonalize": "tnplan.diagonalization",
-    "execute": "tnplan.execution",
-    "from_cotengra": "planner.networks.importers",
-    "propagate": "tnplan.propagation",
-    "simulate": "tnplan.simulation",
+    "compare_codecs": "tnplan.api.compare_codecs",
+    "compress_file": "tnplan.api.compress",
+    "decompress_file": "tnplan.api.compress",
+    "diagonalize": "tnplan.api.diagonalize",
+    "execute": "tnplan.api.execute",
+    "from_cotengra": "tnplan.planner.networks.importers",
+    "propagate": "tnplan.api.propagate",
+    "simulate": "tnplan.api.simulate",
 }
 
 
@@ -60,12 +60,12 @@ def load_path(path: str | Path) -> ContractionPath:
     """Read a path.json, or another file that holds a network with a path (docs/formats.md lists them).
 
     The name of its file of tensors comes back as a full path, so that it is found from anywhere. Values that
-    the file itself carries are left out: `planner.networks.importers` has the readers that return them.
+    the file itself carries are left out: `tnplan.planner.networks.importers` has the readers that return them.
     """
     from dataclasses import replace
 
-    from planner.networks.importers import read_any
-    from planner.networks.path_file import tensors_file
+    from tnplan.planner.networks.importers import read_any
+    from tnplan.planner.networks.path_file import tensors_file
 
     loaded, _ = read_any(path)
     tensors = tensors_file(path, loaded.tensors)
@@ -88,10 +88,10 @@ def plan(
 
     `ranks_per_group` ranks share a slice (default: the fastest number). `memory_bytes` limits a rank
     (default: the profile's; math.inf: unlimited). `compress` is the option of `tnplan plan`, such as
-    "exchange=1e-3:4,store=1e-3:3". Raises planner.errors.InputError where nothing fits.
+    "exchange=1e-3:4,store=1e-3:3". Raises tnplan.planner.common.errors.InputError where nothing fits.
     """
-    from planner.hardware.compression import parse_request
-    from planner.passes import pipeline
+    from tnplan.planner.hardware.compression_options import parse_request
+    from tnplan.planner.passes import pipeline
 
     return pipeline.plan(
         _path(path),
@@ -121,10 +121,10 @@ def report(
 
     The paths are of one network; names of indices and the order of tensors do not matter.
     """
-    from planner.errors import InputError
-    from planner.files import check_suffix, check_writable, write_text
-    from planner.networks.structure import structure_key
-    from planner.projection import project
+    from tnplan.planner.common.errors import InputError
+    from tnplan.planner.common.files import check_suffix, check_writable, write_text
+    from tnplan.planner.networks.canonical_form import structure_key
+    from tnplan.planner.projection.projection import project
 
     if isinstance(paths, str) or not isinstance(paths, Sequence):
         raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
@@ -152,12 +152,12 @@ def report(
 
 
 def _path(path: ContractionPath | str | Path) -> ContractionPath:
-    from planner.networks.contraction_path import ContractionPath
+    from tnplan.planner.networks.contraction_path import ContractionPath
 
     return path if isinstance(path, ContractionPath) else load_path(path)
 
 
 def _profile(hardware: Profile | str | Path) -> Profile:
-    from planner.hardware.profile import Profile, load_profile
+    from tnplan.planner.hardware.profile import Profile, load_profile
 
     return hardware if isinstance(hardware, Profile) else load_profile(hardware)

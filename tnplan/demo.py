@@ -14,10 +14,10 @@ from typing import Any
 import click
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.path_file import load_path, tensors_file
-from planner.networks.tensors import load_tensors
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.path_file import load_path, tensors_file
+from tnplan.planner.networks.tensors import load_tensors
 
 TOLERANCE = 1e-5
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from executor.calibration.timing import REPEATS, seconds
-from executor.contraction.bind_direct import Places
-from executor.contraction.bind_exchange import bind_exchange
-from executor.contraction.exchange import Shards
-from executor.device.communicator import Communicator
-from executor.device.device import Device
-from executor.device.permutation import row_major
-from planner.hardware.layout import Digit, prime_factors
+from tnplan.executor.calibration.timing import REPEATS, seconds
+from tnplan.executor.contraction.redistribute.packed import bind_exchange
+from tnplan.executor.contraction.redistribute.peer_copy import Places
+from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.device import Device
+from tnplan.executor.device.protocols.permutation import row_major
+from tnplan.planner.hardware.process_grid import Digit, prime_factors
 
 DTYPE, ITEM_BYTES = "complex64", 8
 

@@ -1,7 +1,7 @@
 """Figures of the cost model from measured times. Pure arithmetic.
 
 A chain takes the root of (memory time)^2 + (time on chip)^2, the latter being its bytes on chip over one rate
-and its operations over another: see `planner.hardware.cost.CostModel.fused_s`.
+and its operations over another: see `tnplan.planner.hardware.cost.CostModel.fused_s`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from math import sqrt
 
 import numpy as np
 
-from executor.calibration.between import SwapTime
-from executor.calibration.local import ChainTime
+from tnplan.executor.calibration.between import SwapTime
+from tnplan.executor.calibration.local import ChainTime
 
 FREE = 1e18
 """Bytes or operations a second of what costs no time."""

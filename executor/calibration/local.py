@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from executor.calibration.timing import REPEATS, fill, seconds, seconds_in_a_row, sustained_seconds
-from executor.device.device import ContractShape, Device, FusedShape, View
-from executor.device.permutation import make_copy, row_major
-from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
-from planner.hardware.fusion import fused_tile
+from tnplan.executor.calibration.timing import REPEATS, fill, seconds, seconds_in_a_row, sustained_seconds
+from tnplan.executor.device.protocols.device import ContractShape, Device, FusedShape, View
+from tnplan.executor.device.protocols.permutation import make_copy, row_major
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.hardware.fusion_tile import fused_tile
 
 SUSTAINED_S = 0.3
 SUSTAINED_K = 64

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from executor.device.device import Call, Device, View
+from tnplan.executor.device.protocols.device import Call, Device, View
 
 WARM_UPS = 2
 REPEATS = 5

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.pauli.account import Dropped
-from executor.pauli.expectation import state_values
-from executor.pauli.frame import absorb
-from executor.pauli.propagate import Work, check_room, check_steps
-from executor.pauli.steps import Rotation, Step, Transfer, simple_steps
-from executor.pauli.taped_terms import Change, TapedTerms, Turn
-from executor.pauli.truncation import Truncation
-from executor.pauli.words import PauliSum
-from planner.errors import InputError
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.expectation import state_values
+from tnplan.executor.pauli.algebra.gates import Rotation, Step, Transfer, simple_steps
+from tnplan.executor.pauli.algebra.tableau import absorb
+from tnplan.executor.pauli.propagate import Work, check_room, check_steps
+from tnplan.executor.pauli.terms.ledger import Dropped
+from tnplan.executor.pauli.terms.tape import Change, TapedTerms, Turn
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.errors import InputError
 
 Array = NDArray[Any]
 

@@ -12,19 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from executor.device.communicator import agree
-from executor.pauli.account import Dropped, Record, total
-from executor.pauli.expectation import in_bits
-from executor.pauli.frame import absorb
-from executor.pauli.gpu_terms import GpuTerms
-from executor.pauli.resources import Resources
-from executor.pauli.sharded_terms import ShardedTerms
-from executor.pauli.sorted_terms import SortedTerms
-from executor.pauli.steps import Clifford, Rotation, Step, Transfer, quarter_turns, simple_steps
-from executor.pauli.truncation import Truncation
-from executor.pauli.words import PauliSum, pack, pack_all
-from planner.checks import check_count
-from planner.errors import InputError
+from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.observables.pauli_sum import PauliSum, pack, pack_all
+from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.gates import (
+    Clifford,
+    Rotation,
+    Step,
+    Transfer,
+    quarter_turns,
+    simple_steps,
+)
+from tnplan.executor.pauli.algebra.tableau import absorb
+from tnplan.executor.pauli.cuda.terms import GpuTerms
+from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.terms.ledger import Dropped, Record, total
+from tnplan.executor.pauli.terms.sharded import ShardedTerms
+from tnplan.executor.pauli.terms.sorted_reference import SortedTerms
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
 
 KEEP = ("all", "own", "none")
 SAY_EVERY_S = 1.0

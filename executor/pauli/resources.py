@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from executor.device.communicator import Communicator
-from executor.pauli.words import PauliSum, check_range, n_words
-from planner.checks import check_count, is_number
-from planner.errors import InputError
-from planner.units import size_text
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.observables.pauli_sum import PauliSum, check_range, n_words
+from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
 
 ENGINES = ("hash", "sort")
 DEVICES = ("cpu", "gpu")

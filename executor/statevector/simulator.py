@@ -12,15 +12,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.pauli.words import PauliSum
-from executor.statevector.blocks import Block, matrix_block
-from executor.statevector.passes import Pass, Plan, Tile, compile_blocks, rename
-from executor.statevector.script import Item, Mixture, Segment, cumulated
-from executor.statevector.staging import Exchange, first_places
-from planner.errors import InputError
-from planner.networks.circuits.circuit import check_qubits
-from planner.networks.circuits.gates import X
-from planner.networks.circuits.program import Channel, Measurement, Reset
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.statevector.gates.multiplexed_gate import Block, matrix_block
+from tnplan.executor.statevector.prepared_program import Item, Mixture, Segment, cumulated
+from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange, first_places
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Plan, Tile, compile_blocks, rename
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import check_qubits
+from tnplan.planner.networks.circuits.gates import X
+from tnplan.planner.networks.circuits.program import Channel, Measurement, Reset
 
 Array = NDArray[Any]
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.statevector.memory import LARGEST
-from planner.errors import InputError
-from planner.files import check_writable, file_path, read_json, write_file, write_text
+from tnplan.executor.statevector.memory_estimate import LARGEST
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import check_writable, file_path, read_json, write_file, write_text
 
 Array = NDArray[Any]
 
@@ -47,9 +47,7 @@ def remove_index(path: str | Path) -> None:
     try:
         Path(path).unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(
-            str(path), f"cannot be replaced ({error.strerror})", "choose another name"
-        ) from None
+        raise InputError(str(path), f"cannot be replaced ({error.strerror})", "choose another name") from None
 
 
 def save_part(path: str | Path, rank: int, amplitudes: Array) -> None:

@@ -9,11 +9,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from math import gcd, hypot, inf, sqrt
 
-from planner.checks import is_number
-from planner.errors import InputError
-from planner.hardware.compression import LEAST_MESSAGE_BYTES, Compression
-from planner.hardware.layout import Digit, Grid, prime_factors
-from planner.hardware.profile import DEFAULT_PRECISION, EXACTNESS, GemmCurve, Profile, Tier
+from tnplan.planner.common.checks import is_number
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES, Compression
+from tnplan.planner.hardware.process_grid import Digit, Grid, prime_factors
+from tnplan.planner.hardware.profile import DEFAULT_PRECISION, EXACTNESS, GemmCurve, Profile, Tier
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 SAME_TIME = 1.05
@@ -123,9 +123,7 @@ class CostModel:
         """What no step of a fused chain undercuts: its work on chip, with `out_bytes` of its result there."""
         return min((2 * out_bytes / chip + flops / rate for _, chip, rate in self._fused), default=inf)
 
-    def gemm_precision(
-        self, moved_bytes: float, flops: float, extents: ShortExtents, scattered: bool
-    ) -> str:
+    def gemm_precision(self, moved_bytes: float, flops: float, extents: ShortExtents, scattered: bool) -> str:
         """The precision of a product that the seconds count on: the most exact that costs no time."""
         rates = self._scattered if scattered and self._scattered else self._direct
         bound_s = max(moved_bytes / self._memory, flops / _best(rates, extents))

@@ -13,9 +13,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from planner.convert import converted
-from planner.errors import InputError
-from planner.files import file_path, plain
+from tnplan.planner.common.convert import converted
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import file_path, plain
 
 DEFAULT_PRECISION = {"float32": "fp32", "complex64": "fp32", "float64": "fp64", "complex128": "fp64"}
 EXACTNESS = ("fp64", "fp32", "fp16x3", "tf32")
@@ -192,14 +192,14 @@ def profile_text(profile: Profile) -> str:
 
 def shipped_profiles() -> list[str]:
     """The names of the profiles that come with the package."""
-    names = [entry.name for entry in resources.files("planner.hardware").iterdir()]
+    names = [entry.name for entry in resources.files("tnplan.planner.hardware").iterdir()]
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def load_profile(name: str | Path) -> Profile:
     """A shipped profile by its name, or one from a TOML file."""
     if str(name) in shipped_profiles():
-        text = (resources.files("planner.hardware") / f"{name}.toml").read_text(encoding="utf-8")
+        text = (resources.files("tnplan.planner.hardware") / f"{name}.toml").read_text(encoding="utf-8")
     else:
         try:
             text = file_path(name).read_text(encoding="utf-8")

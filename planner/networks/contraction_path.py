@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from planner.errors import InputError
-from planner.networks.network import Network
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.network import Network
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 

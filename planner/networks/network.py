@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from planner.errors import InputError
+from tnplan.planner.common.errors import InputError
 
 LARGEST_SIZE = 2**40
 """No index is larger: the planner factorises sizes by trial division."""

@@ -1,7 +1,7 @@
 """path.json: reading, writing and the identity of a contraction path, and of a network that has no path yet.
 
 Knows the form of the file; what the contents must satisfy is said by `Network` and `ContractionPath`, and the
-tensor values are read elsewhere (`planner.networks.tensors`).
+tensor values are read elsewhere (`tnplan.planner.networks.tensors`).
 
 Changelog of `tnplan.path`:
 1 (2026-11-21): first version. A file without `ssa_path` and `path` holds a network alone.
@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from planner.convert import converted
-from planner.errors import InputError
-from planner.files import file_path, identity_of, plain, read_json, write_text
-from planner.networks.contraction_path import DTYPES, ContractionPath, ssa_from_linear
-from planner.networks.network import Network
+from tnplan.planner.common.convert import converted
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import file_path, identity_of, plain, read_json, write_text
+from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath, ssa_from_linear
+from tnplan.planner.networks.network import Network
 
 FORMAT = "tnplan.path"
 VERSION = 1

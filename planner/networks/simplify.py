@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.networks.network import Network
+from tnplan.planner.networks.network import Network
 
 Term = tuple[str, ...]
 

@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.files import write_file
-from planner.networks.network import Network
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import write_file
+from tnplan.planner.networks.network import Network
 
 REMEDY = "give the arrays t0, t1, ... that belong to this network"
 

@@ -6,36 +6,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from planner.checks import check_count
-from planner.errors import InputError, OverLimitError
-from planner.hardware.compression import Compression
-from planner.hardware.cost import CostModel, make_grid, memory_limit
-from planner.hardware.layout import Grid
-from planner.hardware.profile import Profile
-from planner.networks.contraction_path import ContractionPath
-from planner.passes import policies
-from planner.passes.apart import apart
-from planner.passes.assemble import assemble
-from planner.passes.attempt import Attempt
-from planner.passes.beside import beside
-from planner.passes.bounds import LeastSeconds, step_over, step_without_room
-from planner.passes.distribute import DoesNotFit, distribute, step_modes
-from planner.passes.fuse import EXTENTS_OF_FUSION, Fusion, fuse
-from planner.passes.groups import group_sizes
-from planner.passes.loops import Loops
-from planner.passes.lower import lower
-from planner.passes.memory import assign
-from planner.passes.nesting import Nesting
-from planner.passes.overlap import Overlaps, overlap
-from planner.passes.place import place
-from planner.passes.reorder import reorder
-from planner.passes.states import StateSpace
-from planner.passes.store import store
-from planner.passes.tiers import distribute_by_tier
-from planner.passes.tree import Tree, build
-from planner.passes.verify import verify
-from planner.schedule import Schedule
-from planner.units import size_text
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError, OverLimitError
+from tnplan.planner.common.units import size_text
+from tnplan.planner.hardware.compression_options import Compression
+from tnplan.planner.hardware.cost import CostModel, make_grid, memory_limit
+from tnplan.planner.hardware.group_sizes import group_sizes
+from tnplan.planner.hardware.process_grid import Grid
+from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.passes.fusion.chunk_exchanges import Overlaps, overlap
+from tnplan.planner.passes.fusion.fuse import EXTENTS_OF_FUSION, Fusion, fuse
+from tnplan.planner.passes.lowering.attempt import Attempt
+from tnplan.planner.passes.lowering.buffer_assignment import assign
+from tnplan.planner.passes.lowering.emit_schedule import assemble
+from tnplan.planner.passes.lowering.extend_lifetimes import apart
+from tnplan.planner.passes.lowering.lower import lower
+from tnplan.planner.passes.lowering.settle_overlap import beside
+from tnplan.planner.passes.lowering.spill import store
+from tnplan.planner.passes.sharding import policies
+from tnplan.planner.passes.sharding.assign_digits import place
+from tnplan.planner.passes.sharding.by_tier import distribute_by_tier
+from tnplan.planner.passes.sharding.search import DoesNotFit, distribute, step_modes
+from tnplan.planner.passes.sharding.states import StateSpace
+from tnplan.planner.passes.tree.build import Tree, build
+from tnplan.planner.passes.tree.hoist_invariants import Loops
+from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.passes.tree.lower_bounds import LeastSeconds, step_over, step_without_room
+from tnplan.planner.passes.tree.mode_order import reorder
+from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule.schedule import Schedule
 
 PAPER_THRESHOLD_BYTES = 8 * 2**30
 OURS_BELOW_PAPER = 128

@@ -17,11 +17,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InputError
-from planner.files import identity_of, plain, read_json, write_text
-from planner.search.annealing import Found, Task
-from planner.search.ranking import Target
-from planner.search.rounds import Ladder
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import identity_of, plain, read_json, write_text
+from tnplan.planner.search.annealing import Found, Task
+from tnplan.planner.search.ranking import Target
+from tnplan.planner.search.round_policy import Ladder
 
 FORMAT = "tnplan.search"
 VERSION = 4

@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from planner.checks import check_count
-from planner.errors import InputError
-from planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
-from planner.hardware.profile import DEFAULT_PRECISION, Profile
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.network import Network
-from planner.search.annealing import Effort, Found, Task, search_tree
-from planner.search.checkpoint import Checkpoint, described
-from planner.search.figures import log10_mnk_planned, path_figures
-from planner.search.joint import search_joint
-from planner.search.ranking import Frame, Target
-from planner.units import count_text
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import count_text
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.search.annealing import Effort, Found, Task, search_tree
+from tnplan.planner.search.checkpoint import Checkpoint, described
+from tnplan.planner.search.driver import search_joint
+from tnplan.planner.search.path_cost import log10_mnk_planned, path_figures
+from tnplan.planner.search.ranking import Frame, Target
 
 __all__ = ["JOINT_OBJECTIVES", "METHODS", "OBJECTIVES", "Effort", "search_path"]
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from planner.errors import InputError
-from planner.hardware.cost import ITEM_BYTES, memory_limit
-from planner.hardware.profile import Profile
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.network import Network
-from planner.search.annealing import Found
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.cost import ITEM_BYTES, memory_limit
+from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.search.annealing import Found
 
 TENSORS_OF_A_STEP = 0.5
 """What the largest steps hold, in tensors of the limit: chains work in place, and the largest tensors mostly
@@ -60,7 +60,7 @@ class Target:
 
         Groups have the ranks that the tree states, else the fastest number.
         """
-        from planner.passes.pipeline import plan
+        from tnplan.planner.passes.pipeline import plan
 
         schedule = plan(
             self.frame.path(found), self.profile, devices=self.devices, precision=self.precision,

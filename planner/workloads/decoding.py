@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.network import Network
-from planner.workloads.error_model import ErrorModel, check_syndrome
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.network import Network
+from tnplan.planner.workloads.error_model import ErrorModel, check_syndrome
 
 Factors = dict[tuple[str, ...], np.ndarray]
 """Tensors by their indices; none has an index twice, and all have theirs in the same order."""

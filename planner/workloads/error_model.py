@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.errors import InputError
+from tnplan.planner.common.errors import InputError
 
 LARGEST_MODEL = 1_000_000
 """The most errors, detectors or observables."""

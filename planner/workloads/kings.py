@@ -13,8 +13,8 @@ from math import isfinite, log2
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.network import Network
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.network import Network
 
 Site = tuple[int, int]
 Edge = tuple[int, int]

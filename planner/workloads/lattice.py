@@ -12,9 +12,9 @@ from math import isfinite
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.circuits.circuit import Circuit, Gate
-from planner.networks.circuits.gates import gate
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.gates import gate
 
 RIGHT, DOWN, DIAGONAL = (0, 1), (1, 0), (1, 1)
 DIRECTIONS = {

@@ -1,14 +1,14 @@
 """Networks of mixed extents with open and hyper-indices: a square lattice and a random regular graph.
 
-Structure only; the tensors are random ones (`planner.networks.tensors.random_tensors`).
+Structure only; the tensors are random ones (`tnplan.planner.networks.tensors.random_tensors`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.network import Network
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.network import Network
 
 HYPER_DEGREE = 3
 

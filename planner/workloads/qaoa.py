@@ -13,12 +13,12 @@ from math import isfinite, pi
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.circuits.circuit import Circuit, Gate
-from planner.networks.circuits.gates import gate
-from planner.networks.circuits.network import circuit_network
-from planner.networks.network import Network
-from planner.workloads.mixed import regular_graph
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.amplitude_network import circuit_network
+from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.gates import gate
+from tnplan.planner.networks.network import Network
+from tnplan.planner.workloads.mixed import regular_graph
 
 Edge = tuple[int, int]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from planner.errors import InputError
-from planner.files import read_text
-from planner.networks.path_file import placed
-from planner.workloads.error_model import LARGEST_MODEL, Error, ErrorModel
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import read_text
+from tnplan.planner.networks.path_file import placed
+from tnplan.planner.workloads.error_model import LARGEST_MODEL, Error, ErrorModel
 
 KINDS = ("circuit", "capacity")
 LARGEST_DISTANCE = 51

@@ -11,10 +11,10 @@ from math import pi
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.circuits.circuit import Circuit, Gate
-from planner.networks.circuits.gates import gate
-from planner.workloads.roots import root_layers
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.gates import gate
+from tnplan.planner.workloads.roots import root_layers
 
 # The chip by rows: first column and number of qubits of each; qubits are numbered row by row.
 ROWS = ((5, 2), (4, 4), (4, 5), (2, 8), (1, 9), (0, 9), (1, 7), (2, 5), (3, 3), (4, 1))

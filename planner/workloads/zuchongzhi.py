@@ -13,10 +13,10 @@ from math import pi
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.circuits.circuit import Circuit, Gate
-from planner.networks.circuits.gates import gate
-from planner.workloads.roots import root_layers
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.gates import gate
+from tnplan.planner.workloads.roots import root_layers
 
 ORDER = "ABCDCDAB"
 THETA_SCATTER = 0.04

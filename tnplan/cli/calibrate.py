@@ -32,9 +32,9 @@ def command(
     one device; under mpirun, changes of layout between all ranks too. One profile serves all machines of a
     kind: plan and report take it with --hardware FILE.
     """
-    from executor.device.launcher import launched_rank
-    from planner.hardware.profile import profile_text
-    from tnplan.calibration import calibrate
+    from tnplan.api.calibrate import calibrate
+    from tnplan.executor.device.comm.launcher import launched_rank
+    from tnplan.planner.hardware.profile import profile_text
 
     first = launched_rank() == 0
     given = {"dtypes": dtypes} if dtypes else {}

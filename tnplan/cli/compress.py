@@ -49,7 +49,7 @@ def command(
         return
     if threshold is not None or plot is not None:
         raise click.UsageError("--threshold and --plot go with --compare")
-    from tnplan.compression import compress_file
+    from tnplan.api.compress import compress_file
 
     report = compress_file(
         array, output, bound, mode=mode, setting=setting, nonfinite="refuse" if refuse_nonfinite else "keep"
@@ -74,8 +74,8 @@ def show(report: dict[str, Any], as_json: bool) -> None:
 def _compare(array: Path, bound: float, threshold: float | None, plot: Path | None, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from planner.files import check_suffix, check_writable, write_text
-    from tnplan.codec_comparison import compare_codecs
+    from tnplan.api.compare_codecs import compare_codecs
+    from tnplan.planner.common.files import check_suffix, check_writable, write_text
     from tnplan.reporting import codecs, tables
 
     if plot is not None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from planner.files import write_text
 from tnplan.cli.main import cli
+from tnplan.planner.common.files import write_text
 
 HEAD = """# The command line
 

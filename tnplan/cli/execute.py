@@ -80,8 +80,8 @@ def command(
     are threads of this process. The result goes to --output, with a .json of what was measured beside what
     was predicted; finished slices are kept in OUTPUT.ckpt until the result is written.
     """
-    from executor.device.launcher import launched_rank
-    from tnplan.execution import execute
+    from tnplan.api.execute import execute
+    from tnplan.executor.device.comm.launcher import launched_rank
 
     first = launched_rank() == 0
     with warnings.catch_warnings(), _Progress(first) as progress:
@@ -162,7 +162,7 @@ def _duration(time_s: float) -> str:
         return f"{time_s / 60:.0f} min"
     if time_s < 172800:
         return f"{time_s / 3600:.1f} h"
-    from planner.units import time_text
+    from tnplan.planner.common.units import time_text
 
     return time_text(time_s)
 
@@ -175,7 +175,7 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    from planner.units import size_text
+    from tnplan.planner.common.units import size_text
 
     measured, predicted = report["measured"], report["predicted"]
     kinds = measured["kinds_s"]
@@ -209,7 +209,7 @@ def _compression_line(found: dict[str, Any]) -> str:
     """The accumulated bound, the fidelity, and bytes before and after, in one line."""
     if not found.keys() & {"exchange", "store"}:
         return "compressed: nothing, since no exchange is predicted to be faster and no tensor is to wait so"
-    from planner.units import size_text
+    from tnplan.planner.common.units import size_text
 
     bound, fidelity = (
         "not known" if found[name] is None else format(found[name], form)

@@ -19,8 +19,8 @@ from importlib.metadata import version
 
 import click
 
-from executor.device.launcher import launched_rank, launched_size
-from planner.errors import InputError
+from tnplan.executor.device.comm.launcher import launched_rank, launched_size
+from tnplan.planner.common.errors import InputError
 
 COMMANDS = {
     "network": "Turn a circuit into a tensor network and its tensors.",

@@ -36,10 +36,10 @@ def command(
     CIRCUIT is a qsim or OpenQASM file. The network is that of one amplitude <BITS| circuit |0...0>, or of all
     amplitudes of the open qubits, rank-simplified: tensors that cost nothing to contract are contracted.
     """
-    from planner.networks.circuits.network import circuit_network
-    from planner.networks.circuits.read import load_circuit
-    from planner.networks.simplify import simplify
-    from planner.networks.store import check_store, store_network, tensors_beside
+    from tnplan.planner.networks.circuits.amplitude_network import circuit_network
+    from tnplan.planner.networks.circuits.load import load_circuit
+    from tnplan.planner.networks.network_file import check_store, store_network, tensors_beside
+    from tnplan.planner.networks.simplify import simplify
 
     target = output or Path(f"{circuit.stem}.json")
     check_store(target, circuit)

@@ -11,7 +11,7 @@ import click
 from tnplan.cli.options import FILE, SIZE
 
 if TYPE_CHECKING:
-    from executor.pauli.propagate import Progress
+    from tnplan.executor.pauli.propagate import Progress
 
 
 @click.command()
@@ -75,10 +75,10 @@ def command(
     dropped bounds its error. docs/pauli.md explains the truncations. mpirun -n P spreads the terms over P
     ranks, a power of two.
     """
-    from executor.device.launcher import launched_rank
-    from executor.pauli.resources import Resources
-    from executor.pauli.truncation import Truncation
-    from tnplan.propagation import propagate
+    from tnplan.api.propagate import propagate
+    from tnplan.executor.device.comm.launcher import launched_rank
+    from tnplan.executor.pauli.resources import Resources
+    from tnplan.executor.pauli.terms.truncation import Truncation
 
     limits = Truncation(
         branch_cut=branch_cut, merged_cut=min_coefficient, max_weight=max_weight, max_xy=max_xy,
@@ -97,8 +97,8 @@ def command(
 
 def _say(at: Progress) -> None:
     """Print where the propagation stands; the terms of other ranks are not counted on the way."""
-    from executor.device.launcher import launched_size
-    from planner.units import size_text
+    from tnplan.executor.device.comm.launcher import launched_size
+    from tnplan.planner.common.units import size_text
 
     here = " on rank 0" if launched_size() > 1 else ""
     size = size_text(at.size_bytes)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from planner.files import check_writable
 from tnplan.cli.options import FILE, PROFILE, SIZE, SizeType
+from tnplan.planner.common.files import check_writable
 
 SHOWN_STEPS = 6
 
@@ -68,14 +68,15 @@ def command(
     from rich.console import Console
     from rich.text import Text
 
-    from planner.hardware.compression import parse_request
-    from planner.hardware.profile import load_profile
-    from planner.networks.importers import read_any
-    from planner.networks.path_file import tensors_file
-    from planner.networks.tensors import save_tensors
-    from planner.passes import pipeline
-    from planner.schedule_file import save_schedule
-    from tnplan.reporting import documents, tables
+    from tnplan.planner.hardware.compression_options import parse_request
+    from tnplan.planner.hardware.profile import load_profile
+    from tnplan.planner.networks.importers import read_any
+    from tnplan.planner.networks.path_file import tensors_file
+    from tnplan.planner.networks.tensors import save_tensors
+    from tnplan.planner.passes import pipeline
+    from tnplan.planner.schedule.file import save_schedule
+    from tnplan.reporting import json_documents as documents
+    from tnplan.reporting import tables
     from tnplan.reporting.chain import largest, use_chain
 
     target = output or Path(f"{path.name.removesuffix('.json')}.schedule.json")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.files import check_suffix, check_writable, write_text
 from tnplan.cli.options import FILE, PROFILE, SIZE, SizeType
+from tnplan.planner.common.files import check_suffix, check_writable, write_text
 
 if TYPE_CHECKING:
-    from planner.projection import Projection
+    from tnplan.planner.projection.projection import Projection
 
 
 class DeviceCounts(click.ParamType):
@@ -91,12 +91,12 @@ def command(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from planner.errors import NothingFitsError
-    from planner.hardware.profile import load_profile
-    from planner.networks.importers import read_any
-    from planner.networks.structure import structure_key
-    from planner.projection import project
-    from tnplan.reporting import documents
+    from tnplan.planner.common.errors import NothingFitsError
+    from tnplan.planner.hardware.profile import load_profile
+    from tnplan.planner.networks.canonical_form import structure_key
+    from tnplan.planner.networks.importers import read_any
+    from tnplan.planner.projection.projection import project
+    from tnplan.reporting import json_documents as documents
     from tnplan.reporting.page import report_page
 
     if html:

@@ -11,7 +11,7 @@ import click
 from tnplan.cli.options import FILE, SIZE
 
 if TYPE_CHECKING:
-    from executor.sbd.davidson import Step
+    from tnplan.executor.sbd.solver.davidson import Step
 
 SHOWN_ROOTS = 4
 
@@ -93,10 +93,10 @@ def command(
     determinants; docs/sbd.md has the formats. mpirun -n P tnplan sbd spreads the states over P ranks. Exit
     status 1 where the solve does not converge: the best states so far are written, and the checkpoint stays.
     """
-    from executor.device.launcher import launched_rank
-    from executor.sbd.davidson import Criteria
-    from executor.sbd.solve import SpinPenalty
-    from tnplan.diagonalization import CarryOver, diagonalize
+    from tnplan.api.diagonalize import CarryOver, diagonalize
+    from tnplan.executor.device.comm.launcher import launched_rank
+    from tnplan.executor.sbd.solver.davidson import Criteria
+    from tnplan.executor.sbd.solver.solve import SpinPenalty
 
     _check(residual, carryover, carryover_ratio, carryover_missing)
     penalty = SpinPenalty(spin or 0.0, spin_weight)
@@ -126,7 +126,7 @@ def command(
 
 
 def _check(residual: float, carryover: Path | None, ratio: float | None, missing: float | None) -> None:
-    from planner.errors import InputError
+    from tnplan.planner.common.errors import InputError
 
     if not 1e-12 <= residual < 1:
         raise InputError("--residual", f"is {residual:g}", "give a norm from 1e-12 to below 1")

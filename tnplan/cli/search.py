@@ -13,7 +13,7 @@ import click
 from tnplan.cli.options import COUNT, FILE, PROFILE
 
 if TYPE_CHECKING:
-    from planner.networks.contraction_path import ContractionPath
+    from tnplan.planner.networks.contraction_path import ContractionPath
 
 OTHERS = ["write", "size", "combo"]
 OBJECTIVES = ["flops", *OTHERS, "time", "fused", "schedule"]
@@ -116,14 +116,14 @@ def command(
     A search with joint that is killed goes on with --resume and the same options; --time is that of the whole
     search. Its checkpoint is deleted when the path is written.
     """
-    from planner.files import check_writable
-    from planner.hardware.profile import load_profile
-    from planner.networks.importers import read_any, read_network
-    from planner.networks.path_file import save_path
-    from planner.networks.store import tensors_beside
-    from planner.networks.tensors import save_tensors
-    from planner.search.cotengra_search import Effort, search_path
-    from planner.search.figures import path_figures
+    from tnplan.planner.common.files import check_writable
+    from tnplan.planner.hardware.profile import load_profile
+    from tnplan.planner.networks.importers import read_any, read_network
+    from tnplan.planner.networks.network_file import tensors_beside
+    from tnplan.planner.networks.path_file import save_path
+    from tnplan.planner.networks.tensors import save_tensors
+    from tnplan.planner.search.cotengra_search import Effort, search_path
+    from tnplan.planner.search.path_cost import path_figures
 
     target = output or Path(f"{network.name.removesuffix('.json')}.path.json")
     check_writable(target)
@@ -198,7 +198,7 @@ def _check_limit(
 
 
 def _slices(n_slices: int, n_sliced: int) -> str:
-    from planner.units import count_text
+    from tnplan.planner.common.units import count_text
 
     if not n_sliced:
         return "no slices"
@@ -240,7 +240,7 @@ class _Line:
 
     def show(self, elapsed_s: float, path: ContractionPath) -> None:
         """Say what the best path so far costs, a few times a minute at most: to count it takes a while."""
-        from planner.search.figures import log10_mnk_planned, path_figures
+        from tnplan.planner.search.path_cost import log10_mnk_planned, path_figures
 
         if elapsed_s - self.said_s < (BAR_EVERY_S if self.console.is_terminal else LOG_EVERY_S):
             return

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from planner.files import check_suffix, check_writable, write_text
 from tnplan.cli.options import FILE
+from tnplan.planner.common.files import check_suffix, check_writable, write_text
 
 
 @click.command()
@@ -22,8 +22,9 @@ def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -
     Listed are the steps that are distributed or whose largest tensor reaches the schedule's threshold, each
     with its sizes, state, distributed modes (marked by a star) and predicted time.
     """
-    from tnplan.execution import load_verified
-    from tnplan.reporting import documents, tables
+    from tnplan.api.execute import load_verified
+    from tnplan.reporting import json_documents as documents
+    from tnplan.reporting import tables
     from tnplan.reporting.chain import largest, use_chain
 
     if plot:

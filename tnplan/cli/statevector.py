@@ -63,8 +63,8 @@ def command(
     its end, or is noisy, it is run once a shot. What does not fit into memory is refused before it starts.
     Under mpirun, a power of two of ranks share the state. docs/statevector.md explains the rest.
     """
-    from executor.device.launcher import launched_rank
-    from tnplan.simulation import simulate
+    from tnplan.api.simulate import simulate
+    from tnplan.executor.device.comm.launcher import launched_rank
 
     done = simulate(
         circuit, shots=shots, observable=observable,
@@ -98,14 +98,14 @@ class _Say:
 
 def _parts(save: Path, ranks: int) -> str:
     """The names of the amplitudes' files, or the first and the last."""
-    from executor.statevector.state_file import state_file
+    from tnplan.executor.statevector.state_file import state_file
 
     first, last = state_file(save, 0), state_file(save, ranks - 1)
     return str(first) if ranks == 1 else f"{first} to {last.name}"
 
 
 def _show(report: dict[str, Any]) -> None:
-    from planner.units import count_text
+    from tnplan.planner.common.units import count_text
 
     click.echo(
         f"{count_text(report['n_qubits'], 'qubit', 'qubits')} in {report['dtype']}, "

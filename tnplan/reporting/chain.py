@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from planner.hardware.cost import ITEM_BYTES
-from planner.schedule import STATES, Schedule, Step
+from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.schedule.schedule import STATES, Schedule, Step
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from planner.units import figure_text
-from tnplan.codec_comparison import CodecRow
+from tnplan.api.compare_codecs import CodecRow
+from tnplan.planner.common.units import figure_text
 from tnplan.reporting.plots import BLUE, GREY, VERMILION
 from tnplan.reporting.tables import Listing
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.plateaus import plateaus
-from planner.projection import Projection, Row
-from planner.units import figure_text, percent_text, time_text
-from tnplan.reporting.paper import PaperRow, PaperWorkload, paper_workload
-from tnplan.reporting.searches import MemoryPoint, memory_points
+from tnplan.planner.common.units import figure_text, percent_text, time_text
+from tnplan.planner.projection.plateaus import plateaus
+from tnplan.planner.projection.projection import Projection, Row
+from tnplan.reporting.memory_only import MemoryPoint, memory_points
+from tnplan.reporting.paper_values import PaperRow, PaperWorkload, paper_workload
 from tnplan.reporting.tables import Listing
 
 SLICE_COLUMNS = ("P", "t_P", "sliced", "TFLOP/s a device", "saved by reuse", "why E_P does not rise")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.metadata import version
 
-from planner.projection import Projection, Row
-from planner.units import count_text, figure_text, percent_text, size_text, time_text
+from tnplan.planner.common.units import count_text, figure_text, percent_text, size_text, time_text
+from tnplan.planner.projection.projection import Projection, Row
 from tnplan.reporting import plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain
 from tnplan.reporting.evaluation import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from executor.pauli.account import Record
+from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.reporting.plots import BLUE, GREY, VERMILION
 
 

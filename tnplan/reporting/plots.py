@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from math import log10
 from typing import TYPE_CHECKING, Any
 
-from planner.projection import Projection
-from planner.schedule import Schedule
-from planner.units import count_text, figure_text, power_text, size_text, time_text
+from tnplan.planner.common.units import count_text, figure_text, power_text, size_text, time_text
+from tnplan.planner.projection.projection import Projection
+from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting.chain import use_chain
 from tnplan.reporting.evaluation import workload_name
-from tnplan.reporting.searches import memory_points
+from tnplan.reporting.memory_only import memory_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,9 +11,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from planner.projection import Projection, Row
-from planner.schedule import Schedule, Step
-from planner.units import count_text, figure_text, percent_text, size_text, time_text
+from tnplan.planner.common.units import count_text, figure_text, percent_text, size_text, time_text
+from tnplan.planner.projection.projection import Projection, Row
+from tnplan.planner.schedule.schedule import Schedule, Step
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
 
 TIMES = "\u00d7"

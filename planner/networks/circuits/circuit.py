@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.errors import InputError
+from tnplan.planner.common.errors import InputError
 
 LARGEST_CIRCUIT = 100_000
 

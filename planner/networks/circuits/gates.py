@@ -14,7 +14,7 @@ from math import cos, pi, sin, sqrt
 
 import numpy as np
 
-from planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.circuit import Gate
 
 I2 = np.eye(2, dtype=np.complex128)
 X = np.array([[0, 1], [1, 0]], dtype=np.complex128)

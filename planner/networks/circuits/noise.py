@@ -8,10 +8,10 @@ from itertools import product
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.circuits.circuit import Gate, GlobalPhase
-from planner.networks.circuits.gates import I2, X, Y, Z
-from planner.networks.circuits.program import Channel, Conditional, Operation, Program
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Gate, GlobalPhase
+from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
+from tnplan.planner.networks.circuits.program import Channel, Conditional, Operation, Program
 
 LARGEST_NOISY = 2
 """Qubits of a gate after which noise may stand."""

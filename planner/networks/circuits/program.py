@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.networks.circuits.circuit import Circuit, Gate, check_qubits
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Circuit, Gate, check_qubits
 
 COMPLETE = 1e-9
 

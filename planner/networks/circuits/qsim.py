@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from planner.errors import InputError
-from planner.files import read_text, write_text
-from planner.networks.circuits.circuit import LARGEST_CIRCUIT, Circuit, Gate
-from planner.networks.circuits.gates import KINDS, gate
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import read_text, write_text
+from tnplan.planner.networks.circuits.circuit import LARGEST_CIRCUIT, Circuit, Gate
+from tnplan.planner.networks.circuits.gates import KINDS, gate
 
 ALIASES = {"fsim": "fs", "swap": "sw", "id_1": "id1", "id_2": "id2", "id": "id1", "cx": "cnot", "iswap": "is"}
 MEASUREMENT = "m"

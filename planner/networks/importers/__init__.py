@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.errors import InputError
-from planner.files import load_json
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.importers.cotengra_json import from_cotengra_json
-from planner.networks.importers.cotengra_tree import from_cotengra
-from planner.networks.importers.cutensornet import from_cutensornet
-from planner.networks.importers.einsum import from_einsum
-from planner.networks.importers.jet import load_jet
-from planner.networks.importers.omeinsum import load_omeinsum
-from planner.networks.importers.opt_einsum import from_opt_einsum
-from planner.networks.network import Network
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import load_json
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers.cotengra_json import from_cotengra_json
+from tnplan.planner.networks.importers.cotengra_tree import from_cotengra
+from tnplan.planner.networks.importers.cutensornet import from_cutensornet
+from tnplan.planner.networks.importers.einsum import from_einsum
+from tnplan.planner.networks.importers.jet import load_jet
+from tnplan.planner.networks.importers.omeinsum import load_omeinsum
+from tnplan.planner.networks.importers.opt_einsum import from_opt_einsum
+from tnplan.planner.networks.network import Network
 
 __all__ = [
     "from_cotengra",
@@ -36,8 +36,8 @@ def read_any(path: str | Path) -> tuple[ContractionPath, list[np.ndarray] | None
 
     The kind is told by the keys. Also the tensors, where the file itself has their values.
     """
-    from planner.networks import path_file
-    from planner.networks.importers import jet, omeinsum
+    from tnplan.planner.networks import path_file
+    from tnplan.planner.networks.importers import jet, omeinsum
 
     document = load_json(path)
     keys = set(document) if isinstance(document, dict) else set()
@@ -61,8 +61,8 @@ def read_network(path: str | Path) -> tuple[Network, str, Path | None, list[np.n
 
     Besides what `read_any` reads, that is a network file, and the network JSON of cotengra (complex64).
     """
-    from planner.networks import path_file
-    from planner.networks.importers.cotengra_json import network_from_json
+    from tnplan.planner.networks import path_file
+    from tnplan.planner.networks.importers.cotengra_json import network_from_json
 
     document = load_json(path)
     keys = set(document) if isinstance(document, dict) else set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from planner.errors import InputError
+from tnplan.planner.common.errors import InputError
 
 Kind = TypeVar("Kind")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.errors import InputError
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.importers.checks import index_names, integer_steps
-from planner.networks.network import Network
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers.checks import index_names, integer_steps
+from tnplan.planner.networks.network import Network
 
 PLACE = "cotengra tree"
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from planner.errors import InputError
-from planner.networks.contraction_path import ContractionPath, ssa_from_linear
-from planner.networks.importers.checks import integer_steps
-from planner.networks.network import Network
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from tnplan.planner.networks.importers.checks import integer_steps
+from tnplan.planner.networks.network import Network
 
 
 def parse_equation(equation: str, operands: Sequence[Any]) -> Network:

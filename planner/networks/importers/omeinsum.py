@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InputError
-from planner.files import load_json
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.importers.checks import field, index_names
-from planner.networks.network import Network
-from planner.networks.path_file import placed
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import load_json
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers.checks import field, index_names
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.path_file import placed
 
 REMEDY = "give the file that OMEinsumContractionOrders.jl writes"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from planner.networks.contraction_path import ContractionPath
-from planner.networks.importers.einsum import from_einsum
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers.einsum import from_einsum
 
 
 def from_opt_einsum(

@@ -1,0 +1,1 @@
+"""The codec on a CPU, with numba."""

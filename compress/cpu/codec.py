@@ -1,0 +1,315 @@
+"""NumPy arrays to streams and back, into buffers, or piece by piece.
+
+One pass over the array finds ranges and symmetry, a sample the order of the axes and the coder, and then each
+frame is coded by itself; memory beside the array and the stream is that of one frame. The array is only read.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes, quantize
+from tnplan.compress.format import stream
+from tnplan.compress.format.bit_tiling import NATURAL, TILE, class_counts, ranked_axes, sampled, tile_axes
+from tnplan.compress.format.bounds import Extent, check_bound, error_limit, extent, quantizer
+from tnplan.compress.format.errors import CodecError, StreamError
+from tnplan.compress.format.reflection import fill_mirrored, mirror_of
+from tnplan.compress.format.stream import FRAME_LOG2, Header, Quantizer
+
+SETTINGS = ("auto", "fast", "small")
+NONFINITE = ("keep", "refuse")
+RANKED_FROM = 1 << 16
+"""Elements from which the order of the axes is chosen."""
+MOST_FILLING_BYTES = 15
+"""What a payload has beyond its values at most: its kind, and filling."""
+TRIAL = 1 << 16
+TRIALS = 4
+WORTH = 1.2
+"""`auto` takes the coder `small` where it makes trials this much smaller than `fast`."""
+
+Array = NDArray[Any]
+Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A stream in memory and what its header says. `data`: bytes, or an array of them on a device."""
+
+    data: Any
+    header: Header
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of the array over bytes of the stream."""
+        return self.header.size * np.dtype(self.header.dtype).itemsize / len(self.data)
+
+
+def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options: Any) -> int:
+    """As `interface.compress`, into the bytes of `out`: how many were written.
+
+    `out` (bytes,) shares no memory with the array. `worst_size_bytes` are always enough; CodecError where
+    fewer are not.
+    """
+    if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.ndim != 1 or not out.flags.writeable:
+        raise CodecError("out", "is no array of bytes to write to", "give a 1-D NumPy array of uint8")
+    if isinstance(array, np.ndarray) and np.may_share_memory(array, out):
+        raise CodecError("out", "shares memory with the array", "give another one")
+    at = 0
+    for piece in encode(array, bound, **options)[1]:
+        if at + len(piece) > out.size:
+            raise CodecError("out", f"has {out.size} bytes, too few", "give worst_size_bytes(...)")
+        out[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+    return at
+
+
+def worst_size_bytes(shape: tuple[int, ...], dtype: str, frame_log2: int = FRAME_LOG2) -> int:
+    """The size that no stream of such an array exceeds; `dtype` is the name of one that can be compressed."""
+    if dtype not in stream.DTYPES:
+        raise CodecError("dtype", f"is {dtype!r}", f"give one of {', '.join(stream.DTYPES)}")
+    header = Header(dtype, shape, "lossless", 0.0, "lossless", "none", (), NATURAL, frame_log2)
+    frames = -(-header.size >> frame_log2) if header.size else 0
+    values_bytes = header.size * header.components * header.real_dtype.itemsize
+    head_bytes = stream.header_size_bytes(len(shape), header.components)
+    return head_bytes + frames * stream.FRAME_HEADER_BYTES + values_bytes + frames * MOST_FILLING_BYTES
+
+
+def encode(
+    array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
+    frame_log2: int = FRAME_LOG2,
+) -> tuple[Header, Iterator[bytes]]:  # fmt: skip
+    """As `interface.compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
+    bound = check_bound(bound, mode)
+    check_options(setting, nonfinite, frame_log2)
+    with enough_memory():
+        return _encode(array, bound, mode, setting, nonfinite, frame_log2)
+
+
+def _encode(
+    array: Array, bound: float, mode: str, setting: str, nonfinite: str, frame_log2: int
+) -> tuple[Header, Iterator[bytes]]:
+    values = flat_values(array)
+    n = stream.components(array.dtype.name)
+    reaches = [extent(values[c::n], mode == "pointwise") for c in range(n)]
+    if nonfinite == "refuse" and any(reach.any_nonfinite for reach in reaches):
+        raise nonfinite_refused()
+    header = Header(
+        array.dtype.name, array.shape, mode, bound, "lossless", mirror_of(values, n), (Quantizer(),) * n,
+        NATURAL, frame_log2,
+    )  # fmt: skip
+    limits = _limits(reaches, bound, mode)
+    rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
+    lossy = tuple(rule for rule in rules if rule is not None)
+    if len(lossy) == len(rules):
+        header = _settled(replace(header, coder="small", quantizers=lossy), values, limits, setting)
+    else:
+        header = replace(header, mode="lossless")
+    return header, _pieces(header, values, limits)
+
+
+class _Bytes(io.RawIOBase):
+    """Bytes to read from where they are; `io.BytesIO` would copy them all."""
+
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        self._left = data.data
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+
+def flat_bytes(data: Buffer) -> NDArray[np.uint8]:
+    """The bytes of a buffer, not copied; CodecError where it is not one piece."""
+    try:
+        return np.frombuffer(data, np.uint8)
+    except (ValueError, TypeError, BufferError):
+        raise CodecError("data", "is not one piece of memory", "give bytes or a C array of them") from None
+
+
+def decode_bytes(data: Buffer, allocate: Callable[[Header], Array], given: Header | None = None) -> Array:
+    """As `decode`, of a stream in memory, which is not copied; CodecError where `data` is not one piece, and
+    StreamError where it begins with another header than the one that is `given`."""
+    flat = flat_bytes(data)
+
+    def checked(header: Header) -> Array:
+        if given is not None:
+            stream.check_same(stream.pack_header(given), stream.pack_header(header))
+        return allocate(header)
+
+    return decode(cast("BinaryIO", _Bytes(flat)), checked, flat.size)[1]
+
+
+def allocate(header: Header) -> Array:
+    """An array for what a stream holds; CodecError where there is no memory for it."""
+    try:
+        return np.empty(header.shape, header.dtype)
+    except (MemoryError, ValueError):
+        raise no_memory(header) from None
+
+
+def no_memory(header: Header) -> CodecError:
+    """What is raised where there is no memory for the array of a stream."""
+    size = header.size * np.dtype(header.dtype).itemsize
+    return CodecError("stream", f"holds {size} bytes, more than there is memory", "use more")
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """CodecError where there is no memory for a frame under way, or for a copy of an array."""
+    try:
+        yield
+    except MemoryError:
+        raise CodecError(
+            "array", "needs more memory beside it than there is",
+            "allow more; C arrays and small frames (frame_log2) need the least",
+        ) from None  # fmt: skip
+
+
+def decompress_into(data: Buffer, out: Array) -> None:
+    """As `decompress`, into a C array of the same shape and dtype; CodecError for any other. Where the stream
+    is damaged, some of `out` may be filled."""
+    if not isinstance(out, np.ndarray) or not out.flags.writeable:
+        raise CodecError("out", "is no array to write to", "give a NumPy array that is not read-only")
+
+    def given(header: Header) -> Array:
+        if out.shape != header.shape or out.dtype != header.dtype or not out.flags.c_contiguous:
+            raise CodecError(
+                "out", f"is {out.dtype} {out.shape}", f"give a C array, {header.dtype} {header.shape}"
+            )
+        return out
+
+    decode_bytes(data, given)
+
+
+def decode(source: BinaryIO, allocate: Callable[[Header], Array], size_bytes: int) -> tuple[Header, Array]:
+    """Read a stream of `size_bytes` frame by frame into the C array that `allocate` gives for its header."""
+    header = stream.read_header(source)
+    check_length(header, size_bytes)
+    array = allocate(header)
+    values = array.reshape(-1).view(header.real_dtype)
+    n = header.components
+    seed = stream.frame_seed(header)
+    with enough_memory():
+        for number, (first, count) in enumerate(header.frames()):
+            payload = stream.read_frame(source, number, seed, most_payload_bytes(count, header))
+            decode_frame(payload, header, values[n * first : n * (first + count)], f"frame {number}")
+        stream.check_ended(source)
+        if header.mirror != "none":
+            fill_mirrored(values, n, header.stored, header.mirror)
+    return header, array
+
+
+def check_length(header: Header, size_bytes: int) -> None:
+    """Refuse a stream of so many bytes that its frames cannot fit, before there is memory for the array."""
+    frames = -(-header.stored >> header.frame_log2)
+    if frames * stream.FRAME_HEADER_BYTES > size_bytes:
+        raise StreamError("stream", f"is too short for its {frames} frames", "give the whole stream")
+
+
+def flat_values(array: Array) -> NDArray[np.floating]:
+    """The real numbers of an array in C order; a view where it is contiguous."""
+    if not isinstance(array, np.ndarray):
+        kind = type(array)
+        raise CodecError("array", f"is of type {kind.__module__}.{kind.__name__}", "give a NumPy array")
+    if isinstance(array, np.ma.MaskedArray):
+        raise CodecError("array", "has a mask, which would be lost", "give array.filled(...)")
+    if array.dtype.name not in stream.DTYPES or not array.dtype.isnative:
+        raise CodecError(
+            "array", f"has dtype {array.dtype}", f"give {', '.join(stream.DTYPES)} in native order"
+        )
+    return np.ascontiguousarray(array).reshape(-1).view(stream.real_dtype(array.dtype.name))
+
+
+def check_options(setting: str, nonfinite: str, frame_log2: int) -> None:
+    """CodecError for an option that is none."""
+    if setting not in SETTINGS:
+        raise CodecError("setting", f"is {setting!r}", f"give one of {', '.join(SETTINGS)}")
+    if nonfinite not in NONFINITE:
+        raise CodecError("nonfinite", f"is {nonfinite!r}", f"give one of {', '.join(NONFINITE)}")
+    least, most = stream.TILE_LOG2, stream.LARGEST_FRAME_LOG2
+    if not isinstance(frame_log2, int | np.integer) or not least <= frame_log2 <= most:
+        raise CodecError("frame_log2", f"is {frame_log2!r}", f"give a whole number from {least} to {most}")
+
+
+def nonfinite_refused() -> CodecError:
+    """What is raised for values that are not finite, where they are refused."""
+    return CodecError("array", "holds NaN or infinities", "mend it, or do not refuse them")
+
+
+def _limits(reaches: list[Extent], bound: float, mode: str) -> tuple[float, ...]:
+    if bound == 0 or mode == "pointwise":
+        return (0.0,) * len(reaches)
+    return tuple(error_limit(reach, bound, mode) for reach in reaches)
+
+
+def _settled(header: Header, values: NDArray[np.floating], limits: tuple[float, ...], setting: str) -> Header:
+    """The header with its coder and axes, chosen on samples."""
+    coder = setting
+    if setting == "auto":
+        fast, small = (
+            _trial_bytes(replace(header, coder=name), values, limits) for name in ("fast", "small")
+        )
+        coder = "small" if small * WORTH < fast else "fast"
+    header = replace(header, coder=coder)
+    n_axes = ranked_axis_count(header)
+    if not n_axes:
+        return header
+    elements = sampled(header.stored >> n_axes << n_axes)
+    beside = np.stack([elements, *(elements ^ np.uint64(1 << axis) for axis in range(n_axes))])
+    sample = values.reshape(-1, header.components)[beside.reshape(-1)].reshape(-1)
+    q, _ = quantize(sample, header, limits)
+    magnitudes = np.abs(q[:, : beside.size].astype(np.int64)).sum(axis=0).reshape(beside.shape)
+    return with_axes(header, class_counts(magnitudes))
+
+
+def ranked_axis_count(header: Header) -> int:
+    """How many axes are ranked on a sample; 0 for arrays whose axes stay in their natural order."""
+    return axis_count(header.stored, header.frame_log2)
+
+
+def axis_count(stored: int, frame_log2: int) -> int:
+    """As `ranked_axis_count`, of so many stored elements."""
+    return 0 if stored < RANKED_FROM else min(frame_log2, stored.bit_length() - 1)
+
+
+def with_axes(header: Header, counts: NDArray[np.integer]) -> Header:
+    """The header with the axes that suit the `class_counts` of a sample."""
+    element_bytes = header.components * header.real_dtype.itemsize
+    return replace(header, axes=tile_axes(ranked_axes(counts), header.coder, element_bytes))
+
+
+def _trial_bytes(header: Header, values: NDArray[np.floating], limits: tuple[float, ...]) -> int:
+    """The bytes that some pieces of the values take with the header's coder."""
+    n = header.components
+    pieces = [values[n * start : n * (start + count)] for start, count in trial_pieces(header.stored)]
+    return len(encode_frame(np.concatenate(pieces), header, limits))
+
+
+def trial_pieces(stored: int) -> list[tuple[int, int]]:
+    """First element and number of elements of the pieces on which coders are compared."""
+    if stored <= TRIAL * TRIALS:
+        return [(0, stored)]
+    return [(k * (stored - TRIAL) // (TRIALS - 1) // TILE * TILE, TRIAL) for k in range(TRIALS)]
+
+
+def _pieces(header: Header, values: NDArray[np.floating], limits: tuple[float, ...]) -> Iterator[bytes]:
+    n = header.components
+    seed = stream.frame_seed(header)
+    yield stream.pack_header(header)
+    for number, (first, count) in enumerate(header.frames()):
+        with enough_memory():
+            payload = encode_frame(values[n * first : n * (first + count)], header, limits)
+            packed = stream.pack_frame(payload, number, seed)
+        yield packed

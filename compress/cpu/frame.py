@@ -1,0 +1,214 @@
+"""One frame: values to a payload and back, by a header's quantizers and coder.
+
+    payload     u64 kind: RAW, PLANES or CODED; every part is filled up to 8 bytes
+    RAW         the values' bytes
+    PLANES      for each byte of a real number, over all of them: u64 size, bytes; raw where of full size
+    CODED       u64 number of exact values, u64 size of the coder's bytes, those bytes; places (u32,
+                ascending: component * padded elements + place in tile order) and bits of the exact values
+
+The kind is whichever is smallest, so that a payload is never larger than its values by more than 16 bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.compress.cpu import fixed_length as fixed
+from tnplan.compress.cpu import rans as entropy
+from tnplan.compress.format.bit_tiling import TILE, local_offsets, tile_count, tile_offsets, usable_axes
+from tnplan.compress.format.stream import Header, damaged_unless
+
+RAW, PLANES, CODED = range(3)
+CODED_HEAD = struct.Struct("<QQQ")
+_U64 = struct.Struct("<Q")
+PLACE_BYTES = 4
+MOST_EXACT = 8
+"""A frame of which more than one value in so many misses its bound is stored without loss."""
+
+CODER = {"fast": fixed, "small": entropy}
+Values = NDArray[np.floating]
+
+
+def most_payload_bytes(n_elements: int, header: Header) -> int:
+    """The largest payload of a frame."""
+    return filled(_U64.size + n_elements * header.components * header.real_dtype.itemsize)
+
+
+def filled(size_bytes: int) -> int:
+    """A size rounded up to whole words of 8 bytes, at which all parts of a payload start."""
+    return size_bytes + -size_bytes % _U64.size
+
+
+def encode_frame(values: Values, header: Header, limits: tuple[float, ...]) -> bytes:
+    """The payload of a frame's values (flat, real numbers, components interleaved).
+
+    `limits` are the largest errors of each component; they matter for absolute bounds.
+    """
+    payload = _encode_coded(values, header, limits) if header.coder != "lossless" else None
+    if payload is None and header.coder != "fast":
+        payload = _encode_planes(values)
+    return _joined(_U64.pack(RAW), values.tobytes()) if payload is None else payload
+
+
+def decode_frame(payload: bytes, header: Header, values: Values, place: str) -> None:
+    """Fill a frame's values from its payload; StreamError, naming `place`, where it makes no sense."""
+    damaged_unless(len(payload) >= _U64.size, place)
+    (kind,) = _U64.unpack(payload[: _U64.size])
+    damaged_unless(kind <= CODED, place)
+    data = np.frombuffer(payload, np.uint8)
+    if kind == RAW:
+        damaged_unless(data.size == filled(_U64.size + values.nbytes), place)
+        values.view(np.uint8)[:] = data[_U64.size : _U64.size + values.nbytes]
+    elif kind == PLANES:
+        _decode_planes(data, values, place)
+    else:
+        damaged_unless(header.coder != "lossless", place)
+        _decode_coded(data, header, values, place)
+
+
+def _joined(*parts: bytes) -> bytes:
+    return b"".join(part + bytes(-len(part) % _U64.size) for part in parts)
+
+
+def _encode_planes(values: Values) -> bytes | None:
+    parts, small = [_U64.pack(PLANES)], False
+    planes = values.view(np.uint8).reshape(-1, values.itemsize)
+    for p in range(values.itemsize):
+        plane = np.ascontiguousarray(planes[:, p])
+        packed = entropy.encode_bytes(plane, plane.size - 1) if plane.size else None
+        small |= packed is not None
+        body = plane.tobytes() if packed is None else packed
+        parts += [_U64.pack(len(body)), body]
+    payload = _joined(*parts)
+    return payload if small and len(payload) <= values.nbytes else None
+
+
+def _decode_planes(data: NDArray[np.uint8], values: Values, place: str) -> None:
+    planes = values.view(np.uint8).reshape(-1, values.itemsize)
+    plane = np.empty(planes.shape[0], np.uint8)
+    at = _U64.size
+    for p in range(values.itemsize):
+        damaged_unless(at + 8 <= data.size, place)
+        size = _U64.unpack(data[at : at + 8].tobytes())[0]
+        at += 8
+        damaged_unless(size <= plane.size and at + filled(size) <= data.size, place)
+        body = data[at : at + size]
+        at += filled(size)
+        if size == plane.size:
+            plane[:] = body
+        else:
+            entropy.decode_bytes(body, plane, place)
+        planes[:, p] = plane
+    damaged_unless(at == data.size, place)
+
+
+def _encode_coded(values: Values, header: Header, limits: tuple[float, ...]) -> bytes | None:
+    q, places = quantize(values, header, limits)
+    if places is None:
+        return None
+    exact_bytes = filled(places.size * PLACE_BYTES) + filled(places.size * values.itemsize)
+    coded = CODER[header.coder].encode(q, values.nbytes - exact_bytes - CODED_HEAD.size - _U64.size)
+    if coded is None:
+        return None
+    bits = _bits(values)[element_indices(places, header, values.size, q.shape[1])]
+    head = CODED_HEAD.pack(CODED, places.size, len(coded))
+    return _joined(head, coded, places.astype("<u4").tobytes(), bits.tobytes())
+
+
+def _decode_coded(data: NDArray[np.uint8], header: Header, values: Values, place: str) -> None:
+    damaged_unless(data.size >= CODED_HEAD.size, place)
+    _, count, size = CODED_HEAD.unpack(data[: CODED_HEAD.size].tobytes())
+    middle = CODED_HEAD.size + filled(size) + filled(count * PLACE_BYTES)
+    damaged_unless(data.size == middle + filled(count * values.itemsize), place)
+    n_elements = values.size // header.components
+    q = np.empty((header.components, tile_count(n_elements) * TILE), np.int32)
+    end = CODED_HEAD.size + size
+    CODER[header.coder].decode(data[CODED_HEAD.size : end], q, place)
+    dequantize(q, header, values)
+    if not count:
+        return
+    places = data[filled(end) : filled(end) + count * PLACE_BYTES].view("<u4").astype(np.int64)
+    damaged_unless(bool((np.diff(places) > 0).all()) and int(places[-1]) < q.size, place)
+    targets = element_indices(places, header, values.size, q.shape[1])
+    damaged_unless(bool((targets < values.size).all()), place)
+    _bits(values)[targets] = data[middle : middle + count * values.itemsize].view(_bits(values).dtype)
+
+
+def quantize(
+    values: Values, header: Header, limits: tuple[float, ...]
+) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
+    """Whole numbers (components, tiles * 4096) in tile order, and the places to be stored exactly; None for
+    these where they are too many."""
+    from tnplan.compress.cpu import quantize_kernel as kernel
+    from tnplan.compress.format.bounds import LARGEST_Q, round_down
+
+    n = header.components
+    n_elements = values.size // n
+    axes = usable_axes(header.axes, n_elements)
+    local, tiles = local_offsets(axes), tile_offsets(axes, n_elements)
+    q = np.empty((n, tiles.size * TILE), np.int32)
+    room = np.empty(values.size // MOST_EXACT + 1, np.int64)
+    real = values.dtype.type
+    found = 0
+    for c, rule in enumerate(header.quantizers):
+        before = found
+        if rule.bits_step:
+            least, infinite = (int(_bits(np.array([x], real))[0]) for x in (np.finfo(real).tiny, np.inf))
+            found = kernel.quantize_pointwise(
+                _bits(values), n, c, local, tiles, _sign_bit(values), least, infinite, rule.bits_step,
+                rule.base_bits, q[c], room, found,
+            )  # fmt: skip
+        elif rule.step:
+            found = kernel.quantize_absolute(
+                values, n, c, local, tiles, real(rule.step), real(1) / real(rule.step),
+                real(round_down(limits[c], values.dtype)), real(LARGEST_Q[values.dtype]), q[c], room, found,
+            )  # fmt: skip
+        else:
+            zero_bits = _bits(values).dtype.type(rule.zero_bits)
+            # Zeros of either sign are the same constant.
+            checked = ~_sign_bit(values) if rule.zero_bits == 0 else ~_sign_bit(values) | _sign_bit(values)
+            found = kernel.quantize_constant(
+                _bits(values), n, c, local, tiles, zero_bits, checked, q[c], room, found
+            )
+        room[before:found] += c * q.shape[1]
+    return q, room[:found] if found <= room.size else None
+
+
+def dequantize(q: NDArray[np.int32], header: Header, values: Values) -> None:
+    """Fill a frame's values from whole numbers in tile order."""
+    from tnplan.compress.cpu import quantize_kernel as kernel
+
+    n = header.components
+    n_elements = values.size // n
+    axes = usable_axes(header.axes, n_elements)
+    local, tiles = local_offsets(axes), tile_offsets(axes, n_elements)
+    for c, rule in enumerate(header.quantizers):
+        if rule.bits_step:
+            kernel.dequantize_pointwise(
+                q[c], n, c, local, tiles, _sign_bit(values), rule.bits_step, rule.base_bits, _bits(values)
+            )
+        else:
+            zero = np.array([rule.zero_bits], _bits(values).dtype).view(values.dtype)[0]
+            kernel.dequantize_absolute(q[c], n, c, local, tiles, values.dtype.type(rule.step), zero, values)
+
+
+def element_indices(
+    places: NDArray[np.int64], header: Header, n_values: int, padded: int
+) -> NDArray[np.int64]:
+    """The index among the frame's values of each place."""
+    component, place = np.divmod(places, padded)
+    n_elements = n_values // header.components
+    axes = usable_axes(header.axes, n_elements)
+    element = local_offsets(axes)[place % TILE] + tile_offsets(axes, n_elements)[place // TILE]
+    return np.asarray(header.components * element + component)
+
+
+def _bits(values: Values) -> NDArray[np.unsignedinteger]:
+    return values.view(np.uint32 if values.itemsize == 4 else np.uint64)
+
+
+def _sign_bit(values: Values) -> np.unsignedinteger:
+    return _bits(values).dtype.type(1 << (8 * values.itemsize - 1))

@@ -1,0 +1,128 @@
+"""The numba kernels between values and whole numbers, a frame at a time. Imported lazily.
+
+A frame's values are a flat array of its real numbers, components interleaved: component c of element e at
+`components * e + c`. Quantized numbers are in tile order (`tnplan.compress.format.bit_tiling`), one row a component; places
+beyond the last element hold 0. Every kernel decodes what it encodes and appends the place of each element
+that would miss its bound to `places`; it returns how many there are, also where they are more than fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+int64: Any = np.int64
+
+
+@jit
+def quantize_absolute(
+    values: Any, components: Any, c: Any, local: Any, tiles: Any, step: Any, inverse: Any, limit: Any,
+    largest: Any, q: Any, places: Any, found: Any,
+) -> Any:  # fmt: skip
+    """q = rint(x / step) in the values' precision; `limit` is the bound rounded down to it."""
+    n = values.size // components
+    for t in range(tiles.size):
+        for j in range(local.size):
+            place = t * local.size + j
+            element = tiles[t] + local[j]
+            if element >= n:
+                q[place] = 0
+                continue
+            x = values[components * element + c]
+            scaled = np.rint(x * inverse)
+            good = False
+            number = 0
+            if np.abs(scaled) <= largest:
+                number = int64(scaled)
+                good = np.abs(x - scaled * step) < limit
+            q[place] = number if good else 0
+            if not good:
+                if found < places.size:
+                    places[found] = place
+                found += 1
+    return found
+
+
+@jit
+def quantize_constant(
+    bits: Any, components: Any, c: Any, local: Any, tiles: Any, zero_bits: Any, checked: Any, q: Any,
+    places: Any, found: Any,
+) -> Any:  # fmt: skip
+    """q = 0 everywhere; elements that differ from the constant in the `checked` bits are appended."""
+    n = bits.size // components
+    for t in range(tiles.size):
+        for j in range(local.size):
+            place = t * local.size + j
+            element = tiles[t] + local[j]
+            q[place] = 0
+            if element < n and (bits[components * element + c] ^ zero_bits) & checked:
+                if found < places.size:
+                    places[found] = place
+                found += 1
+    return found
+
+
+@jit
+def quantize_pointwise(
+    bits: Any, components: Any, c: Any, local: Any, tiles: Any, sign_bit: Any, least: Any, infinite: Any,
+    bits_step: Any, base: Any, q: Any, places: Any, found: Any,
+) -> Any:  # fmt: skip
+    """Steps in the bits of the magnitude; `least` and `infinite` are the bits of the least normal number and
+    of infinity."""
+    n = bits.size // components
+    for t in range(tiles.size):
+        for j in range(local.size):
+            place = t * local.size + j
+            element = tiles[t] + local[j]
+            q[place] = 0
+            if element >= n:
+                continue
+            word = bits[components * element + c]
+            magnitude = int64(word & ~sign_bit)
+            if magnitude == 0:
+                continue
+            if least <= magnitude < infinite:
+                steps = (magnitude - base + bits_step // 2) // bits_step
+                again = base + steps * bits_step
+                if again < infinite and 2 * abs(again - magnitude) <= bits_step:
+                    q[place] = -(steps + 1) if word & sign_bit else steps + 1
+                    continue
+            if found < places.size:
+                places[found] = place
+            found += 1
+    return found
+
+
+@jit
+def dequantize_absolute(
+    q: Any, components: Any, c: Any, local: Any, tiles: Any, step: Any, zero: Any, values: Any
+) -> None:
+    """x' = q * step, or `zero` where q is 0."""
+    n = values.size // components
+    for t in range(tiles.size):
+        for j in range(local.size):
+            element = tiles[t] + local[j]
+            if element < n:
+                number = q[t * local.size + j]
+                values[components * element + c] = step * values.dtype.type(number) if number else zero
+
+
+@jit
+def dequantize_pointwise(
+    q: Any, components: Any, c: Any, local: Any, tiles: Any, sign_bit: Any, bits_step: Any, base: Any,
+    bits: Any,
+) -> None:  # fmt: skip
+    """Bits base + (|q| - 1) bits_step with the sign of q; zero where q is 0."""
+    n = bits.size // components
+    for t in range(tiles.size):
+        for j in range(local.size):
+            element = tiles[t] + local[j]
+            if element < n:
+                number = int64(q[t * local.size + j])
+                where = components * element + c
+                bits[where] = base + (abs(number) - 1) * bits_step if number else 0
+                if number < 0:
+                    bits[where] |= sign_bit

@@ -1,0 +1,1 @@
+"""The stream: header, frames, quantizers and the order of elements."""

@@ -1,0 +1,1 @@
+"""The codec where the array is: kernels and their launches."""

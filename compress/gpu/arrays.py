@@ -1,0 +1,118 @@
+"""Arrays of other libraries through the interface of `compress`; their device is given, or is known.
+
+Whoever can drive a library's arrays registers a device for it (`tnplan.executor.device.cuda.array_codec` does for CuPy).
+An array belongs to the library that its type's module starts with. Streams stay where the arrays are; what
+is NumPy's goes to the device that is given. Frames that a CPU stored without loss have no kernel: the host
+decodes streams with such, and the array is copied to the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tnplan.compress.cpu.codec import (
+    Compressed,
+    allocate,
+    check_length,
+    check_options,
+    decode_bytes,
+    enough_memory,
+    flat_bytes,
+    flat_values,
+    no_memory,
+    worst_size_bytes,
+)
+from tnplan.compress.format import stream
+from tnplan.compress.format.errors import CodecError, HostOnlyError
+from tnplan.compress.format.stream import Header
+from tnplan.compress.gpu.decode import decode, read_header
+from tnplan.compress.gpu.device import WORD_BYTES, Device
+from tnplan.compress.gpu.write import write
+
+_DEVICES: dict[str, Callable[[], Device]] = {}
+
+
+def register(library: str, make: Callable[[], Device]) -> None:
+    """Arrays whose type is in `library` are compressed on the device that `make` returns."""
+    _DEVICES[library] = make
+
+
+def device_of(array: Any, name: str, wanted: str) -> Device:
+    """The device of an array; CodecError, naming it `name` and what is `wanted`, where none is known."""
+    kind = type(array)
+    make = _DEVICES.get(kind.__module__.partition(".")[0])
+    if make is None:
+        raise CodecError(
+            name, f"is of type {kind.__module__}.{kind.__name__}",
+            f"give {wanted}, or a CuPy array once tnplan.executor.device.cuda.array_codec is imported",
+        )  # fmt: skip
+    return make()
+
+
+def check_device(device: Any) -> Device:
+    """The device; CodecError for what is none."""
+    if isinstance(device, type) or not isinstance(device, Device):
+        raise CodecError(
+            "device", f"is {device!r}", "give one: tnplan.executor.device.cuda.array_codec.CupyCodec()"
+        )
+    return device
+
+
+def compress_array(
+    array: Any, bound: float, device: Device, mode: str, setting: str, nonfinite: str, frame_log2: int
+) -> Compressed:
+    """As `compress.compress`; `data` is an array of bytes on the device. Takes the memory of the array."""
+    check_options(setting, nonfinite, frame_log2)
+    with enough_memory():
+        values = device.upload(flat_values(array)) if isinstance(array, np.ndarray) else _flat(array)
+        dtype = array.dtype.name
+        room = worst_size_bytes(array.shape, dtype, frame_log2)
+        out = device.empty(room + -room % WORD_BYTES, "uint8")
+        header, _, used = write(
+            device, values, dtype, array.shape, bound, mode, setting, frame_log2, out, nonfinite=nonfinite
+        )
+        return Compressed(out[:used].copy(), header)
+
+
+def decompress_array(data: Any, device: Device, given: Header | None = None) -> Any:
+    """As `compress.decompress`, from bytes of the host or the device to an array on the device; where the
+    header is `given`, the stream begins with it."""
+    with enough_memory():
+        aligned = _copied(data, device)
+        header = given or read_header(device, aligned)
+        check_length(header, aligned.size)
+        try:
+            values = device.empty(header.size * header.components, header.real_dtype.name)
+        except MemoryError:
+            raise no_memory(header) from None
+        try:
+            decode(device, aligned, values, given)
+        except HostOnlyError:
+            del values
+            return device.upload(decode_bytes(device.download(aligned), allocate, given))
+        return values.view(header.dtype).reshape(header.shape)
+
+
+def _copied(data: Any, device: Device) -> Any:
+    """The bytes of a stream on the device, from a multiple of 8 on."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        data = flat_bytes(data)
+    if not hasattr(data, "dtype"):
+        raise CodecError("data", f"is of type {type(data).__name__}", "give the bytes of a stream")
+    if data.dtype != np.uint8 or data.ndim != 1:
+        raise CodecError("data", f"is {data.dtype} of shape {data.shape}", "give a 1-D array of bytes")
+    return device.upload(data) if isinstance(data, np.ndarray) else data.copy()
+
+
+def _flat(array: Any) -> Any:
+    """The real numbers of an array in C order; a view where it is contiguous."""
+    if not hasattr(array, "dtype"):
+        raise CodecError("array", f"is of type {type(array).__name__}", "give a NumPy array or the device's")
+    if array.dtype.name not in stream.DTYPES or not np.dtype(array.dtype).isnative:
+        raise CodecError(
+            "array", f"has dtype {array.dtype}", f"give {', '.join(stream.DTYPES)} in native order"
+        )
+    return array.reshape(-1).view(stream.real_dtype(array.dtype.name))

@@ -1,0 +1,188 @@
+"""Frames that kernels take together, and the stream around what coders make of them. Knows no coder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tnplan.compress.cpu.frame import RAW, filled
+from tnplan.compress.format import stream
+from tnplan.compress.format.bit_tiling import TILE, tile_count, usable_axes
+from tnplan.compress.format.errors import CodecError
+from tnplan.compress.format.stream import Header
+from tnplan.compress.gpu import launches
+from tnplan.compress.gpu.device import MOST_BLOCKS, WORD_BYTES, Device, DeviceArray
+from tnplan.compress.gpu.launches import FRAME
+
+MOST_FRAMES = 1 << 15
+"""Frames of a launch that has them along y."""
+FILL_BLOCKS = 32
+"""The least blocks a frame that fill in what coders leave out."""
+FRAME_WORDS = FRAME.itemsize // WORD_BYTES
+
+
+@dataclass(frozen=True)
+class Group:
+    """Frames of equal size that are coded at once: number of the first, how many, their elements and tiles,
+    and the arguments of kernels that say where elements are."""
+
+    first: int
+    count: int
+    elements: int
+    n_tiles: int
+    arguments: tuple[Any, ...]
+
+    def values_of(self, values: DeviceArray, header: Header) -> DeviceArray:
+        """The group's part of the array's flat real numbers."""
+        begin = (self.first << header.frame_log2) * header.components
+        end = begin + self.count * self.elements * header.components
+        return values if end - begin == values.size else values[begin:end]
+
+    def frames_of(self, frames: DeviceArray) -> DeviceArray:
+        """The group's part of the table of frames."""
+        return frames[FRAME_WORDS * self.first :] if self.first else frames
+
+
+def groups(header: Header, most: int, first: int = 0) -> tuple[Group, ...]:
+    """The frames of a stream from the `first` on in groups of at most `most`, and at most `MOST_FRAMES`,
+    nearly equal ones."""
+    return _groups(header.stored, header.frame_log2, header.axes, min(most, MOST_FRAMES), first)
+
+
+@lru_cache(256)
+def _groups(stored: int, frame_log2: int, axes: tuple[int, ...], most: int, first: int) -> tuple[Group, ...]:
+    whole, rest = divmod(stored, 1 << frame_log2)
+    left, step = max(0, whole - first), max(1, most)
+    step = -(-left // max(1, -(-left // step))) or 1
+    made = [
+        _group(axes, begin, min(step, whole - begin), 1 << frame_log2) for begin in range(first, whole, step)
+    ]
+    return (*made, _group(axes, whole, 1, rest)) if rest and first <= whole else tuple(made)
+
+
+def _group(axes: tuple[int, ...], first: int, count: int, elements: int) -> Group:
+    n_tiles = tile_count(elements)
+    order = launches.order(usable_axes(axes, elements))
+    return Group(first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)))
+
+
+def frame_count(header: Header) -> int:
+    """The frames of a stream."""
+    return -(-header.stored >> header.frame_log2)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Frames of equal size whose parts, tiles or segments, a coder is making: `count` of at most `n_tiles`
+    tiles, or fewer if their plan says so. The bytes of parts (frames, n_tiles; ~0: does not fit), how many
+    values of each tile are stored exactly (frames, components, n_tiles), bytes before the parts (frames), and
+    what brings these to the stream, given where each starts behind its frame's head, the frames, and the
+    output buffer."""
+
+    count: int
+    n_tiles: int
+    plan: DeviceArray
+    sizes: DeviceArray
+    exact: DeviceArray
+    heads: DeviceArray
+    pack: Callable[[DeviceArray, DeviceArray, DeviceArray], None]
+
+
+def part_arrays(
+    device: Device, n_components: int, count: int, n_tiles: int
+) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
+    """sizes, exact and heads of `Coded`, for kernels to fill."""
+    parts = count * n_tiles
+    last = parts * (1 + n_components)
+    words = device.empty(last + count, "uint32")
+    return words[:parts], words[parts:last], words[last:]
+
+
+def lay_out(device: Device, values: DeviceArray, header: Header, group: Group, rules: Any) -> DeviceArray:
+    """The plan of a group (plan.cuh), and behind it the first elements of its tiles."""
+    ends = group.first + group.count == frame_count(header)
+    plan = device.empty(launches.PLAN_BYTES // 4 + group.n_tiles, "uint32")
+    device.launch(
+        launches.plan("lay_out_plan"), header.dtype, values, *group.arguments, rules, np.uint32(group.count),
+        np.uint32(ends), plan, plan[launches.PLAN_BYTES // 4 :],
+    )  # fmt: skip
+    return plan
+
+
+class StreamUnderWay:
+    """A stream in an output buffer, to which at most `count` frames are appended, from byte `start` on."""
+
+    def __init__(self, device: Device, dtype: str, out: DeviceArray, start: int, count: int) -> None:
+        self.device, self.dtype, self.out, self.start = device, dtype, out, start
+        # The table of frames, and behind it where the stream ends so far.
+        self.frames = device.empty(count * FRAME_WORDS + 1, "uint64")
+        self.end = self.frames[count * FRAME_WORDS :]
+        self.box, self.told = device.mailbox(1)
+
+    def put(self, values: DeviceArray, first: int, coded: Coded) -> None:
+        """Append frames from number `first` on, of which `values` are the real numbers; their headers stay
+        out. Where they end the stream, all that their plan has, the host is told where."""
+        starts = self.device.empty(coded.count * coded.n_tiles, "uint64")
+        parts = (np.uint32(1), coded.sizes, coded.heads, coded.exact, coded.plan, starts)
+        self._place(parts, first, coded.count)
+        coded.pack(starts, self._from(first), self.out)
+        self._fill(values, first, coded.count, coded.n_tiles, coded.plan, coded.exact)
+
+    def put_raw(self, values: DeviceArray, header: Header, group: Group) -> None:
+        """The same, without loss."""
+        made = np.zeros(group.count, FRAME)
+        values_bytes = group.elements * header.components * header.real_dtype.itemsize
+        made["kind"], made["size"] = RAW, filled(WORD_BYTES + values_bytes)
+        self._from(group.first)[: group.count * FRAME_WORDS] = self.device.upload(made.view(np.uint64))
+        rules = launches.rules(header, (0.0,) * header.components)
+        plan = lay_out(self.device, values, header, group, rules)
+        self._place((np.uint32(0), *[plan] * 5), group.first, group.count)
+        self._fill(values, group.first, group.count, group.n_tiles, plan, plan)
+
+    def _from(self, first: int) -> DeviceArray:
+        return self.frames[first * FRAME_WORDS :] if first else self.frames
+
+    def _place(self, parts: tuple[Any, ...], first: int, count: int) -> None:
+        """Find where frames go; `parts`: whether they are coded, and then the arrays of `Coded`."""
+        self.device.launch(
+            launches.frames("place_frames", count), self.dtype, *parts, self._from(first),
+            np.uint64(self.out.size), np.uint64(0 if first else self.start), self.end, self.box,
+        )  # fmt: skip
+
+    def _fill(
+        self, values: DeviceArray, first: int, count: int, n_tiles: int, plan: DeviceArray, exact: Any
+    ) -> None:
+        blocks = min(n_tiles, max(FILL_BLOCKS, MOST_BLOCKS // count))
+        self.device.launch(
+            launches.frames("fill_frames", blocks, count), self.dtype, values, plan, exact,
+            self._from(first), self.out,
+        )  # fmt: skip
+
+    def seal(self, header: Header) -> int:
+        """Write the stream's header and those of its frames, checksums included: how large the stream is.
+        Raises CodecError where the output buffer is smaller."""
+        head, count = stream.pack_header(header), frame_count(header)
+        words, n_words, seed = launches.header(head), len(head) // WORD_BYTES, stream.seed_of(head)
+        summed = header.coder == "fast"
+        most_blocks = MOST_BLOCKS // 4 if summed else MOST_BLOCKS
+        for first in range(0, count, MOST_FRAMES):
+            part = min(MOST_FRAMES, count - first)
+            blocks = max(1, min(most_blocks // part, self.out.size // (WORD_BYTES * TILE)))
+            self.device.launch(
+                launches.frames("seal_frames", blocks, part), self.dtype, words, np.uint32(n_words),
+                self._from(first), np.uint64(first), np.uint64(seed), np.uint32(summed),
+                self.out,
+            )  # fmt: skip
+        used = int(self.told()[0])
+        check_room(self.out, used)
+        return used
+
+
+def check_room(out: DeviceArray, size: int) -> None:
+    """CodecError where the output buffer is smaller than the stream."""
+    if size > out.size:
+        raise CodecError("out", f"has {out.size} bytes, too few", "give worst_size_bytes(...)")

@@ -1,0 +1,217 @@
+"""How the CUDA kernels of compress/kernels are launched: files, definitions, grids, tables and structures.
+
+Arguments are given in the order of the kernel, scalars as NumPy scalars, arrays as device pointers,
+structures as ctypes arrays of bytes. Knows no CuPy: whatever compiles and launches kernels is elsewhere.
+"""
+
+from __future__ import annotations
+
+from ctypes import Array, c_char
+from functools import lru_cache
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+
+from tnplan.compress.format.bounds import pointwise_step, round_down
+from tnplan.compress.format.stream import Header, components, real_dtype
+
+FOLDER = Path(__file__).parent / "kernels"
+THREADS = 256
+SMALL_WARPS = 4
+SMALL_THREADS = 32 * SMALL_WARPS
+WARP = 32
+
+AXES_AT_ONCE = 8
+"""Axes that a block of `neighbours` looks along."""
+FAST_HEAD_BYTES = 1024
+"""Room for the head of a tile of the coder `fast`, before that of its numbers, in 32-bit words."""
+SMALL_SLOT_BYTES = 640
+"""The same of the coder `small`: states, and the words of one round."""
+PLAN_BYTES = 2560
+"""Room for a `Plan` of plan.cuh."""
+
+MOST_CLAIMING = 2048
+"""Blocks that claim work: more than run at once on a GPU of today."""
+TILES_PER_CHECK = 32
+"""Tiles whose share of a payload one block sums."""
+DECODE_HEADS = 2
+"""Blocks that look at frames, in each row of `fast_decode`."""
+EXACT_BLOCKS = 4
+"""Blocks that put a frame's exact values."""
+
+RULES = {np.dtype(np.float32): Struct("<3f4I"), np.dtype(np.float64): Struct("<3d4Q")}
+"""`Rule` of quantize.cuh."""
+ORDER = Struct("<36I12B")
+"""`Order` of tile.cuh."""
+TURNS = [4 * (1 << j ^ 1 << j >> 5 & 31 ^ 1 << j >> 10) for j in range(12)]
+"""What each bit of a place in a tile turns in bytes of shared memory: the lane is turned by the row."""
+BOUND = np.dtype([("bound", "<f8"), ("bits_step", "<u8"), ("relative", "<u4"), ("filling", "<u4")])
+"""`Bound` of survey.cu."""
+FRAME = np.dtype(
+    [(name, "<u8") for name in ("start", "size", "sum", "stated", "kind", "exact", "coded", "damaged")]
+)
+"""`Frame` of tile.cuh."""
+SPAN = Struct("<5Q2I")
+"""`Span` of read.cuh."""
+MOST_HEADER_WORDS = 79
+"""Words of a stream's header, at most."""
+SMALL_PLAN_WORDS = 3
+"""`Plan` of small.cuh."""
+
+
+class Launch(NamedTuple):
+    """A kernel with its grid (blocks along x and y) and the threads of a block."""
+
+    file: str
+    entry: str
+    grid: tuple[int, int]
+    threads: int
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return self.grid[0] * self.grid[1]
+
+
+def defines(dtype: str) -> dict[str, str | int]:
+    """The definitions with which every kernel is compiled for arrays of a dtype."""
+    real, bits = (
+        ("float", "unsigned") if real_dtype(dtype).itemsize == 4 else ("double", "unsigned long long")
+    )
+    return {"REAL": real, "BITS": bits, "COMPONENTS": components(dtype)}
+
+
+def rules(header: Header, limits: tuple[float, ...] = ()) -> Array[c_char]:
+    """The struct `Rules` (1,) of a header's quantizers; `limits` are the largest errors, which only coding
+    needs."""
+    dtype = header.real_dtype
+    row = RULES[dtype]
+    sign = 1 << (8 * dtype.itemsize - 1)
+    packed = b""
+    for rule, limit in zip(header.quantizers, limits or (0.0,) * header.components, strict=True):
+        # Zeros of either sign are the same constant.
+        checked = sign - 1 if rule.zero_bits == 0 else 2 * sign - 1
+        inverse = least = 0.0
+        if rule.step and limits:
+            inverse = float(dtype.type(1) / dtype.type(rule.step))
+            least = round_down(limit, dtype) if limit else 0.0
+        packed += row.pack(rule.step, inverse, least, rule.zero_bits, checked, rule.bits_step, rule.base_bits)
+    return _structure(packed)
+
+
+@lru_cache(256)
+def bound(value: float, mode: str, dtype: str) -> Array[c_char]:
+    """The struct `Bound` (1,) of a bound in a mode (compress/format/bounds.py)."""
+    made = np.zeros(1, BOUND)
+    made["bound"], made["relative"] = value, mode == "range"
+    if mode == "pointwise":
+        made["bits_step"] = pointwise_step(value, real_dtype(dtype))
+    return _structure(made.tobytes())
+
+
+def span(
+    data_bytes: int, begin: int, n_frames: int, first: int, own_at: int, coded: bool, n_blocks: int
+) -> Array[c_char]:
+    """The struct `Span` (1,)."""
+    return _structure(SPAN.pack(data_bytes, begin, n_frames, first, own_at, coded, n_blocks))
+
+
+def header(data: bytes) -> Array[c_char]:
+    """The struct `Header` (1,) of a header's bytes."""
+    return _structure(data.ljust(8 * MOST_HEADER_WORDS, b"\0"))
+
+
+@lru_cache(256)
+def order(axes: tuple[int, ...]) -> Array[c_char]:
+    """The struct `Order` (1,) of a frame's axes."""
+    ranked = sorted(range(len(axes)), key=axes.__getitem__)
+    numbers = [1 << axes[place] for place in ranked]
+    above = [(1 << 32) - number for number in numbers]
+    packed = ORDER.pack(*above, *numbers, *(TURNS[place] for place in ranked), *axes)
+    return _structure(packed)
+
+
+def _structure(data: bytes) -> Array[c_char]:
+    """The bytes of a structure where a kernel's launch takes them from."""
+    return (c_char * len(data)).from_buffer_copy(data)
+
+
+def plan(entry: str) -> Launch:
+    """A kernel of plan.cu: one block."""
+    return Launch("plan.cu", entry, (1, 1), THREADS)
+
+
+def fast_encode(n_frames: int, n_tiles: int) -> Launch:
+    """A block a tile, of frames of equal size."""
+    return Launch("fast.cu", "fast_encode", (n_tiles, n_frames), THREADS)
+
+
+def fast_pack(n_frames: int, n_tiles: int) -> Launch:
+    """A warp a tile, of frames of equal size."""
+    return Launch("fast.cu", "fast_pack", (-(-n_tiles * WARP // THREADS), n_frames), THREADS)
+
+
+def fast_decode(n_frames: int, n_tiles: int) -> Launch:
+    """A block a tile, of frames of equal size; before them blocks that look at frames and form checksums."""
+    blocks = DECODE_HEADS + -(-n_tiles // TILES_PER_CHECK) + n_tiles
+    return Launch("fast_decode.cu", "fast_decode", (blocks, n_frames), THREADS)
+
+
+def small_count(n_frames: int, n_tiles: int) -> Launch:
+    """A warp a tile, of frames of equal size."""
+    return Launch("small_encode.cu", "small_count", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
+
+
+def small_plan(n_frames: int) -> Launch:
+    """A block a frame."""
+    return Launch("small_heads.cu", "small_plan", (n_frames, 1), THREADS)
+
+
+def small_encode(n_frames: int, n_tiles: int) -> Launch:
+    """A warp a segment, of which a frame has at most as many as tiles."""
+    return Launch("small_encode.cu", "small_encode", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
+
+
+def small_pack(n_frames: int, n_tiles: int) -> Launch:
+    """A block a segment, of which a frame has at most as many as tiles."""
+    return Launch("small_encode.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
+
+
+def small_index(n_frames: int) -> Launch:
+    """A block that finds frames, and one for each."""
+    return Launch("small_heads.cu", "small_index", (1 + n_frames, 1), THREADS)
+
+
+def small_decode(n_frames: int, n_tiles: int) -> Launch:
+    """Blocks that claim work: segments, a warp each, of which a frame has at most as many as tiles, and
+    checksums."""
+    shares = -(-n_tiles // SMALL_WARPS) + -(-n_tiles // TILES_PER_CHECK)
+    blocks = min(shares * n_frames, MOST_CLAIMING)
+    return Launch("small_decode.cu", "small_decode", (blocks, 1), SMALL_THREADS)
+
+
+def frames(entry: str, blocks: int, n_frames: int = 1) -> Launch:
+    """A kernel of frames.cu, with so many blocks along x."""
+    return Launch("frames.cu", entry, (blocks, n_frames), THREADS)
+
+
+def tell_header() -> Launch:
+    """A warp."""
+    return Launch("frames_read.cu", "tell_header", (1, 1), WARP)
+
+
+def put_exact_values(n_frames: int) -> Launch:
+    """A few blocks a frame."""
+    return Launch("frames_read.cu", "put_exact_values", (EXACT_BLOCKS, n_frames), THREADS)
+
+
+def neighbours(blocks: int, n_axes: int) -> Launch:
+    """So many blocks share the samples, along each few axes."""
+    return Launch("survey.cu", "neighbours", (blocks, -(-n_axes // AXES_AT_ONCE)), THREADS)
+
+
+def survey(entry: str, blocks: int) -> Launch:
+    """A kernel of survey.cu, with so many blocks."""
+    return Launch("survey.cu", entry, (blocks, 1), THREADS)

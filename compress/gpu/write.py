@@ -1,0 +1,50 @@
+"""An array to its stream on a device: looked at, and coded while the host is told what was found."""
+
+from __future__ import annotations
+
+from tnplan.compress.cpu.codec import RANKED_FROM
+from tnplan.compress.format import stream
+from tnplan.compress.format.stream import Header
+from tnplan.compress.gpu.device import Device, DeviceArray
+from tnplan.compress.gpu.encode import encode, go_on
+from tnplan.compress.gpu.fixed_length import Ahead
+from tnplan.compress.gpu.frames import check_room
+from tnplan.compress.gpu.survey import Survey
+
+
+def write(
+    device: Device, values: DeviceArray, dtype: str, shape: tuple[int, ...], bound: float, mode: str,
+    coder: str, frame_log2: int, out: DeviceArray, *, nonfinite: str = "keep",
+) -> tuple[Header, tuple[float, ...], int]:  # fmt: skip
+    """The stream of an array's flat real numbers in `out` (bytes, from a multiple of 8 on): its header, the
+    largest errors of the array's parts, and how many bytes were written. `coder` may be 'auto'.
+
+    As `device_survey.survey` and `device_codec.encode` one after the other, byte for byte, and with their
+    errors.
+    """
+    looked = Survey(device, values, dtype, shape, bound, mode, coder, frame_log2)
+    ahead = None
+    if coder == "fast" and looked.bound and mode != "pointwise" and _is_regular(looked.size, frame_log2):
+        start, look = stream.header_size_bytes(len(shape), stream.components(dtype)), looked.look
+        check_room(out, start)
+        ahead = Ahead(
+            device, values, dtype, looked.size, frame_log2, look.bound, look.n_axes, look.found, look.counts,
+            out, start,
+        )  # fmt: skip
+    try:
+        header, limits = looked.header(nonfinite)
+    finally:
+        if ahead:
+            ahead.wait()
+    if not ahead:
+        return header, limits, encode(device, values, header, limits, out)
+    if ahead.suits(header, limits):
+        whole = max(1, header.stored >> frame_log2)
+        return header, limits, go_on(ahead.under_way, values, header, limits, min(ahead.count, whole))
+    ahead.under_way.told()
+    return header, limits, encode(device, values, header, limits, out)
+
+
+def _is_regular(size: int, frame_log2: int) -> bool:
+    """Whether axes are ranked and the first frames of equal size, be half of the array stored or all."""
+    return size >= 2 * RANKED_FROM and (size & (size - 1) == 0 or size >= 2 << frame_log2)

@@ -1,0 +1,1 @@
+"""Instructions to callables of one rank: views, shapes and tables, made once."""

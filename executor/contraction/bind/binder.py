@@ -1,0 +1,412 @@
+"""Instructions to callables: every view, shape and table of one rank made once, before the first slice.
+
+Knows schedules and the device's interface; never how a device or a communicator works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from math import prod
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tnplan.executor.contraction.bind.program import Bound, Program, Shard, arena_bytes
+from tnplan.executor.contraction.bind.spilled import Stored, bind_decode, bind_encode
+from tnplan.executor.contraction.redistribute.chunked import bind_parts
+from tnplan.executor.contraction.redistribute.compressed import Compressing, Room, bind_compressed
+from tnplan.executor.contraction.redistribute.packed import bind_exchange
+from tnplan.executor.contraction.redistribute.peer_copy import Places
+from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.shard_box import Side
+from tnplan.executor.device.protocols.codec import Codec
+from tnplan.executor.device.protocols.communicator import Communicator, PeerMemory
+from tnplan.executor.device.protocols.device import Call, ContractShape, Device, FusedShape, View
+from tnplan.executor.device.protocols.permutation import make_copy, row_major
+from tnplan.executor.device.selection.open_codec import open_codec
+from tnplan.planner.hardware.chunked_overlap import cut_modes, part_order
+from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
+from tnplan.planner.schedule.overlap_rows import Row, beside, end_of
+from tnplan.planner.schedule.schedule import (
+    Accumulate,
+    Contract,
+    Decode,
+    Encode,
+    FixSlice,
+    Free,
+    Fused,
+    Instruction,
+    Load,
+    Redistribute,
+    ReduceScatter,
+    Schedule,
+    SumModes,
+    Zero,
+)
+
+
+def bind(
+    schedule: Schedule, device: Device, communicator: Communicator, tensors: Sequence[NDArray[Any]] | None
+) -> Program:
+    """Allocate the arena and bind every instruction for this rank of the group.
+
+    `tensors` are the inputs in the schedule's dtype, row-major and contiguous, with the axes of `leaves`;
+    None only for a device that holds no values.
+    """
+    return Binder(schedule, device, communicator, tensors).program()
+
+
+class Binder:
+    """Binds one rank; an engine of another kind overrides how single instructions are bound."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        device: Device,
+        communicator: Communicator,
+        tensors: Sequence[NDArray[Any]] | None,
+    ) -> None:
+        self._schedule = schedule
+        self._device = device
+        self._communicator = communicator
+        self._tensors = tensors
+        self._digits = rank_digits(communicator.rank, schedule.grid)
+        self._itemsize = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}[schedule.dtype]
+        self._memory: PeerMemory | None = None
+        self._shards: dict[int, Shard] = {}
+        self._program = Program(schedule)
+        self._stored: dict[int, Stored] = {}
+
+    @cached_property
+    def _codec(self) -> Codec:
+        return open_codec(self._device)
+
+    def program(self) -> Program:
+        schedule, program = self._schedule, self._program
+        n_bytes = arena_bytes(schedule)
+        self._device.allocate(n_bytes)
+        if self._communicator.size > 1:
+            self._memory = self._communicator.open_memory(self._device.view(0, n_bytes, "uint8"))
+        program.loop_values.update(dict.fromkeys((*schedule.sliced, *schedule.summed), 0))
+        result = self._shard(schedule.result)
+        program.result, program.result_box = result.view, result.bounds
+        self._prepare_products()
+        self._prepare_chains()
+        program.once = self._part(schedule.once)
+        program.outer = [self._part(part.instructions) for part in schedule.outer]
+        program.body = self._part(schedule.body)
+        return program
+
+    def _part(self, part: Sequence[Instruction]) -> list[Bound]:
+        """The instructions in order; exchanges in parts and what goes beside them as one group."""
+        groups: dict[Instruction, list[Bound]] = {}
+        for number, instruction in enumerate(part):
+            if isinstance(instruction, Redistribute) and instruction.parts > 1:
+                group = self._in_parts(instruction, *beside(part, number))
+                if group is not None:
+                    groups |= {chain: [] for row in beside(part, number) for chain in row}
+                    groups[instruction] = group
+        bound: list[Bound] = []
+        for instruction in part:
+            if instruction in groups:
+                bound += groups[instruction]
+            elif not isinstance(instruction, Free):
+                bound.append(Bound(instruction.op, _step(instruction), self._call(instruction)))
+        return bound
+
+    def _in_parts(self, exchange: Redistribute, before: Row, after: Row) -> list[Bound] | None:
+        """An exchange in parts with the chains beside it; None where it is to be made whole."""
+        schedule, workspace = self._schedule, self._workspace(exchange.workspace)
+        source, out = schedule.buffers[exchange.source], schedule.buffers[exchange.out]
+        moves = bind_parts(
+            Shards(source.modes, source.layout, source.partial), Shards(out.modes, out.layout, out.partial),
+            schedule.extents, schedule.grid, exchange.parts, self._device, self._communicator, self._memory,
+            Places(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
+            0 if workspace is None else len(workspace),
+        )  # fmt: skip
+        if moves is None:
+            return None
+        order = part_order(exchange.parts, exchange.falling)
+        bound: list[Bound] = []
+
+        def chains(row: Row, number: int) -> None:
+            for chain in row:
+                call = self._fused(chain, (number, exchange.parts), number == order[0])
+                bound.append(Bound(chain.op, _step(chain), call))
+
+        for number in order:
+            chains(before, number)
+            move = moves[number]
+            bound.append(Bound(exchange.op, exchange.step, move.begin, True, move.time_s))
+        for number in order:
+            bound.append(Bound(exchange.op, exchange.step, moves[number].end, True))
+            chains(after, number)
+        return bound
+
+    def _call(self, instruction: Instruction) -> Call:
+        match instruction:
+            case Load():
+                return self._load(instruction)
+            case FixSlice():
+                return self._fix_slice(instruction)
+            case SumModes():
+                return self._sum_modes(instruction)
+            case Contract():
+                return self._contract(instruction)
+            case Fused():
+                return _in_turn([self._fused(instruction, part) for part in self._parts(instruction)])
+            case Redistribute() | ReduceScatter():
+                return self._exchange(instruction)
+            case Encode():
+                return self._encode(instruction)
+            case Decode():
+                return bind_decode(
+                    self._stored[instruction.source], self._shard(instruction.out).view, self._codec
+                )
+            case Zero():
+                return partial(self._device.zero, self._shard(instruction.out).view)
+            case Accumulate():
+                target, source = self._shard(instruction.out), self._shard(instruction.source)
+                return self._device.bind_accumulate(target.view, source.view)
+            case _:
+                raise ValueError(f"no device carries out {instruction.op}")
+
+    def _shard(self, number: int) -> Shard:
+        if number not in self._shards:
+            buffer = self._schedule.buffers[number]
+            bounds = box(
+                buffer.modes, buffer.layout, self._schedule.extents, self._digits, self._schedule.grid
+            )
+            shape = box_shape(bounds)
+            view = self._device.view(buffer.offset_bytes, prod(shape), self._schedule.dtype)
+            self._shards[number] = Shard(bounds, shape, row_major(shape), view)
+        return self._shards[number]
+
+    def _workspace(self, number: int | None) -> View | None:
+        if number is None:
+            return None
+        buffer = self._schedule.buffers[number]
+        return self._device.view(
+            buffer.offset_bytes, buffer.size_bytes // self._itemsize, self._schedule.dtype
+        )
+
+    def _load(self, instruction: Load) -> Call:
+        schedule, out = self._schedule, self._shard(instruction.out)
+        leaf = schedule.leaves[instruction.tensor]
+        axis_strides = row_major([schedule.size_dict[index] for index in leaf])
+        mode_strides: dict[int, int] = {}
+        for index, stride in zip(leaf, axis_strides, strict=True):
+            # On a diagonal the strides of the repeated index's axes add up.
+            for mode in reversed(schedule.indices[index]):
+                mode_strides[mode] = mode_strides.get(mode, 0) + stride
+                stride *= schedule.modes[mode].extent
+        modes = schedule.buffers[instruction.out].modes
+        start = sum(first * mode_strides[mode] for mode, (first, _) in zip(modes, out.bounds, strict=True))
+        copy = make_copy(
+            [
+                (extent, mode_strides[mode], own)
+                for mode, extent, own in zip(modes, out.shape, out.strides, strict=True)
+            ]
+        )
+        values = None if self._tensors is None else self._tensors[instruction.tensor].reshape(-1)
+        return self._device.bind_load(out.view, values, copy, start)
+
+    def _fix_slice(self, instruction: FixSlice) -> Call:
+        schedule, source, out = self._schedule, self._shard(instruction.source), self._shard(instruction.out)
+        modes = schedule.buffers[instruction.source].modes
+        n_fixed = len(modes) - len(schedule.buffers[instruction.out].modes)
+        fixed = [
+            (schedule.modes[mode].index, stride)
+            for mode, stride in zip(modes[:n_fixed], source.strides[:n_fixed], strict=True)
+        ]
+        values = self._program.loop_values
+        return self._device.bind_block(
+            out.view, source.view, lambda: sum(values[index] * stride for index, stride in fixed)
+        )
+
+    def _sum_modes(self, instruction: SumModes) -> Call:
+        source, out = self._shard(instruction.source), self._shard(instruction.out)
+        left = set(self._schedule.buffers[instruction.out].modes)
+        kept = tuple(mode in left for mode in self._schedule.buffers[instruction.source].modes)
+        return self._device.bind_sum(out.view, source.view, source.shape, kept)
+
+    def _contract(self, instruction: Contract) -> Call:
+        a, b, c = (self._shard(number) for number in (instruction.a, instruction.b, instruction.c))
+        return self._device.bind_contract(
+            self._product_shape(instruction), a.view, b.view, c.view, self._workspace(instruction.workspace),
+            instruction.precision, instruction.engine,
+        )  # fmt: skip
+
+    def _product_shape(self, instruction: Contract) -> ContractShape:
+        """The shape of a product on this rank."""
+        buffers = self._schedule.buffers
+        numbers = (instruction.a, instruction.b, instruction.c)
+        modes = [buffers[number].modes for number in numbers]
+        a, b, c = (self._shard(number) for number in numbers)
+        sets = [set(entry) for entry in modes]
+        batch = [mode for mode in modes[0] if mode in sets[1] and mode in sets[2]]
+        m = [mode for mode in modes[0] if mode not in sets[1]]
+        n = [mode for mode in modes[1] if mode not in sets[0]]
+        k = [mode for mode in modes[0] if mode in sets[1] and mode not in sets[2]]
+        ordered = (
+            modes[0] == (*batch, *m, *k) and modes[1] == (*batch, *n, *k) and sets[2] == {*batch, *m, *n}
+        )
+        extents = [
+            dict(zip(entry, shard.shape, strict=True)) for entry, shard in zip(modes, (a, b, c), strict=True)
+        ]
+        equal = all(
+            extents[0].get(mode, extent) == extent for part in extents[1:] for mode, extent in part.items()
+        )
+        if not ordered or not equal or any(extents[1][mode] != extents[2][mode] for mode in n):
+            raise ValueError(f"contract of step {instruction.step}: its operands do not fit together")
+        place = dict(zip(modes[2], c.strides, strict=True))
+
+        def modes_of(part: Sequence[int]) -> tuple[tuple[int, int], ...]:
+            return tuple((extents[2][mode], place[mode]) for mode in part)
+
+        return ContractShape(modes_of(batch), modes_of(m), modes_of(n), prod(extents[0][mode] for mode in k))
+
+    def _fused(self, instruction: Fused, part: tuple[int, int] = (0, 1), first: bool = True) -> Call:
+        """A chain, or the given one of several equal parts of it, and whether it is the `first` to run."""
+        number, parts = part
+        schedule = self._schedule
+
+        def view(buffer: int) -> View:
+            whole = self._shard(buffer).view
+            size = len(whole) // parts
+            return whole[number * size : (number + 1) * size]
+
+        branches = [self._shard(branch).view for branch in instruction.branches]
+        out, closing = view(instruction.out), None
+        if instruction.closing is not None:
+            out, closing = self._shard(instruction.out).view, view(instruction.closing)
+        chain = self._device.bind_fused(
+            self._chain_shape(instruction, parts), view(instruction.operand), branches, out,
+            schedule.profile["fused_bytes"], instruction.precision, closing,
+        )  # fmt: skip
+        if closing is None or not first:
+            return chain
+
+        zero = partial(self._device.zero, out)  # a call that held `self` would keep the whole program alive
+
+        def begin() -> None:
+            zero()
+            chain()
+
+        return begin
+
+    def _parts(self, instruction: Fused) -> list[tuple[int, int]]:
+        """The parts of a chain in the order in which none is written over one that is still to be read."""
+        buffers = self._schedule.buffers
+        behind = buffers[instruction.out].offset_bytes > buffers[instruction.operand].offset_bytes
+        return [(number, instruction.parts) for number in part_order(instruction.parts, behind)]
+
+    def _chain_shape(self, instruction: Fused, parts: int) -> FusedShape:
+        """The shape of a chain on this rank, or of one of several equal parts of it."""
+        schedule = self._schedule
+        operand = schedule.buffers[instruction.operand]
+        cut = cut_modes(operand.modes, operand.layout, schedule.extents, schedule.grid, parts)
+        if cut is None:
+            raise ValueError(f"the chain of step {instruction.steps[-1]} has no {parts} parts")
+
+        def modes(buffer: int) -> tuple[tuple[int, int], ...]:
+            stored = zip(schedule.buffers[buffer].modes, self._shard(buffer).shape, strict=True)
+            return tuple(entry for entry in stored if entry[0] not in cut)
+
+        branches, closes = tuple(map(modes, instruction.branches)), instruction.closing is not None
+        return FusedShape(
+            modes(instruction.operand), branches, modes(end_of(instruction)), instruction.adds, closes
+        )
+
+    def _prepare_products(self) -> None:
+        """Let the device get ready for all products at once."""
+        products = [
+            (self._product_shape(item), item.precision, item.engine)
+            for item in self._schedule.instructions
+            if isinstance(item, Contract)
+        ]
+        self._device.prepare_contract(products, self._schedule.dtype)
+
+    def _prepare_chains(self) -> None:
+        """Let the device get ready for all chains at once: whole, or in parts beside exchanges."""
+        schedule, chains = self._schedule, []
+        moves_beside = self._memory is not None or self._communicator.overlaps
+        for part in (outer.instructions for outer in schedule.parts):
+            parts: dict[Fused, int] = {}
+            for number, exchange in enumerate(part):
+                if moves_beside and isinstance(exchange, Redistribute) and exchange.parts > 1:
+                    for row in beside(part, number):
+                        parts |= dict.fromkeys(row, exchange.parts)
+            for chain in part:
+                if isinstance(chain, Fused):
+                    chains.append((self._chain_shape(chain, parts.get(chain, chain.parts)), chain.precision))
+        if chains:
+            self._device.prepare_fused(chains, schedule.dtype, schedule.profile["fused_bytes"])
+
+    def _exchange(self, instruction: Redistribute | ReduceScatter) -> Call:
+        schedule = self._schedule
+        source, out = schedule.buffers[instruction.source], schedule.buffers[instruction.out]
+        source_shard, out_shard = self._shard(instruction.source), self._shard(instruction.out)
+        place = dict(zip(out.modes, zip(out_shard.bounds, out_shard.strides, strict=True), strict=True))
+        shards = (
+            Shards(source.modes, source.layout, source.partial),
+            Shards(out.modes, out.layout, out.partial),
+        )
+        out_strides = tuple(place[mode][1] for mode in source.modes)
+        if not isinstance(instruction, ReduceScatter) and instruction.compressed:
+            out_bounds = tuple(place[mode][0] for mode in source.modes)
+            return bind_compressed(
+                *shards, schedule.extents, schedule.grid, self._device, self._communicator,
+                Side(source_shard.bounds, source_shard.strides, source_shard.view),
+                Side(out_bounds, out_strides, out_shard.view), *self._compressing(instruction),
+            )  # fmt: skip
+        return bind_exchange(
+            *shards, schedule.extents, schedule.grid, self._device, self._communicator,
+            source_shard.view, out_shard.view, self._workspace(instruction.workspace),
+            source_shard.strides, out_strides, self._memory,
+            Places(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
+        )  # fmt: skip
+
+    def _compressing(self, instruction: Redistribute) -> tuple[Room, Compressing]:
+        """The workspace of an exchange that is compressed, and how it is."""
+        schedule, compression = self._schedule, self._schedule.compression
+        if compression is None or compression.exchange is None or instruction.workspace is None:
+            raise ValueError(f"step {instruction.step}: an exchange is compressed without bound or workspace")
+        place, view = schedule.buffers[instruction.workspace], self._device.view
+        start_bytes = place.offset_bytes
+        room = Room(
+            place.size_bytes, lambda at, count, dtype: view(start_bytes + at, count, dtype), schedule.dtype
+        )
+        how = Compressing(
+            self._codec, compression.exchange, compression.setting, instruction.compressed, instruction.step
+        )
+        self._program.tallies.append(("exchange", how.tally))
+        return room, how
+
+    def _encode(self, instruction: Encode) -> Call:
+        compression, place = self._schedule.compression, self._schedule.buffers[instruction.out]
+        if compression is None or compression.store is None:
+            raise ValueError(f"step {instruction.step}: a tensor is stored without a bound")
+        stored = Stored(self._device.view(place.offset_bytes, place.size_bytes, "uint8"), instruction.step)
+        self._stored[instruction.out] = stored
+        self._program.tallies.append(("store", stored.tally))
+        values = self._shard(instruction.source).view
+        return bind_encode(values, stored, self._codec, compression.store, compression.setting)
+
+
+def _in_turn(calls: Sequence[Call]) -> Call:
+    """All calls as one."""
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run if len(calls) > 1 else calls[0]
+
+
+def _step(instruction: Instruction) -> int | None:
+    """The step that an instruction's time is counted to."""
+    if isinstance(instruction, Fused):
+        return instruction.steps[-1]
+    return getattr(instruction, "step", None)

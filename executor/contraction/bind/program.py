@@ -1,0 +1,92 @@
+"""A schedule bound to one rank: its instructions as calls, their data, and the size of the arena.
+
+Knows no device; `bind` makes it and `replay` runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tnplan.executor.contraction.redistribute.error_bound import Tally
+from tnplan.executor.device.protocols.device import Call, View
+from tnplan.planner.hardware.process_grid import Box
+from tnplan.planner.hardware.profile import profile_from_document
+from tnplan.planner.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An instruction, or a part of one, ready to run: its opcode, the step that it belongs to (or None; of a
+    fused chain the last one) and the call.
+
+    With `in_parts` it begins or ends an exchange beside contractions; `beside_s` gives that one's seconds.
+    """
+
+    op: str
+    step: int | None
+    call: Call
+    in_parts: bool = False
+    beside_s: Callable[[], float] | None = None
+
+    @property
+    def name(self) -> str:
+        """How a profiler shows it."""
+        return self.op if self.step is None else f"{self.op} {self.step}"
+
+
+@dataclass
+class Program:
+    """A schedule bound to one rank. `loop_values` is read by the calls; set it through `set_slice`, and
+    inside an early sum through `set_round`.
+
+    `outer` has the parts between what is done once and the body, in the order of the schedule.
+
+    `tallies` are those of all instructions that compress, in their order, with their kind, `exchange` or
+    `store`.
+    """
+
+    schedule: Schedule
+    once: list[Bound] = field(default_factory=list)
+    outer: list[list[Bound]] = field(default_factory=list)
+    body: list[Bound] = field(default_factory=list)
+    loop_values: dict[str, int] = field(default_factory=dict)
+    result: View = None
+    result_box: Box = ()
+    tallies: list[tuple[str, Tally]] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[list[Bound]]:
+        """All instructions by part, in the order of the schedule."""
+        return [self.once, *self.outer, *([self.body] if self.body else [])]
+
+    def set_slice(self, number: int) -> None:
+        """Choose the slice that the body computes next."""
+        self.loop_values.update(self.schedule.slice_values(number))
+
+    def set_round(self, number: int) -> None:
+        """Choose the values of the indices that are summed early."""
+        self.loop_values.update(self.schedule.summed_values(number))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One rank's part of a buffer: its box in the whole tensor, extents, strides in elements, flat view."""
+
+    bounds: Box
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    view: View
+
+
+def arena_bytes(schedule: Schedule) -> int:
+    """The bytes of the arena that all buffers of the schedule lie in."""
+    return max((buffer.offset_bytes + buffer.size_bytes for buffer in schedule.buffers), default=0)
+
+
+def needed_bytes(schedule: Schedule) -> int:
+    """The bytes of the arena, and those that a codec takes beside it."""
+    if schedule.compression is None or not any(schedule.compressed_counts):
+        return arena_bytes(schedule)
+    profile = profile_from_document(schedule.profile, "schedule: profile")
+    return arena_bytes(schedule) + profile.codec(schedule.compression.setting).workspace_bytes

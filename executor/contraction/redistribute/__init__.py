@@ -1,0 +1,1 @@
+"""Changes of layout between ranks: peer copies, packed messages, chunks, compressed messages."""

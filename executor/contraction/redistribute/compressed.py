@@ -1,0 +1,297 @@
+"""A change of layout whose messages are compressed on some tiers: bound once, sizes known when it runs.
+
+A round packs and compresses one message after the other, exchanges sizes, and then the streams, each behind a
+sample of its values; what arrives is restored and unpacked likewise. Where there are several rounds, one is
+compressed, and the one before it restored, while a round's streams move. Streams are never longer than the
+planned room, since values that do not compress are stored as they are. Knows boxes and the interfaces of
+device, communicator and codec; never schedules.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.compress.format.errors import CodecError
+from tnplan.executor.contraction.redistribute.error_bound import Tally
+from tnplan.executor.contraction.redistribute.packed import Piece
+from tnplan.executor.contraction.redistribute.plan import Exchange, Rounds, Shards, Transfer, plan_exchange
+from tnplan.executor.contraction.redistribute.shard_box import Side, piece_copy
+from tnplan.executor.device.protocols.codec import ALIGNMENT_BYTES, Codec, most_sampled, sample_count
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.device import Call, Device, View
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.compression_options import Lossy
+from tnplan.planner.hardware.process_grid import Grid, rank_digits
+
+UNLIMITED = 1 << 62
+LEAST_SLOT_BYTES = 1 << 20
+"""Rounds take turns where slots are at least as large: shorter ones would wait more than they hide."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """The workspace: `size_bytes` of it, and its views by first byte, count and dtype; the values' dtype."""
+
+    size_bytes: int
+    view: Callable[[int, int, str], View]
+    dtype: str
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a value."""
+        return np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Compressing:
+    """How the messages over `tiers` are compressed, for `step`, and what is counted of it."""
+
+    codec: Codec
+    lossy: Lossy
+    setting: str
+    tiers: tuple[int, ...]
+    step: int
+    tally: Tally = field(default_factory=Tally)
+
+
+@dataclass
+class _Message:
+    """One way of a pair in one round: `values` as they are packed, `copy` that packs or unpacks them.
+
+    Compressed messages have bytes, `slot`, for a sample and the stream behind it. `size` (1,) is that of the
+    stream, and before it is known the one that is `expected`.
+    """
+
+    peer: int
+    values: View
+    copy: Call | None
+    slot: View = None
+    sample: View = None
+    stream_start: int = 0
+    expected: int = 0
+    size: NDArray[np.int64] | None = None
+
+    @property
+    def sent(self) -> View:
+        """Sample and stream, or the values as they are."""
+        if self.size is None:
+            return self.values
+        return self.slot[: self.stream_start + int(self.size[0])]
+
+    @property
+    def stream(self) -> View:
+        """The bytes of the stream."""
+        assert self.size is not None
+        return self.slot[self.stream_start :][: int(self.size[0])]
+
+
+def bind_compressed(
+    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, device: Device,
+    communicator: Communicator, own: Side, result: Side, room: Room, how: Compressing,
+) -> Call:  # fmt: skip
+    """The call that fills this rank's shard of `out`, without sums; sides are over the source's modes."""
+    rank = communicator.rank
+    moving = plan_exchange(source, out, extents, grid, rank, UNLIMITED).moving
+    peers = prod(grid[digit].radix for digit in moving) - 1
+    for turns in (1, 2) if room.size_bytes >= (4 * peers + 1) * LEAST_SLOT_BYTES else (1,):
+        slot_bytes, elements = slots(room, peers, turns, how.codec)
+        plan = plan_exchange(source, out, extents, grid, rank, 2 * peers * elements)
+        if plan.rounds.pieces * plan.rounds.waves == 1:
+            break
+    binder = _Binder(plan, grid, device, communicator, own, result, room, how, slot_bytes, peers)
+    return binder.call(turns)
+
+
+def slots(room: Room, peers: int, turns: int, codec: Codec) -> tuple[int, int]:
+    """The workspace in equal slots, one for values as they are and, for each of the rounds that take turns,
+    two for the streams of each peer: bytes of a slot, and the elements whose sample and stream always fit.
+
+    Raises ValueError where there are none.
+    """
+    slot_bytes = room.size_bytes // (2 * turns * peers + 1) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+    most = slot_bytes // room.itemsize
+    overhead_bytes = codec.worst_bytes(most, room.dtype) - most * room.itemsize
+    overhead_bytes += _stream_start(most_sampled(most), room)
+    elements = (slot_bytes - overhead_bytes) // room.itemsize
+    if elements < 1:
+        raise ValueError(f"a workspace of {room.size_bytes} bytes is too small to compress for {peers} peers")
+    return slot_bytes, elements
+
+
+def _stream_start(samples: int, room: Room) -> int:
+    """The bytes of a slot before the stream, for so many sampled values."""
+    return -(-samples * room.itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+class _Binder:
+    def __init__(
+        self, plan: Exchange, grid: Grid, device: Device, communicator: Communicator, own: Side, result: Side,
+        room: Room, how: Compressing, slot_bytes: int, peers: int,
+    ) -> None:  # fmt: skip
+        self._plan = plan
+        self._grid = grid
+        self._device = device
+        self._communicator = communicator
+        self._own = own
+        self._result = result
+        self._room = room
+        self._how = how
+        self._slot_bytes = slot_bytes
+        self._peers = peers
+        self._overlaps = how.tally.overlaps = how.codec.overlaps()
+
+    def call(self, turns: int) -> Call:
+        """All rounds, `turns` of them under way at once, and what the rank keeps."""
+        plan = self._plan
+        kept = [self._kept(item) for item in plan.receives if item.peer == self._communicator.rank]
+        rounds: list[tuple[list[_Message], list[_Message]]] = []
+        for number in range(plan.rounds.pieces):
+            for wave in range(plan.rounds.waves):
+                slot = 1 + len(rounds) % turns * 2 * self._peers
+                leaving, coming = (self._of_round(way, number, wave) for way in (plan.sends, plan.receives))
+                sends = [self._outgoing(k, *item) for k, item in enumerate(leaving, slot)]
+                receives = [self._incoming(k, *item) for k, item in enumerate(coming, slot + self._peers)]
+                if sends or receives:
+                    # Bound and never begun: `connect` opens the ways to these peers.
+                    self._communicator.bind_exchange(
+                        [(one.peer, self._slot(0)) for one in sends],
+                        [(one.peer, self._slot(0)) for one in receives],
+                    )
+                    rounds.append((sends, receives))
+
+        def run() -> None:
+            begun: deque[tuple[Call, list[_Message]]] = deque()
+            for sends, receives in rounds:
+                begun.append((self._begin(sends, receives), receives))
+                if len(begun) == turns:
+                    self._end(*begun.popleft())
+            for call in kept:
+                call()
+            while begun:
+                self._end(*begun.popleft())
+
+        return run
+
+    def _of_round(
+        self, transfers: tuple[Transfer, ...], number: int, wave: int
+    ) -> list[tuple[Transfer, Piece]]:
+        """The transfers of a round with their pieces."""
+        pieces = [(item, Piece(item, number, self._plan.rounds)) for item in transfers
+                  if item.wave == wave and item.peer != self._communicator.rank]  # fmt: skip
+        return [(item, piece) for item, piece in pieces if piece.elements]
+
+    def _kept(self, transfer: Transfer) -> Call:
+        piece = Piece(transfer, 0, Rounds(1, 1, 1))
+        copy = piece_copy(piece.shape, self._own.strides, self._result.strides, 0)
+        starts = self._result.start(piece.bounds), self._own.start(piece.bounds)
+        return self._device.bind_copy(self._result.view, self._own.view, copy, *starts)
+
+    def _outgoing(self, slot: int, transfer: Transfer, piece: Piece) -> _Message:
+        message = self._message(slot, transfer, piece, self._own)
+        if message.copy is None:
+            return message
+        copy = piece_copy(piece.shape, self._own.strides, piece.packed_strides, piece.n_lead)
+        starts = piece.packed_start(0), self._own.start(piece.bounds)
+        message.copy = self._device.bind_copy(message.values, self._own.view, copy, *starts, piece.rows)
+        return message
+
+    def _incoming(self, slot: int, transfer: Transfer, piece: Piece) -> _Message:
+        message = self._message(slot, transfer, piece, self._result)
+        if message.copy is None:
+            return message
+        copy = piece_copy(piece.shape, piece.packed_strides, self._result.strides, piece.n_lead)
+        starts = self._result.start(piece.bounds), piece.packed_start(0)
+        message.copy = self._device.bind_copy(self._result.view, message.values, copy, *starts, piece.rows)
+        return message
+
+    def _message(self, slot: int, transfer: Transfer, piece: Piece, side: Side) -> _Message:
+        """A message whose values are in the shard or, with a copy that is still to be bound, packed."""
+        room, in_place = self._room, piece.in_place(side)
+        if self._tier(transfer.peer) not in self._how.tiers:
+            packed = room.view(slot * self._slot_bytes, piece.elements, room.dtype)
+            return _message_at(transfer.peer, in_place, packed)
+        message = _message_at(transfer.peer, in_place, room.view(0, piece.elements, room.dtype))
+        message.slot = self._slot(slot)
+        samples = sample_count(piece.elements)
+        message.sample = room.view(slot * self._slot_bytes, samples, room.dtype)
+        message.stream_start = _stream_start(samples, room)
+        expected = ceil(piece.elements * room.itemsize / self._how.lossy.ratio)
+        message.expected = min(expected, self._slot_bytes - message.stream_start)
+        message.size = np.zeros(1, np.int64)
+        return message
+
+    def _slot(self, number: int) -> View:
+        return self._room.view(number * self._slot_bytes, self._slot_bytes, "uint8")
+
+    def _tier(self, peer: int) -> int:
+        """The slowest tier between this rank and a peer: that of the digits in which they differ."""
+        here, there = (rank_digits(rank, self._grid) for rank in (self._communicator.rank, peer))
+        pairs = zip(self._grid, here, there, strict=True)
+        return max(digit.tier for digit, own, other in pairs if own != other)
+
+    def _begin(self, sends: list[_Message], receives: list[_Message]) -> Call:
+        """Pack and compress, and begin to send; the call that ends it."""
+        for message in (*sends, *receives):
+            if message.size is not None:
+                message.size[0] = message.expected
+        for message in sends:
+            self._pack(message)
+        sizes = [
+            [(message.peer, message.size) for message in way if message.size is not None]
+            for way in (sends, receives)
+        ]
+        if any(sizes):
+            self._communicator.exchange(*sizes)
+        begin, end = self._communicator.bind_exchange(
+            [(message.peer, message.sent) for message in sends],
+            [(message.peer, message.sent) for message in receives],
+        )
+        begin()
+        return end
+
+    def _end(self, end: Call, receives: list[_Message]) -> None:
+        end()
+        for message in receives:
+            self._unpack(message)
+
+    def _pack(self, message: _Message) -> None:
+        how = self._how
+        if message.copy is not None:
+            message.copy()
+        if message.size is None:
+            return
+        how.codec.sample(message.values, message.sample)
+        try:
+            packed = how.codec.encode(
+                message.values, how.lossy, how.setting, message.slot[message.stream_start :]
+            )
+        except CodecError as error:
+            raise InputError(
+                f"step {how.step}",
+                f"what is exchanged cannot be compressed ({error.place} {error.problem})",
+                "leave exchange=... out of --compress",
+            ) from None
+        message.size[0] = packed.size_bytes
+        how.tally.packed(packed, message.values.nbytes)
+
+    def _unpack(self, message: _Message) -> None:
+        if message.size is not None:
+            self._how.codec.decode(message.stream, message.values)
+            self._overlaps.add(message.sample, message.values)
+        if message.copy is not None:
+            message.copy()
+
+
+def _message_at(peer: int, in_place: View | None, packed: View) -> _Message:
+    """A message of values in the shard, or of packed ones with a copy to be bound."""
+    return _Message(peer, in_place, None) if in_place is not None else _Message(peer, packed, _unbound)
+
+
+def _unbound() -> None:
+    raise ValueError("a message was sent before its copy was bound")

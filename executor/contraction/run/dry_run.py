@@ -1,0 +1,21 @@
+"""A schedule replayed without arrays, for one rank of a group of any size: what moves and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tnplan.executor.contraction.bind.binder import bind
+from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
+from tnplan.executor.device.null.device import Counts, NullCommunicator, NullDevice
+from tnplan.planner.schedule.schedule import Schedule
+
+
+def null_replay(schedule: Schedule, rank: int, slices: Iterable[int] = (0,)) -> tuple[Counts, int]:
+    """What `rank` counts over the slices, and its peak bytes. Raises ValueError on a broken schedule."""
+    counts = Counts()
+    device = NullDevice(counts)
+    program = bind(schedule, device, NullCommunicator(rank, schedule.grid, counts), None)
+    timings = new_timings(program)
+    run_once(program, device, timings)
+    run_slices(program, device, timings, slices, lambda: None)
+    return counts, device.peak_bytes

@@ -1,0 +1,142 @@
+"""One rank's whole run: its group's slices from the last checkpoint on, then the sum over the groups.
+
+Composes the other files of this folder; reads no options and writes no results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tnplan.executor.contraction.bind.binder import bind
+from tnplan.executor.contraction.bind.program import Program
+from tnplan.executor.contraction.run.checkpoint import Checkpoint, Run
+from tnplan.executor.contraction.run.replay import Timings, new_timings, run_once, run_slices
+from tnplan.executor.contraction.run.slice_partition import Share, active_groups, bind_sum_groups, share_of
+from tnplan.executor.device.protocols.communicator import Communicator, CountedCommunicator
+from tnplan.executor.device.protocols.device import Device
+from tnplan.planner.schedule.schedule import Schedule
+
+Bind = Callable[[Schedule, Device, Communicator, Sequence[NDArray[Any]] | None], Program]
+"""Binds a schedule to this rank, as `bind.bind` does."""
+
+Progress = Callable[[int, int], None]
+"""Called with the slices that this rank's group has done and has in all; first before any is computed."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run: slices first .. stop-1, with checkpoints in a folder (None: without).
+
+    `values` is the identity of the tensors' values, which belongs to that of a checkpoint. `engine` names
+    what carries out the contractions. With `compress_checkpoints` they are compressed, without loss.
+    """
+
+    schedule: Schedule
+    slices: tuple[int, int]
+    checkpoint_folder: Path | None
+    resume: bool
+    values: str = ""
+    engine: str = "native"
+    compress_checkpoints: bool = False
+
+
+@dataclass
+class Outcome:
+    """What one rank did. On the ranks of group 0 the program's result is the sum over all slices."""
+
+    program: Program
+    share: Share
+    group: Communicator
+    timings: Timings
+    resumed_slices: int = 0
+    bind_s: float = 0.0
+    run_s: float = 0.0
+    checkpoint_s: float = 0.0
+    sum_groups_s: float = 0.0
+    sent_bytes: int = 0
+    direct_bytes: int = 0
+    checkpoint: Checkpoint | None = None
+
+
+def run_rank(
+    job: Job,
+    tensors: Sequence[NDArray[Any]],
+    world: Communicator,
+    device: Device,
+    progress: Progress | None = None,
+    bind_program: Bind = bind,
+) -> Outcome:
+    """Run this rank's share of a job; collective over the world. `bind_program` is the engine's."""
+    schedule = job.schedule
+    start = perf_counter()
+    share = share_of(schedule, world.size, world.rank, *job.slices)
+    group = CountedCommunicator(world.split(share.group, share.rank_in_group))
+    across = world.split(share.rank_in_group, share.group)
+    checkpoint = _checkpoint(job, share, world, group)
+    program = bind_program(schedule, device, group, tensors)
+    sum_groups = bind_sum_groups(program, device, across, active_groups(*job.slices, share.n_groups))
+    # No device waits for a rank while another still loads kernels.
+    world.barrier()
+    group.connect()
+    across.connect()
+    device.synchronize()
+    outcome = Outcome(program, share, group, new_timings(program), checkpoint=checkpoint)
+    done, partial = 0, None
+    if checkpoint is not None:
+        done, partial = checkpoint.restore(len(program.result), share.n_slices)
+    outcome.resumed_slices = done
+    bound = perf_counter()
+    outcome.bind_s = bound - start
+    if progress is not None:
+        progress(done, share.n_slices)
+    if done < share.n_slices:
+        run_once(program, device, outcome.timings)
+    elif not share.n_slices:
+        device.zero(program.result)
+    if partial is not None:
+        device.from_host(program.result, partial)
+    _run_slices(outcome, device, done, progress)
+    summed = perf_counter()
+    outcome.run_s = summed - bound
+    sum_groups()
+    outcome.sum_groups_s = perf_counter() - summed
+    outcome.sent_bytes = group.sent_bytes
+    outcome.direct_bytes = group.direct_bytes
+    outcome.checkpoint_s = 0.0 if checkpoint is None else checkpoint.total_s
+    return outcome
+
+
+def _checkpoint(job: Job, share: Share, world: Communicator, group: Communicator) -> Checkpoint | None:
+    if job.checkpoint_folder is None:
+        return None
+    identity = Run(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype, job.values)
+    checkpoint = Checkpoint(job.checkpoint_folder, identity, world, group, job.compress_checkpoints)
+    checkpoint.check(job.resume)
+    return checkpoint
+
+
+def _run_slices(outcome: Outcome, device: Device, done: int, progress: Progress | None) -> None:
+    share, checkpoint = outcome.share, outcome.checkpoint
+    alone = share.n_groups == 1
+    if not outcome.program.body:
+        if progress is not None and share.n_slices:
+            progress(share.n_slices, share.n_slices)
+        return
+
+    def after_slice() -> None:
+        nonlocal done
+        done += 1
+        # The result of a lone group is written right after its last slice.
+        ended = alone and done == share.n_slices
+        if checkpoint is not None and not ended and checkpoint.due():
+            checkpoint.write(done, device.to_host(outcome.program.result))
+        if progress is not None:
+            progress(done, share.n_slices)
+
+    run_slices(outcome.program, device, outcome.timings, share.slices[done:], after_slice)

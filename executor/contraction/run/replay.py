@@ -1,0 +1,160 @@
+"""The replay loop: runs a bound program, once and then slice by slice, and times every instruction.
+
+Knows callables and marks; never what an instruction does. Nothing waits for the device inside a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from time import perf_counter
+
+from tnplan.executor.contraction.bind.program import Bound, Program
+from tnplan.executor.device.protocols.device import Device, Mark
+
+
+@dataclass
+class Timings:
+    """Measured seconds: of every instruction by part (summed over slices), and of every slice by its number.
+
+    `beside_s` is what exchanges beside contractions took, `waited_s` what was waited for them.
+    """
+
+    parts_s: list[list[float]]
+    slice_s: dict[int, float] = field(default_factory=dict)
+    beside_s: float = 0.0
+    waited_s: float = 0.0
+
+    @property
+    def hidden_s(self) -> float:
+        """Seconds of exchanges that contractions hid."""
+        return max(0.0, self.beside_s - self.waited_s)
+
+    def by_kind(self, program: Program) -> dict[str, float]:
+        """Seconds by opcode."""
+        totals: dict[str, float] = {}
+        for part, seconds in zip(program.parts, self.parts_s, strict=True):
+            for bound, time_s in zip(part, seconds, strict=True):
+                totals[bound.op] = totals.get(bound.op, 0.0) + time_s
+        return totals
+
+    def by_step(self, program: Program) -> list[float]:
+        """Seconds by step of the schedule."""
+        totals = [0.0] * len(program.schedule.steps)
+        for part, seconds in zip(program.parts, self.parts_s, strict=True):
+            for bound, time_s in zip(part, seconds, strict=True):
+                if bound.step is not None:
+                    totals[bound.step] += time_s
+        return totals
+
+
+def new_timings(program: Program) -> Timings:
+    """Timings of a program that has not run."""
+    return Timings([[0.0] * len(part) for part in program.parts])
+
+
+def run_once(program: Program, device: Device, timings: Timings) -> None:
+    """Run what comes before the first slice; the result is zero afterwards where slices add to it."""
+    part = _Part(program.once, device, timings, timings.parts_s[0])
+    part.run()
+    if program.body:
+        device.zero(program.result)
+    device.synchronize()
+    part.add_times()
+
+
+def run_slices(
+    program: Program, device: Device, timings: Timings, slices: Iterable[int], after_slice: Callable[[], None]
+) -> None:
+    """Run the body for each of `slices`, and before it the outer parts whose results are of other slices.
+
+    `after_slice` is called when one is done.
+    """
+    parts = _loops(program, device, timings)
+    before: int | None = None
+    for number in slices:
+        start = perf_counter()
+        program.set_slice(number)
+        due = [part for serves, part in parts if before is None or number // serves != before // serves]
+        for part in due:
+            part.run()
+        device.synchronize()
+        timings.slice_s[number] = perf_counter() - start
+        for part in due:
+            part.add_times()
+        before = number
+        after_slice()
+
+
+def _loops(program: Program, device: Device, timings: Timings) -> list[tuple[int, _Part | _EarlySum]]:
+    """The parts that are replayed, each with how many slices in a row it serves; those inside the loops of
+    the early sum together."""
+    schedule = program.schedule
+    loops: list[tuple[int, _Part | _EarlySum]] = []
+    inside: list[tuple[int, _Part]] = []
+    rounds = schedule.repeats(len(schedule.summed))
+    bound = zip(schedule.parts[1:], program.parts[1:], timings.parts_s[1:], strict=True)
+    for part, calls, seconds in bound:
+        made = _Part(calls, device, timings, seconds)
+        if not part.inner:
+            loops.append((schedule.serves(part.depth), made))
+            continue
+        if not inside:
+            loops.append((schedule.serves(part.depth), _EarlySum(program, device, rounds, inside)))
+        inside.append((rounds // schedule.repeats(part.inner), made))
+    return loops
+
+
+class _EarlySum:
+    """The parts inside the loops of the early sum, each with how many rounds in a row it serves."""
+
+    def __init__(
+        self, program: Program, device: Device, rounds: int, parts: Sequence[tuple[int, _Part]]
+    ) -> None:
+        self._program, self._device = program, device
+        self._rounds, self._parts = rounds, parts
+
+    def run(self) -> None:
+        """Run all rounds; the times of a part are taken before it runs again."""
+        for number in range(self._rounds):
+            self._program.set_round(number)
+            due = [part for serves, part in self._parts if number % serves == 0]
+            for part in due:
+                part.run()
+            self._device.synchronize()
+            for part in due:
+                part.add_times()
+
+    def add_times(self) -> None:
+        """They are added already."""
+
+
+class _Part:
+    """Calls with a mark before the first and after each; `seconds` has an entry for each."""
+
+    def __init__(self, part: Sequence[Bound], device: Device, timings: Timings, seconds: list[float]) -> None:
+        self._device = device
+        self._timings, self._seconds = timings, seconds
+        self._part = part
+        self._calls = [device.named(bound.name, bound.call) for bound in part]
+        self._marks: Sequence[Mark] = device.marks(len(part) + 1)
+
+    def run(self) -> None:
+        """Run the calls in order."""
+        mark, marks = self._device.mark, self._marks
+        mark(marks[0])
+        for call, after in zip(self._calls, marks[1:], strict=True):
+            call()
+            mark(after)
+
+    def add_times(self) -> None:
+        """Add the time of each call of the last run, which is done."""
+        timings, seconds = self._timings, self._seconds
+        for place, (bound, (before, after)) in enumerate(zip(self._part, pairwise(self._marks), strict=True)):
+            time_s = self._device.elapsed_s(before, after)
+            seconds[place] += time_s
+            if bound.in_parts:
+                timings.waited_s += time_s
+            if bound.beside_s is not None:
+                timings.beside_s += bound.beside_s()

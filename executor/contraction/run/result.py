@@ -1,0 +1,171 @@
+"""The result of a run as an array: gathered on rank 0, or one file a rank with an index.
+
+Changelog of `tnplan.shards`:
+1 (2026-11-21): first version. Each shard is flat, row-major over its box; boxes are over the modes.
+"""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.contraction.run.rank_run import Outcome
+from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
+from tnplan.executor.device.protocols.device import Device
+from tnplan.executor.device.protocols.permutation import make_copy, row_major
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import Staged, read_json
+from tnplan.planner.hardware.process_grid import Box, box, box_shape, grid_size, rank_digits
+from tnplan.planner.schedule.schedule import Schedule
+
+FORMAT = "tnplan.shards"
+VERSION = 1
+CHECKED_ELEMENTS = 1 << 20
+
+
+def owners(schedule: Schedule) -> list[int]:
+    """The ranks of a group that hold the result between them: those with 0 in every replicated digit."""
+    layout = schedule.buffers[schedule.result].layout
+    ranks = range(grid_size(schedule.grid))
+    return [
+        rank for rank in ranks
+        if all(mode is not None or value == 0
+               for value, mode in zip(rank_digits(rank, schedule.grid), layout, strict=True))
+    ]  # fmt: skip
+
+
+def mode_extents(schedule: Schedule) -> list[int]:
+    """The extents of the result's modes, in order."""
+    return [schedule.extents[mode] for mode in schedule.buffers[schedule.result].modes]
+
+
+def result_box(schedule: Schedule, rank: int) -> Box:
+    """The box of the result, over its modes, that a rank of the group holds."""
+    buffer = schedule.buffers[schedule.result]
+    return box(buffer.modes, buffer.layout, schedule.extents, rank_digits(rank, schedule.grid), schedule.grid)
+
+
+def gather_result(outcome: Outcome, device: Device) -> NDArray[Any] | None:
+    """The whole result with the axes of the schedule's output, on world rank 0; None on the others."""
+    schedule, group = outcome.program.schedule, outcome.group
+    if outcome.share.group != 0:
+        return None
+    holders = owners(schedule)
+    if group.rank != 0:
+        if group.rank in holders and len(outcome.program.result):
+            group.exchange([(0, device.to_host(outcome.program.result))], [])
+        return None
+    own = device.to_host(outcome.program.result)
+    if holders == [0]:
+        return own.copy().reshape(schedule.output_shape)
+    whole = np.empty(prod(schedule.output_shape), schedule.dtype)
+    for rank in holders:
+        bounds = result_box(schedule, rank)
+        shard = own
+        if rank != 0:
+            shard = np.empty(prod(box_shape(bounds)), schedule.dtype)
+            if len(shard):
+                group.exchange([], [(rank, shard)])
+        place_shard(whole, shard, bounds, mode_extents(schedule))
+    return whole.reshape(schedule.output_shape)
+
+
+def place_shard(whole: NDArray[Any], shard: NDArray[Any], bounds: Box, extents: list[int]) -> None:
+    """Copy a flat shard to its box of the flat whole array of row-major `extents`."""
+    shape, strides = box_shape(bounds), row_major(extents)
+    copy = make_copy(list(zip(shape, row_major(shape), strides, strict=True)))
+    start = sum(first * stride for (first, _), stride in zip(bounds, strides, strict=True))
+    NumpyDevice().bind_copy(whole, shard, copy, start, 0)()
+
+
+def own_shard(outcome: Outcome, device: Device) -> NDArray[Any] | None:
+    """This rank's part of a sharded result, flat; None where another rank holds the same."""
+    if outcome.share.group != 0 or outcome.group.rank not in owners(outcome.program.schedule):
+        return None
+    return device.to_host(outcome.program.result)
+
+
+def shard_index(output: Path) -> Path:
+    """The index file of a sharded result."""
+    return output.with_suffix(".shards.json")
+
+
+def shard_file(output: Path, rank: int) -> Path:
+    """The file of the part that a rank of the group holds of a sharded result."""
+    return output.with_name(f"{output.stem}.rank{rank}.npy")
+
+
+def write_result(
+    output: Path, held: NDArray[Any] | None, sharded: bool, document: dict[str, Any], outcome: Outcome,
+    world: Communicator,
+) -> None:  # fmt: skip
+    """Write what every rank has `held` of the result, then the index of shards and `document`, a .json.
+
+    All files are whole before any is moved to its name. Collective over the world; raises AgreedError.
+    """
+
+    def fill(values: Staged, documents: Staged) -> None:
+        if held is not None:
+            file = shard_file(output, outcome.group.rank) if sharded else output
+            values.add(file, lambda stream: np.save(stream, held, allow_pickle=False))
+        if world.rank != 0:
+            return
+        file = shard_index(output) if sharded else output
+        if sharded:
+            _add_json(documents, file, _index(outcome.program.schedule, output))
+        _add_json(documents, output.with_suffix(".json"), {**document, "file": file.name})
+
+    try:
+        with Staged() as values, Staged() as documents:
+            for step in (lambda: fill(values, documents), values.move, documents.move):
+                agree(world, step)
+    except AgreedError:
+        world.barrier()  # no rank ends the job before all have deleted what they did not move
+        raise
+
+
+def _add_json(files: Staged, path: Path, document: dict[str, Any]) -> None:
+    files.add(path, lambda stream: stream.write(f"{json.dumps(document, indent=1)}\n".encode()))
+
+
+def _index(schedule: Schedule, output: Path) -> dict[str, Any]:
+    return {
+        "format": FORMAT, "version": VERSION, "schedule": schedule.identity, "dtype": schedule.dtype,
+        "output": list(schedule.output), "shape": list(schedule.output_shape),
+        "mode_extents": mode_extents(schedule),
+        "shards": [{"file": shard_file(output, rank).name,
+                    "box": [list(part) for part in result_box(schedule, rank)]}
+                   for rank in owners(schedule)],
+    }  # fmt: skip
+
+
+def load_shards(index: str | Path) -> NDArray[Any]:
+    """Put a sharded result together from its index file."""
+    path = Path(index)
+    document = read_json(path, FORMAT, VERSION)
+    whole = np.empty(prod(document["shape"]), document["dtype"])
+    for entry in document["shards"]:
+        bounds = tuple((int(start), int(stop)) for start, stop in entry["box"])
+        try:
+            shard = np.load(path.with_name(entry["file"]), allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(
+                str(path.with_name(entry["file"])),
+                f"cannot be read ({error})",
+                "keep shards beside their index",
+            ) from None
+        place_shard(whole, shard, bounds, document["mode_extents"])
+    return whole.reshape(document["shape"])
+
+
+def count_not_finite(values: NDArray[Any]) -> int:
+    """How many values are NaN or infinite, looked at piece by piece."""
+    flat = values.reshape(-1)
+    pieces = (flat[first : first + CHECKED_ELEMENTS] for first in range(0, len(flat), CHECKED_ELEMENTS))
+    return sum(int(len(piece) - np.count_nonzero(np.isfinite(piece))) for piece in pieces)

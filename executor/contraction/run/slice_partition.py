@@ -1,0 +1,139 @@
+"""Slices over groups of ranks: who computes which, and the sum of the groups' partial results.
+
+World ranks are numbered so that a group is a run of consecutive ranks. A group computes a run of consecutive
+slices, which share most with each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tnplan.executor.contraction.bind.program import Program, arena_bytes
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.device import Call, Device, nothing
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.process_grid import largest_shard
+from tnplan.planner.schedule.schedule import Schedule
+
+ALIGNMENT_BYTES = 64
+STAGING_ELEMENTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank of the world does: its group of `n_groups`, its rank in it, the group's slices.
+
+    There may be more of these than `len` can count.
+    """
+
+    n_groups: int
+    group: int
+    rank_in_group: int
+    slices: range
+
+    @property
+    def n_slices(self) -> int:
+        """The number of the group's slices."""
+        return self.slices.stop - self.slices.start
+
+
+def share_of(schedule: Schedule, world_size: int, rank: int, first: int, stop: int) -> Share:
+    """A world rank's share of slices first .. stop-1; raises where the world is no multiple of a group."""
+    n_ranks = schedule.ranks_per_group
+    if world_size % n_ranks:
+        raise InputError(
+            "ranks", f"{world_size} ranks are no multiple of the schedule's group of {n_ranks}",
+            f"start a multiple of {n_ranks}, or plan for another number of devices",
+        )  # fmt: skip
+    n_groups = world_size // n_ranks
+    group, rank_in_group = divmod(rank, n_ranks)
+    return Share(n_groups, group, rank_in_group, slices_of_group(group, n_groups, first, stop))
+
+
+def slices_of_group(group: int, n_groups: int, first: int, stop: int) -> range:
+    """Those of slices first .. stop-1 that one of several groups computes: an even share, in a row.
+
+    Group 0, which has the result in the end, has one of them at least.
+    """
+    start, end = (first - (first - stop) * number // n_groups for number in (group, group + 1))
+    return range(start, end)
+
+
+def starts(slices: range, serves: int) -> int:
+    """How often a part runs for some slices in a row, if its results serve `serves` of them."""
+    return (slices.stop - 1) // serves - slices.start // serves + 1 if slices else 0
+
+
+def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
+    """The range that 'a:b' names; either end may be left out."""
+    if text is None:
+        return 0, n_slices
+    parts = re.fullmatch(r" *([0-9]{0,300}) *: *([0-9]{0,300}) *", text)
+    if parts is None:
+        raise InputError("--slices", f"{text!r} is not a range", "give FIRST:STOP, such as 0:16")
+    first = int(parts[1] or 0)
+    stop = int(parts[2] or n_slices)
+    if not first < stop <= n_slices:
+        raise InputError(
+            "--slices", f"{text} holds no slice of the {n_slices} or reaches beyond them",
+            f"give FIRST:STOP with FIRST below STOP and STOP at most {n_slices}",
+        )  # fmt: skip
+    return first, stop
+
+
+def bind_sum_groups(program: Program, device: Device, across: Communicator, active: Sequence[int]) -> Call:
+    """The call that adds the partial results of the `active` groups, in rising order, to that of group 0.
+
+    On its ranks; `across` joins the ranks of all groups with the same rank in their group, numbered by group.
+    Parts arrive in bytes of the arena that nothing uses any more. Kernels are loaded and messages bound
+    here: other groups may still replay when the call is made.
+    """
+    senders = [group for group in active if group != 0]
+    if not senders or (across.rank != 0 and across.rank not in senders):
+        return nothing
+    result = program.result
+    offset, length = _staging(program.schedule)
+    pieces = [result[first : first + length] for first in range(0, len(result), length)]
+    if across.rank != 0:
+        calls = [call for piece in pieces for call in across.bind_exchange([(0, piece)], [])]
+    else:
+        staging = device.view(offset, length, program.schedule.dtype)
+        adds = [device.bind_accumulate(piece, staging[: len(piece)]) for piece in pieces]
+        calls = []
+        for group in senders:
+            arrivals = {
+                count: across.bind_exchange([], [(group, staging[:count])]) for count in set(map(len, pieces))
+            }
+            for piece, add in zip(pieces, adds, strict=True):
+                calls += [*arrivals[len(piece)], add]
+
+    def run() -> None:
+        for call in calls:
+            call()
+        device.synchronize()
+
+    return run
+
+
+def active_groups(first: int, stop: int, n_groups: int) -> list[int]:
+    """The groups that have a slice among first .. stop-1."""
+    return [group for group in range(n_groups) if slices_of_group(group, n_groups, first, stop)]
+
+
+def _staging(schedule: Schedule) -> tuple[int, int]:
+    """Where arriving pieces go, and their elements: the larger part of the arena beside the result.
+
+    A schedule with slices has room there, for the operands that it fixes; without, only group 0 has a result.
+    """
+    buffer = schedule.buffers[schedule.result]
+    end = -(-(buffer.offset_bytes + buffer.size_bytes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    before_bytes, after_bytes = buffer.offset_bytes, arena_bytes(schedule) - end
+    offset, size_bytes = (0, before_bytes) if before_bytes >= after_bytes else (end, after_bytes)
+    itemsize = buffer.size_bytes // largest_shard(
+        buffer.modes, buffer.layout, schedule.extents, schedule.grid
+    )
+    if size_bytes < itemsize:
+        raise ValueError("the arena has no room beside the result")
+    return offset, min(size_bytes // itemsize, STAGING_ELEMENTS)

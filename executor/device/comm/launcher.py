@@ -1,0 +1,55 @@
+"""Finds out from the environment whether an MPI launcher started this process. Imports no MPI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from tnplan.executor.device.protocols.communicator import World
+from tnplan.planner.common.errors import InputError
+
+WORLD_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
+RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+
+def launched_size(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of ranks that a launcher started; 1 where there is none.
+
+    Under srun it is that of the step; a batch script outside a step is one process.
+    """
+    for name in WORLD_SIZES:
+        if environment.get(name, "").isdigit():
+            return int(environment[name])
+    if "SLURM_STEP_ID" in environment and "SLURM_STEP_NUM_TASKS" in environment:
+        return int(environment["SLURM_STEP_NUM_TASKS"])
+    return 1
+
+
+def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """This process's rank as its launcher says it; 0 where there is none."""
+    if launched_size(environment) == 1:
+        return 0
+    return next((int(environment[name]) for name in RANKS if environment.get(name, "").isdigit()), 0)
+
+
+def world_communicator() -> World | None:
+    """All ranks of the job, or None outside a launcher or with one rank."""
+    size = launched_size()
+    if size == 1:
+        return None
+    if find_spec("mpi4py") is None:
+        raise InputError(
+            "mpirun",
+            f"started {size} ranks, but mpi4py is not installed",
+            "install it with: pip install 'tnplan[mpi]'",
+        )
+    from tnplan.executor.device.comm import mpi
+
+    world = mpi.world()
+    if world.size != size:
+        raise InputError(
+            "mpirun", f"started {size} ranks, but mpi4py's own MPI sees {world.size}",
+            "start with the mpirun of the MPI library that mpi4py was built for",
+        )  # fmt: skip
+    return world

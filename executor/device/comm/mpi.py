@@ -1,0 +1,111 @@
+"""MPI ranks through mpi4py, the only file that imports it. Knows host buffers alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from tnplan.executor.device.protocols.communicator import Blocking, Message
+
+CHUNK_BYTES = 1 << 30
+TAG = 7
+LAST_TAG = 8
+LOOK_EVERY_S = 0.01
+GRACE_S, FORWARD_S, END_S = 1.0, 0.1, 10.0
+"""How long a failed rank waits: where it is not the first one, for that to end the job; for its message to be
+forwarded, which a launcher that ends the job may drop; and to be ended, which MPI_Abort need not await."""
+
+
+class MpiCommunicator(Blocking):
+    """A communicator over an MPI one; see `Communicator`. Messages of any size go in chunks of 1 GiB."""
+
+    name = "mpi"
+
+    def __init__(self, communicator: MPI.Comm) -> None:
+        self._communicator = communicator
+        self.rank: int = communicator.Get_rank()
+        self.size: int = communicator.Get_size()
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """Grouped point-to-point: all receives are posted, then all sends, then all are awaited."""
+        requests = []
+        for peer, view in receives:
+            for chunk in _chunks(view):
+                requests.append(self._communicator.Irecv([chunk, MPI.BYTE], source=peer, tag=TAG))
+        for peer, view in sends:
+            for chunk in _chunks(view):
+                requests.append(self._communicator.Isend([chunk, MPI.BYTE], dest=peer, tag=TAG))
+        MPI.Request.Waitall(requests)
+
+    def barrier(self) -> None:
+        """MPI_Barrier."""
+        self._communicator.Barrier()
+
+    def broadcast_object(self, value: Any, root: int) -> Any:
+        """The root's value."""
+        return self._communicator.bcast(value, root=root)
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Every rank's value, on every rank."""
+        return self._communicator.allgather(value)
+
+    def gather_within(self, value: Any, limit_s: float) -> list[Any] | None:
+        """Every rank's value, by messages of a tag of their own; None where some do not come in time."""
+        own = self._communicator
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        sent = [own.isend(value, dest=peer, tag=LAST_TAG) for peer in peers]
+        values = {self.rank: value}
+        end_s = monotonic() + limit_s
+        while len(values) < self.size:
+            for peer in peers:
+                if peer not in values and own.iprobe(source=peer, tag=LAST_TAG):
+                    values[peer] = own.recv(source=peer, tag=LAST_TAG)
+            if monotonic() > end_s:
+                return None
+            sleep(LOOK_EVERY_S)
+        MPI.Request.waitall(sent)
+        return [values[rank] for rank in range(self.size)]
+
+    def split(self, color: int, key: int) -> MpiCommunicator:
+        """MPI_Comm_split."""
+        return MpiCommunicator(self._communicator.Split(color, key))
+
+    def abort(self, message: str, status: int) -> None:
+        """Print the message in one line, and end every rank of the job with the status.
+
+        Other ranks than the first wait a moment before: where all fail alike, the first alone speaks.
+        """
+        if MPI.COMM_WORLD.Get_rank() > 0:
+            sleep(GRACE_S)
+        sys.stdout.flush()
+        # One write: what several ranks write to one terminal or file is not mixed within a line.
+        sys.stderr.write(f"{' '.join(message.split())}\n")
+        sys.stderr.flush()
+        sleep(FORWARD_S)
+        self._communicator.Abort(status)
+        sleep(END_S)
+        os._exit(status)
+
+
+def world() -> MpiCommunicator:
+    """All ranks of the job."""
+    return MpiCommunicator(MPI.COMM_WORLD)
+
+
+def library() -> str:
+    """The name and version of the MPI library, in one line."""
+    return " ".join(MPI.Get_library_version().split("\n")[0].split())
+
+
+def _chunks(view: NDArray[Any]) -> list[NDArray[np.uint8]]:
+    raw = view.view(np.uint8)
+    if len(raw) <= CHUNK_BYTES:
+        return [raw]
+    return [raw[first : first + CHUNK_BYTES] for first in range(0, len(raw), CHUNK_BYTES)]

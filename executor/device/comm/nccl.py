@@ -1,0 +1,253 @@
+"""Ranks with a GPU each: device buffers go by NCCL, everything else by the ranks' own communicator.
+
+The only file that imports NCCL's binding. Knows flat views, streams and peers; never schedules.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy_backends.cuda.libs import nccl
+
+from tnplan.executor.device.cuda.peer_memory import FIRST, MILLISECONDS, CudaMemory, machine
+from tnplan.executor.device.cuda.runtime.events import record
+from tnplan.executor.device.protocols.communicator import Beside, Communicator, LetGo, Message, PeerMemory
+from tnplan.executor.device.protocols.device import Call
+from tnplan.planner.common.errors import InputError
+
+START_LIMIT_S = 25.0
+START_LIMIT_A_RANK_S = 0.05
+LET_GO_AFTER_S = 1.0
+
+
+class NcclCommunicator:
+    """A group of ranks, each with the GPU that is current and with its `stream`; see `Communicator`.
+
+    Messages of device views are enqueued on a stream of their own: they begin when the work given to `stream`
+    before `start` is done, and work given to it after `finish` waits for them. Messages of NumPy arrays go by
+    the host's communicator and are done when `exchange` returns. GPUs of one machine that reach each other's
+    memory need none.
+    """
+
+    name = "nccl"
+
+    def __init__(self, host: Communicator, stream: Any, connect: bool = True) -> None:
+        self._host = host
+        self._stream = stream
+        self._own_stream = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
+        self.rank = host.rank
+        self.size = host.size
+        self._nccl = connect_ranks(host) if connect and host.size > 1 else None
+        self._targets: set[int] = set()
+        self._sources: set[int] = set()
+        self._memories: list[CudaMemory] = []
+        self._connections = [] if self._nccl is None else [self._nccl]
+        self._turn = threading.Lock()
+        self._gpu = cupy.cuda.Device()
+        host.at_failure(self._let_go)
+        self._room = cupy.ndarray(2 * host.size, np.uint8)
+        # On one machine, messages that move while the GPU packs others slow both down (measured on H200).
+        self.overlaps = connect and len(set(host.gather_objects(machine()))) > 1
+
+    def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
+        """The calls that begin the messages and that make the stream wait for them."""
+        if all(isinstance(view, np.ndarray) for _, view in (*sends, *receives)):
+            return self._host.bind_exchange(sends, receives)
+        enqueue, own, stream = self._bind_messages(sends, receives), self._own_stream, self._stream
+        ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
+
+        def start() -> None:
+            record(ready, stream)
+            own.wait_event(ready)
+            enqueue()
+            record(done, own)
+
+        return start, lambda: stream.wait_event(done)
+
+    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+        """The messages, timed on the stream of their own."""
+        enqueue, own, stream = self._bind_messages(sends, receives), self._own_stream, self._stream
+        ready = cupy.cuda.Event(disable_timing=True)
+        first, last = cupy.cuda.Event(), cupy.cuda.Event()
+
+        def begin() -> None:
+            record(ready, stream)
+            own.wait_event(ready)
+            record(first, own)
+            enqueue()
+            record(last, own)
+
+        return Beside(
+            begin,
+            lambda: stream.wait_event(last),
+            lambda: float(cupy.cuda.get_elapsed_time(first, last)) / MILLISECONDS,
+        )
+
+    def _bind_messages(self, sends: Sequence[Message], receives: Sequence[Message]) -> Call:
+        """The call that enqueues the messages on the stream of their own."""
+        communicator, own, turn = self._nccl, self._own_stream, self._turn
+        if communicator is None:
+            raise ValueError("ranks that are not connected cannot exchange device buffers")
+        self._targets.update(peer for peer, _ in sends)
+        self._sources.update(peer for peer, _ in receives)
+        outgoing = [(view.data.ptr, view.nbytes, peer) for peer, view in sends]
+        incoming = [(view.data.ptr, view.nbytes, peer) for peer, view in receives]
+
+        def enqueue() -> None:
+            with turn:
+                nccl.groupStart()
+                for address, size_bytes, peer in outgoing:
+                    communicator.send(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
+                for address, size_bytes, peer in incoming:
+                    communicator.recv(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
+                nccl.groupEnd()
+
+        return enqueue
+
+    def open_memory(self, arena: Any) -> PeerMemory | None:
+        """The arenas of the ranks on this machine, where their GPUs reach each other."""
+        memory = CudaMemory(self._host, arena, self._stream, self._own_stream)
+        self._memories.append(memory)
+        return memory if memory.ranks else None
+
+    def close_memory(self) -> None:
+        """Unmap the peers' arenas, on all ranks before any goes on."""
+        for memory in self._memories:
+            memory.close()
+        self.barrier()
+
+    def close(self) -> None:
+        """Unmap the peers' arenas and disconnect from the peers."""
+        self.close_memory()
+        while self._connections:
+            disconnect(self._connections.pop())
+
+    def connect(self) -> None:
+        """Exchange a byte with every peer; NCCL opens its ways when they are first used."""
+        if not self._targets and not self._sources:
+            return
+        room = self._room
+        targets, sources = sorted(self._targets), sorted(self._sources)
+        self.exchange(
+            [(peer, room[peer : peer + 1]) for peer in targets],
+            [(peer, room[self.size + peer :][:1]) for peer in sources],
+        )
+        self._stream.synchronize()
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """Enqueue the messages; work given to the stream afterwards waits for them."""
+        start, finish = self.bind_exchange(sends, receives)
+        start()
+        finish()
+
+    def barrier(self) -> None:
+        """The host's barrier; it does not wait for the GPUs."""
+        self._host.barrier()
+
+    def broadcast_object(self, value: Any, root: int) -> Any:
+        """The root's value, by the host."""
+        return self._host.broadcast_object(value, root)
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Every rank's value, by the host."""
+        return self._host.gather_objects(value)
+
+    def split(self, color: int, key: int) -> NcclCommunicator:
+        """The ranks with the same colour, connected among themselves."""
+        part = NcclCommunicator(self._host.split(color, key), self._stream)
+        part._memories = self._memories
+        self._connections += part._connections
+        part._connections = self._connections
+        return part
+
+    def abort(self, message: str, status: int) -> None:
+        """End every rank of the job."""
+        self._host.abort(message, status)
+
+    def at_failure(self, let_go: LetGo) -> None:
+        """Have `let_go` called if a rank fails, by the host."""
+        self._host.at_failure(let_go)
+
+    def _let_go(self, ended: threading.Event) -> None:
+        """End the messages to and from peers; those bound but not begun are errors from now on.
+
+        The last of a process's ranks that ends its connection frees what all of them use. So a rank whose own
+        messages are done lets those go first that wait for it, and end. Waits for messages that are being
+        begun, but not for ever: their beginning may wait for a peer.
+        """
+        if self._nccl is not None and self._is_idle():
+            ended.wait(LET_GO_AFTER_S)
+        waited = self._turn.acquire(timeout=LET_GO_AFTER_S)
+        try:
+            connection = self._nccl
+            if connection is not None and self._take(connection):
+                with self._gpu, suppress(RuntimeError):
+                    connection.abort()
+                    ctypes.pythonapi.Py_DecRef(ctypes.py_object(connection))
+        finally:
+            if waited:
+                self._turn.release()
+
+    def _is_idle(self) -> bool:
+        """Whether no message of this rank is on its way; not where its GPU has failed."""
+        with self._gpu, suppress(RuntimeError):
+            return bool(self._own_stream.done)
+        return False
+
+    def _take(self, connection: Any) -> bool:
+        """Whether a connection is left for the caller to end; its rank may close it at the same time."""
+        try:
+            self._connections.remove(connection)
+        except ValueError:
+            return False
+        return True
+
+
+def nccl_number() -> int:
+    """The version of the NCCL library that is loaded, as it says it: 22809 for 2.28.9."""
+    return int(nccl.get_version())
+
+
+def nccl_version() -> str:
+    """The version of the NCCL library that is loaded."""
+    number = nccl_number()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def connect_ranks(host: Communicator) -> Any:
+    """Connect the ranks of a group; where that takes too long the whole job is ended.
+
+    The destructor of what it gives waits for the peers. So one more reference is counted than there is: no
+    collection of garbage and no end of the process may call it before `disconnect`.
+    """
+    limit_s = START_LIMIT_S + START_LIMIT_A_RANK_S * host.size
+    message = (
+        f"rank {host.rank}: NCCL: did not connect {host.size} ranks within {limit_s:.0f} s; see what it says "
+        "with NCCL_DEBUG=INFO, and name the network with NCCL_SOCKET_IFNAME"
+    )
+    watch = threading.Timer(limit_s, host.abort, (message, 1))
+    watch.daemon = True
+    watch.start()
+    try:
+        identity = host.broadcast_object(nccl.get_unique_id() if host.rank == 0 else None, 0)
+        made = nccl.NcclCommunicator(host.size, identity, host.rank)
+    except nccl.NcclError as error:
+        raise InputError(
+            "NCCL", f"cannot connect {host.size} ranks ({error})", "see what it says with NCCL_DEBUG=INFO"
+        ) from None
+    finally:
+        watch.cancel()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    return made
+
+
+def disconnect(connection: Any) -> None:
+    """Let go what `connect_ranks` gave; collective over its ranks."""
+    connection.destroy()
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(connection))

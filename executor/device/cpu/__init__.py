@@ -1,0 +1,1 @@
+"""The CPU: NumPy and numba."""

@@ -1,0 +1,129 @@
+"""The numba kernels of the CPU: copies, sums, small products, chains. Imported lazily (numba loads slowly).
+
+Each kernel is one call over flat arrays, releases the interpreter lock, and has a NumPy twin for tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.protocols.permutation import Tables
+
+
+@numba.njit(nogil=True, cache=True)
+def copy_elements(
+    target: Any, source: Any, target_table: Any, source_table: Any,
+    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
+) -> None:  # fmt: skip
+    """target[...] = source[...] for outer entries first .. last-1 of a table whose runs are one element."""
+    column, inner = outer + middle, outer + middle + columns
+    target_inner, source_inner = target_table[inner:], source_table[inner:]
+    for o in range(first, last):
+        for i in range(outer, column):
+            t_row = target_table[o] + target_table[i] + np.uint64(target_start)
+            s_row = source_table[o] + source_table[i] + np.uint64(source_start)
+            for c in range(column, inner):
+                t = t_row + target_table[c]
+                s = s_row + source_table[c]
+                for j in range(target_inner.size):
+                    target[t + target_inner[j]] = source[s + source_inner[j]]
+
+
+@numba.njit(nogil=True, cache=True)
+def copy_runs(
+    target: Any, source: Any, target_table: Any, source_table: Any,
+    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
+    run: int, add: bool,
+) -> None:  # fmt: skip
+    """Like `copy_elements`, with runs of `run` elements, which are added to the target if `add`."""
+    length = np.uint64(run)
+    column, inner = outer + middle, outer + middle + columns
+    target_inner, source_inner = target_table[inner:], source_table[inner:]
+    for o in range(first, last):
+        for i in range(outer, column):
+            t_row = target_table[o] + target_table[i] + np.uint64(target_start)
+            s_row = source_table[o] + source_table[i] + np.uint64(source_start)
+            for c in range(column, inner):
+                t = t_row + target_table[c]
+                s = s_row + source_table[c]
+                for j in range(target_inner.size):
+                    a = t + target_inner[j]
+                    b = s + source_inner[j]
+                    if add:
+                        for r in range(length):
+                            target[a + r] += source[b + r]
+                    else:
+                        for r in range(length):
+                            target[a + r] = source[b + r]
+
+
+@numba.njit(nogil=True, cache=True)
+def small_products(a: Any, b: Any, c: Any) -> None:
+    """c[t, i, j] = sum over q of a[t, i, q] b[t, j, q]; shapes (b, m, k), (b, n, k), (b, m, n)."""
+    for t in range(a.shape[0]):
+        for i in range(a.shape[1]):
+            for j in range(b.shape[1]):
+                total = a[t, i, 0] * b[t, j, 0]
+                for q in range(1, a.shape[2]):
+                    total += a[t, i, q] * b[t, j, q]
+                c[t, i, j] = total
+
+
+@numba.njit(nogil=True, cache=True)
+def fused_tiles(
+    operand: Any, branches: Any, out: Any, scratch: Any, tile_source: Any, tile_target: Any,
+    gather: Any, scatter: Any, tables: Any, sizes: Any, adds: bool, closes: bool, closed: Any,
+) -> None:  # fmt: skip
+    """Every tile of the operand through all stages of a chain; see `numpy_fused.Plan` for the tables.
+
+    `branches` holds all branches one after the other, each [n | k]; `scratch` two tiles. One that `closes`
+    adds to `closed` the products with `out`, which it does not write.
+    """
+    zero = operand.dtype.type(0)
+    for t in range(tile_source.size):
+        held, following = scratch[0], scratch[1]
+        for i in range(gather.size):
+            held[i] = operand[tile_source[t] + gather[i]]
+        branch = 0
+        table = 0
+        for stage in range(sizes.shape[0]):
+            m, n, k = sizes[stage]
+            for i in range(m):
+                start = tables[table + i]
+                for j in range(n):
+                    total = zero
+                    for q in range(k):
+                        total += held[start + tables[table + m + q]] * branches[branch + j * k + q]
+                    following[i * n + j] = total
+            branch += n * k
+            table += m + k
+            held, following = following, held
+        for i in range(scatter.size):
+            place = tile_target[t] + scatter[i]
+            if closes:
+                closed[0] += held[i] * out[place]
+            else:
+                out[place] = out[place] + held[i] if adds else held[i]
+
+
+def copy_numpy(
+    target: NDArray[Any], source: NDArray[Any], tables: Tables, target_start: int, source_start: int,
+    first: int, last: int, add: bool = False,
+) -> None:  # fmt: skip
+    """The NumPy twin of the copy and add kernels."""
+
+    def positions(table: NDArray[np.uint64], start: int) -> NDArray[np.int64]:
+        ends = np.cumsum([tables.outer, tables.middle, tables.columns])
+        outer, *inner = np.split(table.astype(np.int64), ends)
+        places = start + outer[first:last]
+        for steps in (*inner, np.arange(tables.run)):
+            places = np.add.outer(places, steps)
+        return places
+
+    values = source[positions(tables.source, source_start)]
+    place = positions(tables.target, target_start)
+    target[place] = target[place] + values if add else values

@@ -1,0 +1,223 @@
+"""The NumPy device: one CPU rank. BLAS products, numba copies; a replay allocates nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import gcd
+from socket import gethostname
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
+from tnplan.executor.device.cpu.copy import Mover
+from tnplan.executor.device.cpu.fused import bind_chain
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.host_clock import HostClock
+from tnplan.executor.device.protocols.output_tiling import tile
+from tnplan.executor.device.protocols.permutation import Copy
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
+
+Array = NDArray[Any]
+
+ALIGNMENT_BYTES = 64
+PARALLEL_ELEMENTS = 1 << 18
+
+
+class NumpyDevice(HostClock):
+    """A CPU with `threads` threads for copies (the threads of BLAS are set around the replay)."""
+
+    name = "cpu"
+
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._arena: Array = np.empty(0, np.uint8)
+        self._held_bytes = 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """The bytes of the arena; nothing else is allocated."""
+        return self._held_bytes
+
+    def allocate(self, size_bytes: int) -> None:
+        """Allocate the arena, aligned to a cache line; raises InputError where the host has too little."""
+        _, free_bytes = host_memory()
+        if size_bytes > free_bytes:
+            raise InputError(
+                "--device cpu",
+                f"{size_text(size_bytes)} are needed for a rank, {gethostname()} has "
+                f"{size_text(free_bytes)} free",
+                "plan with a smaller --memory or more --devices",
+            )
+        block = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        start = -block.ctypes.data % ALIGNMENT_BYTES
+        self._arena = block[start : start + size_bytes]
+        self._held_bytes += size_bytes
+
+    def view(self, offset_bytes: int, count: int, dtype: str) -> Array:
+        """A flat view of `count` elements of the arena."""
+        kind = np.dtype(dtype)
+        return self._arena[offset_bytes : offset_bytes + count * kind.itemsize].view(kind)
+
+    def bind_copy(
+        self, target: Array, source: Array, copy: Copy, target_start: int = 0, source_start: int = 0,
+        rows: tuple[int, int] | None = None, add: bool = False,
+    ) -> Call:  # fmt: skip
+        """Copy a box (or a range of its leading rows) with one kernel call; see `Device.bind_copy`."""
+        if copy.elements == 0 or (rows is not None and rows[0] == rows[1]):
+            return nothing
+        if copy.contiguous and not add:
+            into = target[target_start : target_start + copy.run]
+            return _bind_contiguous(into, source[source_start : source_start + copy.run])
+        mover = Mover(copy, target.dtype, gcd(target_start, source_start), add)
+        target, source = mover.units(target), mover.units(source)
+        first, last = rows if rows is not None and copy.lead else (0, mover.tables.outer)
+        target_start, source_start = target_start // mover.unit, source_start // mover.unit
+        spans = [(first, last)]
+        if self._pool is not None and copy.elements >= PARALLEL_ELEMENTS and last - first > 1:
+            n = min(self._threads, last - first)
+            spans = [
+                (first + (last - first) * i // n, first + (last - first) * (i + 1) // n) for i in range(n)
+            ]
+        calls = [mover.bind(target, source, target_start, source_start, start, stop) for start, stop in spans]
+        return calls[0] if len(calls) == 1 else self._bind_parallel(calls)
+
+    def _bind_parallel(self, calls: list[Call]) -> Call:
+        pool = self._pool
+        assert pool is not None
+
+        def run() -> None:
+            for future in [pool.submit(call) for call in calls]:
+                future.result()
+
+        return run
+
+    def bind_load(self, target: Array, array: Array | None, copy: Copy, source_start: int) -> Call:
+        """Copy a box of a flat host array."""
+        if array is None:
+            raise ValueError("there are no values to load")
+        return self.bind_copy(target, array, copy, 0, source_start)
+
+    def bind_block(self, target: Array, source: Array, start: Callable[[], int]) -> Call:
+        """Copy the block of the target's length that begins at element `start()` of the source."""
+        count = len(target)
+
+        def run() -> None:
+            first = start()
+            np.copyto(target, source[first : first + count])
+
+        return run
+
+    def bind_sum(
+        self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]
+    ) -> Call:
+        """Sum over axes, neighbours of the same kind fused first."""
+        shape: list[int] = []
+        kinds: list[bool] = []
+        for extent, keep in zip(extents, kept, strict=True):
+            if kinds and kinds[-1] == keep:
+                shape[-1] *= extent
+            else:
+                shape.append(extent)
+                kinds.append(keep)
+        view = source.reshape(shape)
+        out = target.reshape([extent for extent, keep in zip(shape, kinds, strict=True) if keep])
+        axes = tuple(axis for axis, keep in enumerate(kinds) if not keep)
+
+        def run() -> None:
+            np.add.reduce(view, axis=axes, out=out)
+
+        return run
+
+    def bind_contract(
+        self, shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None,
+        precision: str = "fp32", engine: str = "gemm",
+    ) -> Call:  # fmt: skip
+        """A batched product by BLAS, written to c, directly or tile by tile through the workspace.
+
+        BLAS multiplies in the type of the values, which is at least as precise as any `precision`; it is
+        the only engine of a CPU.
+        """
+        n_batch, m, n, k = shape.sizes
+        if n_batch * m * n == 0:
+            return nothing
+        if k == 0:
+            return lambda: c.fill(0)
+        a, b = a.reshape(n_batch, m, k), b.reshape(n_batch, n, k)
+        direct = shape.direct
+        if direct == "mn":
+            return bind_product(a, b, c.reshape(n_batch, m, n))
+        if direct == "nm":
+            return bind_product(b, a, c.reshape(n_batch, n, m))
+        if workspace is None or not len(workspace):
+            raise ValueError("a contraction whose result is stored in another order needs a workspace")
+        return bind_tiles(tile(shape, len(workspace)), a, b, c, workspace)
+
+    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
+        """No product needs memory of its own."""
+
+    def bind_fused(
+        self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
+        capacity_bytes: int, precision: str = "fp32", closing: Array | None = None,
+    ) -> Call:  # fmt: skip
+        """A chain of contractions, tile by tile of the operand; see `numpy_fused`."""
+        return bind_chain(shape, operand, branches, out, capacity_bytes, closing)
+
+    def prepare_fused(
+        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
+    ) -> None:
+        """One kernel does all chains."""
+
+    def bind_accumulate(self, target: Array, source: Array) -> Call:
+        """Add the source to the target."""
+
+        def run() -> None:
+            np.add(target, source, out=target)
+
+        return run
+
+    def zero(self, target: Array) -> None:
+        """Fill with zeros."""
+        target.fill(0)
+
+    def to_host(self, source: Array) -> Array:
+        """The view itself."""
+        return source
+
+    def from_host(self, target: Array, array: Array) -> None:
+        """Set the contents."""
+        np.copyto(target, array)
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def memory(self) -> tuple[int, int]:
+        """The host's memory: all of it, and what is free."""
+        fitted = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        total, free = (min(fitted, size_bytes) for size_bytes in host_memory())
+        return int(total), int(free)
+
+    def facts(self) -> dict[str, Any]:
+        """The versions of NumPy, BLAS and numba."""
+        from importlib.metadata import version
+
+        from threadpoolctl import threadpool_info
+
+        blas = [
+            f"{entry['internal_api']} {entry.get('version')}"
+            for entry in threadpool_info()
+            if entry.get("user_api") == "blas"
+        ]
+        return {
+            "device": "cpu", "numpy": np.__version__, "numba": version("numba"), "blas": sorted(set(blas)),
+        }  # fmt: skip
+
+
+def _bind_contiguous(target: Array, source: Array) -> Call:
+    return lambda: np.copyto(target, source)

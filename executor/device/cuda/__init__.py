@@ -1,0 +1,1 @@
+"""The GPU: all CuPy code of the device layer."""

@@ -1,0 +1,150 @@
+"""The device of `tnplan.compress.gpu.encode` and `tnplan.compress.gpu.decode`: CuPy's arrays, kernels from the cache.
+
+Knows how kernels are launched; never what a stream holds. Importing it makes `compress.compress` and
+`compress.decompress` take CuPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import Array, addressof, c_uint64
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy_backends.cuda.api import driver
+from numpy.typing import NDArray
+
+from tnplan.compress.gpu.arrays import register
+from tnplan.compress.gpu.launches import FOLDER, Launch, defines
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+
+WORD_BYTES = 8
+ROOM_BYTES = 1 << 13
+"""Of pinned memory for what the host is told, which kernels can write: more than the header of a stream, and
+than what a survey finds along 30 axes."""
+LOOKS = 256
+"""So often the host looks whether it has been told, some 20 us, before it asks the stream between, in which
+time other threads go on."""
+SLAB_BYTES = 1 << 22
+"""Small arrays of zeros are cut from one that is filled at once: filling takes the host 10 us."""
+LARGEST_CUT = SLAB_BYTES // 8
+ALIGNMENT_BYTES = 64
+
+
+class _Room:
+    """Pinned memory that is used again, for one copy or mailbox at a time."""
+
+    def __init__(self) -> None:
+        self.bytes: NDArray[np.uint8] = np.frombuffer(
+            cupy.cuda.alloc_pinned_memory(ROOM_BYTES), np.uint8, ROOM_BYTES
+        )
+        self.words = self.bytes.view(np.uint64)
+        self.address = int(self.bytes.ctypes.data)
+        self.place = np.uint64(self.address)
+
+
+_ROOMS: list[_Room] = []
+_SLABS: dict[tuple[int, int], tuple[Any, int]] = {}
+"""Of each device and stream zeros, and how many bytes of them are taken; changed by one thread at a time."""
+_CUTTING = Lock()
+
+
+def _take_room() -> _Room:
+    try:
+        return _ROOMS.pop()
+    except IndexError:
+        return _Room()
+
+
+class CupyCodec:
+    """A `tnplan.compress.gpu.device.Device` on the current GPU and its current stream."""
+
+    def upload(self, array: NDArray[Any]) -> Any:
+        """A copy on the GPU."""
+        return cupy.asarray(array)
+
+    def download(self, array: Any) -> NDArray[Any]:
+        """A copy on the host."""
+        if not 0 < array.nbytes <= ROOM_BYTES or array.ndim != 1 or not array.flags.c_contiguous:
+            host: NDArray[Any] = array.get()
+            return host
+        room, stream, runtime = _take_room(), cupy.cuda.get_current_stream(), cupy.cuda.runtime
+        runtime.memcpyAsync(
+            room.address, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
+        )  # fmt: skip
+        stream.synchronize()
+        copied: NDArray[Any] = room.bytes[: array.nbytes].view(array.dtype).copy()
+        _ROOMS.append(room)
+        return copied
+
+    def mailbox(self, n_words: int) -> tuple[np.uint64, Callable[[], NDArray[np.uint64]]]:
+        """Where a kernel tells the host so many words, and what waits for them."""
+        room, stream = _take_room(), cupy.cuda.get_current_stream()
+        words = room.words
+        words[n_words] = 0
+
+        def told() -> NDArray[np.uint64]:
+            for _ in range(LOOKS):
+                if words[n_words]:
+                    break
+            else:
+                # Not until the stream is done: what was asked for since may take long.
+                while not words[n_words] and not stream.done:
+                    pass
+            copied = words[:n_words].copy()
+            _ROOMS.append(room)
+            return copied
+
+        return room.place, told
+
+    def zeros(self, size: int, dtype: str) -> Any:
+        """A new array of zeros."""
+        size_bytes = size * np.dtype(dtype).itemsize
+        if size_bytes > LARGEST_CUT:
+            return cupy.zeros(size, dtype)
+        stream = (cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr)
+        with _CUTTING:
+            slab, used = _SLABS.get(stream, (None, SLAB_BYTES))
+            if used + size_bytes > SLAB_BYTES:
+                slab, used = cupy.zeros(SLAB_BYTES, np.uint8), 0
+            _SLABS[stream] = slab, used + -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return cupy.ndarray(size, dtype, slab.data + used)
+
+    def empty(self, size: int, dtype: str) -> Any:
+        """A new array of anything."""
+        return cupy.empty(size, dtype)
+
+    def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
+        """Run a kernel that is compiled for arrays of `dtype`; structures go as ctypes arrays."""
+        kernel = _kernel(cupy.cuda.runtime.getDevice(), launch.file, launch.entry, dtype)
+        words, places = _words(len(arguments))(), _words(len(arguments))()
+        first = addressof(words)
+        for number, one in enumerate(arguments):
+            if isinstance(one, Array):
+                places[number] = addressof(one)
+            else:
+                words[number] = int(one) if isinstance(one, np.generic) else one.data.ptr
+                places[number] = first + WORD_BYTES * number
+        # The driver has copied all arguments when it returns.
+        driver.launchKernel(
+            kernel, *launch.grid, 1, launch.threads, 1, 1, 0, cupy.cuda.get_current_stream().ptr,
+            addressof(places), 0,
+        )  # fmt: skip
+
+
+@cache
+def _kernel(device: int, file: str, entry: str, dtype: str) -> int:
+    """A kernel of the current device, whose number only tells kernels of several apart."""
+    return int(load_kernel(file, entry, defines(dtype), FOLDER).kernel.ptr)
+
+
+@cache
+def _words(count: int) -> Any:
+    """So many words of 8 bytes."""
+    return c_uint64 * count
+
+
+register("cupy", CupyCodec)

@@ -1,0 +1,1 @@
+"""Contractions on a GPU, by cuBLAS, cuTENSOR and our own kernels."""

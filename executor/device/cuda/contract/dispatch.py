@@ -1,0 +1,219 @@
+"""One contraction on a GPU: a product written directly, or formed tile by tile and copied to its place.
+
+Knows the modes of one contraction and the tiles of its result; `cublas` and the kernels multiply.
+A bound call launches on one stream, allocates nothing and does not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any
+
+import numpy as np
+from cupy_backends.cuda.api import runtime
+
+from tnplan.executor.device.cuda.contract import cublas
+from tnplan.executor.device.cuda.contract.fp16x3_cublas import Tiles, bind_halves, halves_bytes, tiles
+from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
+from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
+from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
+from tnplan.executor.device.cuda.copy.permute import bind_placed
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
+from tnplan.executor.device.protocols.output_tiling import Block, tile
+from tnplan.executor.device.protocols.precision import DOUBLE, check_precision
+
+Array = Any
+"""A flat cupy.ndarray."""
+Multiply = Callable[[int, int, int], None]
+"""c = a b^T of row-major matrices at three addresses: a, b, c."""
+
+EFFICIENT_EXTENT = 256
+"""Tiles keep m and n at least this large where they can: below it cuBLAS loses much of its rate."""
+SMALL_PRODUCT = 512
+"""The most multiplications of one product of a batch that the kernel of small products takes."""
+THIN_PRODUCT = 64
+"""The most multiplications of a row of the longer operand that it takes."""
+SCATTERED_EXTENT = 64
+"""The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
+COMPUTE = {"fp32": cublas.COMPUTE_32, "tf32": cublas.COMPUTE_TF32, "fp64": cublas.COMPUTE_64}
+PRODUCT_THREADS = 256
+PRODUCT_BLOCKS = 132 * 16
+SHORT_INDEX = 2**31
+
+
+def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
+    """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
+    found = _halved(shape, dtype, precision)
+    if isinstance(found, Cut):
+        return found.scratch_bytes
+    if found is not None:
+        return cublas.WORKSPACE_BYTES + halves_bytes(found)
+    split = split_bytes(shape, np.dtype(dtype))
+    if split:
+        return split if is_thin(shape, np.dtype(dtype)) else cublas.WORKSPACE_BYTES + split
+    by_cublas = min(shape.sizes) and not _scatters(shape, check_precision(precision, dtype))
+    return cublas.WORKSPACE_BYTES if by_cublas else 0
+
+
+def _halved(shape: ContractShape, dtype: str, precision: str) -> Cut | Tiles | None:
+    """How a product is cut whose operands are split beforehand, one or both; None for others."""
+    if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype)) > 1:
+        return None
+    return cut(shape, dtype) or tiles(shape, dtype)
+
+
+def _scatters(shape: ContractShape, precision: str) -> bool:
+    """Whether a kernel writes every sum to its place: in fp16x3, and in fp32 where c has another order.
+
+    Not for products that are small against its blocks, or too large for its indices; fp32 keeps what fp16x3
+    promises there too.
+    """
+    n_batch, m, n, k = shape.sizes
+    if 2 * k > LONGEST_ROW or max(m, n) > LONGEST_SIDE or is_small(n_batch, m, n, k):
+        return False
+    if n_batch > 1 and max(m, n) < SCATTERED_EXTENT:
+        return False
+    return precision == "fp16x3" or (precision == "fp32" and shape.direct is None)
+
+
+def is_small(n_batch: int, m: int, n: int, k: int) -> bool:
+    """Whether the kernel of small products beats cuBLAS.
+
+    Measured on an H200, complex64, share of the copy's bandwidth (cuBLAS, kernel): batches of m = n = k = 2:
+    0.01, 0.95; 4: 0.02, 0.92; 8: 0.10, 0.54; 16: 0.28, 0.08. One product, n = k = 2: 0.08, 0.82; 4: 0.15,
+    0.79; 8: 0.30, 0.37; n = 8 and k = 16: 0.32, 0.14.
+    """
+    thin = min(m, n) > 1 and k > 1 and min(m, n) * k <= THIN_PRODUCT
+    return thin or (n_batch > 1 and m * n * k <= SMALL_PRODUCT)
+
+
+def bind_contract(
+    shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None, precision: str, stream: Any,
+    scratch: Array,
+) -> Call:  # fmt: skip
+    """c = the sum over k of a times b on `stream`; see `Device.bind_contract`.
+
+    a [batch | m | k], b [batch | n | k], c and the workspace are flat arrays of one type, `scratch` is one of
+    `scratch_bytes` bytes that the calls on a stream may share. Raises ValueError for a precision that the
+    type does not have, or where a workspace is needed and missing.
+    """
+    n_batch, m, n, k = shape.sizes
+    dtype = c.dtype.name
+    precision = check_precision(precision, dtype)
+    if n_batch * m * n == 0:
+        return nothing
+    if k == 0:
+        return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
+    found = _halved(shape, dtype, precision)
+    if isinstance(found, Cut) and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
+        return bind_wgmma(found, shape, a, b, c, scratch, stream)
+    if isinstance(found, Tiles):
+        cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
+        return bind_halves(found, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
+    parts = count_parts(shape, c.dtype)
+    if parts == 1 and _scatters(shape, precision):
+        return bind_scattered(shape, a, b, c, precision, stream)
+    if precision == "fp16x3":
+        precision = "fp32"
+    if parts > 1 and is_thin(shape, c.dtype):
+        return bind_split(shape, COMPUTE[precision], a, b, c, scratch, stream)
+    cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
+    if parts > 1:
+        return bind_split(shape, COMPUTE[precision], a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
+    direct = shape.direct
+    if direct is None:
+        if workspace is None or not len(workspace):
+            raise ValueError("a contraction whose result is stored in another order needs a workspace")
+        return _bind_tiles(shape, a, b, c, workspace, precision, stream)
+    if direct == "nm":
+        a, b, m, n = b, a, n, m
+    multiply = bind_product(n_batch, m, n, k, dtype, precision, stream)
+    addresses = a.data.ptr, b.data.ptr, c.data.ptr
+    return lambda: multiply(*addresses)
+
+
+def bind_product(
+    n_batch: int, m: int, n: int, k: int, dtype: str, precision: str, stream: Any
+) -> Multiply:  # fmt: skip
+    """What multiplies a [batch | m | k] and b [batch | n | k] of these sizes."""
+    if is_small(n_batch, m, n, k):
+        return _bind_small(n_batch, m, n, k, dtype, stream)
+    handle = cublas.handle(stream)
+    if n_batch == 1 and n == 1:
+        return cublas.VectorProduct(handle, m, k, dtype)
+    if n_batch == 1 and m == 1:
+        vector = cublas.VectorProduct(handle, n, k, dtype)
+        return lambda a, b, c: vector(b, a, c)
+    return cublas.Product(handle, n_batch, m, n, k, dtype, COMPUTE[precision])
+
+
+def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -> Multiply:
+    count = n_batch * m * n
+    short = n_batch * max(m, n) * max(n, k) < SHORT_INDEX
+    kernel = load_kernel("products.cu", "products", products_defines(dtype, short))
+    grid = (min(-(-count // PRODUCT_THREADS), PRODUCT_BLOCKS),)
+    index = np.uint32 if short else np.uint64
+    sizes = np.int64(count), index(m), index(n), np.int32(k)
+
+    def run(a: int, b: int, c: int) -> None:
+        addresses = np.uint64(a), np.uint64(b), np.uint64(c)
+        kernel(grid, (PRODUCT_THREADS,), (*addresses, *sizes), stream=stream)
+
+    return run
+
+
+def products_defines(dtype: str, short: bool) -> dict[str, str | int]:
+    """The definitions of products.cu; `short`: element numbers are below 2^31."""
+    return {
+        "REAL": "double" if dtype in DOUBLE else "float",
+        "COMPLEX": int(dtype.startswith("complex")),
+        "INDEX": "unsigned" if short else "unsigned long long",
+    }
+
+
+def _bind_tiles(
+    shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array, precision: str, stream: Any
+) -> Call:
+    """Form every tile of the product in the workspace and copy it to its place in c."""
+    k = shape.k
+    tiling = tile(shape, len(workspace), EFFICIENT_EXTENT)
+    left, right, left_blocks, right_blocks = a, b, tiling.m, tiling.n
+    if not tiling.n_last:
+        left, right, left_blocks, right_blocks = b, a, tiling.n, tiling.m
+    divisor = gcd(*(block.c_offset for block in (*tiling.batch, *left_blocks, *right_blocks)))
+    work = workspace.data.ptr
+    steps: dict[tuple[int, int, int], tuple[Multiply, Callable[[int], None]]] = {}
+    for rows, copy in tiling.copies.items():
+        n_batch, m, n = rows
+        key = rows if tiling.n_last else (n_batch, n, m)
+        product = bind_product(*key, k, c.dtype.name, precision, stream)
+        steps[key] = product, bind_placed(c, workspace, copy, divisor, stream)
+    row_bytes = k * c.itemsize
+
+    def addresses(operand: Array, batch: Block, blocks: tuple[Block, ...]) -> list[tuple[int, int, int]]:
+        rows = len(operand) // k // sum(block.rows for block in tiling.batch)
+        base = operand.data.ptr + batch.start * rows * row_bytes
+        return [(base + block.start * row_bytes, block.rows, block.c_offset) for block in blocks]
+
+    batches = [
+        (
+            batch.rows,
+            batch.c_offset,
+            addresses(left, batch, left_blocks),
+            addresses(right, batch, right_blocks),
+        )
+        for batch in tiling.batch
+    ]
+
+    def run() -> None:
+        for n_batch, batch_offset, lefts, rights in batches:
+            for left_address, left_rows, left_offset in lefts:
+                offset = batch_offset + left_offset
+                for right_address, right_rows, right_offset in rights:
+                    multiply, place = steps[n_batch, left_rows, right_rows]
+                    multiply(left_address, right_address, work)
+                    place(offset + right_offset)
+
+    return run

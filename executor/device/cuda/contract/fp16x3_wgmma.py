@@ -1,0 +1,178 @@
+"""Complex products as exact as fp32 by the tensor core instructions of Hopper GPUs (kernels/wgmma.cu).
+
+The operand with fewer rows is split into halves beforehand, some rows at a time, in scratch memory; the other
+is split on its way into registers. Sums go from registers to their places. Knows one product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tnplan.executor.device.cuda.contract.fp16x3_cublas import bind_exponents
+from tnplan.executor.device.cuda.contract.scatter import (
+    LONGEST_ROW,
+    LONGEST_SIDE,
+    place_tables,
+    table_arguments,
+)
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.device import Call, ContractShape
+
+Array = Any
+"""A flat cupy.ndarray."""
+Modes = tuple[tuple[int, int], ...]
+"""(extent, stride in c) of modes, row-major."""
+
+COMPUTE_CAPABILITY = "90"
+"""Of the GPUs that have the instructions; later ones have others."""
+GROUPS = {32: 5, 64: 3, 128: 2}
+"""Warpgroups that multiply, by the columns of a block. Measured on an H200, TFLOP/s: n = 32, k = 256 with
+two, three, four and five 61, 78, 96, 105; n = 64, k = 128 with two, three and four 95, 119, 87; n = k = 256
+in blocks of 64 columns with three 168, of 128 with two 187."""
+GROUP_ROWS, GROUP_THREADS = 64, 128
+CHUNK = 16
+"""Complex numbers of a row that are multiplied at once; k is a multiple of it."""
+CHUNK_BYTES = 2 * 2 * 2 * 2 * CHUNK
+"""What a chunk of a row becomes: for both sums both parts of every number, as two halves of two bytes."""
+STAGES_BYTES = 192 << 10
+LEAST_COLUMNS = 17
+LEAST_BLOCKS, LEAST_PRODUCTS = 64, 1 << 26
+"""Smaller products go to mma.cu, which is one launch. Measured on an H200, TFLOP/s of this way and of mma.cu:
+m = 16384, n = k = 64: 36 and 37; n = k = 128: 98 and 68; m = 4096, n = k = 256: 77 and 78; m = n = k = 512:
+25 and 35."""
+SPLIT_BYTES = 32 << 20
+"""The halves of the columns that are split at once, at most; sums too long for that go another way."""
+SPLIT_THREADS = 256
+SPLIT_BLOCKS = 132 * 8
+EXPONENT_BYTES = 4
+ALIGNMENT_BYTES = 256
+READ_BYTES = 16
+"""What is read and written at once."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a product is cut: whether its rows are those of a; its extents; the columns of a block of threads,
+    and those that are split at once."""
+
+    m_rows: bool
+    rows: int
+    columns: int
+    k: int
+    block_columns: int
+    split_columns: int
+
+    @property
+    def block_rows(self) -> int:
+        """The rows of a block of threads."""
+        return GROUPS[self.block_columns] * GROUP_ROWS
+
+    @property
+    def exponents_bytes(self) -> int:
+        """The bytes of the exponents of the columns that are split at once."""
+        return -(-self.split_columns * EXPONENT_BYTES // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The bytes of scratch memory: exponents, then halves."""
+        return self.exponents_bytes + self.split_columns * self.k // CHUNK * CHUNK_BYTES
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """First number and count of the columns that are split at once."""
+        return [
+            (first, min(self.split_columns, self.columns - first))
+            for first in range(0, self.columns, self.split_columns)
+        ]
+
+
+def cut(shape: ContractShape, dtype: str) -> Cut | None:
+    """How the current device forms a product in fp16x3 this way; None where it cannot or need not."""
+    n_batch, m, n, k = shape.sizes
+    columns, rows = sorted((m, n))
+    if dtype != "complex64" or n_batch != 1 or k % CHUNK or columns < LEAST_COLUMNS:
+        return None
+    if rows > LONGEST_SIDE or 2 * k > LONGEST_ROW or m * n * k < max(LEAST_PRODUCTS, 1):
+        return None
+    block = next((size for size in GROUPS if columns <= size), max(GROUPS))
+    most = SPLIT_BYTES // (k // CHUNK * CHUNK_BYTES) // block * block
+    found = Cut(n <= m, rows, columns, k, block, min(most, -(-columns // block) * block))
+    n_blocks = -(-rows // found.block_rows) * -(-columns // block)
+    return found if most and n_blocks >= LEAST_BLOCKS and has_instructions() else None
+
+
+def has_instructions() -> bool:
+    """Whether the current device has the instructions."""
+    return bool(cupy.cuda.Device().compute_capability == COMPUTE_CAPABILITY)
+
+
+def bind_wgmma(
+    cut: Cut, shape: ContractShape, a: Array, b: Array, c: Array, scratch: Array, stream: Any
+) -> Call:  # fmt: skip
+    """c = the sum over k of a times b; a and b begin at a multiple of `READ_BYTES`.
+
+    `scratch` is a flat array of bytes, `cut.scratch_bytes` of them or more.
+    """
+    sides = ((a, shape.m), (b, shape.n)) if cut.m_rows else ((b, shape.n), (a, shape.m))
+    (left, of_rows), (right, of_columns) = sides
+    tables = place_tables(of_rows), place_tables(of_columns)
+    split, multiply, multiprocessors = _kernels(cut.block_columns, cupy.cuda.Device().id)
+    exponents, halves = (np.uint64(scratch.data.ptr + start) for start in (0, cut.exponents_bytes))
+    stride, chunks = np.int64(2 * cut.k), np.int32(cut.k // CHUNK)
+    pairs = np.int32(c.data.ptr % READ_BYTES == 0 and in_pairs(of_rows, of_columns))
+    m_tiles = -(-cut.rows // cut.block_rows)
+    threads = (GROUPS[cut.block_columns] + 1) * GROUP_THREADS
+    calls: list[Call] = []
+    for first, columns in cut.parts:
+        start = right.data.ptr + first * cut.k * right.itemsize
+        n_tiles = -(-columns // cut.block_columns)
+        held = n_tiles * cut.block_columns
+        split_blocks = min(-(-held * int(chunks) * 4 // SPLIT_THREADS), SPLIT_BLOCKS)
+        sizes = np.uint32(columns), np.uint32(held)
+        splits: list[np.generic] = [np.uint64(start), stride, chunks, *sizes, exponents, halves]
+        arguments: list[np.generic] = [
+            np.uint64(left.data.ptr), halves, exponents, np.uint64(c.data.ptr), stride, chunks,
+            *map(np.uint32, (cut.rows, first, columns, m_tiles, n_tiles)), pairs, *table_arguments(tables),
+        ]  # fmt: skip
+        blocks = min(m_tiles * n_tiles, multiprocessors)
+        calls += [
+            bind_exponents(start, 2 * cut.k, columns, int(exponents), 2, stream),
+            Launch(split, split_blocks, SPLIT_THREADS, splits, 0, stream, scratch),
+            Launch(multiply, blocks, threads, arguments, STAGES_BYTES, stream, (scratch, tables)),
+        ]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def in_pairs(of_rows: Modes, of_columns: Modes) -> bool:
+    """Whether columns 0 and 1, 2 and 3, ... lie side by side in c, the first at an even place."""
+    *outer, (extent, stride) = [mode for mode in of_columns if mode[0] > 1]
+    others = [stride for extent, stride in (*of_rows, *outer) if extent > 1]
+    return stride == 1 and extent % 2 == 0 and not any(stride % 2 for stride in others)
+
+
+def wgmma_defines(block_columns: int) -> dict[str, str | int]:
+    """The definitions of wgmma.cu."""
+    return {"COLUMNS": block_columns, "GROUPS": GROUPS[block_columns]}
+
+
+@cache
+def _kernels(block_columns: int, device: int) -> tuple[Any, Any, int]:
+    """Both kernels, and the multiprocessors of the current device (a key of the cache)."""
+    defines = wgmma_defines(block_columns)
+    split, multiply = (
+        load_kernel("wgmma.cu", entry, defines, own_instructions=True)
+        for entry in ("split_columns", "contract")
+    )
+    multiply.max_dynamic_shared_size_bytes = STAGES_BYTES
+    return split, multiply, int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])

@@ -1,0 +1,169 @@
+"""Contractions whose kernels write each sum to its place in c, whatever the order: fma.cu and mma.cu.
+
+Knows the modes of one contraction and the blocks of its product. There is no workspace: results go from
+registers to c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tnplan.executor.device.cuda.copy.tiling import two_levels
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.device import Call, ContractShape
+from tnplan.executor.device.protocols.permutation import offsets
+from tnplan.executor.device.protocols.precision import BLOCK_REALS
+
+Array = Any
+"""A flat cupy.ndarray."""
+
+MMA_CHUNK = 32
+"""Reals of a row that mma.cu holds at once, as two halves of two bytes, in two stages."""
+FMA_THREADS = 256
+MOST_BLOCKS = 2**31 - 1
+LONGEST_ROW = 2**22
+"""Reals of a row, so that the rows that a thread reads lie less than 4 GiB apart."""
+LONGEST_SIDE = 2**31 - 2**9
+"""Most rows and columns, so that the number of a row, in a last block that is not full, is an int."""
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """A kernel and how it cuts the product: rows and columns of a block of threads, shared memory besides."""
+
+    file: str
+    block_m: int
+    block_n: int
+    threads: int
+    shared_bytes: int
+    longest_sum: int
+    """Reals of a row that one launch sums."""
+    defines: tuple[tuple[str, int], ...]
+
+
+def mma_blocking(block_m: int, block_n: int, warp_m: int, warp_n: int, blocks: int) -> Blocking:
+    """Three half-precision products on tensor cores: rows and columns of a block and of a warp."""
+    threads = block_m // warp_m * (block_n // warp_n) * 32
+    shared_bytes = 2 * 2 * 2 * MMA_CHUNK * (block_m + block_n)
+    defines = (("BM", block_m), ("BN", block_n), ("WM", warp_m), ("WN", warp_n), ("BLOCKS", blocks))
+    return Blocking("mma.cu", block_m, block_n, threads, shared_bytes, BLOCK_REALS, defines)
+
+
+def fma_blocking(rows: int, columns: int, across: int, blocks: int, chunk: int = 16) -> Blocking:
+    """fp32 multiply-adds: rows and columns of a thread, threads along the columns, reals held of a row."""
+    block_m, block_n = rows * FMA_THREADS // across, columns * across
+    defines = (
+        ("ROWS", rows), ("COLUMNS", columns), ("ACROSS", across), ("CHUNK", chunk), ("BLOCKS", blocks),
+    )  # fmt: skip
+    return Blocking("fma.cu", block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines)
+
+
+def blocking(precision: str, n: int, is_complex: bool) -> Blocking:
+    """The blocks for n columns, n <= m, in fp32 or fp16x3.
+
+    Measured on an H200, complex64, TFLOP/s at k = n = 64, 128, 256, 1024. fp16x3: blocks of 64 x 64, three a
+    multiprocessor, 74, 89, 108, 116; 128 x 128 of 8 warps 81, 94, 93 from 128 on; 128 x 64 64, 81, 98, 102.
+    fp32: 128 x 64 37, 43, 46, 48. At k = 256, n = 32: 128 x 32, three a multiprocessor, 41, 256 x 32 36;
+    n = 16: 128 x 16, 32 reals held, four a multiprocessor, 35.8, 16 reals held, six, 29.2.
+    """
+    if precision == "fp16x3":
+        return mma_blocking(128, 32, 32, 32, 3) if n <= 32 else mma_blocking(64, 64, 32, 32, 3)
+    if n <= 16 and is_complex:
+        return fma_blocking(4, 2, 8, 4, 32)
+    if n <= 32:
+        return fma_blocking(4, 4, 8, 3)
+    return fma_blocking(8, 4, 16, 2) if is_complex or n <= 64 else fma_blocking(8, 8, 16, 2)
+
+
+def bind_scattered(
+    shape: ContractShape, a: Array, b: Array, c: Array, precision: str, stream: Any,
+    blocks: Blocking | None = None,
+) -> Call:  # fmt: skip
+    """c = the sum over k of a times b in fp32 or fp16x3, for float32 and complex64; no extent is zero.
+
+    `blocks` overrides the choice of `blocking`. Raises ValueError where the product is too large.
+    """
+    n_batch, m, n, k = shape.sizes
+    m_part, n_part = shape.m, shape.n
+    if n > m:
+        a, b, m, n, m_part, n_part = b, a, n, m, n_part, m_part
+    parts = 2 if c.dtype.kind == "c" else 1
+    reals = k * parts
+    blocks = blocks or blocking(precision, n, parts == 2)
+    m_tiles, n_tiles = -(-m // blocks.block_m), -(-n // blocks.block_n)
+    n_blocks = n_batch * m_tiles * n_tiles
+    if reals > LONGEST_ROW or m > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
+        raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file}")
+    device = cupy.cuda.Device().id
+    vector = 4 if reals % 4 == 0 and (a.data.ptr | b.data.ptr) % 16 == 0 else parts
+    tables = [place_tables(part) for part in (shape.batch, m_part, n_part)]
+    of_parts = table_arguments(tables)
+    calls: list[Call] = []
+    for first in range(0, reals, blocks.longest_sum):
+        arguments: list[np.generic] = [
+            np.uint64(a.data.ptr + 4 * first), np.uint64(b.data.ptr + 4 * first), np.uint64(c.data.ptr),
+            np.int64(reals), np.int32(min(blocks.longest_sum, reals - first)),
+            *map(np.uint32, (m, n, m_tiles, n_tiles)), *of_parts,
+        ]  # fmt: skip
+        kernel = _kernel(blocks, parts, vector, first > 0, device)
+        calls.append(Launch(kernel, n_blocks, blocks.threads, arguments, blocks.shared_bytes, stream, tables))
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return calls[0] if len(calls) == 1 else run
+
+
+def contract_defines(blocks: Blocking, parts: int, vector: int, add: bool) -> dict[str, str | int]:
+    """The definitions of the kernel of a blocking; `parts`: the reals of an element."""
+    return {**dict(blocks.defines), "COMPLEX": parts - 1, "VECTOR": vector, "ADD": int(add)}
+
+
+@lru_cache(maxsize=256)
+def _kernel(blocks: Blocking, parts: int, vector: int, add: bool, device: int) -> Any:
+    """The kernel with these constants on the current device (a key of the cache)."""
+    kernel = load_kernel(blocks.file, "contract", contract_defines(blocks, parts, vector, add))
+    if blocks.shared_bytes:
+        kernel.max_dynamic_shared_size_bytes = blocks.shared_bytes
+    kernel.preferred_shared_memory_carveout = 100
+    return kernel
+
+
+def place_tables(part: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
+    """The tables of `part_tables` on the current device."""
+    return _tables(part, cupy.cuda.Device().id)
+
+
+def table_arguments(tables: Sequence[tuple[Array, Array]]) -> list[np.generic]:
+    """What kernels take of tables of places: two addresses and the length of the second, for each part."""
+    return [
+        value
+        for high, low in tables
+        for value in (np.uint64(high.data.ptr), np.uint64(low.data.ptr), np.uint32(len(low)))
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _tables(part: tuple[tuple[int, int], ...], device: int) -> tuple[Array, Array]:
+    """The tables of `part_tables` on the current device (a key of the cache)."""
+    high, low = part_tables(part)
+    on_device = cupy.asarray(high), cupy.asarray(low)
+    cupy.cuda.get_current_stream().synchronize()
+    return on_device
+
+
+def part_tables(part: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
+    """Offsets in c of a part's numbers, as two tables: high[number // len(low)] + low[number % len(low)]."""
+    levels = two_levels([(extent, stride, 0) for extent, stride in part if extent > 1])
+    high, low = (offsets(axes, 1).astype(np.int64) for axes in levels)
+    assert len(high) * len(low) == prod(extent for extent, _ in part)
+    return high, low

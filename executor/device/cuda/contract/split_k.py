@@ -1,0 +1,154 @@
+"""A product with few results and a long sum on the GPU: parts of the sum at once, then their sum.
+
+A lone long sum would leave most of the device idle and round as often as it has terms. Knows one product;
+long_sums.cu or cuBLAS forms the parts, which are added in double precision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.device.cuda.contract import cublas
+from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_sum
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.device import Call, ContractShape
+from tnplan.executor.device.protocols.permutation import make_copy, row_major
+from tnplan.executor.device.protocols.precision import DOUBLE
+
+Array = Any
+"""A flat cupy.ndarray."""
+
+LONG_SUM = 4096
+"""Sums of fewer terms are never split."""
+PART_TERMS = 1024
+"""Terms of a part, at least."""
+PARTS_BYTES = 32 << 20
+"""What all parts take together, at most."""
+MOST_PARTS = 8192
+"""Of parts that long_sums.cu forms: each is the work of a few warps."""
+MOST_WARPS = 8
+"""Warps of a part, a block of results each, up to which long_sums.cu forms the parts."""
+FEW_DOUBLES = 64
+"""Results up to which it does in double precision, whose products cuBLAS forms on tensor cores."""
+LOAD_BYTES = 16
+BLOCK_EXTENT = 64
+MANY_BLOCKS = 264
+"""So many blocks of results, two for each multiprocessor of an H200, occupy the device without a split."""
+
+
+def result_block(m: int, n: int, itemsize: int) -> tuple[int, int]:
+    """Rows and columns of the results that a warp of long_sums.cu sums: powers of two."""
+    most = 4 if itemsize == 16 else 8
+    rows, columns = (min(most, 1 << (extent - 1).bit_length()) for extent in (m, n))
+    return rows, columns
+
+
+def is_thin(shape: ContractShape, dtype: np.dtype[Any]) -> bool:
+    """Whether long_sums.cu forms the parts.
+
+    Measured on an H200, share of the copy's bandwidth (kernel, cuBLAS), m = n = 4, 8, 16, and 16 x 32:
+    complex64 1.05, 0.08; 0.97, 0.16; 0.69, 0.32; 0.52, 0.46; float32 0.95, 0.62; 1.03, 0.77; 0.88, 0.49;
+    0.66, 0.38; float64 1.00, 0.30; 1.03, 0.61; 0.91, 1.02; complex128 1.06, 0.36; 0.98, 0.76.
+    """
+    _, m, n, _ = shape.sizes
+    if dtype.name in DOUBLE and m * n > FEW_DOUBLES:
+        return False
+    return count_blocks(m, n, result_block(m, n, dtype.itemsize)) <= MOST_WARPS
+
+
+def count_blocks(m: int, n: int, block: tuple[int, int]) -> int:
+    """Blocks of so many rows and columns that cover m x n results."""
+    return -(-m // block[0]) * -(-n // block[1])
+
+
+def count_parts(shape: ContractShape, dtype: np.dtype[Any]) -> int:
+    """How many parts the sum of a product is cut into; 1 where it is not."""
+    n_batch, m, n, k = shape.sizes
+    if n_batch != 1 or k < LONG_SUM or m * n == 0:
+        return 1
+    if count_blocks(m, n, (BLOCK_EXTENT, BLOCK_EXTENT)) >= MANY_BLOCKS:
+        return 1
+    room = MOST_PARTS if is_thin(shape, dtype) else PARTS_BYTES // (m * n * dtype.itemsize)
+    return next((parts for parts in range(min(k // PART_TERMS, room), 1, -1) if k % parts == 0), 1)
+
+
+def split_bytes(shape: ContractShape, dtype: np.dtype[Any]) -> int:
+    """The bytes of scratch memory: all parts, and the result where c has another order."""
+    parts = count_parts(shape, dtype)
+    if parts == 1:
+        return 0
+    _, m, n, _ = shape.sizes
+    return (parts + (shape.direct is None)) * m * n * dtype.itemsize
+
+
+def bind_split(
+    shape: ContractShape, compute: int, a: Array, b: Array, c: Array, scratch: Array, stream: Any
+) -> Call:
+    """c = the sum over k of a [m | k] times b [n | k], formed in parts; cuBLAS computes as `compute` says.
+
+    `scratch` is a flat array of bytes, `split_bytes` of them or more, and lives as long as the call.
+    """
+    _, m, n, k = shape.sizes
+    count, parts = m * n, count_parts(shape, c.dtype)
+    left, right, rows, columns = (b, a, n, m) if shape.direct == "nm" else (a, b, m, n)
+    held = scratch[: split_bytes(shape, c.dtype)].view(c.dtype)
+    terms = held[: parts * count]
+    if is_thin(shape, c.dtype):
+        multiply = _bind_thin(left, right, terms, rows, columns, k, parts, stream)
+    else:
+        multiply = _bind_cublas(left, right, terms, rows, columns, k, parts, compute, stream)
+    result = c if shape.direct else held[parts * count :]
+    add = bind_sum(result, terms, (parts, count), (False, True), stream)
+    place: Call | None = None
+    if shape.direct is None:
+        extents = [extent for extent, _ in (*shape.m, *shape.n)]
+        targets = [stride for _, stride in (*shape.m, *shape.n)]
+        axes = list(zip(extents, row_major(extents), targets, strict=True))
+        place = bind_copy(c, result, make_copy(axes), 0, 0, None, False, stream)
+
+    def run() -> None:
+        multiply()
+        add()
+        if place is not None:
+            place()
+
+    # The launches know addresses alone: this keeps the memory when the device takes a larger scratch.
+    run.__dict__["memory"] = held
+    return run
+
+
+def _bind_cublas(
+    a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: int, compute: int, stream: Any
+) -> Call:
+    """The parts by cuBLAS, whose handle of the stream has a workspace."""
+    handle = cublas.handle(stream)
+    product = cublas.Product(handle, parts, m, n, k // parts, terms.dtype.name, compute, parts_of_sum=True)
+    addresses = a.data.ptr, b.data.ptr, terms.data.ptr
+    return lambda: product(*addresses)
+
+
+def _bind_thin(a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: int, stream: Any) -> Call:
+    """The parts by long_sums.cu."""
+    block = result_block(m, n, terms.itemsize)
+    length, vector = k // parts, LOAD_BYTES // terms.itemsize
+    if length % vector or (a.data.ptr | b.data.ptr) % LOAD_BYTES:
+        vector = 1
+    threads = 32 * count_blocks(m, n, block)
+    defines = long_sums_defines(terms.dtype.name, block, vector, threads)
+    kernel = load_kernel("long_sums.cu", "sum_parts", defines)
+    arguments: list[np.generic] = [
+        *(np.uint64(array.data.ptr) for array in (a, b, terms)), np.int64(k), np.uint32(length),
+        np.int32(m), np.int32(n),
+    ]  # fmt: skip
+    return Launch(kernel, parts, threads, arguments, 0, stream)
+
+
+def long_sums_defines(dtype: str, block: tuple[int, int], vector: int, threads: int) -> dict[str, str | int]:
+    """Of long_sums.cu: results of a thread, elements that it reads at once, threads of a part."""
+    return {
+        "REAL": "double" if dtype in DOUBLE else "float", "COMPLEX": int(dtype.startswith("complex")),
+        "ROWS": block[0], "COLUMNS": block[1], "VECTOR": vector, "THREADS": threads,
+    }  # fmt: skip

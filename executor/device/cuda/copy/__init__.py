@@ -1,0 +1,1 @@
+"""Permuting copies, sums over axes and additions on a GPU."""

@@ -1,0 +1,240 @@
+"""Permuting copies, loads and sums on the GPU: bound once to flat arrays, launched on a stream.
+
+A bound call allocates nothing and waits for nothing. Knows CuPy and boxes; never schedules or ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import gcd, prod
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+from cupy_backends.cuda.api import driver
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cuda.copy.tiling import (
+    BLOCK_THREADS,
+    Tiles,
+    parts,
+    shared_bytes,
+    tiles,
+    two_levels,
+)
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.device import Call, nothing
+from tnplan.executor.device.protocols.permutation import Axis, Copy, offsets, row_major, widen
+
+Array = Any
+"""A flat cupy.ndarray: a view of memory that stays where it is."""
+
+UNIT_BYTES = (4, 8, 16)
+SUM_THREADS = 256
+SUM_BLOCKS = 4096
+TERMS_A_BLOCK = 1024
+"""Sums of at least so many terms, if they are few, are shared by the threads of a block."""
+OUTPUTS_MANY = 1 << 16
+
+
+def bind_copy(
+    target: Array, source: Array, copy: Copy, target_start: int, source_start: int,
+    rows: tuple[int, int] | None, add: bool, stream: Any, share: int = 1,
+) -> Call:  # fmt: skip
+    """Copy a box, or the given range of its leading rows; with `add`, add it to the target.
+
+    Flat arrays of one dtype of 4, 8 or 16 bytes, starts in elements; ValueError for other dtypes. One in
+    `share` of the blocks that the device has room for work on it.
+    """
+    itemsize = _itemsize(target, source)
+    calls: list[Call] = []
+    for part in parts(copy, rows):
+        into = target.data.ptr + (target_start + part.target_start) * itemsize
+        origin = source.data.ptr + (source_start + part.source_start) * itemsize
+        if part.copy.contiguous and not add:
+            calls.append(_bind_contiguous(into, origin, part.copy.run * itemsize, stream))
+        else:
+            divisor = gcd(into, origin) // itemsize
+            calls.append(_launch(part.copy, target.dtype, into, origin, divisor, add, stream, share))
+    return _in_turn(calls)
+
+
+def bind_placed(
+    target: Array, source: Array, copy: Copy, start_divisor: int, stream: Any
+) -> Callable[[int], None]:
+    """The whole copy from the start of `source`, called with its start in `target`, in elements.
+
+    `start_divisor` divides all starts (0: only zero is used).
+    """
+    itemsize = _itemsize(target, source)
+    placed: list[tuple[Launch, int]] = []
+    for part in parts(copy):
+        into = target.data.ptr + part.target_start * itemsize
+        origin = source.data.ptr + part.source_start * itemsize
+        divisor = gcd(into // itemsize, origin // itemsize, start_divisor)
+        placed.append((_launch(part.copy, target.dtype, into, origin, divisor, False, stream), into))
+    if len(placed) == 1:
+        launch, base = placed[0]
+        return lambda start: launch.at(0, base + start * itemsize)
+
+    def run(start: int) -> None:
+        for launch, base in placed:
+            launch.at(0, base + start * itemsize)
+
+    return run
+
+
+def bind_load(target: Array, array: NDArray[Any], copy: Copy, source_start: int, stream: Any) -> Call:
+    """Copy a box of a flat host array: taken to pinned memory now, sent to the device by each call.
+
+    The box fills the target. ValueError where dtypes differ.
+    """
+    if array.dtype != target.dtype:
+        raise ValueError(f"values of dtype {array.dtype} cannot be loaded as {target.dtype}")
+    if target.size == 0:
+        return nothing
+    from tnplan.executor.device.cpu.device import NumpyDevice
+
+    memory = cupy.cuda.alloc_pinned_memory(target.nbytes)
+    box = np.frombuffer(memory, target.dtype, target.size)
+    NumpyDevice().bind_copy(box, array, copy, 0, source_start)()
+    into, origin, size_bytes, where = target.data.ptr, box.ctypes.data, target.nbytes, stream.ptr
+
+    def run() -> None:
+        runtime.memcpyAsync(into, origin, size_bytes, runtime.memcpyHostToDevice, where)
+
+    run.__dict__["memory"] = memory
+    return run
+
+
+def bind_sum(
+    target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...], stream: Any
+) -> Call:
+    """Sum a row-major source of `extents` over the axes that are not kept, always in the same order.
+
+    float32, float64, complex64 or complex128; summed in double precision.
+    """
+    if target.size == 0:
+        return nothing
+    if source.size == 0:
+        return lambda: runtime.memsetAsync(target.data.ptr, 0, target.nbytes, stream.ptr)
+    sides: dict[bool, list[Axis]] = {True: [], False: []}
+    for extent, stride, keep in zip(extents, row_major(extents), kept, strict=True):
+        if extent > 1:
+            sides[keep].append((extent, stride, 0))
+    levels = [table for keep in (True, False) for table in two_levels(sides[keep])]
+    table = cupy.asarray(np.concatenate([offsets(axes, 1) for axes in levels]))
+    cupy.cuda.get_current_stream().synchronize()
+    lengths = [prod(axis[0] for axis in axes) for axes in levels]
+    outputs, terms = lengths[0] * lengths[1], lengths[2] * lengths[3]
+    lanes = SUM_THREADS if terms >= TERMS_A_BLOCK and outputs < OUTPUTS_MANY else 1
+    kind = target.dtype
+    kernel = load_kernel("sum.cu", "sum_axes", sum_defines(kind, lanes))
+    blocks = min(SUM_BLOCKS, -(-outputs * lanes // SUM_THREADS))
+    pointers = [np.uint64(array.data.ptr) for array in (target, source, table)]
+    return Launch(kernel, blocks, SUM_THREADS, [*pointers, *map(np.uint32, lengths)], 0, stream, table)
+
+
+def _itemsize(target: Array, source: Array) -> int:
+    """The bytes of an element; ValueError where they cannot be copied."""
+    itemsize: int = target.dtype.itemsize
+    if itemsize not in UNIT_BYTES or source.dtype != target.dtype:
+        raise ValueError(f"elements of {source.dtype} cannot be copied to {target.dtype} on a GPU")
+    return itemsize
+
+
+def _real(kind: np.dtype[Any]) -> str:
+    """The C type of the real numbers of a dtype; ValueError where there is none."""
+    names = {"f4": "float", "f8": "double", "c8": "float", "c16": "double"}
+    if kind.str[1:] not in names:
+        raise ValueError(f"elements of {kind} cannot be added on a GPU")
+    return names[kind.str[1:]]
+
+
+def _bind_contiguous(into: int, origin: int, size_bytes: int, stream: Any) -> Call:
+    return lambda: runtime.memcpyAsync(into, origin, size_bytes, runtime.memcpyDeviceToDevice, stream.ptr)
+
+
+def _launch(
+    copy: Copy, kind: np.dtype[Any], into: int, origin: int, divisor: int, add: bool, stream: Any,
+    share: int = 1,
+) -> Launch:  # fmt: skip
+    """The launch of a copy without leading axes between two addresses, multiples of `divisor` elements."""
+    if into % kind.itemsize or origin % kind.itemsize:
+        raise ValueError(f"addresses {into:#x} and {origin:#x} are not aligned to elements of {kind}")
+    wide, unit = widen(copy, divisor, max(UNIT_BYTES) // kind.itemsize)
+    unit_bytes = unit * kind.itemsize
+    made, table = _tables(wide, unit_bytes, cupy.cuda.Device().id)
+    kernel, blocks, shared = _kernel(made, unit_bytes, add, _real(kind) if add else "float")
+    phases = [made.load, *([made.store] if made.store else [])]
+    sizes = [len(entries) for phase in phases for entries in (phase.lanes, phase.steps)]
+    arguments: list[np.generic] = [
+        *map(np.uint64, (into, origin, table.data.ptr)),
+        *map(np.uint32, (*sizes, len(made.rows), len(made.columns))),
+    ]
+    blocks = min(max(1, blocks // share), made.count)
+    return Launch(kernel, blocks, made.threads, arguments, shared, stream, table)
+
+
+@lru_cache(maxsize=1024)
+def _tables(copy: Copy, unit_bytes: int, device: int) -> tuple[Tiles, Array]:
+    """The tiles of a copy, and their tables, in bytes, on the current device (a key of the cache)."""
+    made = tiles(copy, unit_bytes)
+    phases = [made.load, *([made.store] if made.store else [])]
+    entries = [
+        *(phase.lanes for phase in phases),
+        *(phase.steps for phase in phases),
+        made.rows,
+        made.columns,
+    ]
+    table = cupy.asarray(np.concatenate(entries) * np.uint64(unit_bytes))
+    cupy.cuda.get_current_stream().synchronize()
+    return made, table
+
+
+def _kernel(made: Tiles, unit_bytes: int, add: bool, real: str) -> tuple[Any, int, int]:
+    """The kernel of a copy, the blocks that fill the device, and the shared memory of a block in bytes."""
+    shared = shared_bytes(made.load, made.store, made.slots, unit_bytes) if made.store else 0
+    entry = "copy_tiles" if made.store else "copy_direct"
+    return (*_filled(entry, unit_bytes, add, real, made.threads, shared, cupy.cuda.Device().id), shared)
+
+
+@lru_cache(maxsize=1024)
+def _filled(
+    entry: str, unit_bytes: int, add: bool, real: str, threads: int, shared: int, device: int
+) -> tuple[Any, int]:
+    """A kernel, and how many of its blocks run at once on the current device (a key of the cache)."""
+    kernel = load_kernel("copy.cu", entry, copy_defines(unit_bytes, add, real, threads))
+    if shared:
+        kernel.preferred_shared_memory_carveout = 100
+        kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
+    blocks = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, shared)
+    return kernel, blocks * cupy.cuda.Device(device).attributes["MultiProcessorCount"]
+
+
+def copy_defines(unit_bytes: int, add: bool, real: str, threads: int) -> dict[str, str | int]:
+    """The definitions of copy.cu; `real` is the C type of what is added."""
+    most = next(most for most in BLOCK_THREADS if threads <= most)
+    return {"UNIT_BYTES": unit_bytes, "ADD": int(add), "REAL": real, "MOST_THREADS": most}
+
+
+def sum_defines(kind: np.dtype[Any], lanes: int) -> dict[str, str | int]:
+    """The definitions of sum.cu; `lanes` threads share a sum."""
+    return {"REAL": _real(kind), "PARTS": 2 if kind.kind == "c" else 1, "LANES": lanes}
+
+
+def _in_turn(calls: list[Call]) -> Call:
+    """One call that makes all calls."""
+    if not calls:
+        return nothing
+    if len(calls) == 1:
+        return calls[0]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run

@@ -1,0 +1,298 @@
+"""The CUDA device: one GPU, by CuPy. A replay launches kernels on one stream and allocates nothing.
+
+Knows flat views, boxes and strides; never schedules or ranks. What computes is in the `cupy_*` files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import nvtx, runtime
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
+from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_load, bind_sum
+from tnplan.executor.device.cuda.fused.chain import bind_fused, prepare_fused
+from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
+from tnplan.executor.device.cuda.peer_memory import whole_blocks
+from tnplan.executor.device.cuda.runtime.events import record
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.permutation import Copy
+from tnplan.executor.device.protocols.precision import check_precision
+
+Array = Any
+"""A flat cupy.ndarray over the arena."""
+
+STAGING_BYTES = 64 << 20
+REALS = {4: "float", 8: "double"}
+UNIT_BYTES = 16
+ADD_THREADS = 256
+ADD_BLOCKS_A_MULTIPROCESSOR = 8
+
+
+class CupyDevice:
+    """GPU `device_id` of this host, for the thread that makes it; to be closed by that thread.
+
+    It `has_neighbours` where other threads of this process have GPUs that exchange with it.
+    """
+
+    name = "gpu"
+
+    def __init__(self, device_id: int, has_neighbours: bool = False) -> None:
+        self.device_id = device_id
+        self._has_neighbours = has_neighbours
+        self._outer = runtime.getDevice()
+        runtime.setDevice(device_id)
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._properties = runtime.getDeviceProperties(device_id)
+        self._arena: Any = None
+        self._scratch: Array = cupy.ndarray(0, np.uint8)
+        self._staging: NDArray[np.uint8] | None = None
+        self._held_bytes = 0
+        self._names_shown = bool(nvtx.available)
+
+    def close(self) -> None:
+        """Wait for all work, give the arena back, and leave the thread on the GPU that it was on."""
+        try:
+            self.synchronize()
+        finally:
+            self._arena = self._staging = None
+            self._scratch = cupy.ndarray(0, np.uint8)
+            runtime.setDevice(self._outer)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The bytes of the arena and of the scratch memory of contractions."""
+        return self._held_bytes
+
+    def allocate(self, size_bytes: int) -> None:
+        """Allocate the arena; raises InputError where the GPU has too little free memory."""
+        check_free(self.device_id, size_bytes)
+        self._arena = cupy.cuda.MemoryPointer(cupy.cuda.Memory(whole_blocks(size_bytes)), 0)
+        self._held_bytes += size_bytes
+        if self._has_neighbours:
+            self._pinned()  # CUDA may wait for devices meanwhile, and in a replay these wait for each other
+
+    def view(self, offset_bytes: int, count: int, dtype: str) -> Array:
+        """A flat view of `count` elements of the arena."""
+        return cupy.ndarray(count, np.dtype(dtype), self._arena + offset_bytes)
+
+    def bind_copy(
+        self, target: Array, source: Array, copy: Copy, target_start: int = 0, source_start: int = 0,
+        rows: tuple[int, int] | None = None, add: bool = False,
+    ) -> Call:  # fmt: skip
+        """Copy a box (or a range of its leading rows); see `cupy_copy`."""
+        return bind_copy(target, source, copy, target_start, source_start, rows, add, self.stream)
+
+    def bind_load(self, target: Array, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
+        """Copy a box of a flat host array."""
+        if array is None:
+            raise ValueError("there are no values to load")
+        return bind_load(target, array, copy, source_start, self.stream)
+
+    def bind_block(self, target: Array, source: Array, start: Callable[[], int]) -> Call:
+        """Copy the block of the target's length that begins at element `start()` of the source."""
+        into, base, size_bytes = target.data.ptr, source.data.ptr, target.nbytes
+        itemsize, stream = target.itemsize, self.stream.ptr
+
+        def run() -> None:
+            runtime.memcpyAsync(
+                into, base + start() * itemsize, size_bytes, runtime.memcpyDeviceToDevice, stream
+            )
+
+        return run if size_bytes else nothing
+
+    def bind_sum(
+        self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]
+    ) -> Call:
+        """Sum over axes; see `cupy_copy`."""
+        return bind_sum(target, source, extents, kept, self.stream)
+
+    def bind_contract(
+        self, shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None,
+        precision: str = "fp32", engine: str = "gemm",
+    ) -> Call:  # fmt: skip
+        """A batched product by matrix products (`cupy_contract`) or by cuTENSOR."""
+        dtype = c.dtype.name
+        precision = check_precision(precision, dtype)
+        scratch = self.scratch(_scratch_bytes(shape, dtype, precision, engine))
+        if engine == "cutensor":
+            from tnplan.executor.device.cuda.contract import cutensor
+
+            call = cutensor.bind_contract(shape, a, b, c, scratch, precision, self.stream)
+        else:
+            call = bind_contract(shape, a, b, c, workspace, precision, self.stream, scratch)
+        return self.loaded(call)
+
+    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
+        """Take the scratch memory of the product that needs most."""
+        sizes = [
+            _scratch_bytes(shape, dtype, check_precision(precision, dtype), engine)
+            for shape, precision, engine in products
+        ]
+        self.scratch(max(sizes, default=0))
+
+    def loaded(self, call: Call) -> Call:
+        """The call, made once now, with whatever the arena holds, where there are neighbours.
+
+        Libraries load a kernel when it is first used, and wait for devices while CUDA is locked. In a replay
+        one of them would wait for a neighbour whose thread waits for CUDA.
+        """
+        if self._has_neighbours:
+            call()
+        return call
+
+    def scratch(self, size_bytes: int) -> Array:
+        """Scratch memory that calls share, since they run one after the other; larger where it was too small.
+
+        A call keeps what it was bound with.
+        """
+        if size_bytes > self._scratch.nbytes:
+            check_free(self.device_id, size_bytes)
+            self._scratch = cupy.ndarray(
+                size_bytes, np.uint8, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0)
+            )
+            self._held_bytes += size_bytes
+        return self._scratch
+
+    def bind_fused(
+        self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
+        capacity_bytes: int, precision: str = "fp32", closing: Array | None = None,
+    ) -> Call:  # fmt: skip
+        """A chain of contractions in one pass; see `cupy_fused`."""
+        return bind_fused(shape, operand, branches, out, self.stream, capacity_bytes, precision, closing)
+
+    def prepare_fused(
+        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
+    ) -> None:
+        """Compile the kernels of chains; see `cupy_fused`."""
+        prepare_fused(chains, dtype, capacity_bytes)
+
+    def bind_accumulate(self, target: Array, source: Array) -> Call:
+        """Add the source to the target."""
+        if not target.size:
+            return nothing
+        real_bytes = target.real.itemsize
+        n_reals = target.nbytes // real_bytes
+        width = add_width(real_bytes, n_reals, target.data.ptr, source.data.ptr)
+        kernel = load_kernel("add.cu", "add", add_defines(real_bytes, width))
+        n_units = n_reals // width
+        most = self._properties["multiProcessorCount"] * ADD_BLOCKS_A_MULTIPROCESSOR
+        grid = (min(-(-n_units // ADD_THREADS), most),)
+        arguments = (target, source, np.int64(n_units))
+
+        def run() -> None:
+            kernel(grid, (ADD_THREADS,), arguments, stream=self.stream)
+
+        return run
+
+    def zero(self, target: Array) -> None:
+        """Fill with zeros."""
+        runtime.memsetAsync(target.data.ptr, 0, target.nbytes, self.stream.ptr)
+
+    def to_host(self, source: Array) -> NDArray[Any]:
+        """The contents as a new host array, by way of pinned memory."""
+        array = np.empty(source.size, source.dtype)
+        raw, staging = array.view(np.uint8), self._pinned()
+        for first in range(0, raw.size, STAGING_BYTES):
+            piece = raw[first : first + STAGING_BYTES]
+            runtime.memcpyAsync(
+                staging.ctypes.data, source.data.ptr + first, piece.size,
+                runtime.memcpyDeviceToHost, self.stream.ptr,
+            )  # fmt: skip
+            self.stream.synchronize()
+            np.copyto(piece, staging[: piece.size])
+        return array
+
+    def from_host(self, target: Array, array: NDArray[Any]) -> None:
+        """Set the contents from a flat host array, by way of pinned memory."""
+        raw = np.ascontiguousarray(array, target.dtype).view(np.uint8)
+        staging = self._pinned()
+        for first in range(0, raw.size, STAGING_BYTES):
+            piece = raw[first : first + STAGING_BYTES]
+            np.copyto(staging[: piece.size], piece)
+            runtime.memcpyAsync(
+                target.data.ptr + first, staging.ctypes.data, piece.size,
+                runtime.memcpyHostToDevice, self.stream.ptr,
+            )  # fmt: skip
+            self.stream.synchronize()
+
+    def _pinned(self) -> NDArray[np.uint8]:
+        if self._staging is None:
+            memory = cupy.cuda.alloc_pinned_memory(STAGING_BYTES)
+            self._staging = np.frombuffer(memory, np.uint8, STAGING_BYTES)
+        return self._staging
+
+    def synchronize(self) -> None:
+        """Wait for all work given to the stream; raises where any work of the GPU has failed.
+
+        CUDA's wait for a whole device waits for GPUs of this process that reach its memory, too, and one of
+        these may be waiting for what this rank does next.
+        """
+        self.stream.synchronize()
+
+    def marks(self, count: int) -> Sequence[Any]:
+        """CUDA events."""
+        return [cupy.cuda.Event() for _ in range(count)]
+
+    def mark(self, point: Any) -> None:
+        """Record an event on the stream."""
+        record(point, self.stream)
+
+    def elapsed_s(self, first: Any, second: Any) -> float:
+        """The seconds between two events."""
+        return float(cupy.cuda.get_elapsed_time(first, second)) * 1e-3
+
+    def named(self, name: str, call: Call) -> Call:
+        """The call in an NVTX range."""
+        if not self._names_shown:
+            return call
+
+        def run() -> None:
+            nvtx.RangePush(name)
+            call()
+            nvtx.RangePop()
+
+        return run
+
+    def memory(self) -> tuple[int, int]:
+        """The GPU's memory: all of it, and what is free."""
+        free_bytes, total_bytes = runtime.memGetInfo()
+        return int(total_bytes), int(free_bytes)
+
+    def facts(self) -> dict[str, Any]:
+        """The GPU and the versions of its driver and libraries."""
+        return {
+            "device": "gpu",
+            "gpu": gpu_name(self._properties),
+            "gpu_memory_bytes": int(self._properties["totalGlobalMem"]),
+            "driver": driver_version(),
+            "cuda_driver": runtime.driverGetVersion(),
+            "cuda_runtime": runtime.runtimeGetVersion(),
+            "cupy": cupy.__version__,
+            "numpy": np.__version__,
+        }
+
+
+def _scratch_bytes(shape: ContractShape, dtype: str, precision: str, engine: str) -> int:
+    if engine == "cutensor":
+        from tnplan.executor.device.cuda.contract import cutensor
+
+        return cutensor.workspace_bytes(shape, dtype, precision)
+    return scratch_bytes(shape, dtype, precision)
+
+
+def add_defines(real_bytes: int, width: int) -> dict[str, str | int]:
+    """The definitions of add.cu."""
+    return {"REAL": REALS[real_bytes], "WIDTH": width}
+
+
+def add_width(real_bytes: int, n_reals: int, *addresses: int) -> int:
+    """How many real numbers a thread adds at once: 16 bytes of them where the addresses and the count fit."""
+    width = UNIT_BYTES // real_bytes
+    fits = n_reals % width == 0 and all(address % UNIT_BYTES == 0 for address in addresses)
+    return width if fits else 1

@@ -1,0 +1,190 @@
+"""A fused chain on the GPU: a kernel made for its tables, launched behind one that holds the branches.
+
+Knows CuPy and the kernel fused.cu; never which steps make a chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tnplan.executor.device.cuda.fused.bank_layout import TENSOR_SIDE
+from tnplan.executor.device.cuda.fused.tables import FusedTables, StageTables, best_tables
+from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, load_symbol
+from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.device import Call, FusedShape, nothing
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.fusion_tile import MOST_STAGES
+
+TILE_BYTES = (16384, 32768)
+"""The capacities of a tile that the kernel has been made for: blocks of 32 to 256 threads."""
+THREADS_A_MULTIPROCESSOR = 1024
+TENSOR_THREADS_A_MULTIPROCESSOR, LARGE_TENSOR_THREADS = 768, 512
+"""At least so many share it; bounds the registers of one."""
+LARGE_TENSOR_SIDE = 64
+"""n of a stage on tensor cores from which its sums need twice the registers."""
+HOLD_THREADS = 256
+SUM_REALS = 2
+"""Double-precision numbers that a block leaves of what closes a chain; of real ones the second is unused."""
+SOURCES_DTYPE = np.dtype([("branch", "u8", MOST_STAGES)])
+"""The struct Sources of fused.cu."""
+TERMS = {"tf32": 1, "fp16x3": 3}
+"""Products on tensor cores that make one of a chain, by precision; those of others are multiply-adds."""
+
+Defines = tuple[tuple[str, str | int], ...]
+
+
+def bind_fused(
+    shape: FusedShape, operand: Any, branches: Sequence[Any], out: Any, stream: Any, capacity_bytes: int,
+    precision: str = "fp32", closing: Any = None,
+) -> Call:  # fmt: skip
+    """out = the operand contracted with every branch in turn, or added to it, by tiles of `capacity_bytes`;
+    with `closing` the sum of its products with that is added to the number `out`.
+
+    Arrays are flat, of one dtype, and stay where they are. `precision`: tf32 and fp16x3 let stages of
+    complex64 run on tensor cores. Raises ValueError where the chain does not fit, InputError where the
+    capacity is none of `TILE_BYTES`, or more than this GPU has room for.
+    """
+    dtype = operand.dtype.name
+    tables, terms = chosen(shape, dtype, capacity_bytes, precision)
+    if tables.n_tiles == 0 or out.size == 0:
+        return nothing
+    device = cupy.cuda.Device().id
+    defines = kernel_defines(dtype, tables, terms, shape.adds, shape.closes)
+    kernel, n_blocks = _kernel(defines, tables.threads, tables.shared_bytes, device)
+    hold, held = _hold(defines, device)
+    *on_device, branch_place = _on_device(tables)
+    sources = np.zeros((), SOURCES_DTYPE)
+    sources["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
+    parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
+    holding = Launch(hold, len(branches), HOLD_THREADS, parameters, 0, stream, branch_place)
+    blocks = min(n_blocks, tables.n_tiles)
+    end, sums = out, None
+    if closing is not None:
+        end, sums = closing, cupy.ndarray((blocks, SUM_REALS), np.float64)
+    arguments: list[Any] = [
+        *(np.uint64(array.data.ptr) for array in (operand, end, *on_device)),
+        np.int32(len(tables.near)), np.int32(tables.n_tiles),
+    ]  # fmt: skip
+    if sums is not None:
+        arguments.append(np.uint64(sums.data.ptr))
+    kept = (*on_device, sums)
+    calls = [holding, Launch(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept)]
+    if sums is not None:
+        add_up = load_kernel("fused.cu", "add_up", dict(defines))
+        parts: list[Any] = [np.uint64(sums.data.ptr), np.int32(blocks), np.uint64(out.data.ptr)]
+        calls.append(Launch(add_up, 1, tables.threads, parts, 0, stream, kept))
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def prepare_fused(chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int) -> None:
+    """Compile the kernels of chains, each a shape and a precision, all at once; raises as `bind_fused`."""
+    compile_ahead(
+        "fused.cu",
+        [
+            dict(
+                kernel_defines(
+                    dtype, *chosen(shape, dtype, capacity_bytes, precision), shape.adds, shape.closes
+                )
+            )
+            for shape, precision in chains
+        ],
+    )
+
+
+def chosen(shape: FusedShape, dtype: str, capacity_bytes: int, precision: str) -> tuple[FusedTables, int]:
+    """The tables of a chain, and the products on tensor cores that make one of it; 0: none runs on them."""
+    if capacity_bytes not in TILE_BYTES:
+        listed = " or ".join(map(str, TILE_BYTES))
+        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {listed}")
+    itemsize = np.dtype(dtype).itemsize
+    terms = TERMS.get(precision, 0) if dtype == "complex64" else 0
+    tables = best_tables(shape, capacity_bytes // itemsize, itemsize, terms > 0)
+    return tables, terms if any(stage.kind[0] == "TENSOR" for stage in tables.stages) else 0
+
+
+def _on_device(tables: FusedTables) -> tuple[Any, ...]:
+    parts = (tables.own_offset, tables.near, tables.far, tables.own_place, tables.branch_place)
+    on_device = tuple(cupy.asarray(part) for part in parts)
+    cupy.cuda.get_current_stream().synchronize()
+    return on_device
+
+
+@lru_cache(maxsize=1024)
+def _hold(defines: Defines, device: int) -> tuple[Any, int]:
+    """The kernel that holds the branches, and the address of constant memory that it writes."""
+    given = dict(defines)
+    return load_kernel("fused.cu", "hold", given), load_symbol("fused.cu", "constant_branches", given)
+
+
+@lru_cache(maxsize=1024)
+def _kernel(defines: Defines, threads: int, shared_bytes: int, device: int) -> tuple[Any, int]:
+    """The kernel of these definitions on the current device (a key of the cache); the blocks that fill it."""
+    attributes = cupy.cuda.Device(device).attributes
+    most = attributes["MaxSharedMemoryPerBlockOptin"]
+    if shared_bytes > most:
+        raise InputError(
+            "profile: fused_bytes",
+            f"makes a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for a block",
+            f"plan for it with {TILE_BYTES[0]}, or 0 for no chains",
+        )
+    kernel = load_kernel("fused.cu", "fused", dict(defines))
+    kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
+    a_multiprocessor = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+        kernel.kernel.ptr, threads, shared_bytes
+    )
+    return kernel, a_multiprocessor * attributes["MultiProcessorCount"]
+
+
+def kernel_defines(
+    dtype: str, tables: FusedTables, terms: int, adds: bool, closes: bool = False
+) -> Defines:  # fmt: skip
+    """The definitions of fused.cu for a chain."""
+    is_complex = dtype.startswith("complex")
+    real_bytes = np.dtype(dtype).itemsize // (2 if is_complex else 1)
+    columns = [stage.n for stage in tables.stages if stage.kind[0] == "TENSOR"]
+    most = THREADS_A_MULTIPROCESSOR
+    if columns:
+        most = TENSOR_THREADS_A_MULTIPROCESSOR if max(columns) < LARGE_TENSOR_SIDE else LARGE_TENSOR_THREADS
+    places = {
+        "ROW": [stage.row_place for stage in tables.stages],
+        "K": [stage.k_place for stage in tables.stages],
+        "N": [stage.n_place for stage in tables.stages],
+    }
+    return (
+        ("REAL", "float" if real_bytes == 4 else "double"), ("COMPLEX", int(is_complex)),
+        ("THREADS", tables.threads), ("BLOCKS", max(1, most // tables.threads)),
+        ("STAGES", " ".join(_stage(number, stage) for number, stage in enumerate(tables.stages))),
+        ("N_STAGES", len(tables.stages)), ("TILE_BYTES", tables.tile_bytes),
+        ("CONSTANT_BYTES", tables.constant_bytes), ("SHARED_BYTES", tables.held_bytes),
+        ("LOAD_PLACES", _listed(tables.load[0])), ("LOAD_OFFSETS", _listed(tables.load[1])),
+        ("STORE_PLACES", _listed(tables.store[0])), ("STORE_OFFSETS", _listed(tables.store[1])),
+        *((f"{name}_PLACES", _listed(map(_listed, parts))) for name, parts in places.items()),
+        *((f"MOST_{name}", max(map(len, parts))) for name, parts in places.items()),
+        ("MEETS", _listed(map(int, tables.meets))), ("TERMS", terms),
+        ("ADD", int(adds)), ("CLOSE", int(closes)),
+    )  # fmt: skip
+
+
+def _stage(number: int, stage: StageTables) -> str:
+    """A stage as the kernel's STAGES name it."""
+    unit, first, second = stage.kind
+    if unit == "FMA":
+        parts = (number, first, second, stage.k, stage.n, stage.first)
+    else:
+        parts = (number, first, stage.n // TENSOR_SIDE, stage.k // TENSOR_SIDE, second, stage.first)
+    return f"{unit}({','.join(map(str, parts))})"
+
+
+def _listed(values: Iterable[object]) -> str:
+    """An initializer of C."""
+    return f"{{{','.join(map(str, values))}}}"

@@ -1,0 +1,325 @@
+"""The tables of a fused chain: which element each thread of the kernel fused.cu moves and works on.
+
+Turns a layout of the tile (`fused_layout`) and the orders in memory into places and offsets. Pure arithmetic;
+knows no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cuda.fused.bank_layout import (
+    LANE_BITS,
+    TENSOR_ROW_LANES,
+    Bit,
+    Kind,
+    LayoutSearch,
+    bits_of,
+    on_tensor_cores,
+    stage_kind,
+)
+from tnplan.executor.device.cuda.fused.warp_assignment import deal_warps
+from tnplan.executor.device.protocols.device import FusedShape
+from tnplan.executor.device.protocols.permutation import row_major
+from tnplan.planner.hardware.fusion_tile import FusedTile, fused_tile
+
+IDLE = 0xFFFF
+BANK_BYTES = 128
+MOST_NEAR = 2048
+FRAGMENTS = 256
+"""As in fused.cu: branches of up to so many elements are held in fragments for tensor cores."""
+FRAGMENT_BYTES = 16
+OUTPUTS_A_THREAD = {4: 32, 8: 16, 16: 8}
+"""By bytes an element: elements of a tile that come to a thread, and the sums that it holds in registers."""
+
+
+@dataclass(frozen=True)
+class StageTables:
+    """One stage: its kind, k and n, the byte where its branch begins in the memory that has it, and places
+    of rows, of k and of n that the kernel takes as constants."""
+
+    kind: Kind
+    k: int
+    n: int
+    first: int
+    row_place: tuple[int, ...]
+    k_place: tuple[int, ...]
+    n_place: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FusedTables:
+    """What the kernel is made with and what it reads, as fused.cu says; places, offsets and starts in bytes.
+
+    `load` and `store` are the places and the offsets of the elements of a tile that a thread moves.
+    `own_offset` is (threads, 2), `near` and `far` are (count, 2): source and target. `own_place` is
+    (2 + 2 stages, threads); `branch_place` the place of every element of every branch, in elements.
+    `constant_bytes` and `held_bytes` is what branches take in constant memory, for threads of multiply-adds
+    that hold whole rows, and in shared memory. `meets`: whether all warps meet after the load, each stage,
+    the store; `threads`: of a block.
+    """
+
+    stages: tuple[StageTables, ...]
+    load: tuple[tuple[int, ...], tuple[int, ...]]
+    store: tuple[tuple[int, ...], tuple[int, ...]]
+    own_offset: NDArray[np.int64]
+    near: NDArray[np.int64]
+    far: NDArray[np.int64]
+    own_place: NDArray[np.uint16]
+    branch_place: NDArray[np.uint16]
+    constant_bytes: int
+    held_bytes: int
+    meets: tuple[bool, ...]
+    threads: int
+    tile_bytes: int
+
+    @property
+    def n_tiles(self) -> int:
+        """The tiles of the whole operand."""
+        return len(self.near) * len(self.far)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block: a tile, branches, the places of its threads."""
+        return self.tile_bytes + self.held_bytes + self.own_place.nbytes
+
+
+_Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Places and offsets of a walk over a tile: of each thread, and of each round."""
+
+    own_place: NDArray[np.int64]
+    own_offset: NDArray[np.int64]
+    place: NDArray[np.int64]
+    offset: NDArray[np.int64]
+
+
+def best_tables(shape: FusedShape, capacity: int, itemsize: int, tensor: bool = False) -> FusedTables:
+    """The tables of a chain in the tiles, of at most `capacity` elements, and blocks that suit it best.
+
+    Measured on an H200: on tensor cores tiles of half the capacity leave more blocks to hide loads. Raises
+    ValueError where the chain has no tile.
+    """
+    halved = fused_tile(shape.operand, shape.branches, shape.out, capacity // 2)
+    tile = halved or fused_tile(shape.operand, shape.branches, shape.out, capacity)
+    if tile is None:
+        raise ValueError(f"a chain does not fit a tile of {capacity} elements")
+    tensor = tensor and any(map(on_tensor_cores, tile.stages))
+    if halved is not None and tensor:
+        capacity //= 2
+    return fused_tables(shape, capacity, capacity // OUTPUTS_A_THREAD[itemsize], itemsize, tensor)
+
+
+@lru_cache(maxsize=1024)
+def fused_tables(
+    shape: FusedShape, capacity: int, threads: int, itemsize: int, tensor: bool = False
+) -> FusedTables:
+    """The tables for tiles of at most `capacity` elements of `itemsize` bytes and blocks of `threads`.
+
+    With `tensor` stages run on tensor cores where they can. Raises ValueError where the chain has no such
+    tile.
+    """
+    tile = fused_tile(shape.operand, shape.branches, shape.out, capacity)
+    if tile is None:
+        raise ValueError(f"a chain does not fit a tile of {capacity} elements")
+    return _Builder(shape, tile, threads, itemsize, tensor).tables()
+
+
+class _Builder:
+    def __init__(self, shape: FusedShape, tile: FusedTile, threads: int, itemsize: int, tensor: bool) -> None:
+        self.shape, self.tile, self.threads = shape, tile, threads
+        self.extents = {mode: extent for part in (shape.operand, *shape.branches) for mode, extent in part}
+        self.itemsize = itemsize
+        self.bank_bits = max(1, (BANK_BYTES // itemsize).bit_length() - 1)
+        self.source = _bit_strides(shape.operand, self.extents, itemsize)
+        self.target = _bit_strides(shape.out, self.extents, itemsize)
+        inside = set(tile.modes).union(*(stage.n_modes for stage in tile.stages))
+        self.load_bits = sorted(
+            (bit for bit in self.source if bit[0] in tile.modes), key=self.source.__getitem__
+        )
+        self.store_bits = sorted(
+            (bit for bit in self.target if bit[0] in inside), key=self.target.__getitem__
+        )
+        held = OUTPUTS_A_THREAD[itemsize]
+        self.kinds = [stage_kind(stage, threads, held, tensor) for stage in tile.stages]
+        n_warps = threads >> LANE_BITS
+        self.warps = deal_warps(
+            tile, self.kinds, self.extents, self.load_bits, self.store_bits, n_warps.bit_length() - 1
+        )
+        self.layout = LayoutSearch(
+            tile, self.extents, self.bank_bits, self.kinds, self.load_bits, self.store_bits,
+            self.warps.stages,
+        ).best()  # fmt: skip
+
+    def tables(self) -> FusedTables:
+        load = self._walk(self.load_bits, self.warps.load, self.layout.held[0], self.source)
+        store = self._walk(self.store_bits, self.warps.store, self.layout.held[-1], self.target)
+        own_place = [load.own_place, store.own_place]
+        stages, branches = [], []
+        taken = {True: 0, False: 0}
+        for number, (stage, kind) in enumerate(zip(self.tile.stages, self.kinds, strict=True)):
+            places, own = (self._tensor_stage if kind[0] == "TENSOR" else self._fma_stage)(number, kind)
+            own_place += own
+            branches.append(self._branch(number))
+            constant = kind[0] == "FMA" and kind[2] == stage.n
+            first = taken[constant]
+            stages.append(StageTables(kind, stage.k, stage.n, first, *(tuple(map(int, p)) for p in places)))
+            taken[constant] += self._held_bytes(number)
+        near, far = self._starts()
+        return FusedTables(
+            stages=tuple(stages),
+            load=(tuple(map(int, load.place)), tuple(map(int, load.offset))),
+            store=(tuple(map(int, store.place)), tuple(map(int, store.offset))),
+            own_offset=np.stack([load.own_offset, store.own_offset], axis=1),
+            near=near,
+            far=far,
+            own_place=np.stack(own_place).astype(np.uint16),
+            branch_place=np.concatenate(branches).astype(np.uint16),
+            constant_bytes=taken[True],
+            held_bytes=taken[False],
+            meets=self.warps.meets,
+            threads=self.threads,
+            tile_bytes=self.tile.elements * self.itemsize,
+        )
+
+    def place(self, position: int) -> int:
+        """The place of a bit at a position, in bytes."""
+        turn = 1 << position % self.bank_bits if position >= self.bank_bits else 0
+        return (1 << position | turn) * self.itemsize
+
+    def _places(self, bits: Sequence[Bit], positions: Mapping[Bit, int]) -> list[int]:
+        return [self.place(positions[bit]) for bit in bits]
+
+    def _walk(
+        self, bits: Sequence[Bit], warps: Sequence[Bit], positions: Mapping[Bit, int],
+        strides: Mapping[Bit, int],
+    ) -> _Walk:  # fmt: skip
+        """A walk along `bits`, fastest first: the lowest are dealt to threads, the others to rounds. Where
+        `warps` are given, lanes take the lowest and warps those.
+        """
+        lanes = bits[:LANE_BITS] if warps else ()
+        bits = [*lanes, *warps, *(bit for bit in bits if bit not in lanes and bit not in warps)]
+        n_own = min(len(bits), self.threads.bit_length() - 1)
+        places = self._places(bits, positions)
+        offsets = [strides[bit] for bit in bits]
+        own_place = np.full(self.threads, IDLE, np.int64)
+        own_place[: 1 << n_own] = _combine(places[:n_own])
+        own_offset = np.zeros(self.threads, np.int64)
+        own_offset[: 1 << n_own] = _sums(offsets[:n_own])
+        return _Walk(own_place, own_offset, _combine(places[n_own:]), _sums(offsets[n_own:]))
+
+    def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Source and target of tiles, by the modes outside the tile: the fast ones, and the others."""
+        strides = [
+            {mode: self.itemsize * stride for (mode, _), stride in zip(part, steps, strict=True)}
+            for part in (self.shape.operand, self.shape.out)
+            for steps in (row_major([extent for _, extent in part]),)
+        ]
+        near = np.zeros((1, 2), np.int64)
+        modes = [entry for entry in self.shape.operand if entry[0] not in self.tile.modes]
+        while modes and len(near) * modes[-1][1] <= MOST_NEAR:
+            near = _outer_sum(modes.pop(), strides, near)
+        far = np.zeros((1, 2), np.int64)
+        while modes:
+            far = _outer_sum(modes.pop(), strides, far)
+        return near, far
+
+    def _fma_stage(self, number: int, kind: Kind) -> tuple[_Places, list[NDArray[np.int64]]]:
+        """The places of a stage's rows, k and n; the first row's, and the first column, of each thread."""
+        stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
+        _, n_rows, n_columns = kind
+        rows = self._places(lanes.rows, held)
+        n_own = LANE_BITS + n_rows.bit_length() - 1
+        lane_places, group_places = _combine(rows[:LANE_BITS]), _combine(rows[n_own:])
+        base = np.full(self.threads, IDLE, np.int64)
+        column = np.zeros(self.threads, np.int64)
+        parts = stage.n // n_columns
+        for warp in range(len(group_places) * parts):
+            group, part = divmod(warp, parts)
+            threads = slice(warp << LANE_BITS, (warp + 1) << LANE_BITS)
+            base[threads] = lane_places ^ group_places[group]
+            column[threads] = part * n_columns
+        k, n = self._places(lanes.k, held), self._places(lanes.n, self.layout.brought[number])
+        return (_combine(rows[LANE_BITS:n_own]), _combine(k), _combine(n)), [base, column]
+
+    def _tensor_stage(self, number: int, kind: Kind) -> tuple[_Places, list[NDArray[np.int64]]]:
+        """The places of a stage's rows, k and n by fours; where each thread first reads and first writes."""
+        lanes, held = self.layout.lanes[number], self.layout.held[number]
+        _, groups, rounds = kind
+        rows = self._places(lanes.rows, held)
+        k = self._places(lanes.k, held)
+        n = self._places(lanes.n, self.layout.brought[number])
+        lane_rows = rows[:TENSOR_ROW_LANES]
+        n_own = TENSOR_ROW_LANES + (2 * groups * rounds).bit_length() - 1
+        warp_places = _combine(rows[n_own:])
+        sides = []
+        for places in (k, n):
+            side = np.full(self.threads, IDLE, np.int64)
+            lane_places = _combine([*places[:2], *lane_rows])
+            for warp, place in enumerate(warp_places):
+                side[warp << LANE_BITS : (warp + 1) << LANE_BITS] = lane_places ^ place
+            sides.append(side)
+        return (_combine(rows[TENSOR_ROW_LANES:n_own]), _combine(k[2:]), _combine(n[2:])), sides
+
+    def _branch(self, number: int) -> NDArray[np.int64]:
+        """Where each element of a branch goes, in elements: k slow, n fast; on tensor cores see fused.cu."""
+        lanes = self.layout.lanes[number]
+        if self.kinds[number][0] == "TENSOR":
+            order = [*lanes.n[:2], *lanes.k[:2], *lanes.n[2:], *lanes.k[2:]]
+        else:
+            order = [*lanes.n, *lanes.k]
+        place = {bit: 1 << number for number, bit in enumerate(order)}
+        stored = bits_of([mode for mode, _ in self.shape.branches[number]], self.extents)
+        return _combine([place[bit] for bit in stored])
+
+    def _held_bytes(self, number: int) -> int:
+        """The bytes that a branch takes where it is held."""
+        elements = self.tile.stages[number].k * self.tile.stages[number].n
+        if self.kinds[number][0] == "TENSOR" and elements <= FRAGMENTS:
+            return 2 * elements * FRAGMENT_BYTES
+        return -(-elements * self.itemsize // FRAGMENT_BYTES) * FRAGMENT_BYTES
+
+
+def _outer_sum(
+    mode: tuple[int, int], strides: Sequence[Mapping[int, int]], inner: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The (source, target) offsets of a slower mode and the faster ones in `inner` together."""
+    step = np.array([side[mode[0]] for side in strides], np.int64)
+    return (np.arange(mode[1])[:, None, None] * step + inner).reshape(-1, 2)
+
+
+def _bit_strides(
+    modes: Sequence[tuple[int, int]], extents: Mapping[int, int], itemsize: int
+) -> dict[Bit, int]:
+    """The stride in bytes of every bit of modes whose extents are powers of two."""
+    strides = row_major([extent for _, extent in modes])
+    return {
+        (mode, bit): itemsize * stride << bit
+        for (mode, extent), stride in zip(modes, strides, strict=True)
+        if extent & (extent - 1) == 0
+        for bit in range(extents[mode].bit_length() - 1)
+    }
+
+
+def _combine(parts: Sequence[int]) -> NDArray[np.int64]:
+    """The XOR of every subset of `parts`, indexed by the subset, the first part the lowest bit."""
+    table = np.zeros(1, np.int64)
+    for part in parts:
+        table = np.concatenate([table, table ^ part])
+    return table
+
+
+def _sums(parts: Sequence[int]) -> NDArray[np.int64]:
+    """The sum of every subset of `parts`, indexed likewise."""
+    table = np.zeros(1, np.int64)
+    for part in parts:
+        table = np.concatenate([table, table + part])
+    return table

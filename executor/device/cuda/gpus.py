@@ -1,0 +1,78 @@
+"""The GPUs that this process sees: identities, kinds, free memory. Runs nothing on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+from cupy.cuda import Device, runtime
+
+from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
+
+
+def visible_gpus() -> VisibleGpus:
+    """What this process sees; raises InputError where that is no GPU."""
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise InputError(
+            PLACE, f"{gethostname()} has no GPU ({str(error).partition(':')[0]})",
+            "run where nvidia-smi lists one, or choose --device cpu",
+        ) from None  # fmt: skip
+    if count == 0:
+        raise InputError(
+            PLACE,
+            f"{gethostname()} shows this process no GPU",
+            "look at CUDA_VISIBLE_DEVICES, or choose --device cpu",
+        )
+    found = [runtime.getDeviceProperties(number) for number in range(count)]
+    return VisibleGpus(
+        gethostname(),
+        tuple(_identity(number, properties) for number, properties in enumerate(found)),
+        tuple(f"sm_{entry['major']}{entry['minor']}" for entry in found),
+    )
+
+
+def _identity(number: int, properties: dict[str, Any]) -> str:
+    uuid = properties.get("uuid")
+    return uuid.hex() if isinstance(uuid, bytes) else f"{gethostname()} {Device(number).pci_bus_id}"
+
+
+def check_free(number: int, needed_bytes: int) -> None:
+    """Raise InputError where a GPU has less free memory than is needed."""
+    with Device(number):
+        free_bytes, total_bytes = runtime.memGetInfo()
+    if needed_bytes > free_bytes:
+        raise InputError(
+            PLACE,
+            f"{size_text(needed_bytes)} are needed, GPU {number} of {gethostname()} has "
+            f"{size_text(free_bytes)} free of {size_text(total_bytes)}",
+            "end what else runs on it, or plan with a smaller --memory or more --devices",
+        )
+
+
+def check_nccl() -> None:
+    """Raise InputError where NCCL is not installed."""
+    try:
+        from tnplan.executor.device.comm import nccl
+    except ImportError:
+        raise InputError(
+            PLACE, "NCCL, which connects GPUs, is not installed", "install it with: pip install 'tnplan[gpu]'"
+        ) from None
+
+
+def gpu_name(properties: dict[str, Any]) -> str:
+    """The name of a GPU from its properties."""
+    name = properties["name"]
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def driver_version(version: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """The version of NVIDIA's driver as Linux has it; None where there is no such file."""
+    if not version.exists():
+        return None
+    words = version.read_text().split("\n")[0].split()
+    return next((word for word in words if word[0].isdigit() and "." in word), None)

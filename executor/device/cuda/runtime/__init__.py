@@ -1,0 +1,1 @@
+"""Kernels compiled and kept, launches, events and signals between streams."""

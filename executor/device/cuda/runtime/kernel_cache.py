@@ -1,0 +1,157 @@
+"""CUDA kernels from .cu files: compiled with NVRTC when first used, kept on disk, loaded once a process.
+
+Knows files, compilers and the current device's architecture; never what a kernel computes. Importing this
+module needs CuPy, compiling needs no GPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import cupy
+from cupy_backends.cuda.libs import nvrtc
+
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import write_file
+
+NEVER_COMPILE = "TNPLAN_NO_COMPILE"
+"""Environment variable: where it is set and not 0, a kernel that is not in the cache is refused."""
+CACHE_FOLDER = "TNPLAN_KERNEL_CACHE"
+"""Environment variable: the folder of compiled kernels (default: tnplan/kernels in the user's cache)."""
+
+OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization", "--diag-suppress=177")
+"""The compiler's; the last one is for functions that a kernel's definitions leave unused."""
+
+KERNELS = Path(__file__).parent / "kernels"
+
+Defines = tuple[tuple[str, str], ...]
+
+
+def source(file: str, folder: Path = KERNELS) -> str:
+    """The text of a kernel file, with the files of the same folder that it includes."""
+    text = (folder / file).read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: source(line[1], folder), text, flags=re.MULTILINE)
+
+
+def compile_cubin(
+    file: str, defines: Mapping[str, str | int], arch: str, folder: Path = KERNELS, strict: bool = False
+) -> bytes:
+    """Compile a kernel file for an architecture such as 'sm_90'; ValueError gives the compiler's log.
+
+    `strict`: the compiler's warnings are errors too.
+    """
+    text = source(file, folder)
+    program = nvrtc.createProgram(text, file, (), ())
+    options = [
+        *OPTIONS,
+        f"--gpu-architecture={arch}",
+        *(f"-D{name}={value}" for name, value in defines.items()),
+    ]
+    try:
+        nvrtc.compileProgram(program, options)
+        cubin: bytes = nvrtc.getCUBIN(program)
+        log = nvrtc.getProgramLog(program)
+    except nvrtc.NVRTCError:
+        raise ValueError(f"{file} does not compile for {arch}: {nvrtc.getProgramLog(program)}") from None
+    finally:
+        nvrtc.destroyProgram(program)
+    if strict and log:
+        raise ValueError(f"{file} compiles for {arch} with warnings: {log}")
+    return cubin
+
+
+def load_kernel(
+    file: str, entry: str, defines: Mapping[str, str | int], folder: Path = KERNELS,
+    own_instructions: bool = False,
+) -> Any:  # fmt: skip
+    """Kernel `entry` of `file` with these definitions, for the current device; launched like a RawKernel.
+
+    `own_instructions`: it has some that later architectures lack.
+    """
+    module = _module(cupy.cuda.Device().id, file, _sorted(defines), folder, own_instructions)
+    return module.get_function(entry)
+
+
+def load_symbol(file: str, name: str, defines: Mapping[str, str | int], folder: Path = KERNELS) -> int:
+    """The address of variable `name` of `file` with these definitions, on the current device."""
+    return int(_module(cupy.cuda.Device().id, file, _sorted(defines), folder).get_global(name).ptr)
+
+
+def compile_ahead(file: str, several: Iterable[Mapping[str, str | int]]) -> None:
+    """Have the kernels of `file` with each of these definitions in the cache, for the current device.
+
+    As many are compiled at once as this process has cores, in an order of its own: ranks that start together
+    and share the cache then share the work. Raises as `load_kernel` does.
+    """
+    arch = _arch()
+    distinct = sorted({_sorted(defines) for defines in several})
+    Random(os.getpid()).shuffle(distinct)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for kernel in [pool.submit(cached_cubin, file, defines, arch) for defines in distinct]:
+            kernel.result()
+
+
+@cache
+def _module(device: int, file: str, defines: Defines, folder: Path, own_instructions: bool = False) -> Any:
+    arch = _arch(device) + "a" * own_instructions
+    return cupy.RawModule(path=str(cached_cubin(file, defines, arch, folder)))
+
+
+def _sorted(defines: Mapping[str, str | int]) -> Defines:
+    return tuple(sorted((name, str(value)) for name, value in defines.items()))
+
+
+def _arch(device: int | None = None) -> str:
+    """The architecture of a device, or of the current one."""
+    return f"sm_{cupy.cuda.Device(device).compute_capability}"
+
+
+def cached_cubin(file: str, defines: Defines, arch: str, folder: Path = KERNELS) -> Path:
+    """The compiled kernel's file in the cache, compiled now where it is not there."""
+    path = cache_folder() / f"{cache_key(file, defines, arch, folder)}.cubin"
+    if path.exists():
+        return path
+    if os.environ.get(NEVER_COMPILE, "0") not in ("", "0"):
+        raise InputError(
+            NEVER_COMPILE, f"is set, and kernel {file} for {arch} is not in {path.parent}",
+            "run the schedule once without it, or copy the cache of a machine that has run it",
+        )  # fmt: skip
+    cubin = compile_cubin(file, dict(defines), arch, folder)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            str(path.parent), f"cannot be made for compiled kernels ({error.strerror})",
+            f"name a writable folder in {CACHE_FOLDER}",
+        ) from None  # fmt: skip
+    write_file(path, lambda stream: stream.write(cubin))
+    return path
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept."""
+    given = os.environ.get(CACHE_FOLDER)
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tnplan" / "kernels"
+
+
+def cache_key(file: str, defines: Defines, arch: str, folder: Path = KERNELS) -> str:
+    """The SHA-256 of everything that the compiled kernel depends on."""
+    parts = (
+        source(file, folder),
+        *OPTIONS,
+        arch,
+        *(f"{name}={value}" for name, value in defines),
+        str(nvrtc.getVersion()),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

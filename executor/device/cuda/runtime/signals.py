@@ -1,0 +1,77 @@
+"""Streams of several GPUs that wait for each other without a kernel, by counters in memory that all reach.
+
+The only file that calls CUDA's driver for operations of a stream on memory. Knows addresses and streams;
+never what the streams do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from tnplan.executor.device.protocols.device import Call
+
+COUNTER_BYTES = 4
+AT_LEAST = 0
+"""The driver's number for a wait until a counter is at least a value, on the circle of 32 bits."""
+COUNTERS = 1 << 32
+FAR = 1 << 30
+"""More meetings than a stream can hold."""
+
+
+class Signals:
+    """Counters of rank `rank`, one for each peer, at `addresses[rank]`; those of its peers at the others.
+
+    Memory of all ranks begins as zeros. Ranks that meet do so in the same order.
+    """
+
+    def __init__(self, rank: int, addresses: Mapping[int, int]) -> None:
+        self._rank = rank
+        self._addresses = addresses
+        self._counts = dict.fromkeys(addresses, 0)
+
+    def bind(self, peers: Sequence[int], stream: Any) -> Call:
+        """The call at which the streams of this rank and of all its peers wait for each other.
+
+        What the streams did before is done, and seen by all, when any of them goes on.
+        """
+        write, wait = _operations()
+        own, counts, where = self._addresses[self._rank], self._counts, stream.ptr
+        there = [(peer, self._addresses[peer] + COUNTER_BYTES * self._rank) for peer in peers]
+
+        def run() -> None:
+            for peer, address in there:
+                counts[peer] = (counts[peer] + 1) % COUNTERS
+                _check(write(where, address, counts[peer], 0))
+            for peer, _ in there:
+                _check(wait(where, own + COUNTER_BYTES * peer, counts[peer], AT_LEAST))
+
+        return run
+
+    def let_go(self, stream: Any) -> None:
+        """Count, in another stream, as though all peers had come to many more meetings.
+
+        What a peer counts afterwards puts its counter back, so that this may have to be done again.
+        """
+        write, _ = _operations()
+        own = self._addresses[self._rank]
+        for peer, count in self._counts.items():
+            _check(write(stream.ptr, own + COUNTER_BYTES * peer, (count + FAR) % COUNTERS, 0))
+
+
+@cache
+def _operations() -> tuple[Any, Any]:
+    """The driver's calls that write and await 32 bits in the order of a stream."""
+    library = ctypes.CDLL("libcuda.so.1")
+    calls = library.cuStreamWriteValue32_v2, library.cuStreamWaitValue32_v2
+    for call in calls:
+        call.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint]
+        call.restype = ctypes.c_int
+    return calls
+
+
+def _check(status: int) -> None:
+    if status:
+        raise RuntimeError(f"CUDA: a stream cannot write or await memory (error {status} of the driver)")

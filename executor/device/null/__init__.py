@@ -1,0 +1,1 @@
+"""A device without arrays: it counts bytes and operations."""

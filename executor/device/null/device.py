@@ -1,0 +1,238 @@
+"""A device and a communicator without arrays: they replay schedules of any size and count what would happen.
+
+For one rank of a group of any size: bytes sent and received by interconnect tier, messages, operations, peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.protocols.communicator import Blocking, Message
+from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
+from tnplan.executor.device.protocols.host_clock import HostClock
+from tnplan.executor.device.protocols.permutation import Copy
+from tnplan.planner.hardware.process_grid import Grid, rank_digits
+
+
+@dataclass
+class Counts:
+    """What one rank did. `flops` are real operations; bytes by tier are indexed by the tier's number."""
+
+    flops: float = 0.0
+    copied_bytes: int = 0
+    messages: int = 0
+    sent_bytes: list[int] = field(default_factory=list)
+    received_bytes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class NullView:
+    """The extent of a flat view; slicing gives the extent of the slice."""
+
+    count: int
+    dtype: str
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, piece: slice) -> NullView:
+        return NullView(len(range(*piece.indices(self.count))), self.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the view."""
+        return self.count * self.itemsize
+
+
+class NullDevice(HostClock):
+    """Counts the operations and bytes of bound calls in `counts`; see `Device`."""
+
+    name = "null"
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts = counts
+        self._held_bytes = 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """The bytes of the arena."""
+        return self._held_bytes
+
+    def allocate(self, size_bytes: int) -> None:
+        """Count the arena."""
+        self._held_bytes += size_bytes
+
+    def view(self, offset_bytes: int, count: int, dtype: str) -> NullView:
+        """A view of `count` elements; raises where it does not lie in the arena."""
+        view = NullView(count, dtype)
+        if offset_bytes < 0 or offset_bytes + view.nbytes > self._held_bytes:
+            raise ValueError(
+                f"{view.nbytes} bytes at {offset_bytes} are outside an arena of {self._held_bytes}"
+            )
+        return view
+
+    def _moves(self, n_bytes: int) -> Call:
+        counts = self.counts
+
+        def run() -> None:
+            counts.copied_bytes += n_bytes
+
+        return run
+
+    def bind_copy(
+        self, target: NullView, source: NullView, copy: Copy, target_start: int = 0, source_start: int = 0,
+        rows: tuple[int, int] | None = None, add: bool = False,
+    ) -> Call:  # fmt: skip
+        """Count the copied bytes."""
+        n_rows = copy.rows if rows is None else rows[1] - rows[0]
+        return self._moves(n_rows * copy.row_elements * target.itemsize)
+
+    def bind_load(self, target: NullView, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
+        """Count the loaded bytes."""
+        return self._moves(target.nbytes)
+
+    def bind_block(self, target: NullView, source: NullView, start: Callable[[], int]) -> Call:
+        """Count the copied bytes; raises in replay where the block is outside the source."""
+        move = self._moves(target.nbytes)
+
+        def run() -> None:
+            if not 0 <= start() <= len(source) - len(target):
+                raise ValueError(f"a block at element {start()} is outside a source of {len(source)}")
+            move()
+
+        return run
+
+    def bind_sum(
+        self, target: NullView, source: NullView, extents: tuple[int, ...], kept: tuple[bool, ...]
+    ) -> Call:
+        """Count the bytes read."""
+        return self._moves(source.nbytes)
+
+    def bind_contract(
+        self, shape: ContractShape, a: NullView, b: NullView, c: NullView, workspace: NullView | None,
+        precision: str = "fp32", engine: str = "gemm",
+    ) -> Call:  # fmt: skip
+        """Count the operations; raises where a workspace is missing."""
+        n_batch, m, n, k = shape.sizes
+        if shape.direct is None and not workspace and n_batch * m * n * k:
+            raise ValueError("a contraction whose result is stored in another order needs a workspace")
+        return self._multiplies(float(n_batch) * m * n * k, c.dtype)
+
+    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
+        """Nothing to take."""
+
+    def bind_fused(
+        self, shape: FusedShape, operand: NullView, branches: Sequence[NullView], out: NullView,
+        capacity_bytes: int, precision: str = "fp32", closing: NullView | None = None,
+    ) -> Call:  # fmt: skip
+        """Count the operations of every step."""
+        held = dict(shape.operand)
+        products = 0.0
+        for branch in shape.branches:
+            met = held | dict(branch)
+            products += prod(met.values())
+            summed = held.keys() & dict(branch).keys()
+            held = {mode: extent for mode, extent in met.items() if mode not in summed}
+        products += prod(held.values()) if shape.closes else 0
+        return self._multiplies(products, out.dtype)
+
+    def prepare_fused(
+        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
+    ) -> None:
+        """Nothing to compile."""
+
+    def _multiplies(self, products: float, dtype: str) -> Call:
+        flops = products * (8 if dtype.startswith("complex") else 2)
+        counts = self.counts
+
+        def run() -> None:
+            counts.flops += flops
+
+        return run
+
+    def bind_accumulate(self, target: NullView, source: NullView) -> Call:
+        """Count the bytes read."""
+        return self._moves(source.nbytes)
+
+    def zero(self, target: NullView) -> None:
+        """Nothing to fill."""
+
+    def to_host(self, source: NullView) -> NDArray[Any]:
+        """There are no values to give."""
+        raise ValueError("a null device holds no values")
+
+    def from_host(self, target: NullView, array: NDArray[Any]) -> None:
+        """There is nowhere to put values."""
+        raise ValueError("a null device holds no values")
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def memory(self) -> tuple[int, int]:
+        """As much as is held, and none free."""
+        return self._held_bytes, 0
+
+    def facts(self) -> dict[str, Any]:
+        """The kind of the device."""
+        return {"device": "null"}
+
+
+class NullCommunicator(Blocking):
+    """Rank `rank` of a grid whose other ranks do not exist: counts messages and bytes by tier in `counts`."""
+
+    name = "null"
+
+    def __init__(self, rank: int, grid: Grid, counts: Counts) -> None:
+        self.rank = rank
+        self.size = 1
+        for digit in grid:
+            self.size *= digit.radix
+        self._grid = grid
+        self._digits = rank_digits(rank, grid)
+        self._counts = counts
+        n_tiers = 1 + max((digit.tier for digit in grid), default=0)
+        counts.sent_bytes = [0] * n_tiers
+        counts.received_bytes = [0] * n_tiers
+
+    def tier(self, peer: int) -> int:
+        """The slowest tier between this rank and a peer: that of the digits in which they differ."""
+        pairs = zip(self._grid, self._digits, rank_digits(peer, self._grid), strict=True)
+        return max(digit.tier for digit, own, other in pairs if own != other)
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """Count; nothing moves."""
+        for peer, view in sends:
+            self._counts.sent_bytes[self.tier(peer)] += view.nbytes
+            self._counts.messages += 1
+        for peer, view in receives:
+            self._counts.received_bytes[self.tier(peer)] += view.nbytes
+
+    def barrier(self) -> None:
+        """No one to wait for."""
+
+    def broadcast_object(self, value: Any, root: int) -> Any:
+        """This rank's own value."""
+        return value
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """This rank's own value alone."""
+        return [value]
+
+    def split(self, color: int, key: int) -> NullCommunicator:
+        """The same rank."""
+        return self
+
+    def abort(self, message: str, status: int) -> None:
+        """Raise here."""
+        raise RuntimeError(message)

@@ -1,0 +1,112 @@
+"""What replay needs of a codec: flat views of a device compressed into bytes of the device, and restored.
+
+Knows no schedule; `open_codec.open_codec` gives the one of a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import hypot, inf, isnan, sqrt
+from typing import Any, Protocol
+
+from tnplan.compress.format.stream import Header
+from tnplan.executor.device.protocols.device import View
+from tnplan.planner.hardware.compression_options import Lossy
+
+LEAST_SAMPLE = 64
+MOST_SAMPLE = 1 << 16
+SAMPLED = 1023
+LEAST_STRIDE = 8
+"""One of so many values is compared, before and after, but that many at least and at most; the least holds
+where there are so many times more values."""
+ALIGNMENT_BYTES = 64
+"""Streams begin at multiples of it."""
+
+
+SAFE_SQUARES = (1e-200, 1e300)
+"""Sums of squares between these lost nothing to what double precision can hold."""
+SUMMED = 1 << 20
+
+
+class NoRoomError(ValueError):
+    """The stream is longer than the bytes that there are for it."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A stream of `size_bytes`; the 2-norm of x - x' over its tensor is at most `error`, that of x is `norm`:
+    no squares, which leave the range of double precision long before the values do.
+    `header`: the stream's."""
+
+    size_bytes: int
+    error: float
+    norm: float
+    header: Header | None = None
+
+
+def measured(
+    size_bytes: int, count: int, limits: Sequence[float], square: float, reals: Any,
+    header: Header | None = None,
+) -> Packed:  # fmt: skip
+    """What is known of a stream of `count` values whose parts err by `limits` at most. `square` is the sum of
+    squares of their flat `reals`; these are looked at again where that is no safe sum."""
+    error = sqrt(count) * hypot(*limits)
+    safe = SAFE_SQUARES[0] <= square <= SAFE_SQUARES[1]
+    return Packed(size_bytes, error, sqrt(square) if safe or not error else _norm(square, reals), header)
+
+
+def _norm(square: float, reals: Any) -> float:
+    """The 2-norm of flat real numbers of any array library, scaled by the greatest magnitude."""
+    if isnan(square):
+        return square
+    starts = range(0, len(reals), SUMMED)
+    top = max(float(abs(reals[first : first + SUMMED]).max()) for first in starts)
+    if not 0 < top < inf:
+        return top
+    return top * hypot(*(sqrt(float(((reals[first : first + SUMMED] / top) ** 2).sum())) for first in starts))
+
+
+class Overlaps(Protocol):
+    """Sums over sampled values x and what they became, x'. They stay on the device until they are read."""
+
+    def add(self, sample: View, values: View) -> None:
+        """Add those of a tensor: a sample of it as it was, and its values as they are now."""
+
+    def read(self) -> tuple[complex, float, float]:
+        """The sums of conj(x) x', |x|^2 and |x'|^2."""
+
+
+class Codec(Protocol):
+    """Compresses and restores views; what it needs beside them it allocates itself."""
+
+    def worst_bytes(self, count: int, dtype: str) -> int:
+        """Bytes that are enough for the stream of any `count` elements."""
+
+    def encode(self, values: View, lossy: Lossy, setting: str, out: View) -> Packed:
+        """Write the stream of `values` to the bytes of `out`; raises NoRoomError, and CodecError."""
+
+    def decode(self, data: View, values: View, header: Header | None = None) -> None:
+        """Fill `values` from the bytes of a stream, no more and no less, sooner where its header is known;
+        raises StreamError."""
+
+    def sample(self, values: View, out: View | None = None) -> View:
+        """Every `sample_stride`-th of the values, in `out` or in memory of its own."""
+
+    def overlaps(self) -> Overlaps:
+        """Sums over nothing yet."""
+
+
+def sample_stride(count: int) -> int:
+    """The distance of sampled values of a tensor of `count`: odd, so that no binary mode is left out."""
+    return max(LEAST_STRIDE, min(SAMPLED, count // LEAST_SAMPLE), -(-count // MOST_SAMPLE)) | 1
+
+
+def sample_count(count: int) -> int:
+    """How many values of a tensor of `count` are sampled."""
+    return len(range(0, count, sample_stride(count)))
+
+
+def most_sampled(count: int) -> int:
+    """No tensor of `count` values or fewer has more samples."""
+    return min(count, 1 + count // LEAST_STRIDE, 2 * LEAST_SAMPLE + count // SAMPLED, MOST_SAMPLE)

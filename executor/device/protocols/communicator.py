@@ -1,0 +1,318 @@
+"""What replay needs of a group of ranks. Knows flat buffers and peers; never schedules or layouts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from tnplan.planner.common.errors import InputError
+
+if TYPE_CHECKING:  # the command line asks for ranks before it needs arrays
+    from tnplan.executor.device.protocols.device import Call, View
+    from tnplan.executor.device.protocols.permutation import Copy
+
+LOG = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+COMPARED_WITHIN_S = 5.0
+"""How long a rank that refuses its input waits to hear that all others do; then it ends them."""
+
+LetGo = Callable[[Event], None]
+"""Ends what a device awaits of ranks that will not come. In a thread of its own, until the event says that no
+rank of this process gives its device more work."""
+
+Message = tuple[int, Any]
+"""A peer's rank and a flat contiguous view: what to send to it, or where to receive from it."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """An exchange beside other work of the device: `begin` is to be called before that work, `end` after it.
+
+    `time_s` gives the seconds that the last one took, from when all its ranks had come or, by messages, this
+    one; it is to be asked after `Device.synchronize`.
+    """
+
+    begin: Call
+    end: Call
+    time_s: Callable[[], float]
+
+
+class PeerMemory(Protocol):
+    """The arenas of other ranks that this rank's device reads and writes itself."""
+
+    ranks: frozenset[int]
+    """The ranks, this one among them, that all reach each other; the same set on each of them."""
+
+    def view(self, peer: int, offset_bytes: int, count: int, dtype: str) -> View:
+        """A flat view of a peer's arena."""
+
+    def bind_copy(self, target: View, source: View, copy: Copy, target_start: int, source_start: int) -> Call:
+        """Like `Device.bind_copy`, from or to a view of a peer's arena; to be given to `bind`."""
+
+    def bind(
+        self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
+    ) -> Call:
+        """The copies, after the devices of all peers came to this call and before any of them goes on.
+
+        What is `beside` them is done by the device meanwhile. `sent_bytes` of this rank's data come to its
+        peers by their copies and its own.
+        """
+
+    def bind_beside(
+        self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
+        sent_bytes: int,
+    ) -> Beside:  # fmt: skip
+        """Copies of ranges, each to its first view from its second, that leave the device free meanwhile.
+
+        Those `moved` to peers begin when the work that all peers gave their devices before is done, those
+        `kept` when this rank's is. Work given after `end` finds all that comes to this rank, and no peer
+        needs this rank's memory any more. Exchanges begin in the same order on all peers.
+        """
+
+
+class Communicator(Protocol):
+    """A group of ranks numbered 0 .. size-1. Every call but `abort` is collective over the ranks it names."""
+
+    name: str
+    rank: int
+    size: int
+    overlaps: bool
+    """Whether other work can be done between the two calls of a bound exchange; equal on all ranks."""
+
+    def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
+        """The call that begins to send and receive all messages at once, and the call that ends it.
+
+        The messages hold what the device's work before the first call gave, and work after the second one
+        finds them arrived. Both sides name the same messages in the same order for each pair, with equal
+        sizes; none is empty. Exchanges begin in the same order on all ranks.
+        """
+
+    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+        """Like `bind_exchange`, and timed. It goes beside the device's work where `overlaps`."""
+
+    def connect(self) -> None:
+        """Open the ways to the peers of all exchanges bound so far, ahead of their first run."""
+
+    def open_memory(self, arena: View) -> PeerMemory | None:
+        """Open this rank's arena, as bytes, to the others and theirs to it; None where that cannot be."""
+
+    def close_memory(self) -> None:
+        """Close what `open_memory` opened, here and in groups split off; arenas may be freed afterwards."""
+
+    def close(self) -> None:
+        """Close memory and the ways to peers, here and in groups split off, when the device has no more work.
+
+        Collective. Ranks that do not close stay connected until the process ends.
+        """
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """An exchange bound, begun and ended. Messages between hosts are done when it returns."""
+
+    def barrier(self) -> None:
+        """Wait until every rank of the group is here."""
+
+    def broadcast_object(self, value: Any, root: int) -> Any:
+        """The root's value, on every rank."""
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Every rank's value in rank order, on every rank."""
+
+    def split(self, color: int, key: int) -> Communicator:
+        """The group of the ranks with the same colour, numbered by rising key."""
+
+    def abort(self, message: str, status: int) -> None:
+        """End every rank of the job with a message and an exit status."""
+
+    def at_failure(self, let_go: LetGo) -> None:
+        """Have `let_go` called where a rank fails and this process goes on, so that the device can end."""
+
+
+class World(Communicator, Protocol):
+    """All ranks of a job of processes."""
+
+    def gather_within(self, value: Any, limit_s: float) -> list[Any] | None:
+        """Every rank's value in rank order, where all ranks call this within the limit, else None.
+
+        It takes no part in calls that are collective, in which other ranks may wait.
+        """
+
+
+class Blocking:
+    """The part of `Communicator` that follows from an `exchange` which returns when all messages are done."""
+
+    overlaps = False
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """Send and receive all messages."""
+        raise NotImplementedError
+
+    def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
+        """The whole exchange, and nothing that is left to do."""
+        return lambda: self.exchange(sends, receives), lambda: None
+
+    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+        """The same: nothing is left to wait for."""
+        begin, end = self.bind_exchange(sends, receives)
+        return Beside(begin, end, lambda: 0.0)
+
+    def connect(self) -> None:
+        """Nothing to open."""
+
+    def open_memory(self, arena: View) -> PeerMemory | None:
+        """Hosts exchange by messages alone."""
+        return None
+
+    def close_memory(self) -> None:
+        """Nothing to close."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def at_failure(self, let_go: LetGo) -> None:
+        """Nothing to let go: the processes of the job end together."""
+
+
+class AgreedError(InputError):
+    """A refusal of the input that every rank of the job raises."""
+
+
+class CountedCommunicator:
+    """A communicator that counts the bytes which this rank sends, and those of them that need no messages."""
+
+    def __init__(self, inner: Communicator) -> None:
+        self._inner = inner
+        self.name = inner.name
+        self.rank = inner.rank
+        self.size = inner.size
+        self.sent_bytes = 0
+        self.direct_bytes = 0
+        self.overlaps = inner.overlaps
+        self.connect = inner.connect
+        self.close_memory = inner.close_memory
+        self.close = inner.close
+        self.barrier = inner.barrier
+        self.broadcast_object = inner.broadcast_object
+        self.gather_objects = inner.gather_objects
+        self.split = inner.split
+        self.abort = inner.abort
+        self.at_failure = inner.at_failure
+
+    def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
+        """Bind an exchange that is counted whenever it begins."""
+        begin, end = self._inner.bind_exchange(sends, receives)
+        return self._counted(begin, sends), end
+
+    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+        """Bind an exchange beside other work that is counted whenever it begins."""
+        bound = self._inner.bind_beside(sends, receives)
+        return replace(bound, begin=self._counted(bound.begin, sends))
+
+    def _counted(self, begin: Call, sends: Sequence[Message]) -> Call:
+        size_bytes = sum(view.nbytes for _, view in sends)
+
+        def counted() -> None:
+            self.sent_bytes += size_bytes
+            begin()
+
+        return counted
+
+    def open_memory(self, arena: View) -> PeerMemory | None:
+        """Memory whose copies are counted."""
+        memory = self._inner.open_memory(arena)
+        return None if memory is None else _CountedMemory(memory, self)
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """Exchange and count."""
+        begin, end = self.bind_exchange(sends, receives)
+        begin()
+        end()
+
+
+class _CountedMemory:
+    """Peers' memory of a counted communicator."""
+
+    def __init__(self, inner: PeerMemory, counter: CountedCommunicator) -> None:
+        self._inner = inner
+        self._counter = counter
+        self.ranks = inner.ranks
+        self.view = inner.view
+        self.bind_copy = inner.bind_copy
+
+    def bind(
+        self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
+    ) -> Call:
+        """Bind copies that are counted whenever they are made."""
+        call, counter = self._inner.bind(copies, beside, peers, sent_bytes), self._counter
+
+        def counted() -> None:
+            counter.sent_bytes += sent_bytes
+            counter.direct_bytes += sent_bytes
+            call()
+
+        return counted
+
+    def bind_beside(
+        self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
+        sent_bytes: int,
+    ) -> Beside:  # fmt: skip
+        """Bind copies that are counted whenever they begin."""
+        bound, counter = self._inner.bind_beside(moved, kept, peers, sent_bytes), self._counter
+
+        def begin() -> None:
+            counter.sent_bytes += sent_bytes
+            counter.direct_bytes += sent_bytes
+            bound.begin()
+
+        return replace(bound, begin=begin)
+
+
+def agree(communicator: Communicator, check: Callable[[], Result]) -> Result:
+    """Run `check` on every rank; where any refuses its input, all raise the first refusal as AgreedError."""
+    result, refusal = None, None
+    try:
+        result = check()
+    except InputError as error:
+        refusal = (error.place, error.problem, error.remedy)
+    for first in communicator.gather_objects(refusal):
+        if first is not None:
+            raise AgreedError(*first)
+    return result  # type: ignore[return-value]
+
+
+@contextmanager
+def ending_together(world: World) -> Iterator[None]:
+    """Any failure inside, but a refusal that all ranks meet, ends the whole job.
+
+    A refusal that was not agreed upon is compared first, for `COMPARED_WITHIN_S` at most: where that of all
+    ranks is the same, all raise it as AgreedError. The traceback of what ends the job is logged at the level
+    DEBUG, since the process may not come back from that.
+    """
+    try:
+        yield
+    except AgreedError:
+        raise
+    except BaseException as error:
+        text, status = f"{type(error).__name__}: {error}", 1
+        if isinstance(error, InputError):
+            if _all_meet(world, error):
+                raise AgreedError(error.place, error.problem, error.remedy) from error
+            text, status = str(error), 2
+        elif isinstance(error, KeyboardInterrupt):
+            text, status = "interrupted", 130
+        LOG.debug("rank %d of %d:", world.rank, world.size, exc_info=error)
+        world.abort(f"rank {world.rank}: {text}", status)
+        raise
+
+
+def _all_meet(world: World, refusal: InputError) -> bool:
+    """Whether all ranks are here with the same refusal; not where something goes wrong on the way."""
+    try:
+        return world.gather_within(str(refusal), COMPARED_WITHIN_S) == [str(refusal)] * world.size
+    except BaseException:
+        return False

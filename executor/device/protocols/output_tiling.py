@@ -1,0 +1,118 @@
+"""Tiles of a contraction whose result is stored in another order than its product. Pure arithmetic.
+
+The tile is formed in a workspace as [batch | m | n] (or [batch | n | m]) over trailing modes of each part,
+then copied to its place. Leading modes are looped over; one of them may be cut into chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from tnplan.executor.device.protocols.device import ContractShape
+from tnplan.executor.device.protocols.permutation import Copy, make_copy, row_major
+
+Part = tuple[tuple[int, int], ...]
+"""(extent, stride in c) of the modes of one part."""
+
+EFFICIENT_EXTENT = 64
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows of one part of an operand and where they go: `start` row, `rows`, offset in c."""
+
+    start: int
+    rows: int
+    c_offset: int
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The blocks of each part; every tile is one block of each. `n_last`: the tile is [batch | m | n]."""
+
+    batch: tuple[Block, ...]
+    m: tuple[Block, ...]
+    n: tuple[Block, ...]
+    n_last: bool
+    copies: dict[tuple[int, int, int], Copy]
+    """The copy from tile to c, by the rows of its three blocks."""
+
+
+def tile(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_EXTENT) -> Tiling:
+    """Cut a contraction into tiles of at most `capacity` elements (at least 1).
+
+    m and n of a tile stay at `efficient_extent` or more where they can.
+    """
+    parts = [shape.batch, shape.m, shape.n]
+    whole = [list(part) for part in parts]
+    chunk = [0, 0, 0]
+    while (size := _size(whole)) > capacity:
+        which = _strip(whole, efficient_extent)
+        extent, stride = whole[which].pop(0)
+        fit = capacity // (size // extent)
+        if fit > 1:
+            chunk[which] = fit
+            whole[which].insert(0, (fit, stride))
+    cut = [_cut(part, kept, limit) for part, kept, limit in zip(parts, whole, chunk, strict=True)]
+    n_last = _innermost(shape.n) <= _innermost(shape.m)
+    copies = {}
+    for variants in product(*(tail for _, tail in cut)):
+        rows = tuple(prod(extent for extent, _ in tail) for tail in variants)
+        copies[rows] = _tile_copy(variants, n_last)
+    blocks = [part_blocks for part_blocks, _ in cut]
+    return Tiling(blocks[0], blocks[1], blocks[2], n_last, copies)  # type: ignore[arg-type]
+
+
+def _size(whole: list[list[tuple[int, int]]]) -> int:
+    return prod(extent for part in whole for extent, _ in part)
+
+
+def _strip(whole: list[list[tuple[int, int]]], efficient_extent: int) -> int:
+    """The part that loses its leading mode: the batch first, then what spreads the tile widest over c.
+
+    m and n stay above the extent that a matrix product needs to be efficient while they can.
+    """
+    if whole[0]:
+        return 0
+    if not whole[1] or not whole[2]:
+        return 1 if whole[1] else 2
+    rest = [prod(extent for extent, _ in part[1:]) for part in whole]
+    able = [which for which in (1, 2) if rest[which] >= efficient_extent]
+    if len(able) == 1:
+        return able[0]
+    if able:
+        return max(able, key=lambda which: whole[which][0][1])
+    return max((1, 2), key=lambda which: rest[which] * whole[which][0][0])
+
+
+def _cut(part: Part, kept: list[tuple[int, int]], limit: int) -> tuple[tuple[Block, ...], list[Part]]:
+    """The blocks of a part, and the modes of its tiles: a second variant where the last chunk is smaller."""
+    n_loops = len(part) - len(kept)
+    loops, tail = part[:n_loops], part[n_loops:]
+    chunks = [(0, tail[0][0])] if tail else [(0, 1)]
+    if limit:
+        extent = tail[0][0]
+        chunks = [(first, min(limit, extent - first)) for first in range(0, extent, limit)]
+    inner = prod(extent for extent, _ in tail[1:])
+    rows = prod(extent for extent, _ in tail)
+    blocks = []
+    for number, values in enumerate(product(*(range(extent) for extent, _ in loops))):
+        base = sum(value * stride for value, (_, stride) in zip(values, loops, strict=True))
+        for first, length in chunks:
+            offset = base + (first * tail[0][1] if tail else 0)
+            blocks.append(Block(number * rows + first * inner, length * inner, offset))
+    lengths = sorted({length for _, length in chunks})
+    return tuple(blocks), [((length, tail[0][1]), *tail[1:]) if tail else () for length in lengths]
+
+
+def _innermost(part: Part) -> int:
+    return min((stride for extent, stride in part if extent > 1), default=1 << 62)
+
+
+def _tile_copy(variants: tuple[Part, ...], n_last: bool) -> Copy:
+    batch, m, n = variants
+    modes = batch + m + n if n_last else batch + n + m
+    strides = row_major([extent for extent, _ in modes])
+    return make_copy([(extent, own, stride) for (extent, stride), own in zip(modes, strides, strict=True)])

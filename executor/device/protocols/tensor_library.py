@@ -1,0 +1,45 @@
+"""The interface of a library that contracts shards and moves blocks between ranks, as replay uses it.
+
+Knows modes and blocks; not layouts, schedules or any library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tnplan.executor.device.protocols.device import Call, View
+
+LocalTensor = tuple[tuple[int, int], ...]
+"""(label, extent) of the modes of a row-major shard, slowest first."""
+
+
+class UnsupportedError(Exception):
+    """Something that a library does not do; says why in a clause."""
+
+
+@dataclass(frozen=True)
+class SpreadTensor:
+    """A tensor spread in equal blocks over the ranks, its modes slowest first: (label, whole extent, parts).
+
+    Rank r holds block r, the parts of the last mode counted fastest; its shard is row-major. A tensor of one
+    block is whole on every rank.
+    """
+
+    modes: tuple[tuple[int, int, int], ...]
+
+
+class TensorLibrary(Protocol):
+    """Such a library, on one rank of a group."""
+
+    def bind_contract(
+        self, tensors: tuple[LocalTensor, LocalTensor, LocalTensor], views: tuple[View, View, View],
+        precision: str,
+    ) -> Call:  # fmt: skip
+        """c = the sum of a times b over the modes that c lacks, of this rank's shards as they lie."""
+
+    def bind_exchange(self, tensors: tuple[SpreadTensor, SpreadTensor], views: tuple[View, View]) -> Call:
+        """The second tensor gets the values of the first, which is spread otherwise.
+
+        Raises UnsupportedError where the library cannot. Collective over the group, as is the call.
+        """

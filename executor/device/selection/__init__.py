@@ -1,0 +1,1 @@
+"""Which device and which codec a rank takes."""

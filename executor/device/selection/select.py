@@ -1,0 +1,120 @@
+"""Which device every rank computes on: a GPU of its own, or the CPU. Imports CuPy only where a GPU is wanted.
+
+Knows hosts and GPUs; of a schedule no more than the bytes that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from socket import gethostname
+
+from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.cpu.host_facts import ranks_here
+from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus, assign
+from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.device.protocols.device import Device
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
+
+DEVICES = ("auto", "cpu", "gpu")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A rank's device, the communicator for its buffers, what was chosen in a line; `close` gives it back."""
+
+    device: Device
+    ranks: Communicator
+    line: str
+    close: Callable[[], None]
+
+
+def check_device(wanted: str) -> None:
+    """Raise InputError where `wanted` is no name of a device."""
+    if wanted not in DEVICES:
+        raise InputError("--device", f"{wanted!r} is unknown", f"choose from {', '.join(DEVICES)}")
+
+
+def open_device(
+    wanted: str, world: Communicator, needed_bytes: int, threads: int, cpu_bytes: int | None = None
+) -> Chosen:
+    """The device of this rank; collective over the world.
+
+    'gpu' gives every rank a GPU of its own or raises AgreedError on all ranks; 'auto' takes the CPU instead
+    and says why. `needed_bytes` are those of the arena, `cpu_bytes` those on a CPU where they are others. A
+    CPU works with `threads` threads; where a host has too little for all its ranks, all raise AgreedError.
+    """
+    refusal = None
+    if wanted != "cpu":
+        try:
+            return _open_gpu(agree(world, lambda: find_gpu(world, needed_bytes)), world)
+        except InputError as error:
+            if wanted == "gpu":
+                raise
+            refusal = error.problem
+    line = "device: cpu" if refusal is None else f"device: cpu ({refusal})"
+    device = NumpyDevice(threads)
+    own_bytes = needed_bytes if cpu_bytes is None else cpu_bytes
+    n_ranks = ranks_here(world)
+    agree(world, lambda: check_host(device, own_bytes, n_ranks))
+    return Chosen(device, world, line, lambda: None)
+
+
+def check_host(device: Device, needed_bytes: int, n_ranks: int) -> None:
+    """Raise InputError where this host has not the free memory that each of its `n_ranks` ranks needs."""
+    _, free_bytes = device.memory()
+    if n_ranks * needed_bytes > free_bytes:
+        each, remedy = "for a rank", "plan with a smaller --memory or more --devices"
+        if n_ranks > 1:
+            each = f"for {n_ranks} ranks, {size_text(needed_bytes)} each"
+            remedy = "plan with a smaller --memory, or start fewer ranks on a host"
+        raise InputError(
+            "--device cpu",
+            f"{size_text(n_ranks * needed_bytes)} are needed {each}, {gethostname()} has "
+            f"{size_text(free_bytes)} free",
+            remedy,
+        )
+
+
+def find_gpu(world: Communicator, needed_bytes: int) -> int:
+    """The number of this rank's GPU; raises InputError. Collective over the world."""
+    seen: list[VisibleGpus] = []
+    for entry in world.gather_objects(_look()):
+        if not isinstance(entry, VisibleGpus):
+            raise InputError(*entry)
+        seen.append(entry)
+    number = assign(seen, world.rank)
+    from tnplan.executor.device.cuda.gpus import check_free, check_nccl
+
+    if world.size > 1:
+        check_nccl()
+    check_free(number, needed_bytes)
+    return number
+
+
+def _look() -> VisibleGpus | tuple[str, str, str]:
+    """What this rank sees, or why it sees nothing, so that all ranks can hear of it."""
+    if find_spec("cupy") is None:
+        return PLACE, "CuPy is not installed", "install it with: pip install 'tnplan[gpu]'"
+    try:
+        from tnplan.executor.device.cuda.gpus import visible_gpus
+    except ImportError as error:
+        return PLACE, f"CuPy cannot be imported ({' '.join(str(error).split())})", "mend its installation"
+    try:
+        return visible_gpus()
+    except InputError as error:
+        return error.place, error.problem, error.remedy
+
+
+def _open_gpu(number: int, world: Communicator) -> Chosen:
+    from tnplan.executor.device.cuda.device import CupyDevice
+
+    device = CupyDevice(number, has_neighbours=world.size > 1 and world.name == "threads")
+    line = f"device: gpu ({world.size} x {device.facts()['gpu']})"
+    if world.size == 1:
+        return Chosen(device, world, line, device.close)
+    from tnplan.executor.device.comm.nccl import NcclCommunicator
+
+    return Chosen(device, NcclCommunicator(world, device.stream, connect=False), line, device.close)

@@ -1,0 +1,1 @@
+"""Sums of Pauli words, which several engines measure."""

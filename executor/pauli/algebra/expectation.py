@@ -1,0 +1,159 @@
+"""Values of sums of words: in |0...0>, in computational and product states, and against another sum.
+
+Words are not divided by anything: the identity has the expectation value 1 in every state.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.observables.pauli_sum import PauliSum, pack, pauli_sum
+from tnplan.executor.pauli.terms.ledger import Dropped
+from tnplan.planner.common.errors import InputError
+
+Array = NDArray[Any]
+
+ONE = np.uint64(1)
+BLOCH_ROUNDING = 1e-12
+MOST_WORDS = 1 << 20
+
+
+def in_bits(terms: PauliSum, bits: str | None = None) -> complex:
+    """<bits| terms |bits>; character k of `bits` is qubit k, None is all 0. A float for real coefficients."""
+    return _number(_weighted(terms, bit_values(terms, bits)))
+
+
+def in_product(terms: PauliSum, bloch: Array) -> complex:
+    """The value in a product state; `bloch` is float64 [qubit, 3]: <X>, <Y> and <Z> of each qubit."""
+    return _number(_weighted(terms, product_values(terms, bloch)))
+
+
+def bit_values(terms: PauliSum, bits: str | None = None) -> Array:
+    """The value of every word, without its coefficient, in a computational state: 0, 1 or -1, float64."""
+    values = np.where(np.any(terms.x, axis=1), 0.0, 1.0)
+    if bits is not None:
+        if not isinstance(bits, str) or len(bits) != terms.n_qubits or set(bits) - {"0", "1"}:
+            raise InputError(
+                "--state", f"{str(bits)[:40]!r} is no state", f"give 0 or 1 for {terms.n_qubits} qubits"
+            )
+        row = pack(0, int(bits[::-1], 2), terms.n_qubits)
+        values *= 1 - 2.0 * (np.bitwise_count(terms.keys & row).sum(axis=1, dtype=np.int64) & 1)
+    return values
+
+
+def product_values(terms: PauliSum, bloch: Array) -> Array:
+    """The value of every word, without its coefficient, in a product state; float64."""
+    bloch = _checked(bloch, terms.n_qubits)
+    values = np.ones(terms.n_terms)
+    for qubit in range(terms.n_qubits):
+        w, bit = qubit // 64, np.uint64(qubit % 64)
+        word = (terms.x[:, w] >> bit & ONE) + 2 * (terms.z[:, w] >> bit & ONE)
+        x, y, z = bloch[qubit]
+        values *= np.array([1.0, x, z, y])[word.astype(np.int64)]
+    return values
+
+
+def state_values(terms: PauliSum, state: str | Array | None) -> Array:
+    """The value of every word in a state: bits, None for all 0, or Bloch vectors [qubit, 3]."""
+    return product_values(terms, state) if isinstance(state, np.ndarray) else bit_values(terms, state)
+
+
+def product_state(bloch: Array, max_weight: int | None = None) -> tuple[PauliSum, Dropped]:
+    """2^n times the density matrix of a product state, as far as it has words of at most `max_weight`.
+
+    Returns also what was left out: norms past all numbers are infinite. Raises InputError for more than
+    MOST_WORDS words.
+    """
+    bloch = _checked(bloch, len(bloch))
+    terms: list[tuple[int, int, float, int]] = [(0, 0, 1.0, 0)]
+    for qubit, (x, y, z) in enumerate(bloch.tolist()):
+        letters = ((1, 0, x), (1, 1, y), (0, 1, z))
+        terms += [
+            (old_x | has_x << qubit, old_z | has_z << qubit, c * value, weight + 1)
+            for old_x, old_z, c, weight in terms
+            for has_x, has_z, value in letters
+            if value and (max_weight is None or weight < max_weight)
+        ]
+        if len(terms) > MOST_WORDS:
+            raise InputError(
+                "state", f"has more than {MOST_WORDS} words", "bound their weight with a smaller --max-weight"
+            )
+    left_out = _heavier(bloch, len(bloch) if max_weight is None else max_weight, len(terms))
+    return pauli_sum([(x, z, c) for x, z, c, _ in terms], len(bloch)), left_out
+
+
+def bits_bloch(bits: str) -> Array:
+    """The Bloch vectors of a computational state."""
+    return np.array([[0.0, 0.0, 1.0 - 2.0 * (bit == "1")] for bit in bits])
+
+
+def overlap(first: PauliSum, second: PauliSum) -> complex:
+    """tr(first^dagger second) / 2^n: the sum over equal words of conj(a) b."""
+    if first.n_qubits != second.n_qubits:
+        raise InputError(
+            "overlap", f"is of {first.n_qubits} and {second.n_qubits} qubits", "give sums on as many qubits"
+        )
+    rows, numbers = np.unique(np.concatenate([first.keys, second.keys]), axis=0, return_inverse=True)
+    numbers = numbers.reshape(-1)
+    dense = np.zeros(len(rows), first.coefficients.dtype)
+    dense[numbers[: first.n_terms]] = first.coefficients
+    return _number(np.vdot(dense[numbers[first.n_terms :]], second.coefficients))
+
+
+def overlap_error(dropped: Dropped, observable: PauliSum, value: complex, *, is_unital: bool) -> float:
+    """How far `value` is at most from the overlap of `observable` with the whole state, but for rounding.
+
+    `value` is that with a state of which `dropped` was left out, at its start and in its propagation. With X
+    left out, |tr(X O)| / 2^n is at most the product of normalized Frobenius norms, which no channel enlarges
+    that `is_unital`; with others at most that of the L1 norms of coefficients. No value is past the L1 norm
+    of O.
+    """
+    sizes = np.abs(observable.coefficients).astype(np.float64)
+    largest = float(sizes.sum())
+    if not largest:
+        return 0.0
+    norm = largest * float(np.linalg.norm(sizes / largest))
+    by_norms = dropped.l2 * norm if is_unital else dropped.l1 * largest
+    return min(by_norms, abs(value) + largest)
+
+
+def _heavier(bloch: Array, max_weight: int, n_lighter: int) -> Dropped:
+    """What a product state has in words on more than `max_weight` qubits; it has `n_lighter` others."""
+    n_all = math.prod(1 + n for n in np.count_nonzero(bloch, axis=1).tolist())
+    if n_all == n_lighter:
+        return Dropped(0.0, 0.0, 0)
+    l1, squares = (_products(powers.sum(axis=1), max_weight) for powers in (np.abs(bloch), bloch**2))
+    return Dropped(l1, min(l1, math.sqrt(squares)), n_all - n_lighter)
+
+
+def _products(factors: Array, most: int) -> float:
+    """The products of more than `most` different factors, all of them added up."""
+    few, more = np.zeros(most + 1), 0.0
+    few[0] = 1.0
+    with np.errstate(over="ignore"):
+        for factor in factors[factors > 0].tolist():
+            more += factor * (more + float(few[-1]))
+            few[1:] += factor * few[:-1]
+    return more
+
+
+def _checked(bloch: Array, n_qubits: int) -> Array:
+    bloch = np.asarray(bloch, dtype=np.float64)
+    if bloch.shape != (n_qubits, 3) or not np.all(np.linalg.norm(bloch, axis=1) <= 1 + BLOCH_ROUNDING):
+        raise InputError(
+            "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with lengths 1 at most"
+        )
+    return bloch
+
+
+def _weighted(terms: PauliSum, values: Array) -> Any:
+    """The sum of coefficients times values, in double precision."""
+    return (terms.coefficients * values).sum()
+
+
+def _number(value: Any) -> complex:
+    return complex(value) if np.iscomplexobj(value) else float(value)

@@ -1,0 +1,253 @@
+"""Gates and channels as maps of Pauli words, P to U^dagger P U. Knows no sum of words and no device.
+
+Local words of k qubits are numbered by digits, 0 to 3 for I, X, Z, Y, that of the first qubit least
+significant: bit 2 j is x of qubit j, bit 2 j + 1 is z of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.observables.pauli_sum import masks
+from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
+
+Array = NDArray[Any]
+
+EXACT = 1e-14
+"""Elements nearer than this to 0 or 1 are 0 or 1: the rounding of a gate's matrix."""
+UNITARY = 1e-9
+LARGEST_STEP = 3
+"""Qubits of a gate that is neither diagonal nor a rotation."""
+SAME = 1e-12
+"""How far the matrix of a gate may be from the rotations that its name stands for."""
+TURNS: dict[str, tuple[tuple[str, float], ...]] = {
+    "rx": (("X", 1),), "ry": (("Y", 1),), "rz": (("Z", 1),), "p": (("Z", 1),), "u1": (("Z", 1),),
+    "rxx": (("XX", 1),), "ryy": (("YY", 1),), "rzz": (("ZZ", 1),), "rzx": (("XZ", 1),),
+    "cp": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)), "cu1": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)),
+    "crz": (("ZI", 0.5), ("ZZ", -0.5)),
+}  # fmt: skip
+"""Gates of one angle: the words on their qubits that they turn about, and which part of the angle, up to its
+sign."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """exp(-i angle P / 2), P the word of masks `x` and `z`, `angle` in radians."""
+
+    x: int
+    z: int
+    angle: float
+
+
+@dataclass(frozen=True, eq=False)
+class Clifford:
+    """Local word a becomes `signs[a]` (1 or -1) times local word `images[a]`."""
+
+    qubits: tuple[int, ...]
+    images: Array
+    signs: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """Local word a becomes the sum over b of matrix[b, a] times local word b; `matrix` is float64."""
+
+    qubits: tuple[int, ...]
+    matrix: Array
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether words are only scaled."""
+        return not np.any(self.matrix - np.diag(np.diag(self.matrix)))
+
+    @property
+    def is_unital(self) -> bool:
+        """Whether no other word becomes the identity, so that the channel keeps the maximally mixed state."""
+        return not np.any(self.matrix[0, 1:])
+
+
+Step = Rotation | Clifford | Transfer
+
+
+def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
+    """exp(-i angle P / 2) with letter k of `letters` on qubit `qubits[k]`."""
+    if len(letters) != len(qubits) or not qubits:
+        raise InputError("rotation", f"has letters {letters!r} for qubits {qubits}", "give a letter a qubit")
+    if not is_number(angle) or not math.isfinite(angle):
+        raise InputError("rotation", f"has the angle {angle!r}", "give finite radians")
+    own = [check_count("rotation: qubit", qubit, 0) for qubit in qubits]
+    return Rotation(*masks(list(zip(letters, own, strict=True)), None, "rotation"), angle)
+
+
+def circuit_steps(circuit: Circuit, *, turns: bool = False) -> tuple[Step, ...]:
+    """The steps of a circuit in the order in which its gates act; `turns` as in `gate_steps`."""
+    return tuple(
+        step
+        for number, gate in enumerate(circuit.gates)
+        for step in gate_steps(gate, f"gate {number} ({gate.name})", turns=turns)
+    )
+
+
+def gate_steps(gate: Gate, place: str = "gate", *, turns: bool = False) -> tuple[Step, ...]:
+    """A gate as one Clifford, one rotation, commuting rotations (diagonal gates) or one transfer.
+
+    With `turns` a gate that has angles is rotations also where these make it a Clifford, for gradients: by
+    its name (`TURNS`), else where its matrix says about which words; that of the identity does not.
+    """
+    q = len(gate.qubits)
+    if not np.allclose(gate.matrix @ gate.matrix.conj().T, np.eye(2**q), rtol=0, atol=UNITARY):
+        raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
+    has_turns = turns and len(gate.params) > 0
+    named = _named(gate) if has_turns else ()
+    if named:
+        return named
+    mapped = clifford_or_transfer(gate.qubits, [gate.matrix]) if q <= LARGEST_STEP else None
+    if isinstance(mapped, Clifford) and not has_turns:
+        return (mapped,)
+    turned = _as_rotation(gate) if q <= LARGEST_STEP else None
+    if turned is not None:
+        return (turned,)
+    if gate.is_diagonal:
+        rotations = _diagonal(gate.qubits, np.angle(np.diag(gate.matrix)))
+        return tuple(rotations) if has_turns else tuple(_simple(step) for step in rotations)
+    if mapped is None:
+        raise InputError(
+            place, f"acts on {q} qubits", f"split it into gates on {LARGEST_STEP} or fewer, or diagonal ones"
+        )
+    return (mapped,)
+
+
+def clifford_or_transfer(qubits: tuple[int, ...], kraus: Sequence[Array]) -> Clifford | Transfer:
+    """The map P to sum of K^dagger P K, as a Clifford where it takes words to words."""
+    matrix = heisenberg_matrix(kraus)
+    near = np.abs(np.abs(matrix) - 1) <= EXACT
+    if np.all(near.sum(axis=0) == 1) and np.all(near | (np.abs(matrix) <= EXACT)):
+        images = np.argmax(near, axis=0)
+        signs = np.sign(matrix[images, np.arange(len(images))])
+        return Clifford(qubits, images.astype(np.int64), signs.astype(np.int64))
+    return Transfer(qubits, np.where(np.abs(matrix) <= EXACT, 0, matrix))
+
+
+def heisenberg_matrix(kraus: Sequence[Array]) -> Array:
+    """[b, a]: the coefficient of local word b in sum of K^dagger P_a K."""
+    side = len(kraus[0])
+    basis = local_words(side.bit_length() - 1)
+    images = sum(np.einsum("ji,ajk,kl->ail", k.conj(), basis, k) for k in kraus)
+    return np.ascontiguousarray(np.einsum("bij,aji->ba", basis, images).real / side)
+
+
+@cache
+def local_words(n_qubits: int) -> Array:
+    """The matrices of all local words, [4^k, 2^k, 2^k]; the first qubit is the most significant bit."""
+    letters: tuple[Array, ...] = (I2, X, Z, Y)
+    return np.array(
+        [
+            reduce(np.kron, [letters[word >> 2 * j & 3] for j in range(n_qubits)])
+            for word in range(4**n_qubits)
+        ]
+    )
+
+
+@lru_cache(maxsize=4096)
+def quarter_turns(angle: float) -> int | None:
+    """How many times pi/2 an angle is, modulo 4, and None where it is farther than EXACT from a multiple."""
+    cosine, sine = math.cos(angle), math.sin(angle)
+    if min(abs(cosine), abs(sine)) > EXACT:
+        return None
+    return round(math.atan2(sine, cosine) / (math.pi / 2)) % 4
+
+
+def word_masks(qubits: Sequence[int], word: int) -> tuple[int, int]:
+    """The two masks of a local word."""
+    x = sum((word >> 2 * j & 1) << qubit for j, qubit in enumerate(qubits))
+    z = sum((word >> 2 * j + 1 & 1) << qubit for j, qubit in enumerate(qubits))
+    return x, z
+
+
+def _named(gate: Gate) -> tuple[Rotation, ...]:
+    """The rotations that a gate's name stands for, if its matrix is theirs up to its phase, else none."""
+    words = TURNS.get(gate.name, ())
+    if len(gate.params) != 1 or any(len(letters) != len(gate.qubits) for letters, _ in words):
+        return ()
+    for angle in (gate.params[0], -gate.params[0]):
+        unitary = np.eye(len(gate.matrix))
+        for letters, part in words:
+            word = sum("IXZY".index(letter) << 2 * j for j, letter in enumerate(letters))
+            unitary = unitary @ _turn(local_words(len(letters))[word], part * angle)
+        phase = np.vdot(unitary, gate.matrix) / len(unitary)
+        if np.allclose(phase * unitary, gate.matrix, rtol=0, atol=SAME):
+            return tuple(rotation(letters, gate.qubits, part * angle + 0.0) for letters, part in words)
+    return ()
+
+
+def _turn(word: Array, angle: float) -> Array:
+    """The matrix of exp(-i angle P / 2)."""
+    return math.cos(angle / 2) * np.eye(len(word)) - 1j * math.sin(angle / 2) * word
+
+
+def _as_rotation(gate: Gate) -> Rotation | None:
+    """The rotation that a gate is up to its phase: cos(angle / 2) - i sin(angle / 2) P."""
+    side = len(gate.matrix)
+    parts = np.einsum("aij,ji->a", local_words(len(gate.qubits)), gate.matrix) / side
+    others = np.flatnonzero(np.abs(parts[1:]) > EXACT) + 1
+    if len(others) != 1:
+        return None
+    angle = math.pi
+    if abs(parts[0]) > EXACT:
+        angle = 2 * math.atan2((1j * parts[others[0]] * abs(parts[0]) / parts[0]).real, abs(parts[0]))
+    return Rotation(*word_masks(gate.qubits, int(others[0])), angle)
+
+
+def _diagonal(qubits: tuple[int, ...], phases: Array) -> list[Rotation]:
+    """Rotations about words of Z whose product is diag(exp(i phases)) up to its phase."""
+    q = len(qubits)
+    rotations = []
+    for chosen in range(1, 2**q):
+        signs = np.array([1 - 2 * ((bits & chosen).bit_count() & 1) for bits in range(2**q)])
+        angle = -2 * float(signs @ phases) / 2**q
+        z = sum((chosen >> q - 1 - j & 1) << qubit for j, qubit in enumerate(qubits))
+        if abs(angle) > EXACT:
+            rotations.append(Rotation(0, z, angle))
+    return rotations
+
+
+@lru_cache(maxsize=4096)
+def _simple(step: Rotation) -> Step:
+    """A rotation by a multiple of pi/2 on at most two qubits as a Clifford."""
+    both = step.x | step.z
+    qubits = tuple(q for q in range(both.bit_length()) if both >> q & 1)
+    turns = quarter_turns(step.angle)
+    if turns is None or not 1 <= len(qubits) <= 2:
+        return step
+    word = sum(((step.x >> q & 1) + 2 * (step.z >> q & 1)) << 2 * j for j, q in enumerate(qubits))
+    matrix = local_words(len(qubits))[word]
+    cosine, sine = ((1, 0), (math.sqrt(0.5), math.sqrt(0.5)), (0, 1), (-math.sqrt(0.5), math.sqrt(0.5)))[
+        turns
+    ]
+    unitary = cosine * np.eye(len(matrix)) - 1j * sine * matrix
+    return clifford_or_transfer(qubits, [unitary])
+
+
+def simple_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The same steps, with rotations that are Clifford gates on one or two qubits made Cliffords."""
+    simple: list[Step] = []
+    known: dict[tuple[int, int, float], Step] = {}
+    for step in steps:
+        if isinstance(step, Rotation):
+            key = step.x, step.z, step.angle
+            if key not in known:
+                known[key] = _simple(step)
+            simple.append(known[key])
+        else:
+            simple.append(step)
+    return tuple(simple)

@@ -1,0 +1,181 @@
+"""Moves all Clifford gates of a circuit to its end, so that only rotations are left. Exact; touches no term.
+
+With U = C R, a Clifford C after everything else, C first meets the observable once; a rotation about P that
+had the Cliffords B before it becomes one about B^dagger P B. B is kept as a tableau: the images
+B^dagger X_q B and B^dagger Z_q B of every qubit, as masks (Python integers) and a power of i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.observables.pauli_sum import PauliSum, n_words, pack, pauli_sum
+from tnplan.executor.pauli.algebra.gates import Clifford, Rotation, Step, quarter_turns, word_masks
+
+Array = NDArray[Any]
+Word = tuple[int, int, int]
+"""x mask, z mask, e: i^e times all X of the word and then all Z; the Hermitian word has e = |x & z|."""
+Masks = tuple[int, int, int]
+"""x mask, z mask, and a sign: of the Hermitian word."""
+Change = tuple[int, int, int, tuple[tuple[int, int], ...]]
+"""The image of X_q (0, q) or Z_q (1, q): i to a power, times factors in order, which are named alike."""
+
+
+def product(a: Word, b: Word) -> Word:
+    """The product of two words."""
+    return a[0] ^ b[0], a[1] ^ b[1], a[2] + b[2] + 2 * (a[1] & b[0]).bit_count()
+
+
+def signed(word: Word) -> Masks:
+    """A word whose power of i is that of the Hermitian one, or two more."""
+    x, z, e = word
+    return x, z, 1 - (e - (x & z).bit_count()) % 4
+
+
+class Frame:
+    """The tableau of the Cliffords so far; `images[0]` are those of X_q, `images[1]` those of Z_q."""
+
+    def __init__(self, n_qubits: int) -> None:
+        self.images: tuple[list[Word], list[Word]] = (
+            [(1 << q, 0, 0) for q in range(n_qubits)], [(0, 1 << q, 0) for q in range(n_qubits)]
+        )  # fmt: skip
+        self.is_identity = True
+
+    def image(self, x: int, z: int) -> Masks:
+        """B^dagger P B."""
+        if self.is_identity:
+            return x, z, 1
+        return signed(self._product((x & z).bit_count(), _factors(x, z)))
+
+    def append(self, step: Clifford | Rotation) -> None:
+        """Let another Clifford act after those so far; a rotation must be by a multiple of pi/2."""
+        changes = _changes(step)
+        self.is_identity = self.is_identity and not changes
+        words = [self._product(power, factors) for _, _, power, factors in changes]
+        for (part, q, _, _), word in zip(changes, words, strict=True):
+            self.images[part][q] = word
+
+    def _product(self, e: int, factors: Sequence[tuple[int, int]]) -> Word:
+        """i^e times the images of factors."""
+        x = z = 0
+        for part, q in factors:
+            a, b, power = self.images[part][q]
+            e += power + 2 * (z & a).bit_count()
+            x ^= a
+            z ^= b
+        return x, z, e & 3
+
+
+@lru_cache(maxsize=4096)
+def _factors(x: int, z: int) -> tuple[tuple[int, int], ...]:
+    """The factors of a word, all X before all Z."""
+    return tuple(
+        (part, q) for part, mask in enumerate((x, z)) for q in range(mask.bit_length()) if mask >> q & 1
+    )
+
+
+@lru_cache(maxsize=4096)
+def _changes(step: Clifford | Rotation) -> tuple[Change, ...]:
+    """What a Clifford makes of X and Z on its qubits, where it changes them."""
+    both = step.x | step.z if isinstance(step, Rotation) else sum(1 << q for q in step.qubits)
+    changes: list[Change] = []
+    for q in (q for q in range(both.bit_length()) if both >> q & 1):
+        for part, word in enumerate(((1 << q, 0), (0, 1 << q))):
+            x, z, sign = turned(step, *word) if isinstance(step, Rotation) else mapped(step, *word)
+            if (x, z, sign) != (*word, 1):
+                changes.append((part, q, (x & z).bit_count() + 1 - sign, _factors(x, z)))
+    return tuple(changes)
+
+
+def mapped(step: Clifford, x: int, z: int) -> tuple[int, int, int]:
+    """What a Clifford makes of a word: masks and sign."""
+    local = sum(((x >> q & 1) + 2 * (z >> q & 1)) << 2 * j for j, q in enumerate(step.qubits))
+    keep = ~sum(1 << q for q in step.qubits)
+    new_x, new_z = word_masks(step.qubits, int(step.images[local]))
+    return x & keep | new_x, z & keep | new_z, int(step.signs[local])
+
+
+def turned(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
+    """What a rotation by a multiple of pi/2 makes of a word: masks and sign."""
+    turns = quarter_turns(step.angle)
+    assert turns is not None
+    if not ((x & step.z).bit_count() + (z & step.x).bit_count()) & 1 or turns == 0:
+        return x, z, 1
+    if turns == 2:
+        return x, z, -1
+    other = product((step.x, step.z, (step.x & step.z).bit_count() + 1), (x, z, (x & z).bit_count()))
+    x, z, sign = signed(other)
+    return x, z, sign if turns == 1 else -sign
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Cliffords as one map of packed words: P becomes the product of the images of its factors.
+
+    `images` is uint64 [128 W, 2 W]: row b is the image of the word that has bit b alone; `powers` int32
+    [128 W]: of i, to be multiplied with it. Only factors X and Z of qubits in `touched`, uint64 [W], change.
+    """
+
+    images: Array
+    powers: Array
+    touched: Array
+
+
+@lru_cache(maxsize=64)
+def layer(gates: tuple[Clifford, ...], n_qubits: int) -> Layer:
+    """The map that applies `gates` one after another, each P to U^dagger P U."""
+    frame, words = Frame(n_qubits), n_words(n_qubits)
+    for gate in reversed(gates):
+        frame.append(gate)
+    images, powers = np.zeros((128 * words, 2 * words), np.uint64), np.zeros(128 * words, np.int32)
+    qubits = {qubit for gate in gates for qubit in gate.qubits}
+    for qubit in qubits:
+        for part in (0, 1):
+            x, z, sign = signed(frame.images[part][qubit])
+            row = 64 * words * part + qubit
+            images[row], powers[row] = pack(x, z, n_qubits), 1 - sign
+    return Layer(images, powers, pack(sum(1 << qubit for qubit in qubits), 0, n_qubits)[:words])
+
+
+@dataclass(frozen=True)
+class Absorbed:
+    """Rotations and an observable that give the expectation values of a circuit without any Clifford.
+
+    Rotation k comes from step `origins[k]`, its angle multiplied by `signs[k]`, 1 or -1. The final words are
+    those of the circuit itself, since the Cliffords act on the observable first.
+    """
+
+    rotations: tuple[Rotation, ...]
+    observable: PauliSum
+    origins: tuple[int, ...]
+    signs: tuple[int, ...]
+
+
+def absorb(steps: Sequence[Step], observable: PauliSum, kept: AbstractSet[int] = frozenset()) -> Absorbed:
+    """Absorb all Cliffords, and rotations by multiples of pi/2 but those of the numbers `kept`.
+
+    All steps must be Cliffords or rotations.
+    """
+    frame = Frame(observable.n_qubits)
+    rotations, origins, signs = [], [], []
+    for number, step in enumerate(steps):
+        if isinstance(step, Rotation) and (number in kept or quarter_turns(step.angle) is None):
+            x, z, sign = frame.image(step.x, step.z)
+            rotations.append(step if frame.is_identity else Rotation(x, z, sign * step.angle))
+            origins.append(number)
+            signs.append(sign)
+        else:
+            frame.append(step)  # type: ignore[arg-type]
+    terms = []
+    for x, z, coefficient in observable.masks():
+        new_x, new_z, sign = frame.image(x, z)
+        terms.append((new_x, new_z, sign * coefficient))
+    start = pauli_sum(terms, observable.n_qubits)
+    return Absorbed(tuple(rotations), start, tuple(origins), tuple(signs))

@@ -1,0 +1,1 @@
+"""The terms of a rank on its GPU."""

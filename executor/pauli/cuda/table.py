@@ -1,0 +1,430 @@
+"""Words, coefficients and the table that finds them on a GPU: arrays, and the launches of its kernels.
+
+Knows arrays and events of the log (see kernels/pauli.cuh); never gates, truncations or ranks. Launches do not
+wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+from cupy_backends.cuda.api import driver
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.planner.common.errors import InputError
+
+Array = NDArray[Any]
+Lists = tuple[Any, Any, Any]
+"""Branches on the GPU: rows or numbers of rows, values, frequencies."""
+
+SMALLEST = 1 << 18
+FILL = 2
+"""Entries of the table for each row, at least."""
+LOG_EVENTS = 8192
+THREADS = 256
+BLOCKS_A_MULTIPROCESSOR = 8
+TOGETHER_THREADS = 512
+"""Of a block where all blocks run at once, one on each multiprocessor."""
+MEMBERS = ((8, 32, 8), (64, 8, 8))
+"""Commuting rotations for which the keys are read once, at most, where rows have so many words or fewer, by
+passes and one by one: a pattern's bits; one where they have more."""
+MANY_ROWS = 1 << 21
+"""More rows than this rotate one by one: there memory takes the time, with fewer the waiting of blocks."""
+MEETING_WORDS = 48
+"""Of the kernels' Meeting."""
+FEW_ROWS = 1 << 16
+"""Gaps among so many rows or fewer are not closed between rotations."""
+TURN_LAST = (("sweep", np.int32), ("member", np.int16), ("left", np.int16))
+MOST_ROWS = (1 << 32) - 2
+POOLED_BYTES = 1 << 26
+OF_ROWS = ("keys", "coefficients", "frequencies")
+EVENT = np.dtype(
+    [(name, np.uint64) for name in ("n", "added", "listed", "hits", "merged", "revived", "gone")]
+    + [(name, np.float64) for name in ("l1", "squares")]
+    + [(name, np.uint64) for name in ("passed", "swept", "zeros", "left")]
+    + [(name, np.float64) for name in ("swept_l1", "swept_squares")]
+    + [(name, np.uint64) for name in ("dead", "packed", "alive", "holes", "movers", "fresh")]
+)
+"""The kernels' struct Event."""
+LIMITS = np.dtype(
+    [("merged_cut", np.float64)]
+    + [(name, np.int32) for name in ("max_weight", "max_xy", "max_frequency", "has_letters")]
+    + [("event", np.int64)]
+)
+"""The kernels' struct Limits."""
+
+
+def turn_type(words: int, last: Sequence[tuple[str, type]]) -> np.dtype[Any]:
+    """A kernel's struct Turn, for rows of `words` words, with these fields at its end."""
+    numbers = [(name, np.float64) for name in ("cosine", "sine", "cut")]
+    return np.dtype([("generator", np.uint64, (words,)), *numbers, *last])
+
+
+def pauli_defines(words: int, dtype: str) -> dict[str, str | int]:
+    """The definitions of pauli.cu: 64-bit words of a row, and the type of coefficients."""
+    return {"WORDS": words, "REAL": {"float32": "float", "float64": "double"}[dtype]}
+
+
+def turns_defines(words: int, dtype: str, by_passes: bool) -> dict[str, str | int]:
+    """The definitions of pauli_turns.cu, whose form for few rows is `by_passes`."""
+    members = most_members(words, by_passes)
+    return {**pauli_defines(words, dtype), "MEMBERS": members, "BY_PASSES": int(by_passes)}
+
+
+def most_members(words: int, by_passes: bool) -> int:
+    """How many rotations are a group, at most."""
+    both = next((both for most, *both in MEMBERS if words <= most), (1, 1))
+    return both[0] if by_passes else both[1]
+
+
+class Together(Launch):
+    """A launch whose blocks all run at once, so that they can wait for each other."""
+
+    def __call__(self) -> None:
+        driver.launchCooperativeKernel(*self._call[:-1])
+
+
+class GpuTable:
+    """Distinct rows 0 .. n-1 and their table on the current GPU; n is in the log.
+
+    keys: uint64 [capacity, words]; coefficients: float32 or float64; frequencies: int32. Where a coefficient
+    is 0 there is no term. `lists` is what the last `split` listed; `spare`, uint32 [capacity], is for numbers
+    of rows while a kernel runs, and `patterns`, [capacity], for bits of each: uint32 while rotations go
+    `by_passes`, else uint8. `failed` numbers the rows that found no room.
+    """
+
+    def __init__(self, keys: Array, coefficients: Array) -> None:
+        self.words, self.dtype = keys.shape[1], coefficients.dtype
+        self.load = cache(
+            lambda name: load_kernel("pauli.cu", name, pauli_defines(self.words, self.dtype.name))
+        )
+        self.load_turns = cache(
+            lambda by_passes: load_kernel(
+                "pauli_turns.cu", "turns", turns_defines(self.words, self.dtype.name, by_passes)
+            )
+        )
+        self.stream = cupy.cuda.get_current_stream()
+        self.processors = runtime.deviceGetAttribute(
+            runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice()
+        )
+        self.log, self.stalled = cupy.zeros(LOG_EVENTS * EVENT.itemsize, np.uint8), cupy.zeros(1, np.int64)
+        self.meeting = cupy.zeros(MEETING_WORDS, np.uint64)
+        n = len(keys)
+        capacity = max(SMALLEST, 2 * n)
+        self.keys = cupy.empty((capacity, self.words), np.uint64)
+        self.coefficients = cupy.empty(capacity, self.dtype)
+        self.frequencies = cupy.zeros(capacity, np.int32)
+        self.keys[:n], self.coefficients[:n] = cupy.asarray(keys), cupy.asarray(coefficients)
+        self.lists: Lists = self.room(0)
+        self.spare, self.patterns = cupy.empty(capacity, np.uint32), cupy.empty(0, np.uint32)
+        self.failed = cupy.empty(0, np.uint32)
+        self.slots = cupy.empty(0, np.uint64)
+        self.restart(n)
+        self.enter_all(n)
+
+    @property
+    def capacity(self) -> int:
+        """How many rows there is room for."""
+        return len(self.coefficients)
+
+    @property
+    def by_passes(self) -> bool:
+        """Whether rotations are done in passes over groups, or one by one."""
+        return bool(self.patterns.dtype == np.uint32)
+
+    @property
+    def members(self) -> int:
+        """How many rotations are a group now, at most."""
+        return most_members(self.words, self.by_passes)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the arrays take."""
+        names = (*OF_ROWS, "spare", "patterns", "slots", "log")
+        arrays = (*(getattr(self, name) for name in names), *self.lists)
+        return sum(int(array.nbytes) for array in arrays)
+
+    @property
+    def listed_bytes(self) -> int:
+        """What a term takes in a list that begins with rows, with the number of a row."""
+        return 8 * self.words + int(self.dtype.itemsize) + 8
+
+    def turns_of(
+        self, generators: Array, cosines: Any, sines: Any, cut: float, sweeps: Any,
+        groups: tuple[Array, Array],
+    ) -> Any:  # fmt: skip
+        """The structs Turn of rotations, on the GPU; `groups`: their `member` and `left`, see the kernel."""
+        turns = np.empty(len(generators), turn_type(self.words, TURN_LAST))
+        turns["generator"], turns["cosine"], turns["sine"] = generators, cosines, sines
+        turns["cut"], turns["sweep"] = cut, sweeps
+        turns["member"], turns["left"] = groups
+        return cupy.asarray(turns.view(np.uint8))
+
+    def turn_all(self, turns: Any, first: int, event: int, resumed: int, limits: Any) -> None:
+        """Do the rotations from number `first` on, grouped by `members`; number k is event `event` + k.
+
+        `resumed`: see the kernel. Frequencies are followed where `limits`, a LIMITS, has one.
+        """
+        count = len(turns) // turn_type(self.words, TURN_LAST).itemsize
+        self.meeting.fill(0)
+        arrays = (self.keys, self.coefficients, self.frequencies, self.patterns, self.slots)
+        arguments = [
+            *arrays, np.uint64(self.slots.size - 1), np.int64(self.capacity), self.spare,
+            np.int64(FEW_ROWS), np.int64(MANY_ROWS), turns, np.int64(first), np.int64(count),
+            np.int64(event), self.failed, np.int64(len(self.failed)), np.int64(resumed), limits, self.log,
+            self.stalled, self.meeting,
+        ]  # fmt: skip
+        kernel, addresses = self.load_turns(self.by_passes), addressed(arguments)
+        Together(kernel, self.processors, TOGETHER_THREADS, addresses, 0, self.stream)()
+
+    def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
+        """The first half of a rotation: its branches, their words, values and frequencies; waits."""
+        if len(self.lists[0]) < self.capacity:
+            self.lists = self.room(self.capacity)
+        turn = np.array(
+            [(generator, cosine, sine, cut, event)], turn_type(self.words, [("event", np.int64)])
+        )[0]
+        self._launch(
+            "split", self.keys, self.coefficients, self.frequencies, *self.lists, self.log, self.stalled, turn
+        )
+        listed = int(self.read(event)["listed"])
+        index, values, counts = (array[:listed] for array in self.lists)
+        return self.keys[index.astype(np.int64)] ^ cupy.asarray(generator), values, counts
+
+    def meet_rows(self, lists: Lists, event: int) -> None:
+        """Add values to words, and append the words not there; there is room. `lists` have rows first."""
+        rows, values, counts = lists
+        self._launch(
+            "meet", self.keys, self.coefficients, self.frequencies, self.slots,
+            np.uint64(self.slots.size - 1), rows, values, counts, np.int64(len(values)), self.log,
+            self.stalled, np.int64(event),
+        )  # fmt: skip
+
+    def branches(self, n: int, qubits: Array, weights: Array, cut: float, event: int) -> Lists:
+        """List the branches of a transfer's part; waits. Rows are not yet multiplied by anything."""
+        index, values, counts = self.room(n)
+        self._launch(
+            "branches", self.keys, self.coefficients, self.frequencies, cupy.asarray(qubits, np.int32),
+            np.int32(len(qubits)), cupy.asarray(weights), index, values, counts, self.log, self.stalled,
+            np.float64(cut), np.int64(event),
+        )  # fmt: skip
+        listed = int(self.read(event)["listed"])
+        return self.keys[index[:listed].astype(np.int64)], values[:listed], counts[:listed]
+
+    def scale(self, qubits: Array, factors: Array, splits: Array, event: int) -> None:
+        """Multiply rows by the factors of their local words."""
+        self._launch(
+            "scale", self.keys, self.coefficients, cupy.asarray(qubits, np.int32), np.int32(len(qubits)),
+            cupy.asarray(np.ascontiguousarray(factors)), cupy.asarray(splits, np.int32), self.log,
+            self.stalled, np.int64(event),
+        )  # fmt: skip
+
+    def clifford(self, maps: Any, order: Any, event: int) -> None:
+        """Map all rows by maps one after another; they are on the GPU. `rebuild` is due."""
+        self._launch(
+            "clifford", self.keys, self.coefficients, *maps, order, np.int32(len(order)), self.log,
+            self.stalled, np.int64(event),
+        )  # fmt: skip
+
+    def sweep(self, limits: Any) -> None:
+        """Set coefficients past the limits, a LIMITS, to 0."""
+        self._launch("sweep", self.keys, self.coefficients, self.frequencies, self.log, self.stalled, limits)
+
+    def rebuild(self, event: int, n: int = -1) -> None:
+        """Enter the first n rows into the table, or where n is -1 all that are there after an event."""
+        self.slots.fill(0)
+        self._launch(
+            "rebuild", self.keys, self.slots, np.uint64(self.slots.size - 1), self.log, self.stalled,
+            np.int64(event), np.int64(n),
+        )  # fmt: skip
+
+    def in_bits(self, n: int, ones: Array) -> float:
+        """The value in a computational state; `ones`, uint64 [words / 2], has the qubits in 1. Waits."""
+        total = cupy.zeros(1, np.float64)
+        self._launch("expect", self.keys, self.coefficients, cupy.asarray(ones), total, np.int64(n))
+        return float(total[0])
+
+    def empty(self, n: int) -> Lists:
+        """Room for lists that begin with rows."""
+        return cupy.empty((n, self.words), np.uint64), *self.room(n)[1:]
+
+    def room(self, n: int) -> Lists:
+        """Room for lists that begin with numbers of rows."""
+        return cupy.empty(n, np.uint32), cupy.empty(n, self.dtype), cupy.empty(n, np.int32)
+
+    def read(self, event: int) -> Any:
+        """An event; waits."""
+        return self.read_all(event, event + 1)[0]
+
+    def read_all(self, first: int, last: int) -> Array:
+        """Events of the log, without `last`; waits."""
+        part = self.log[first * EVENT.itemsize : last * EVENT.itemsize]
+        return np.asarray(cupy.asnumpy(part).view(EVENT))
+
+    def stalled_at(self) -> int:
+        """The event that found no room, or 0; waits."""
+        return int(self.stalled[0])
+
+    def restart(self, n: int, dead: int = 0) -> None:
+        """Begin the log anew with n rows, `dead` of which are no terms."""
+        first = np.zeros(1, EVENT)
+        first["n"], first["dead"] = n, dead
+        self.log.fill(0)
+        self.log[: EVENT.itemsize] = cupy.asarray(first.view(np.uint8))
+        self.choose_form(n)
+
+    def choose_form(self, n: int) -> None:
+        """Go on with the form of rotations that is right for n rows, between two groups."""
+        pattern = np.uint32 if n <= MANY_ROWS else np.uint8
+        if self.patterns.dtype != pattern or len(self.patterns) != self.capacity:
+            self.patterns = cupy.empty(self.capacity, pattern)
+        self.failed = cupy.empty(0, np.uint32)
+        self.stalled.fill(0)
+
+    def grow(self, n: int, capacity: int, failures: int = 0) -> None:
+        """Make room for `capacity` rows, when there are n, and `failures`, listed in `spare`, found none."""
+        if capacity > MOST_ROWS:
+            raise InputError(
+                "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs"
+            )
+        self.failed = self.spare[:failures].copy()
+        self.slots, self.spare = cupy.empty(0, np.uint64), cupy.empty(0, np.uint32)
+        self.lists = self.room(0)
+        try:
+            for name in (*OF_ROWS, "patterns"):
+                old = getattr(self, name)
+                new = cupy.empty((capacity, *old.shape[1:]), old.dtype)
+                new[:n] = old[:n]
+                setattr(self, name, new)
+                is_large = new.nbytes > POOLED_BYTES
+                del old
+                if is_large:
+                    cupy.get_default_memory_pool().free_all_blocks()
+            self.spare = cupy.empty(capacity, np.uint32)
+            self.stalled.fill(0)
+            self.enter_all(n)
+        except cupy.cuda.memory.OutOfMemoryError:
+            raise InputError(
+                "GPU", f"has no memory for {capacity} terms", "truncate, set --memory, or use more GPUs"
+            ) from None
+
+    def enter_all(self, n: int) -> None:
+        """A table for as many rows as there is room for, with the n that are there."""
+        size = 1 << (FILL * self.capacity - 1).bit_length()
+        if self.slots.size != size:
+            self.slots = cupy.empty(size, np.uint64)
+        self.rebuild(0, n)
+
+    def keep(self, chosen: Any) -> None:
+        """Keep the rows of these numbers, an array of the GPU that rises, and begin the log anew."""
+        n = len(chosen)
+        for name in OF_ROWS:
+            array = getattr(self, name)
+            array[:n] = array[chosen]
+        self.restart(n)
+        self.rebuild(0)
+
+    def sample(self, n: int, step: int) -> Array:
+        """The words of every `step`-th of n rows that is a term, on the host."""
+        keys, coefficients = self.keys[:n:step], self.coefficients[:n:step]
+        return np.asarray(cupy.asnumpy(keys))[np.asarray(cupy.asnumpy(coefficients)) != 0]
+
+    def leave(self, n: int, masks: Array, own: int, most: int) -> tuple[list[Lists], list[Any], Array]:
+        """Take terms of n rows that other shards own out, at most so many for each shard; waits.
+
+        Bit b of a word's shard is the parity of what it shares with masks[b]. Returns lists that begin with
+        rows for every other shard in rising order, the numbers of the rows that are free then, shard by shard
+        too, and how many terms each shard owns, this one 0.
+        """
+        shards = 1 << len(masks)
+        room = most * (shards - 1)
+        (rows, values, counts), places = self.empty(room), cupy.empty(room, np.uint32)
+        bits, wanted = np.int32(len(masks)), cupy.zeros(shards, np.uint64)
+        self._launch(
+            "leave", self.keys, self.coefficients, self.frequencies, cupy.asarray(masks), bits, np.int32(own),
+            np.int64(n), np.int64(most), rows, values, counts, places, wanted,
+        )  # fmt: skip
+        found = np.asarray(cupy.asnumpy(wanted)).astype(np.int64)
+        sizes = np.minimum(np.delete(found, own), most).tolist()
+        parts = [slice(most * k, most * k + size) for k, size in enumerate(sizes)]
+        return [(rows[part], values[part], counts[part]) for part in parts], [places[p] for p in parts], found
+
+    def join(self, n: int, lists: Lists, places: Any) -> int:
+        """Put terms whose words are not here in the rows of these numbers, and those left over past n rows.
+
+        There is room. Returns how many rows there are then. `close_gaps` is due.
+        """
+        arrived, free = len(lists[1]), len(places)
+        if arrived:
+            self._launch(
+                "join", self.keys, self.coefficients, self.frequencies, *lists, np.int64(arrived), places,
+                np.int64(free), np.int64(n),
+            )  # fmt: skip
+        return n + max(0, arrived - free)
+
+    def close_gaps(self, n: int) -> int:
+        """Move the terms among n rows to the first ones, begin the log anew, and return how many they are."""
+        self.restart(n)
+        self.meeting.fill(0)
+        arguments = [
+            self.keys, self.coefficients, self.frequencies, self.slots, np.uint64(self.slots.size - 1),
+            np.int64(self.capacity), self.spare, np.int64(n), self.log, self.meeting,
+        ]  # fmt: skip
+        blocks, addresses = self.processors, addressed(arguments)
+        Together(self.load("pack_rows"), blocks, TOGETHER_THREADS, addresses, 0, self.stream)()
+        n -= int(self.read(0)["packed"])
+        self.restart(n)
+        return n
+
+    def alive(self, n: int) -> Any:
+        """The numbers of the rows that are terms, on the GPU."""
+        return cupy.flatnonzero(self.coefficients[:n])
+
+    def largest(self, n: int, count: int) -> tuple[Any, float, float, int]:
+        """The numbers of the `count` largest magnitudes, of equal ones the least words; the others' sums.
+
+        Returns also the sums of |c| and |c|^2 and the number of the terms that are not among them.
+        """
+        sizes = cupy.abs(self.coefficients[:n]).astype(np.float64)
+        least = cupy.partition(sizes, n - count)[n - count]
+        ties = cupy.flatnonzero(sizes == least)
+        kept = sizes > least
+        room = count - int(cupy.count_nonzero(kept))
+        order = np.lexsort(cupy.asnumpy(self.keys[ties]).T)[:room]
+        kept[ties[cupy.asarray(order)]] = True
+        gone = sizes[~kept & (sizes > 0)]
+        return cupy.flatnonzero(kept), float(gone.sum()), float((gone**2).sum()), int(gone.size)
+
+    def terms(self, n: int) -> tuple[Array, Array]:
+        """Keys and coefficients of the terms, on the host."""
+        alive = self.alive(n)
+        return cupy.asnumpy(self.keys[alive]), cupy.asnumpy(self.coefficients[alive])
+
+    def to_gpu(self, *arrays: Array) -> tuple[Any, ...]:
+        """Copies on the GPU."""
+        return tuple(cupy.asarray(array) for array in arrays)
+
+    def close(self) -> None:
+        """Give the memory back; a little stays in CuPy's pool."""
+        is_large = self.size_bytes > POOLED_BYTES
+        for name in (*OF_ROWS, "lists", "spare", "patterns", "slots", "log"):
+            setattr(self, name, None)
+        if is_large:
+            cupy.get_default_memory_pool().free_all_blocks()
+
+    def _launch(self, kernel: str, *arguments: Any) -> None:
+        """Launch once."""
+        blocks = self.processors * BLOCKS_A_MULTIPROCESSOR
+        Launch(self.load(kernel), blocks, THREADS, addressed(arguments), 0, self.stream)()
+
+
+def addressed(arguments: Sequence[Any]) -> list[Any]:
+    """The arguments of a kernel: of arrays of the GPU their addresses."""
+    return [np.uint64(a.data.ptr) if isinstance(a, cupy.ndarray) else a for a in arguments]

@@ -1,0 +1,426 @@
+"""The terms of a rank on its GPU, changed without waiting for it. Imports CuPy's adapter when it is made.
+
+Has the methods of `ShardedTerms`, and `turns` for many rotations at once. Every change is an event, launched
+at once, Cliffords in a row when something else follows; what it did stands in a log on the GPU. `settle`
+waits, enters the log in the books, and where rows found no room, makes room and does the rest again. It is
+called when the log is full and wherever the host needs a number. With ranks, each has one shard, and branches
+for another rank make the host wait for their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pack
+from tnplan.executor.pauli.algebra.gates import Clifford, Transfer, word_masks
+from tnplan.executor.pauli.algebra.tableau import Layer, layer
+from tnplan.executor.pauli.cuda.ledger import Entries
+from tnplan.executor.pauli.sharding.linear_hash import Sharding
+from tnplan.executor.pauli.sharding.resharding import FEWEST, SAMPLE, SHORT, Costs, Sample, Stretch
+from tnplan.executor.pauli.terms.ledger import Loss, Number
+from tnplan.executor.pauli.terms.truncation import NO_LIMIT, Limits
+from tnplan.planner.common.errors import InputError
+
+Array = NDArray[Any]
+Again = Callable[[int, int], None]
+"""A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""
+
+COSTS = Costs(exchange_s=5e-4, move_s=4e-3, term_s=2e-10, alone_below=1 << 22)
+MOVED = 1 << 18
+"""Terms that a rank gives to others at once, at most; or a share of its rows, `MOVED_SHARE`."""
+MOVED_SHARE = 16
+FAST_BELOW = 1 << 21
+"""Rows below which arrays grow fourfold, else twofold."""
+MOST_MAPS = 1024
+FOLLOW = Limits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
+"""No limit, where frequencies must be followed since it is not known whether they are one."""
+
+
+class GpuTerms:
+    """The terms of this rank on the current GPU, and the books of what happened to them.
+
+    Coefficients are real. A term whose coefficient is 0 does not count as one.
+    """
+
+    def __init__(self, start: PauliSum, ranks: Communicator | None = None) -> None:
+        from tnplan.executor.pauli.cuda import table as cupy_pauli
+
+        if np.iscomplexobj(start.coefficients):
+            raise InputError("observable", "has complex coefficients", "give its two parts one by one")
+        self.n_qubits, self.ranks = start.n_qubits, ranks
+        self.rank, n_ranks = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+        if n_ranks & (n_ranks - 1):
+            raise InputError("ranks", f"are {n_ranks}", "start a power of two")
+        self.sharding, self.costs = Sharding(start.n_qubits, n_ranks.bit_length() - 1), COSTS
+        if start.n_terms < self.costs.alone_below:
+            self.sharding.masks[:] = 0
+        own = self.sharding.of(start.keys) == self.rank
+        self.adapter = cupy_pauli
+        self.table = cupy_pauli.GpuTable(start.keys[own], start.coefficients[own])
+        self.entries = Entries(int(np.count_nonzero(own)))
+        self.books, self.most = self.entries.books, cupy_pauli.MOST_ROWS
+        self.event = self.moved_bytes = 0
+        self.queue: list[tuple[int, Again]] = []
+        """Launches since the log began, and their last events."""
+        self.maps: list[Layer] = []
+        """Cliffords of the newest event that are not launched yet."""
+        self.is_stale = False
+        """Whether rows have changed since they were entered into the table."""
+        self.within: Limits | None = None
+        """All terms are within these limits."""
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.queue.clear()
+        self.table.close()
+
+    @property
+    def n(self) -> int:
+        """How many terms this rank has; waits."""
+        self.settle()
+        return self.entries.live
+
+    @property
+    def size_bytes(self) -> int:
+        """What this rank's arrays take, and took while words moved."""
+        return self.table.size_bytes + self.moved_bytes
+
+    def all_ranks(self, value: Number) -> Number:
+        """The sum of a number over the ranks; collective."""
+        return value if self.ranks is None else sum(self.ranks.gather_objects(value))
+
+    def limit(self, n_terms: int) -> None:
+        """Do not double arrays past so many terms."""
+        self.most = min(n_terms, self.adapter.MOST_ROWS)
+        self.costs = self.costs._replace(alone_below=min(self.costs.alone_below, n_terms // 4))
+
+    def count(self, generator: Array) -> int:
+        """At most how many terms of this rank a rotation would split: all."""
+        return self.n
+
+    def reshard(self, generators: Array) -> int:
+        """Spread the terms so that these rotations, which come next, need few exchanges; collective.
+
+        Returns how many of them, at least 1, are to be done before the next call.
+        """
+        assert self.ranks is not None
+        is_alone = not self.sharding.masks.any()
+        if len(generators) < FEWEST and not is_alone:
+            return max(1, len(generators))
+        if is_alone and self.all_ranks(self.n) < self.costs.alone_below:
+            return SHORT
+        stretch = Stretch(generators, self.sharding.masks)
+        rows, live = self._settled(), self.entries.live
+        keys = self.table.sample(rows, max(1, live * self.ranks.size // SAMPLE))
+        chosen = stretch.masks(self.ranks.gather_objects(Sample(keys, live)), self.costs)
+        masks, length = self.ranks.broadcast_object(chosen, 0)
+        if masks is not None:
+            self._move(masks)
+        return length
+
+    def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
+        """Rotate about the packed word `generator`; branches below `cut` are dropped."""
+        self._turns(generator[None], [cosine], [sine], cut, [False], None)
+
+    def turns(
+        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
+        due: Sequence[bool], limits: Limits,
+    ) -> None:  # fmt: skip
+        """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+        distances = self.sharding.of(generators)
+        first = 0
+        while first < len(generators):
+            last = first + 1
+            if not distances[first]:
+                while last < len(generators) and not distances[last]:
+                    last += 1
+            part = slice(first, last)
+            self._turns(generators[part], cosines[part], sines[part], cut, due[part], limits)
+            first = last
+
+    def transfer(self, step: Transfer, cut: float) -> None:
+        """Apply a transfer; contributions below `cut` to other words are dropped."""
+        n = self._settled()
+        self.within = None
+        qubits, words, parts = np.array(step.qubits), np.arange(len(step.matrix)), []
+        for d in words[1:]:
+            weights = step.matrix[words ^ d, words]
+            if not np.any(weights):
+                continue
+            rows, values, counts = self.table.branches(n, qubits, weights, cut, self._begin("part"))
+            generator = pack(*word_masks(step.qubits, int(d)), self.n_qubits)
+            parts.append((generator, (rows ^ self.table.to_gpu(generator)[0], values, counts)))
+        event, splits = self._begin("scale"), np.count_nonzero(step.matrix, axis=0) > 1
+        self._do(lambda *_: self.table.scale(qubits, np.diag(step.matrix), splits, event))
+        for generator, lists in parts:
+            self._catch_up()
+            self._meet(lists, self.sharding.distance(generator))
+
+    def clifford(self, gates: Sequence[Clifford]) -> None:
+        """Apply Cliffords one after another, in one pass."""
+        if not self.maps or len(self.maps) == MOST_MAPS:
+            self._begin("clifford")
+        self.maps.append(layer(tuple(gates), self.n_qubits))
+        for gate in gates:
+            self.sharding.carry(gate)
+
+    def sweep(self, limits: Limits) -> None:
+        """Drop terms past the limits."""
+        event = self._begin("sweep")
+        past = self._limits(limits, event)
+        self._do(lambda *_: self.table.sweep(past))
+        self.within = limits
+
+    def keep_largest(self, count: int) -> None:
+        """Keep the `count` largest magnitudes; of equal ones the least words. For one GPU."""
+        if self.all_ranks(self.n) <= count:
+            return
+        if self.ranks is not None:
+            raise InputError(
+                "several GPUs", "cannot keep the largest terms (--max-terms, --when-full truncate)",
+                "use a cut, or one GPU",
+            )  # fmt: skip
+        chosen, l1, squares, dropped = self.table.largest(self._settled(), count)
+        self.books.losses.append(Loss(l1, squares, dropped))
+        self._keep(chosen)
+
+    def end_step(self) -> None:
+        """Enter the step in the books, when its numbers are known."""
+        self.entries.note("end", self.event)
+
+    def own(self) -> PauliSum:
+        """The terms of this rank, in rising order of their words."""
+        return PauliSum(self.n_qubits, *self.table.terms(self._settled())).sorted()
+
+    def in_bits(self, bits: str | None = None) -> float:
+        """This rank's part of the value in a computational state; None is all 0."""
+        ones = pack(int((bits or "0")[::-1], 2), 0, self.n_qubits)
+        return self.table.in_bits(self._settled(), np.ascontiguousarray(ones[: len(ones) // 2]))
+
+    def settle(self) -> None:
+        """Wait for all events, and enter them in the books."""
+        if not self.event and not self.entries.notes:
+            return
+        self._launch_maps()
+        self._catch_up()
+        log = self.table.read_all(0, self.event + 1)
+        columns = {name: log[name].tolist() for name in self.adapter.EVENT.names or ()}
+        self.entries.enter(columns)
+        n, live = columns["n"][-1] + columns["added"][-1] - columns["packed"][-1], self.entries.live
+        self.queue.clear()
+        self.event = 0
+        wasted = 3 * n > 4 * live and n > self.adapter.SMALLEST
+        if wasted or (n > live and n + live > self.most):
+            self._close_gaps(n)
+        else:
+            self.table.restart(n, max(0, n - live))
+
+    def _begin(self, kind: str) -> int:
+        """The number of a new event."""
+        self._launch_maps()
+        if self.event == self.adapter.LOG_EVENTS - 1:
+            self.settle()
+        self.event += 1
+        self.entries.note(kind, self.event)
+        return self.event
+
+    def _do(self, launch: Again) -> None:
+        """Launch for the newest event; again where an event before it found no room."""
+        self.queue.append((self.event, launch))
+        launch(0, 0)
+
+    def _launch_maps(self) -> None:
+        """Launch the Cliffords that are not launched yet."""
+        if not self.maps:
+            return
+        distinct = list({id(one): one for one in self.maps}.values())
+        numbers = {id(one): number for number, one in enumerate(distinct)}
+        order = np.array([numbers[id(one)] for one in self.maps], np.int32)
+        *maps, order = self.table.to_gpu(
+            *(np.stack([getattr(one, name) for one in distinct]) for name in ("images", "powers", "touched")),
+            order,
+        )  # fmt: skip
+        event = self.event
+        self._do(lambda *_: self.table.clifford(maps, order, event))
+        self.maps.clear()
+        self.is_stale, self.within = True, None
+
+    def _refresh(self) -> None:
+        """Enter all rows into the table, if they have changed."""
+        if self.is_stale:
+            event = self.event
+            self._do(lambda *_: self.table.rebuild(event))
+            self.is_stale = False
+
+    def _limits(self, limits: Limits, event: int) -> Any:
+        """The struct Limits."""
+        frequency = -1 if limits.max_frequency == NO_LIMIT else limits.max_frequency
+        values = (
+            limits.merged_cut, limits.max_weight, limits.max_xy, frequency, limits.has_letters, event,
+        )  # fmt: skip
+        return np.array([values], self.adapter.LIMITS)[0]
+
+    def _turns(
+        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
+        due: Sequence[bool], limits: Limits | None,
+    ) -> None:  # fmt: skip
+        """Rotations that all stay in their shards, or one that does not; steps if there are `limits`."""
+        across = self.sharding.distance(generators[0])
+        if across:
+            event = self._begin("quarter" if cosines[0] == 0 else "turn")
+            self._catch_up()
+            lists = self.table.split(generators[0], cosines[0], sines[0], cut, event)
+            self._meet(lists, across)
+            self.within = None
+            if limits is not None:
+                if due[0]:
+                    self.sweep(limits)
+                self.end_step()
+            return
+        done = 0
+        while done < len(generators):
+            self._launch_maps()
+            if self.event == self.adapter.LOG_EVENTS - 1:
+                self.settle()
+            self._refresh()
+            last = min(len(generators), done + self.adapter.LOG_EVENTS - 1 - self.event)
+            self._launch_turns(
+                generators[done:last], cosines[done:last], sines[done:last], cut, due[done:last], limits
+            )
+            done = last
+
+    def _launch_turns(
+        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
+        due: Sequence[bool], limits: Limits | None,
+    ) -> None:  # fmt: skip
+        """Launch rotations at once; the log has room for them."""
+        table, first, sweeps = self.table, self.event + 1, []
+        is_within = self.within == limits
+        for is_due in due:
+            sweeps.append(0 if not is_due else 1 if is_within else 2)
+            is_within = is_due
+        self.within = limits if is_within else None
+        quarters = [cosine == 0 for cosine in cosines]
+        self.event += len(sweeps)
+        if limits is None:
+            self.entries.note("quarter" if quarters[0] else "turn", first)
+        else:
+            self.entries.note_steps(first, quarters, sweeps)
+        past = self._limits(limits or FOLLOW, 0)
+        ends = np.array(sweeps) == 2
+
+        @cache
+        def turns(members: int) -> Any:
+            groups = commuting_groups(generators, members, ends)
+            return table.turns_of(generators, cosines, sines, cut, sweeps, groups)
+
+        self._do(
+            lambda event, rows: table.turn_all(turns(table.members), max(event - first, 0), first, rows, past)
+        )
+
+    def _meet(self, lists: Any, across: int) -> None:
+        """Take branches to the rank that owns their words. All events before are done."""
+        if across:
+            lists = self._exchange(lists, self.rank ^ across)
+        listed = len(lists[1])
+        if not listed:
+            return
+        event = self._begin("meet")
+        n = self._rows_after(event - 1)
+        if n + listed > self.table.capacity:
+            self._grow(n, n + listed)
+        elif self.is_stale:
+            self.table.rebuild(event - 1)
+        self.is_stale = False
+        self.table.meet_rows(lists, event)
+
+    def _exchange(self, lists: Any, peer: int) -> Any:
+        """The peer's branches for this rank."""
+        assert self.ranks is not None
+        arrived = self.table.empty(self.ranks.gather_objects(len(lists[1]))[peer])
+        sends, receives = (
+            [(peer, array.reshape(-1)) for array in arrays if len(array)] for arrays in (lists, arrived)
+        )
+        self.ranks.exchange(sends, receives)
+        return arrived
+
+    def _move(self, masks: Array) -> None:
+        """Take every word to the rank that owns it by other masks; collective. The log is new."""
+        assert self.ranks is not None
+        self.sharding.masks = masks.copy()
+        table, rank, n = self.table, self.rank, self._rows_after(0)
+        peers = [peer for peer in range(self.ranks.size) if peer != rank]
+        counted = self.ranks.gather_objects((table.leave(n, masks, rank, 0)[2], table.capacity))
+        goes = np.array([leaves for leaves, _ in counted])
+        share = max(MOVED, min(capacity for _, capacity in counted) // MOVED_SHARE) // len(peers)
+        most = max(1, min(int(goes.max()), share))
+        rounds = np.arange(0, goes.max(), most)
+        parts = np.clip(goes - rounds[:, None, None], 0, most)
+        surplus = int((parts[:, :, rank] - parts[:, rank]).clip(0).sum())
+        if n + surplus > table.capacity > self.entries.live + surplus:
+            self._close_gaps(n)
+            n = self.entries.live
+        elif n + surplus > table.capacity:
+            self._grow(n, n + surplus)
+        self.moved_bytes = max(self.moved_bytes, 2 * most * len(peers) * table.listed_bytes)
+        for part in parts:
+            arrived = [table.empty(int(part[peer, rank])) for peer in peers]
+            left, places, _ = table.leave(n, masks, rank, most)
+            sends, receives = (
+                [
+                    (peer, array.reshape(-1))
+                    for peer, arrays in zip(peers, lists, strict=True)
+                    for array in arrays
+                    if len(array)
+                ]
+                for lists in (left, arrived)
+            )
+            self.ranks.exchange(sends, receives)
+            for lists, free in zip(arrived, places, strict=True):
+                n = table.join(n, lists, free)
+        self._close_gaps(n)
+
+    def _catch_up(self) -> None:
+        """Wait for all events; where one found no room, make room and launch it and what follows again.
+
+        So too where rotations wait for the form that is for more rows.
+        """
+        while stalled := self.table.stalled_at():
+            wanted, there = int(self.table.read(stalled)["n"]), self.table.capacity
+            if wanted > there:
+                self._grow(there, wanted, wanted - there)
+            else:
+                self.table.choose_form(wanted)
+            again = [launch for event, launch in self.queue if event >= stalled]
+            again[0](stalled, there if wanted > there else 0)
+            for launch in again[1:]:
+                launch(0, 0)
+
+    def _grow(self, n: int, least: int, failures: int = 0) -> None:
+        capacity = self.table.capacity
+        times = 2 if capacity >= FAST_BELOW else 4
+        self.table.grow(n, max(least, min(times * capacity, self.most)), failures)
+
+    def _rows_after(self, event: int) -> int:
+        entry = self.table.read(event)
+        return int(entry["n"] + entry["added"] - entry["packed"])
+
+    def _settled(self) -> int:
+        """The rows of the table, when all is done and the log is new."""
+        self.settle()
+        return self._rows_after(0)
+
+    def _close_gaps(self, n: int) -> None:
+        self.entries.live = self.table.close_gaps(n)
+        self.is_stale = False
+
+    def _keep(self, chosen: Any) -> None:
+        self.table.keep(chosen)
+        self.entries.live = len(chosen)
+        self.is_stale = False

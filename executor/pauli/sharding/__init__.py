@@ -1,0 +1,1 @@
+"""Which shard holds a Pauli word."""

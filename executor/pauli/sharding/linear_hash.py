@@ -1,0 +1,62 @@
+"""Which shard a word belongs to: a linear hash, which Cliffords carry along. Knows no coefficient, no rank.
+
+Bit b of a word's shard is the parity of the bits that it shares with mask b, a random word. Being linear, the
+shard of G P is that of P, xor that of G: a rotation about G sends the branches of every shard to one other,
+the same distance away, or to none. A Clifford moves no word: the masks change with it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.observables.pauli_sum import n_words
+from tnplan.executor.pauli.algebra.gates import Clifford
+
+SEED = 20260
+
+
+class Sharding:
+    """`bits` masks over the 2 n bits of words on `n_qubits`; shards are 0 .. 2^bits - 1."""
+
+    def __init__(self, n_qubits: int, bits: int) -> None:
+        self.n_shards = 1 << bits
+        size = (bits, 2 * n_words(n_qubits))
+        self.masks = np.random.default_rng(SEED).integers(2**64, size=size, dtype=np.uint64)
+
+    def of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The shards of packed words [..., 2 W]."""
+        shards = np.zeros(keys.shape[:-1], np.int64)
+        for bit, mask in enumerate(self.masks):
+            shards |= (np.bitwise_count(keys & mask).sum(axis=-1, dtype=np.int64) & 1) << bit
+        return shards
+
+    def distance(self, generator: NDArray[np.uint64]) -> int:
+        """How far away G P is from P, for every word P."""
+        return int(self.of(generator))
+
+    def carry(self, *gates: Clifford) -> None:
+        """Change the masks so that every word's image belongs to the shard that the word belonged to."""
+        if not len(self.masks):
+            return
+        half, size_bytes = 32 * self.masks.shape[1], 8 * self.masks.shape[1]
+        masks = [int.from_bytes(mask.tobytes(), "little") for mask in self.masks.astype("<u8")]
+        for gate in gates:
+            bits = [place for qubit in gate.qubits for place in (qubit, half + qubit)]
+            sources = _sources(gate)
+            for number, mask in enumerate(masks):
+                local = sum((mask >> bit & 1) << j for j, bit in enumerate(bits))
+                for bit, source in zip(bits, sources, strict=True):
+                    mask = mask & ~(1 << bit) | ((source & local).bit_count() & 1) << bit
+                masks[number] = mask
+        rows = [np.frombuffer(mask.to_bytes(size_bytes, "little"), "<u8") for mask in masks]
+        self.masks = np.array(rows, np.uint64)
+
+
+@lru_cache(maxsize=4096)
+def _sources(gate: Clifford) -> list[int]:
+    """For each bit of a local word the word whose image has it alone."""
+    order = np.argsort(gate.images)
+    return [int(order[1 << j]) for j in range(2 * len(gate.qubits))]

@@ -1,0 +1,162 @@
+"""Masks of shards that a stretch of rotations does not cross, and whether a move pays. Knows no device.
+
+A rotation about G leaves every branch on its rank where all masks of ranks are orthogonal to G (see
+`sharding`). The masks orthogonal to all generators of a stretch are the null space of these over GF(2).
+Masks, like words, are Python integers here: bits of x, then of z, as in a packed row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.pauli.sharding.linear_hash import SEED
+
+Array = NDArray[Any]
+Reduced = list[tuple[int, int]]
+"""Pivots and words: a word has its own pivot's bit, and none of those before it."""
+
+SPARE = 8
+"""Dimensions that are left to choose among, besides one for each mask."""
+TRIED = 12
+SAMPLE = 2048
+EVEN = 1.2
+"""The fullest shard has at most so many times the mean of the sample, where there are many terms."""
+FEW_TERMS = 1 << 16
+"""With fewer terms on all ranks it does not matter how they are spread."""
+UNEVEN = 1.1
+"""Where the fullest rank has more times the mean, words are moved whatever that costs."""
+FEWEST = 8
+"""Rotations in a row, at least, for a move to be thought of."""
+SHORT = 128
+"""Rotations for which the masks of few terms hold; and half of them for masks that cannot be improved."""
+BRANCHED = 1 / 20
+"""The share of terms whose branches an exchange takes along."""
+
+
+class Costs(NamedTuple):
+    """Seconds: of an exchange of branches and of a move, and for each term of a rank that is moved.
+
+    With fewer terms on all ranks than `alone_below`, the first rank does all the work sooner than all do.
+    """
+
+    exchange_s: float
+    move_s: float
+    term_s: float
+    alone_below: int = 0
+
+    def saves(self, exchanges: int, terms: float) -> bool:
+        """Whether a move of `terms` terms of a rank costs less than so many exchanges."""
+        spared = exchanges * (self.exchange_s + BRANCHED * terms * self.term_s)
+        return spared > self.move_s + terms * self.term_s
+
+
+class Sample(NamedTuple):
+    """Some words of a rank, uint64 [n, 2 W], and how many it has."""
+
+    keys: Array
+    terms: int
+
+
+def reduced(words: Sequence[int]) -> tuple[Reduced, list[int]]:
+    """A basis of what the words span, and the numbers of the words that bring its elements, one each."""
+    basis: Reduced = []
+    places = []
+    for number, word in enumerate(words):
+        for pivot, other in basis:
+            if word >> pivot & 1:
+                word ^= other
+        if word:
+            basis.append((word.bit_length() - 1, word))
+            places.append(number)
+    return basis, places
+
+
+def orthogonal(basis: Reduced, free: int) -> int:
+    """The mask orthogonal to the words of a basis whose bits outside the pivots are those of `free`."""
+    mask = free & ~sum(1 << pivot for pivot, _ in basis)
+    for pivot, word in reversed(basis):
+        mask |= ((mask & word).bit_count() & 1) << pivot
+    return mask
+
+
+def even_masks(basis: Reduced, bits: int, samples: Sequence[Sample]) -> tuple[Array, float]:
+    """`bits` masks orthogonal to a basis, uint64 [bits, 2 W], that spread the samples evenly.
+
+    Returns also how many times the mean the fullest shard has. One mask after another is the best of `TRIED`.
+    """
+    keys = np.concatenate([sample.keys for sample in samples])
+    sizes = [len(sample.keys) for sample in samples]
+    weights = np.repeat([one.terms / max(1, size) for one, size in zip(samples, sizes, strict=True)], sizes)
+    rng, size_bytes = np.random.default_rng(SEED), 8 * keys.shape[1]
+    frees = [int.from_bytes(rng.bytes(size_bytes), "little") for _ in range(TRIED)]
+    tried = np.array([packed(orthogonal(basis, free), size_bytes) for free in frees])
+    shared = np.bitwise_xor.reduce([keys[:, w] & tried[:, w, None] for w in range(keys.shape[1])])
+    parities = (np.bitwise_count(shared) & 1).astype(np.int64)
+    shards, masks, fullest = np.zeros(len(keys), np.int64), [], 1.0
+    for bit in range(bits):
+        counts = [np.bincount(shards | parity << bit, weights, 2 << bit).max() for parity in parities]
+        best = int(np.argmin(counts))
+        masks.append(tried[best])
+        shards |= parities[best] << bit
+        fullest = float(counts[best]) * (2 << bit) / max(1.0, float(weights.sum()))
+    return np.array(masks), fullest
+
+
+def packed(mask: int, size_bytes: int) -> Array:
+    """A mask as a row of 64-bit words."""
+    return np.frombuffer(mask.to_bytes(size_bytes, "little"), "<u8")
+
+
+def unpacked(rows: Array) -> list[int]:
+    """Rows of 64-bit words as integers."""
+    return [int.from_bytes(row.tobytes(), "little") for row in np.ascontiguousarray(rows, "<u8")]
+
+
+class Stretch:
+    """The rotations that come next, as far as there are masks to choose that none of them crosses.
+
+    `generators` are packed words. A mask that none of them crosses does not tell apart what comes from one
+    word, so the stretch ends `SPARE` dimensions and one for each mask before theirs are exhausted.
+    """
+
+    def __init__(self, generators: Array, masks: Array) -> None:
+        words, present = unpacked(generators), unpacked(masks)
+        self.bits, self.n_words, self.none = len(masks), len(words), np.zeros_like(masks)
+        self.basis, self.places = reduced(words)
+        self.rank = max(0, len(self.basis) - self.bits - SPARE)
+        self.crosses = [any((word & mask).bit_count() & 1 for mask in present) for word in words]
+
+    @property
+    def length(self) -> int:
+        """How many rotations it has."""
+        return self.places[self.rank] if self.rank < len(self.places) else self.n_words
+
+    @property
+    def crossed(self) -> int:
+        """How many of its rotations the masks of the present cross."""
+        return sum(self.crosses[: self.length])
+
+    def masks(self, samples: Sequence[Sample], costs: Costs) -> tuple[Array | None, int]:
+        """Masks that none of its rotations crosses, or None where the present ones stay; how long they hold.
+
+        The stretch is made shorter until they spread the terms evenly; where there are few, it is short.
+        Masks without bits give all terms to the first rank.
+        """
+        terms = sum(sample.terms for sample in samples)
+        is_alone = terms < costs.alone_below
+        is_few, mean = is_alone or terms < FEW_TERMS, terms / len(samples)
+        must = not is_few and max(sample.terms for sample in samples) > UNEVEN * mean
+        if is_few:
+            self.rank = min(self.rank, sum(place < SHORT for place in self.places))
+        while must or costs.saves(self.crossed, mean):
+            if is_alone:
+                return self.none, max(self.length, SHORT // 2)
+            masks, fullest = even_masks(self.basis[: self.rank], self.bits, samples)
+            if fullest <= EVEN or is_few or not self.rank:
+                return masks, max(self.length, SHORT // 2)
+            self.rank = 3 * self.rank // 4
+        return None, max(self.length, SHORT // 2)

@@ -1,0 +1,126 @@
+"""Many rotations at once on the shards of a rank: their arrays, the threads, and the books.
+
+Knows nothing of other ranks: the rotations leave every branch on its rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.pauli.terms.hash_table import HashTerms
+from tnplan.executor.pauli.terms.ledger import Account, Loss
+from tnplan.executor.pauli.terms.truncation import Limits
+
+Array = NDArray[Any]
+MANY = 1 << 62
+OF_SHARD = ("n", "n_spare", "is_swept", "n_hits", "n_changed")
+"""The first columns of a shard's numbers."""
+
+
+class Turns(NamedTuple):
+    """Rotations, an element each: packed words uint64 [n, 2 W], cosines and sines.
+
+    Branches go from a shard to the one at the distance; after rotations that are `due` terms are swept.
+    """
+
+    generators: Array
+    cosines: Array
+    sines: Array
+    distances: Array
+    due: Array
+
+    def part(self, first: int, last: int | None = None) -> Turns:
+        """Some of them, in a row."""
+        return Turns(*(array[first:last] for array in self))
+
+
+def turn_all(
+    shards: Sequence[HashTerms], turns: Turns, cut: float, limits: Limits, books: Account,
+    pool: ThreadPoolExecutor | None = None, threads: int = 1, most: int = MANY,
+) -> int:  # fmt: skip
+    """Do rotations, and enter them in the books; each is a step. Branches below `cut` are dropped.
+
+    With a pool its `threads` share the shards, else this thread has all of them. Returns how many are done:
+    it stops before one where there are more than `most` terms, which is for one shard.
+    """
+    from tnplan.executor.pauli.terms import batched_rotations_kernel as turns_kernel
+    from tnplan.executor.pauli.terms import hash_table_kernel as hash_kernel
+
+    generators = np.array(turns.generators)
+    (n, width), n_shards = generators.shape, len(shards)
+    tags = np.empty(n, np.uint32)
+    hash_kernel.tag_all(generators, n, tags)
+    numbers = np.zeros((n_shards, turns_kernel.NUMBERS), np.int64)
+    places = np.empty((n_shards, len(turns_kernel.ARRAYS)), np.int64)
+    for s, shard in enumerate(shards):
+        _give(shard, places[s], numbers[s])
+    done, stop = np.zeros(turns_kernel.LINE * n_shards, np.int64), np.zeros(1, np.int64)
+    log = np.zeros((n_shards, n, turns_kernel.COUNTED), np.int64)
+    losses = np.zeros((n_shards, n, 4))
+    kind = shards[0].coefficients[:0]
+    past = np.array(
+        [limits.merged_cut, limits.max_weight, limits.max_xy, limits.max_frequency, limits.has_letters]
+    )
+    workers = 1 if pool is None else threads
+
+    def work(first: int) -> None:
+        try:
+            turns_kernel.turn_shards(
+                places, numbers, done, stop, kind, generators, tags, turns.cosines, turns.sines, cut,
+                turns.distances, turns.due, past, limits.has_frequency, most, log, losses, first, workers,
+            )  # fmt: skip
+        except BaseException:
+            stop[0] = 1
+            raise
+
+    turns_kernel.begin_turns(places, numbers, width)
+    while True:
+        others = [pool.submit(work, first) for first in range(1, threads)] if pool is not None else []
+        work(0)
+        for other in others:
+            other.result()
+        if not numbers[:, turns_kernel.LACKS].any():
+            break
+        for s, shard in enumerate(shards):
+            lacks, listed = numbers[s, [turns_kernel.LACKS, turns_kernel.LISTED]].tolist()
+            _take(shard, numbers[s])
+            soon = min(shard.most, 5 * (shard.n - shard.n_spare) // 4)
+            shard.reserve(shard.capacity + lacks if lacks else soon, listed)
+            _give(shard, places[s], numbers[s])
+        stop[0] = 0
+    turns_kernel.end_turns(places, numbers, width, kind)
+    for s, shard in enumerate(shards):
+        _take(shard, numbers[s])
+    finished = int(done.max()) // turns_kernel.PHASES
+    _enter(books, log[:, :finished].sum(axis=0), losses[:, :finished].sum(axis=0), turns.due)
+    return finished
+
+
+def _give(shard: HashTerms, places: Array, numbers: Array) -> None:
+    """Tell the kernel where a shard's arrays lie, and its numbers."""
+    from tnplan.executor.pauli.terms.batched_rotations_kernel import ARRAYS, CAPACITY, LACKS, N_SLOTS
+
+    shard.refresh()
+    places[:] = [getattr(shard, name).ctypes.data for name in ARRAYS]
+    numbers[: len(OF_SHARD)] = [getattr(shard, name) for name in OF_SHARD]
+    numbers[[CAPACITY, N_SLOTS, LACKS]] = shard.capacity, len(shard.slots), 0
+
+
+def _take(shard: HashTerms, numbers: Array) -> None:
+    """Tell a shard its numbers."""
+    for name, number in zip(OF_SHARD, numbers.tolist(), strict=False):
+        setattr(shard, name, number)
+
+
+def _enter(books: Account, log: Array, losses: Array, due: Array) -> None:
+    """Enter rotations, a line of the log each, with their losses: of branches, and of sweeps if due."""
+    lost = np.zeros((len(log), 2, len(Loss._fields)))
+    lost[:, :, :2] = losses.reshape(-1, 2, 2)
+    lost[:, :, 2] = log[:, 5:]
+    happened = np.stack([np.ones(len(log), bool), due[: len(log)]], axis=1)
+    books.enter(log[:, :5], lost[happened])

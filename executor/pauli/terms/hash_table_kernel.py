@@ -1,0 +1,389 @@
+"""The numba kernels of one shard of terms in a hash table: splits, meetings, Cliffords, sweeps.
+
+Imported lazily (numba loads slowly). A term i has the row keys[i] (W words of x, W of z; columns are
+contiguous), its coefficient, its frequency and the tag of its row, a linear hash of 32 bits: that of P Q is
+the xor of theirs. `slots` is a table of 2^k entries, k at most 32, with linear probing: 0 is free, else the
+low 32 bits are i + 1 and the high 32 the tag. Rows are 0 .. n-1, of which the `n_spare` in `spare` are free:
+their coefficients are 0, and `where` says DEAD of them.
+
+A step is done in two halves. The first reads terms, writes the branches that they send to other words as a
+list (index of the term, value, frequency), and scales the terms. The second takes a list, here or in the
+shard that owns its words, and adds each value to its word or makes a term of it. A word receives at most one
+value of a list, and lists are taken in a fixed order, so that a result has the same bits in every run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
+from tnplan.executor.pauli.terms.intrinsics_kernel import fetch
+
+MIX = np.uint64(0x9E3779B97F4A7C15)
+HALF = np.uint64(32)
+LOW = np.uint64((1 << 32) - 1)
+FREE = np.uint64(0)
+DEAD, NONE = np.uint32(0xFFFFFFFF), np.uint32(0xFFFFFFFE)
+"""What `where` says of a row that is free, and of one that no list has."""
+BLOCK = 64
+
+
+@inline
+def stirred(value: Any) -> Any:
+    """A linear bijection of 64 bits, a round of xorshift."""
+    value ^= value << np.uint64(13)
+    value ^= value >> np.uint64(7)
+    return value ^ (value << np.uint64(17))
+
+
+@jit
+def tag_of(keys: Any, i: Any) -> Any:
+    """The tag of row i, a linear hash of 32 bits."""
+    value = FREE
+    for w in range(keys.shape[1]):
+        value = stirred(stirred(value ^ keys[i, w]))
+    value = stirred(stirred(value))
+    return np.uint32((value ^ (value >> HALF)) & LOW)
+
+
+@jit
+def tag_all(keys: Any, n: int, tags: Any) -> None:
+    """Write the tags of the first `n` rows."""
+    for i in range(n):
+        tags[i] = tag_of(keys, i)
+
+
+@inline
+def home(tag: Any, mask: Any) -> Any:
+    """Where the search for a tag begins; `mask` is one less than the entries of the table."""
+    return ((np.uint64(tag) * MIX) >> HALF) & mask
+
+
+@inline
+def entry(tag: Any, i: Any) -> Any:
+    """What stands in the table for term i."""
+    return np.uint64(tag) << HALF | np.uint64(i + 1)
+
+
+@inline
+def term(found: Any) -> Any:
+    """The term that an entry stands for."""
+    return np.int64(found & LOW) - 1
+
+
+@inline
+def tag_at(slots: Any, tag: Any, mask: Any) -> Any:
+    """The first place of an entry with this tag, or the free one behind those that may have it."""
+    at = home(tag, mask)
+    while slots[at] != FREE and slots[at] >> HALF != np.uint64(tag):
+        at = (at + ONE) & mask
+    return at
+
+
+@jit
+def place(slots: Any, tag: Any, i: Any) -> Any:
+    """The place in `slots` of term i."""
+    mask = np.uint64(slots.size - 1)
+    at = home(tag, mask)
+    while slots[at] != entry(tag, i):
+        at = (at + ONE) & mask
+    return at
+
+
+@jit
+def rebuild(tags: Any, where: Any, n: int, slots: Any) -> None:
+    """Enter the rows 0 .. n-1 that are terms, which are distinct, into a table."""
+    slots[:] = FREE
+    mask = np.uint64(slots.size - 1)
+    for i in range(n):
+        if where[i] == DEAD:
+            continue
+        at = home(tags[i], mask)
+        while slots[at] != FREE:
+            at = (at + ONE) & mask
+        slots[at] = entry(tags[i], i)
+
+
+@jit
+def anticommuting(keys: Any, n: int, generator: Any, hits: Any) -> int:
+    """Write the numbers of the terms that anticommute with `generator` to `hits`; return how many.
+
+    Reads those columns of `keys` alone that `generator` looks at: z where it has x, and x where it has z.
+    """
+    words = generator.size // 2
+    columns, masks = np.zeros(generator.size, np.int64), np.zeros(generator.size, np.uint64)
+    used = 0
+    for w in range(generator.size):
+        if generator[w] != FREE:
+            columns[used], masks[used] = (w + words) % generator.size, generator[w]
+            used += 1
+    count = 0
+    if used == 1:
+        a, mask = keys[:, columns[0]], masks[0]
+        for i in range(n):
+            hits[count] = i
+            count += count_bits(a[i] & mask) & 1
+    elif used == 2:
+        a, b, mask, other = keys[:, columns[0]], keys[:, columns[1]], masks[0], masks[1]
+        for i in range(n):
+            hits[count] = i
+            count += count_bits((a[i] & mask) ^ (b[i] & other)) & 1
+    elif generator.size == 4:
+        x0, x1, z0, z1 = generator[0], generator[1], generator[2], generator[3]
+        for i in range(n):
+            both = (keys[i, 0] & z0) ^ (keys[i, 1] & z1) ^ (keys[i, 2] & x0) ^ (keys[i, 3] & x1)
+            hits[count] = i
+            count += count_bits(both) & 1
+    else:
+        for i in range(n):
+            both = FREE
+            for u in range(used):
+                both ^= keys[i, columns[u]] & masks[u]
+            hits[count] = i
+            count += count_bits(both) & 1
+    return count
+
+
+@jit
+def unite(keys: Any, n: int, union: Any) -> None:
+    """The bits that any row has."""
+    for w in range(union.size):
+        bits = FREE
+        for i in range(n):
+            bits |= keys[i, w]
+        union[w] = bits
+
+
+@inline
+def may_split(union: Any, generator: Any) -> Any:
+    """Whether a row with bits of `union` may anticommute with `generator`."""
+    words = generator.size // 2
+    shared = FREE
+    for w in range(words):
+        shared |= (union[w] & generator[words + w]) | (union[words + w] & generator[w])
+    return shared != FREE
+
+
+@jit
+def split(
+    keys: Any, coefficients: Any, frequencies: Any, where: Any, follow: bool, generator: Any, cosine: float,
+    sine: float, cut: float, hits: Any, n_hits: int, index: Any, values: Any, counts: Any,
+) -> Any:  # fmt: skip
+    """P becomes cosine P - s sine Q with G P = i s Q, for the terms of `hits`: scale them, list -s sine Q.
+
+    Returns the branches listed, and the L1 norm, squares and number of those below `cut`, which are not, but
+    zeros. `where` has the places of terms in the list. Frequencies are kept where they are to be followed.
+    """
+    words = generator.size // 2
+    used, n_used, own = np.zeros(words, np.int64), 0, np.int64(0)
+    for w in range(words):
+        if generator[w] | generator[words + w] != FREE:
+            own += count_bits(generator[w] & generator[words + w])
+            used[n_used] = w
+            n_used += 1
+    n = dropped = 0
+    l1 = squares = 0.0
+    for h in range(n_hits):
+        i = hits[h]
+        branch = sine * coefficients[i]
+        coefficients[i] *= cosine
+        if follow:
+            frequencies[i] += 1
+        if abs(branch) < cut:
+            l1, squares = l1 + abs(branch), squares + abs(branch) ** 2
+            dropped += int(branch != 0)
+            continue
+        power = own
+        for u in range(n_used):
+            w = used[u]
+            x, z = keys[i, w], keys[i, words + w]
+            power += count_bits(x & z) - count_bits((x ^ generator[w]) & (z ^ generator[words + w]))
+            power += 2 * count_bits(generator[words + w] & x)
+        index[n], where[i] = i, n
+        values[n] = -branch if power & 3 == 1 else branch
+        if follow:
+            counts[n] = frequencies[i]
+        n += 1
+    return n, l1, squares, dropped
+
+
+@inline
+def is_product(row: Any, j: Any, source: Any, i: Any, generator: Any) -> Any:
+    """Whether row j is the product of row i of `source` with `generator`."""
+    different = FREE
+    for w in range(generator.size):
+        different |= row[j, w] ^ source[i, w] ^ generator[w]
+    return different == FREE
+
+
+@jit
+def meet(
+    keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, union: Any,
+    n: int, n_spare: int, sources: Any, source_tags: Any, index: Any, values: Any, counts: Any, listed: int,
+    generator: Any, generator_tag: Any, is_own: bool, follow: bool, targets: Any, hits: Any, n_hits: int,
+) -> Any:  # fmt: skip
+    """Add each value of a list to the word sources[index] times `generator`; make terms of words not there.
+
+    Writes where each went to `targets` and new terms behind the `n_hits` first of `hits`. Returns the rows,
+    the spare ones, the number of new terms, and of values that met a term. `is_own`: the list is this shard's
+    newest, so that of two terms that send branches to each other the first finds the other for both.
+
+    Goes in blocks, whose entries and rows are asked for ahead, so that the processor waits for many places of
+    memory at once.
+    """
+    mask = np.uint64(slots.size - 1)
+    fresh = merged = 0
+    for begin in range(0, listed, BLOCK):
+        end = min(listed, begin + BLOCK)
+        look_ahead(keys, coefficients, slots, where, source_tags, index, begin, end, generator_tag, is_own)
+        for b in range(begin, end):
+            i = np.int64(index[b])
+            if is_own and np.int64(where[i]) != b:
+                continue
+            tag = source_tags[i] ^ generator_tag
+            at = tag_at(slots, tag, mask)
+            while slots[at] != FREE and (
+                slots[at] >> HALF != np.uint64(tag)
+                or not is_product(keys, term(slots[at]), sources, i, generator)
+            ):
+                at = (at + ONE) & mask
+            if slots[at] != FREE:
+                targets[b] = j = term(slots[at])
+                add(coefficients, frequencies, j, values, counts, b, follow)
+                merged += 1
+                back = np.int64(where[j])
+                if is_own and back < listed and np.int64(index[back]) == j:
+                    targets[back], where[j] = i, NONE
+                    add(coefficients, frequencies, i, values, counts, back, follow)
+                    merged += 1
+                continue
+            n_spare -= 1
+            j = np.int64(spare[n_spare]) if n_spare >= 0 else n - 1 - n_spare
+            for w in range(generator.size):
+                keys[j, w] = word = sources[i, w] ^ generator[w]
+                union[w] |= word
+            coefficients[j], tags[j], where[j] = values[b], tag, NONE
+            if follow:
+                frequencies[j] = counts[b]
+            slots[at] = entry(tag, j)
+            targets[b] = hits[n_hits + fresh] = j
+            fresh += 1
+    return n - min(n_spare, 0), max(n_spare, 0), fresh, merged
+
+
+@jit
+def look_ahead(
+    keys: Any, coefficients: Any, slots: Any, where: Any, source_tags: Any, index: Any, begin: int, end: int,
+    generator_tag: Any, is_own: bool,
+) -> None:  # fmt: skip
+    """Ask for the entries and the rows that values begin .. end-1 of a list will meet."""
+    mask = np.uint64(slots.size - 1)
+    for b in range(begin, end):
+        fetch(slots, np.int64(home(source_tags[index[b]] ^ generator_tag, mask)))
+    for b in range(begin, end):
+        if is_own and np.int64(where[index[b]]) != b:
+            continue
+        found = slots[tag_at(slots, source_tags[index[b]] ^ generator_tag, mask)]
+        if found != FREE:
+            j = term(found)
+            fetch(coefficients, j)
+            fetch(where, j)
+            for w in range(keys.shape[1]):
+                fetch(keys, w * keys.shape[0] + j)
+
+
+@inline
+def add(coefficients: Any, frequencies: Any, j: Any, values: Any, counts: Any, b: Any, follow: bool) -> None:
+    """Add value b of a list to term j."""
+    coefficients[j] += values[b]
+    if follow:
+        frequencies[j] = min(frequencies[j], counts[b])
+
+
+@inline
+def letters(keys: Any, i: Any) -> Any:
+    """On how many qubits a row acts, and how many letters X and Y it has."""
+    words = keys.shape[1] // 2
+    weight = xy = 0
+    for w in range(words):
+        weight += count_bits(keys[i, w] | keys[i, words + w])
+        xy += count_bits(keys[i, w])
+    return weight, xy
+
+
+@jit
+def sweep(
+    keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, n: int,
+    n_spare: int, cut: float, max_weight: int, max_xy: int, max_frequency: int, has_letters: bool,
+    follow: bool, changed: Any, n_hits: int, n_changed: int,
+) -> Any:  # fmt: skip
+    """Remove terms that are zero or past a limit; one of frequency where they are followed.
+
+    Looks at all terms where `n_changed` is negative, else at those of `changed`, of which the first `n_hits`
+    have the letters that they had. Returns the spare rows, and the L1 norm, squares and number of the terms
+    removed that were not zero.
+    """
+    l1 = squares = 0.0
+    dropped = 0
+    is_full = n_changed < 0
+    mask, doomed = np.uint64(slots.size - 1), n_spare
+    looked = n if is_full else n_changed
+    for begin in range(0, looked, BLOCK):
+        for k in range(begin, min(looked, begin + BLOCK)):
+            i = k if is_full else np.int64(changed[k])
+            size = np.float64(abs(coefficients[i]))
+            gone = size < cut or size == 0 or (follow and frequencies[i] > max_frequency)
+            if has_letters and not gone and (is_full or k >= n_hits):
+                weight, xy = letters(keys, i)
+                gone = weight > max_weight or xy > max_xy
+            if gone and where[i] != DEAD:
+                l1, squares, dropped = l1 + size, squares + size**2, dropped + int(size > 0)
+                coefficients[i], where[i] = 0, DEAD
+                fetch(slots, np.int64(home(tags[i], mask)))
+                spare[doomed] = i
+                doomed += 1
+        for k in range(n_spare, doomed):
+            i = np.int64(spare[k])
+            free(slots, place(slots, tags[i], i))
+            for w in range(keys.shape[1]):
+                keys[i, w] = FREE
+        n_spare = doomed
+    return n_spare, l1, squares, dropped
+
+
+@jit
+def free(slots: Any, hole: Any) -> None:
+    """Free an entry; entries behind it move up so that no search meets a free one before its row."""
+    mask = np.uint64(slots.size - 1)
+    at = (hole + ONE) & mask
+    while slots[at] != FREE:
+        start = home(slots[at] >> HALF, mask)
+        if ((at - start) & mask) >= ((at - hole) & mask):
+            slots[hole] = slots[at]
+            hole = at
+        at = (at + ONE) & mask
+    slots[hole] = FREE
+
+
+@jit
+def close_gaps(
+    keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, n: int,
+    n_spare: int,
+) -> int:  # fmt: skip
+    """Put the last terms into the spare rows; return the number of terms."""
+    left, last = n - n_spare, n - 1
+    for k in range(n_spare):
+        i = np.int64(spare[k])
+        if i >= left:
+            continue
+        while where[last] == DEAD:
+            last -= 1
+        slots[place(slots, tags[last], last)] = entry(tags[last], i)
+        for w in range(keys.shape[1]):
+            keys[i, w] = keys[last, w]
+        coefficients[i], tags[i], frequencies[i] = coefficients[last], tags[last], frequencies[last]
+        where[i] = NONE
+        last -= 1
+    return left

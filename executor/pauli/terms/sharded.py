@@ -1,0 +1,319 @@
+"""All terms of a propagation as shards: of this rank's threads, and of other ranks. Knows steps as arrays.
+
+Rotations whose branches stay on the rank are done many at once (`shard_turns`). Of other steps each half runs
+on all shards of the rank at once. Between the halves the lists of branches go to the shards that own their
+words; those of other ranks in messages. A result depends on the number of shards through the order of sums
+alone: in a step without transfers no coefficient is a sum of more than two numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.gates import Clifford, Transfer
+from tnplan.executor.pauli.sharding.linear_hash import Sharding
+from tnplan.executor.pauli.sharding.resharding import FEWEST, SAMPLE, Costs, Sample, Stretch
+from tnplan.executor.pauli.terms.batched_rotations import Turns, turn_all
+from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
+from tnplan.executor.pauli.terms.ledger import Account, Number, loss_of, total_loss
+from tnplan.executor.pauli.terms.truncation import Limits
+from tnplan.planner.common.errors import InputError
+
+Array = NDArray[Any]
+Result = TypeVar("Result")
+
+COSTS = Costs(exchange_s=2e-4, move_s=1e-3, term_s=1e-7)
+SERIAL_BELOW = 1 << 16
+"""Terms of a rank below which its threads cost more than they save in the halves of a rotation."""
+FEW = 1 << 13
+"""The same of passes over all terms, and of many rotations at once: so few are all in the first shard."""
+MOST_TURNS = 1024
+VISITS = 1 << 27
+"""Rotations, and terms that they meet, after which a propagation may report, about."""
+
+
+class ShardedTerms:
+    """The terms of this rank, and the books of what happened to them.
+
+    A rank has a shard for each of its threads, rounded up to a power of two. A single rank's first shard has
+    all terms while they are few.
+    """
+
+    def __init__(self, start: PauliSum, threads: int = 1, ranks: Communicator | None = None) -> None:
+        self.n_qubits = start.n_qubits
+        self.ranks = ranks
+        self.rank, n_ranks = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+        if n_ranks & (n_ranks - 1):
+            raise InputError("ranks", f"are {n_ranks}", "start a power of two")
+        self.n_local = 1 << (threads - 1).bit_length()
+        self.sharding = Sharding(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
+        self.is_spread = threads == 1 or n_ranks > 1
+        owners = self.sharding.of(start.keys) - self.rank * self.n_local
+        if not self.is_spread:
+            owners[:] = 0
+        self.shards = [
+            HashTerms(PauliSum(start.n_qubits, start.keys[owners == s], start.coefficients[owners == s]))
+            for s in range(self.n_local)
+        ]
+        self.threads = threads
+        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.books = Account()
+        self._step = (0, 0, 0, 0)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self.pool is not None:
+            self.pool.shutdown()
+
+    @property
+    def n(self) -> int:
+        """How many terms this rank has."""
+        return sum(shard.n for shard in self.shards)
+
+    @property
+    def size_bytes(self) -> int:
+        """What this rank's arrays take."""
+        return sum(shard.size_bytes for shard in self.shards)
+
+    @property
+    def at_once(self) -> int:
+        """How many rotations may be done at once."""
+        return max(1, min(MOST_TURNS, VISITS // max(1, self.n)))
+
+    def all_ranks(self, value: Number) -> Number:
+        """The sum of a number over the ranks; collective."""
+        return value if self.ranks is None else sum(self.ranks.gather_objects(value))
+
+    def limit(self, n_terms: int) -> None:
+        """Grow no shard past its part of so many terms of this rank, unless it has more."""
+        self._spread()
+        for shard in self.shards:
+            shard.most = n_terms // self.n_local
+
+    def count(self, generator: Array) -> int:
+        """How many terms of this rank a rotation about `generator` would split."""
+        return sum(self._each(lambda shard: shard.count(generator)))
+
+    def reshard(self, generators: Array) -> int:
+        """Spread the terms so that these rotations, which come next, need few exchanges; collective.
+
+        Returns how many of them, at least 1, are to be done before the next call.
+        """
+        assert self.ranks is not None
+        first = self.n_local.bit_length() - 1
+        stretch = Stretch(generators, self.sharding.masks[first:])
+        if len(generators) < FEWEST:
+            return len(generators)
+        chosen = stretch.masks(self.ranks.gather_objects(self._sample()), COSTS)
+        masks, length = self.ranks.broadcast_object(chosen, 0)
+        if masks is not None:
+            self._move(np.concatenate([self.sharding.masks[:first], masks]))
+        return length
+
+    def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
+        """Rotate about the packed word `generator`; branches below `cut` are dropped."""
+        before = self._begin_step()
+        done = self._each(lambda shard: shard.split(generator, cosine, sine, cut))
+        self.books.losses.append(total_loss([loss for _, _, loss in done]))
+        merged = self._meet([branches for branches, _, _ in done], generator)
+        self._step = (before, self.n, sum(hits for _, hits, _ in done), merged)
+
+    def turns(
+        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
+        due: Sequence[bool], limits: Limits,
+    ) -> None:  # fmt: skip
+        """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+        distances = self.sharding.of(generators)
+        turns = Turns(generators, np.array(cosines), np.array(sines), distances, np.array(due, bool))
+        first = 0
+        while first < len(generators):
+            last = first
+            while last < len(generators) and distances[last] < self.n_local:
+                last += 1
+            if last > first:
+                self._turn(turns.part(first, last), cut, limits)
+            else:
+                self.rotate(generators[first], cosines[first], sines[first], cut)
+                if due[first]:
+                    self.sweep(limits)
+                self.end_step()
+                last += 1
+            first = last
+
+    def transfer(self, step: Transfer, cut: float) -> None:
+        """Apply a transfer; contributions below `cut` to other words are dropped."""
+        before = self._begin_step()
+        done = self._each(lambda shard: shard.transfer(step, cut))
+        self.books.losses.append(total_loss([loss for _, _, loss in done]))
+        merged = 0
+        for lists in zip(*(lists for lists, _, _ in done), strict=True):
+            merged += self._meet(lists, lists[0].generator)
+        self._step = (before, self.n, sum(branched for _, branched, _ in done), merged)
+
+    def clifford(self, gates: Sequence[Clifford]) -> None:
+        """Apply Cliffords one after another, in one pass."""
+        self._each(lambda shard: shard.clifford(gates), least=FEW)
+        self.sharding.carry(*gates)
+        self._step = (self.n, self.n, 0, 0)
+
+    def sweep(self, limits: Limits) -> None:
+        """Drop terms past the limits, and zeros."""
+        self.books.losses.append(total_loss(self._each(lambda shard: shard.sweep(limits), least=FEW)))
+
+    def keep_largest(self, count: int) -> None:
+        """Of the terms of all ranks keep the `count` largest magnitudes; of equal ones the least words."""
+        if self.all_ranks(self.n) <= count:
+            return
+        sizes = [np.abs(shard.rows().coefficients).astype(np.float64) for shard in self.shards]
+        least = self._nth_largest(sizes, count)
+        ties = [np.flatnonzero(size == least) for size in sizes]
+        room = count - self.all_ranks(sum(int(np.count_nonzero(size > least)) for size in sizes))
+        kept_ties = self._least_words(ties, room)
+        losses = []
+        for shard, size, tied in zip(self.shards, sizes, kept_ties, strict=True):
+            kept = size > least
+            kept[tied] = True
+            losses.append(loss_of(size[~kept]))
+            shard.keep(np.flatnonzero(kept))
+        self.books.losses.append(total_loss(losses))
+
+    def end_step(self) -> None:
+        """Enter the step in the books."""
+        before, grown, branched, merged = self._step
+        self.books.steps.append((before, grown, self.n, branched, merged))
+
+    def own(self) -> PauliSum:
+        """The terms of this rank, in rising order of their words."""
+        parts = [shard.rows() for shard in self.shards]
+        keys = np.concatenate([part.keys for part in parts])
+        return PauliSum(self.n_qubits, keys, np.concatenate([part.coefficients for part in parts])).sorted()
+
+    def in_bits(self, bits: str | None = None) -> complex:
+        """This rank's part of the value in a computational state; None is all 0."""
+        return sum((in_bits(shard.rows(), bits) for shard in self.shards), 0.0)
+
+    def _turn(self, turns: Turns, cut: float, limits: Limits) -> None:
+        """Rotations that leave all branches on this rank."""
+        if not self.is_spread:
+            alone = turns._replace(distances=np.zeros_like(turns.distances))
+            done = turn_all(self.shards[:1], alone, cut, limits, self.books, most=FEW)
+            turns = turns.part(done)
+            if not len(turns.due):
+                return
+            self._spread()
+        self._each(HashTerms.refresh, least=FEW)
+        turn_all(self.shards, turns, cut, limits, self.books, self.pool, self.threads)
+
+    def _begin_step(self) -> int:
+        """The terms of this rank, spread if they are many."""
+        n = self.n
+        if n > FEW:
+            self._spread()
+        return n
+
+    def _spread(self) -> None:
+        """Give every shard its terms, if the first one has all."""
+        if self.is_spread:
+            return
+        first = self.shards[0]
+        for number in range(1, self.n_local):
+            owners = self.sharding.of(first.keys[: first.n])
+            self.shards[number].join(*first.leave(np.flatnonzero(owners == number)))
+        self.is_spread = True
+
+    def _each(
+        self, work: Callable[..., Result], *arguments: Sequence[Any], least: int | None = None
+    ) -> list[Result]:
+        """`work(shard, argument ...)` for all shards of this rank, in their order.
+
+        Threads do it where the rank has at least so many terms (default: SERIAL_BELOW).
+        """
+        is_alone = self.pool is None or self.n < (SERIAL_BELOW if least is None else least)
+        run = map if self.pool is None or is_alone else self.pool.map
+        return list(run(work, self.shards, *arguments))
+
+    def _meet(self, lists: Sequence[Branches], generator: Array) -> int:
+        """Take every list to the shard that owns its words; return how many branches met a term."""
+        across, within = divmod(self.sharding.distance(generator) if self.is_spread else 0, self.n_local)
+        if across:
+            lists = self._exchange(lists, self.rank ^ across)
+        return sum(self._each(HashTerms.meet, [lists[s ^ within] for s in range(self.n_local)]))
+
+    def _exchange(self, lists: Sequence[Branches], peer: int) -> list[Branches]:
+        """The lists of the peer for ours."""
+        assert self.ranks is not None
+        counts = self.ranks.gather_objects([branches.n for branches in lists])[peer]
+        arrived = [self._room(n) for n in counts]
+        sends = [array for branches in lists if branches.n for array in branches.packed()]
+        receives = [array for arrays in arrived if len(arrays[0]) for array in arrays]
+        self.ranks.exchange(
+            [(peer, array.reshape(-1)) for array in sends], [(peer, array.reshape(-1)) for array in receives]
+        )
+        return [unpacked(*arrays) for arrays in arrived]
+
+    def _room(self, n: int) -> tuple[Array, Array, Array]:
+        """Room for words, coefficients and frequencies of other ranks."""
+        width, kind = self.shards[0].keys.shape[1], self.shards[0].values.dtype
+        return np.empty((n, width), np.uint64), np.empty(n, kind), np.empty(n, np.int32)
+
+    def _sample(self) -> Sample:
+        """Some of the words."""
+        step = max(1, self.n * self.ranks.size // SAMPLE) if self.ranks is not None else 1
+        return Sample(np.concatenate([shard.keys[: shard.n : step] for shard in self.shards]), self.n)
+
+    def _move(self, masks: Array) -> None:
+        """Take every word to the rank that owns it by other masks of ranks; collective."""
+        assert self.ranks is not None
+        ranks = self.ranks
+        self.sharding.masks = masks
+        counts = np.zeros((ranks.size, self.n_local), np.int64)
+        sends: list[tuple[int, Array]] = []
+        for number, shard in enumerate(self.shards):
+            owners = self.sharding.of(shard.keys[: shard.n]) // self.n_local
+            chosen = np.flatnonzero(owners != self.rank)
+            arrays = shard.leave(chosen)
+            for peer in range(ranks.size):
+                part = owners[chosen] == peer
+                counts[peer, number] = np.count_nonzero(part)
+                if counts[peer, number]:
+                    sends += [(peer, array[part].reshape(-1)) for array in arrays]
+        arriving = [
+            (peer, number, self._room(int(n)))
+            for number in range(self.n_local)
+            for peer, n in enumerate(given[self.rank, number] for given in ranks.gather_objects(counts))
+            if n
+        ]
+        ranks.exchange(sends, [(peer, a.reshape(-1)) for peer, _, arrays in arriving for a in arrays])
+        for _, number, arrays in arriving:
+            self.shards[number].join(*arrays)
+
+    def _nth_largest(self, sizes: Sequence[Array], n: int) -> float:
+        """The n-th largest of the numbers of all ranks, by halving: doubles >= 0 rise with their bits."""
+        low, high = 0, int(np.array(np.inf).view(np.uint64))
+        while high - low > 1:
+            middle = (low + high) // 2
+            least = float(np.array(middle, np.uint64).view(np.float64))
+            if self.all_ranks(sum(int(np.count_nonzero(size >= least)) for size in sizes)) >= n:
+                low = middle
+            else:
+                high = middle
+        return float(np.array(low, np.uint64).view(np.float64))
+
+    def _least_words(self, ties: Sequence[Array], room: int) -> list[Array]:
+        """Of the terms of these numbers in each shard, on all ranks together the `room` least words."""
+        keys = [shard.keys[tied] for shard, tied in zip(self.shards, ties, strict=True)]
+        own = np.concatenate(keys)
+        rows = [own] if self.ranks is None else self.ranks.gather_objects(own)
+        chosen = np.zeros(sum(map(len, rows)), bool)
+        chosen[np.lexsort(np.concatenate(rows).T)[:room]] = True
+        first = sum(map(len, rows[: self.rank]))
+        parts = np.split(chosen[first : first + len(own)], np.cumsum([len(tied) for tied in ties])[:-1])
+        return [tied[part] for tied, part in zip(ties, parts, strict=True)]

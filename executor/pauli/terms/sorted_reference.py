@@ -1,0 +1,197 @@
+"""The terms of a propagation as sorted arrays in NumPy: every change appends branches and merges by sorting.
+
+The twin of `sharded_terms.py` on one rank, with the same meaning of every truncation; knows steps as arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.gates import Clifford, Transfer
+from tnplan.executor.pauli.terms.ledger import Account, Loss, Number, loss_of
+from tnplan.executor.pauli.terms.truncation import Limits
+
+Array = NDArray[Any]
+ONE = np.uint64(1)
+
+
+class SortedTerms:
+    """Distinct words, their coefficients and frequencies, and the books of what happened to them."""
+
+    def __init__(self, start: PauliSum) -> None:
+        self.n_qubits = start.n_qubits
+        self.keys, self.coefficients = start.keys, start.coefficients
+        self.frequencies = np.zeros(start.n_terms, np.int32)
+        self.books = Account()
+        self._step = (0, 0, 0, 0)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    @property
+    def n(self) -> int:
+        """How many terms there are."""
+        return len(self.coefficients)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the arrays take."""
+        return self.keys.nbytes + self.coefficients.nbytes + self.frequencies.nbytes
+
+    def all_ranks(self, value: Number) -> Number:
+        """There is one rank."""
+        return value
+
+    def limit(self, n_terms: int) -> None:
+        """Arrays are as long as the terms."""
+
+    def count(self, generator: Array) -> int:
+        """How many terms a rotation about `generator` would split."""
+        return int(np.count_nonzero(self._hits(generator)))
+
+    def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
+        """Rotate about the packed word `generator`; branches below `cut` are dropped."""
+        hits = self._hits(generator)
+        rows = self.keys[hits]
+        new = rows ^ generator
+        signs = branch_signs(rows, generator)
+        branches = (sine * signs * self.coefficients[hits]).astype(self._kind)
+        self.coefficients = (np.where(hits, cosine, 1.0) * self.coefficients).astype(self._kind)
+        self.frequencies = self.frequencies + hits
+        kept = np.abs(branches) >= cut
+        self.books.losses.append(_loss(branches[~kept]))
+        self._add(len(rows), [new[kept]], [branches[kept]], [self.frequencies[hits][kept]])
+
+    def clifford(self, gates: Sequence[Clifford]) -> None:
+        """Apply Cliffords one after another."""
+        for gate in gates:
+            words = local_words(self.keys, gate.qubits)
+            self.keys = self._with_local(self.keys, gate.qubits, gate.images[words])
+            self.coefficients = self.coefficients * gate.signs[words].astype(self._kind)
+        self._add(0, [], [], [])
+
+    def transfer(self, step: Transfer, cut: float) -> None:
+        """Apply a transfer; contributions below `cut` to other words are dropped."""
+        words = local_words(self.keys, step.qubits)
+        keys, coefficients, frequencies, gone = [], [], [], []
+        for b in range(len(step.matrix)):
+            parts = (step.matrix[b, words] * self.coefficients).astype(self._kind)
+            leaves = (step.matrix[b, words] != 0) & (words != b)
+            kept = leaves & (np.abs(parts) >= cut)
+            gone.append(parts[leaves & ~kept])
+            keys.append(self._with_local(self.keys[kept], step.qubits, np.full(np.count_nonzero(kept), b)))
+            coefficients.append(parts[kept])
+            frequencies.append(self.frequencies[kept])
+        self.books.losses.append(_loss(np.concatenate(gone))._replace(may_merge=True))
+        self.coefficients = (np.diag(step.matrix)[words] * self.coefficients).astype(self._kind)
+        branched = int(np.count_nonzero(np.count_nonzero(step.matrix, axis=0)[words] > 1))
+        self._add(branched, keys, coefficients, frequencies)
+
+    def sweep(self, limits: Limits) -> None:
+        """Drop terms past the limits, and zeros."""
+        sizes = np.abs(self.coefficients)
+        gone = (sizes < limits.merged_cut) | (sizes == 0) | (self.frequencies > limits.max_frequency)
+        if limits.has_letters:
+            x, z = np.split(self.keys, 2, axis=1)
+            gone |= (_bits(x | z) > limits.max_weight) | (_bits(x) > limits.max_xy)
+        self.books.losses.append(_loss(self.coefficients[gone & (sizes > 0)]))
+        self._keep(~gone)
+
+    def keep_largest(self, count: int) -> None:
+        """Keep the `count` largest magnitudes; of equal ones the least words."""
+        if self.n <= count:
+            return
+        order = np.lexsort([*self.keys.T, -np.abs(self.coefficients)])
+        self.books.losses.append(_loss(self.coefficients[order[count:]]))
+        self._keep(np.sort(order[:count]))
+
+    def end_step(self) -> None:
+        """Enter the step in the books."""
+        before, grown, branched, merged = self._step
+        self.books.steps.append((before, grown, self.n, branched, merged))
+
+    def own(self) -> PauliSum:
+        """The terms, in rising order of their words."""
+        return PauliSum(self.n_qubits, self.keys, self.coefficients).sorted()
+
+    def in_bits(self, bits: str | None = None) -> complex:
+        """The value in a computational state; None is all 0."""
+        return in_bits(PauliSum(self.n_qubits, self.keys, self.coefficients), bits)
+
+    @property
+    def _kind(self) -> Any:
+        return self.coefficients.dtype
+
+    def _hits(self, generator: Array) -> Array:
+        """Which terms anticommute with a packed word."""
+        half = len(generator) // 2
+        x, z = self.keys[:, :half], self.keys[:, half:]
+        both = (x & generator[half:]) ^ (z & generator[:half])
+        return np.asarray(np.bitwise_count(both).sum(axis=1, dtype=np.int64) & 1 == 1)
+
+    def _keep(self, chosen: Array) -> None:
+        self.keys, self.coefficients = self.keys[chosen], self.coefficients[chosen]
+        self.frequencies = self.frequencies[chosen]
+
+    def _add(
+        self, branched: int, keys: list[Array], coefficients: list[Array], frequencies: list[Array]
+    ) -> None:
+        """Append rows; all in rising order, equal ones made one: values added, the least frequency kept."""
+        before = self.n
+        rows, values = np.concatenate([self.keys, *keys]), np.concatenate([self.coefficients, *coefficients])
+        counts = np.concatenate([self.frequencies, *frequencies])
+        order = np.lexsort(rows.T)
+        rows, values, counts = rows[order], values[order], counts[order]
+        first = np.flatnonzero(np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])[: len(rows)])
+        if len(rows):
+            self.keys, self.coefficients = rows[first], np.add.reduceat(values, first)
+            self.frequencies = np.minimum.reduceat(counts, first)
+        self._step = (before, self.n, branched, len(rows) - self.n)
+
+    def _with_local(self, keys: Array, qubits: tuple[int, ...], words: Array) -> Array:
+        """Copies of rows with local words `words` on `qubits`."""
+        keys = keys.copy()
+        half = keys.shape[1] // 2
+        for j, qubit in enumerate(qubits):
+            w, bit = qubit // 64, np.uint64(qubit % 64)
+            for column, digit in ((w, words >> 2 * j & 1), (half + w, words >> 2 * j + 1 & 1)):
+                keys[:, column] = keys[:, column] & ~(ONE << bit) | digit.astype(np.uint64) << bit
+        return keys
+
+
+def local_words(keys: Array, qubits: Sequence[int]) -> Array:
+    """The numbers of the local words that packed words have on `qubits`, int64."""
+    half = keys.shape[1] // 2
+    words = np.zeros(len(keys), np.int64)
+    for j, qubit in enumerate(qubits):
+        w, bit = qubit // 64, np.uint64(qubit % 64)
+        words |= (keys[:, w] >> bit & ONE).astype(np.int64) << 2 * j
+        words |= (keys[:, half + w] >> bit & ONE).astype(np.int64) << 2 * j + 1
+    return words
+
+
+def branch_signs(keys: Array, generator: Array) -> Array:
+    """s, 1.0 or -1.0, in: a rotation about G takes P to cos P + s sin Q, where Q is G P up to its phase.
+
+    `keys` are packed words P that anticommute with the packed word G.
+    """
+    half = len(generator) // 2
+    new = keys ^ generator
+    power = _bits(generator[:half] & generator[half:]) + _bits(keys[:, :half] & keys[:, half:])
+    power = power + 2 * _bits(keys[:, :half] & generator[half:]) - _bits(new[:, :half] & new[:, half:])
+    return np.where(power & 3 == 1, -1.0, 1.0)
+
+
+def _bits(words: Array) -> Array:
+    """How many bits are set in each row."""
+    return np.bitwise_count(words).sum(axis=-1, dtype=np.int64)
+
+
+def _loss(parts: Array) -> Loss:
+    return loss_of(np.abs(parts).astype(np.float64))

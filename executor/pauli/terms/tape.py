@@ -1,0 +1,154 @@
+"""Terms that keep a tape of what every step did to them, so that it can be run backwards. One thread.
+
+The tape names terms by numbers of their own, given when a word appears and never again: a word that was
+dropped and comes back has a new one. It takes memory for every term that a rotation splits, and for every
+term at Cliffords and transfers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.gates import Clifford, Transfer
+from tnplan.executor.pauli.terms.hash_table import HashTerms
+from tnplan.executor.pauli.terms.ledger import Account, Number, loss_of
+from tnplan.executor.pauli.terms.sorted_reference import branch_signs, local_words
+from tnplan.executor.pauli.terms.truncation import Limits
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A rotation that split `terms`, which had `coefficients` before it.
+
+    Each keeps the cosine; term `terms[places[k]]` sends sine times `signs[k]` to term `targets[k]`.
+    """
+
+    terms: Array
+    coefficients: Array
+    cosine: float
+    sine: float
+    places: Array
+    signs: Array
+    targets: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Another step: `terms` were scaled by `factors`; each of `sent` is places, weights and targets."""
+
+    terms: Array
+    factors: Array
+    sent: tuple[tuple[Array, Array, Array], ...]
+
+
+class TapedTerms:
+    """Has the methods of `ShardedTerms` that a propagation on one rank calls. Terms that are 0 stay."""
+
+    def __init__(self, start: PauliSum) -> None:
+        self.terms = HashTerms(start)
+        self.numbers = np.arange(start.n_terms)
+        self.n_numbers = start.n_terms
+        self.tape: list[Turn | Change] = []
+        self.books = Account()
+        self._step = (0, 0, 0, 0)
+        self.n_qubits = start.n_qubits
+
+    @property
+    def n(self) -> int:
+        """How many terms there are."""
+        return self.terms.n
+
+    @property
+    def size_bytes(self) -> int:
+        """What the arrays of terms take, without the tape."""
+        return self.terms.size_bytes + self.numbers.nbytes
+
+    def all_ranks(self, value: Number) -> Number:
+        """There is one rank."""
+        return value
+
+    def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
+        """Rotate about the packed word `generator`; branches below `cut` are dropped."""
+        terms, before = self.terms, self.n
+        hits = terms.hits[: terms.count(generator)].copy()
+        coefficients = terms.coefficients[hits]
+        branches, branched, loss = terms.split(generator, cosine, sine, cut)
+        self.books.losses.append(loss)
+        signs = branch_signs(terms.keys[branches.index], generator)
+        split, places = self.numbers[hits], np.searchsorted(hits, branches.index)
+        merged = terms.meet(branches)
+        targets = self._targets(branches.n)
+        self.tape.append(Turn(split, coefficients, cosine, sine, places, signs, targets))
+        self._step = (before, self.n, branched, merged)
+
+    def transfer(self, step: Transfer, cut: float) -> None:
+        """Apply a transfer; contributions below `cut` to other words are dropped."""
+        before, numbers = self.n, self.numbers
+        words = local_words(self.terms.rows().keys, step.qubits)
+        lists, branched, loss = self.terms.transfer(step, cut)
+        self.books.losses.append(loss)
+        merged, sent = 0, []
+        for branches in lists:
+            a = words[branches.index]
+            b = a ^ int(local_words(branches.generator[None], step.qubits)[0])
+            merged += self.terms.meet(branches)
+            sent.append((branches.index, step.matrix[b, a], self._targets(branches.n)))
+        self.tape.append(Change(numbers, np.diag(step.matrix)[words], tuple(sent)))
+        self._step = (before, self.n, branched, merged)
+
+    def clifford(self, gates: Sequence[Clifford]) -> None:
+        """Apply Cliffords one after another."""
+        coefficients = self.terms.coefficients
+        self.terms.coefficients = np.ones_like(coefficients)
+        self.terms.clifford(gates)
+        signs = self.terms.coefficients[: self.n]
+        coefficients[: self.n] *= signs
+        self.terms.coefficients = coefficients
+        self.tape.append(Change(self.numbers, signs.real.copy(), ()))
+        self._step = (self.n, self.n, 0, 0)
+
+    def sweep(self, limits: Limits) -> None:
+        """Drop terms past the limits."""
+        rows = self.terms.rows()
+        gone = np.abs(rows.coefficients) < limits.merged_cut
+        gone |= self.terms.frequencies[: self.n] > limits.max_frequency
+        if limits.has_letters:
+            letters = np.bitwise_count(rows.x).sum(axis=1, dtype=np.int64)
+            gone |= (rows.weights > limits.max_weight) | (letters > limits.max_xy)
+        self._drop(gone)
+
+    def keep_largest(self, count: int) -> None:
+        """Keep the `count` largest magnitudes; of equal ones the least words."""
+        if self.n > count:
+            rows = self.terms.rows()
+            gone = np.ones(self.n, bool)
+            gone[np.lexsort([*rows.keys.T, -np.abs(rows.coefficients)])[:count]] = False
+            self._drop(gone)
+
+    def end_step(self) -> None:
+        """Enter the step in the books."""
+        before, grown, branched, merged = self._step
+        self.books.steps.append((before, grown, self.n, branched, merged))
+
+    def _targets(self, n: int) -> Array:
+        """The numbers of the `n` terms that branches met; new terms get theirs."""
+        fresh = self.n - len(self.numbers)
+        self.numbers = np.concatenate([self.numbers, self.n_numbers + np.arange(fresh)])
+        self.n_numbers += fresh
+        return self.numbers[self.terms.targets[:n]]
+
+    def _drop(self, gone: Array) -> None:
+        sizes = np.abs(self.terms.rows().coefficients[gone]).astype(np.float64)
+        self.books.losses.append(loss_of(sizes))
+        if len(sizes):
+            kept = np.flatnonzero(~gone)
+            self.terms.keep(kept)
+            self.numbers = self.numbers[kept]

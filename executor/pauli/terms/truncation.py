@@ -1,0 +1,72 @@
+"""Which terms a propagation may drop. Knows no array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.errors import InputError
+
+NO_LIMIT = 2**30
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What is dropped; None and 0 drop nothing.
+
+    `branch_cut`: a contribution that a step makes to another word than the one it came from is dropped before
+    merging where its magnitude is below this.
+    `merged_cut`: a term is dropped where the magnitude of its merged coefficient is below this. `max_weight`:
+    of qubits acted upon; `max_xy`: of X and Y letters; `max_frequency`: of rotations that split a term on the
+    shortest way to it. `max_terms`: the largest magnitudes are kept. All but `branch_cut` act after every
+    `every` steps, and after the last.
+    """
+
+    branch_cut: float = 0.0
+    merged_cut: float = 0.0
+    max_weight: int | None = None
+    max_xy: int | None = None
+    max_frequency: int | None = None
+    max_terms: int | None = None
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        for name, cut in (
+            ("--branch-cut", self.branch_cut), ("--min-coefficient (merged_cut)", self.merged_cut),
+        ):  # fmt: skip
+            if not is_number(cut) or not 0 <= cut < float("inf"):
+                raise InputError(name, f"is {cut!r}", "give a finite number, 0 or more")
+        for name in ("max_weight", "max_xy", "max_frequency"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_count(name, getattr(self, name), 0, NO_LIMIT - 1))
+        if self.max_terms is not None:
+            object.__setattr__(self, "max_terms", check_count("max_terms", self.max_terms))
+        object.__setattr__(self, "every", check_count("every", self.every))
+
+    @property
+    def needs_letters(self) -> bool:
+        """Whether the letters of a word decide, so that Cliffords must be applied where they stand."""
+        return self.max_weight is not None or self.max_xy is not None
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that a term alone decides upon, as numbers."""
+        limits = (self.max_weight, self.max_xy, self.max_frequency)
+        weight, xy, frequency = (NO_LIMIT if limit is None else limit for limit in limits)
+        return Limits(self.merged_cut, weight, xy, frequency, self.needs_letters)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a sweep drops: terms below `merged_cut` or past a limit; `has_letters`: any of weight and XY."""
+
+    merged_cut: float
+    max_weight: int
+    max_xy: int
+    max_frequency: int
+    has_letters: bool
+
+    @property
+    def has_frequency(self) -> bool:
+        """Whether frequencies are limited, so that they must be followed."""
+        return self.max_frequency < NO_LIMIT

@@ -1,0 +1,1 @@
+"""Determinants, half-strings, integrals and their files."""

@@ -1,0 +1,129 @@
+"""Single excitations within a set of half-strings, by string and by pair of orbitals.
+
+Knows strings and orbitals; no integrals and no states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.basis.integrals import pair_count, pair_number
+from tnplan.executor.sbd.basis.strings import WORD, StringSet
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Singles:
+    """String i is sign[e] a+_create[e] a_destroy[e] of string other[e], for e in start[i] .. start[i+1]-1.
+
+    `pairs[e]` is their pair of orbitals. Those of one string stand in the order of `rank[pair]`, which
+    numbers all pairs by how many excitations of the whole set they have, the fewest first. `linked` counts
+    the strings that are 0, 1 or 2 excitations away from each string.
+    """
+
+    start: Array
+    other: Array
+    create: Array
+    destroy: Array
+    sign: Array
+    pairs: Array
+    rank: Array
+    linked: Array
+
+    @property
+    def most(self) -> int:
+        """The most single excitations of one string."""
+        return int(np.diff(self.start).max(initial=0))
+
+    def within(self, first: int, last: int) -> Singles:
+        """Those from strings first .. last-1, which are numbered from 0."""
+        kept = (self.other >= first) & (self.other < last)
+        return replace(
+            self,
+            start=np.concatenate([[0], np.cumsum(kept)])[self.start],
+            other=self.other[kept] - np.int32(first),
+            **{name: getattr(self, name)[kept] for name in ("create", "destroy", "sign", "pairs")},
+        )
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The same excitations by pair of orbitals: every string takes part in one of a pair at most.
+
+    Pairs that have any are active, and stand in rising order of how many they have. Active pair a is
+    `pairs[a]`, of two orbitals. Its excitations are e in start[2 a] .. start[2 a + 2]-1, the positive ones
+    before start[2 a + 1]. String upper[e], which fills the higher orbital of the pair, is +-1 times the
+    excitation of lower[e], which fills the lower one. `active[pair]` is a, or -1.
+    """
+
+    pairs: Array
+    active: Array
+    start: Array
+    upper: Array
+    lower: Array
+
+
+def find_singles(strings: StringSet, threads: int) -> Singles:
+    """All single excitations from one string of a set to another.
+
+    Two strings are one apart where one without an electron equals the other without one: sorting all strings
+    without each of their electrons brings those together, in N n log(N n) steps for N strings of n electrons.
+    """
+    from tnplan.executor.sbd.basis import string_kernel
+
+    n, n_orbitals = len(strings), strings.n_orbitals
+    linked = np.zeros(n, np.int64)
+    over_rows(n, threads, lambda first, last: string_kernel.count_links(strings.words, first, last, linked))
+    own, other, create, destroy, sign = _neighbours(strings)
+    pairs = pair_number(create.astype(np.int64), destroy.astype(np.int64), n_orbitals)
+    sizes = np.bincount(pairs, minlength=pair_count(n_orbitals))
+    rank = np.empty(len(sizes), np.int64)
+    rank[np.argsort(sizes, kind="stable")] = np.arange(len(sizes))
+    order = np.lexsort((rank[pairs], own))
+    start = np.searchsorted(own[order], np.arange(n + 1))
+    return Singles(
+        start, other[order], create[order], destroy[order], sign[order], pairs.astype(np.int32)[order], rank,
+        linked,
+    )  # fmt: skip
+
+
+def _neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
+    """Every ordered pair of strings one excitation apart: string, other, create, destroy, sign."""
+    own, orbital = (table.astype(np.int32) for table in np.nonzero(strings.occupied))
+    place = np.arange(len(own)) - np.searchsorted(own, own)
+    keys = strings.words[own]
+    keys[np.arange(len(own)), orbital // WORD] ^= np.uint64(1) << (orbital % WORD).astype(np.uint64)
+    order = np.lexsort(keys.T)
+    keys = keys[order]
+    new = np.concatenate([[True], (keys[1:] != keys[:-1]).any(1)])[: len(own)]
+    group = np.cumsum(new)
+    found = []
+    for apart in range(1, int(np.bincount(group).max(initial=1))):
+        at = np.flatnonzero(group[apart:] == group[:-apart])
+        found += [(order[at], order[at + apart]), (order[at + apart], order[at])]
+    bra, ket = (np.concatenate([pair[side] for pair in found] or [order[:0]]) for side in (0, 1))
+    sign = 1 - 2 * ((place[bra] + place[ket]) % 2)
+    create, destroy = (orbital[entry].astype(np.int16) for entry in (bra, ket))
+    return own[bra], own[ket], create, destroy, sign.astype(np.int8)
+
+
+def match_pairs(singles: Singles) -> Matching:
+    """The excitations of a set of strings in order of their pairs."""
+    up = np.flatnonzero(singles.create > singles.destroy)
+    own = np.repeat(np.arange(len(singles.start) - 1, dtype=np.int32), np.diff(singles.start))[up]
+    pairs, negative = singles.pairs[up].astype(np.int64), singles.sign[up] < 0
+    ranks = singles.rank[pairs]
+    order = np.lexsort((own, negative, ranks))
+    keys = (2 * ranks + negative)[order]
+    present = np.argsort(singles.rank)[np.unique(ranks)]
+    bounds = (2 * singles.rank[present][:, None] + np.arange(2)).ravel()
+    start = np.append(np.searchsorted(keys, bounds), len(keys))
+    active = np.full(len(singles.rank), -1, np.int32)
+    active[present] = np.arange(len(present))
+    return Matching(present, active, start.astype(np.int64), own[order], singles.other[up][order])

@@ -1,0 +1,180 @@
+"""The numba kernels over pairs of half-strings: links, signs, and elements of the same-spin Hamiltonian.
+
+Imported lazily (numba loads slowly). Each kernel is one call over flat arrays and releases the interpreter
+lock. Strings are rows of 64-bit words; integrals are numbered as `integrals` says.
+
+The sign of an excitation is that of moving an electron past those between the two orbitals.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
+
+
+@inline
+def distance(first: Any, second: Any) -> Any:
+    """How many orbitals two strings of one length fill differently, at most 6 being told apart."""
+    count = np.int64(0)
+    for w in range(first.size):
+        count += count_bits(first[w] ^ second[w])
+        if count > 4:
+            return np.int64(6)
+    return count
+
+
+@jit
+def only_in(first: Any, second: Any, skip: int) -> Any:
+    """The orbital that `first` fills and `second` does not, after `skip` lower ones."""
+    for w in range(first.size):
+        word = first[w] & ~second[w]
+        while word:
+            low = word & (~word + ONE)
+            if skip == 0:
+                return w * 64 + count_bits(low - ONE)
+            skip -= 1
+            word ^= low
+    return -1
+
+
+@jit
+def filled_below(string: Any, p: int) -> Any:
+    """How many orbitals below p are filled."""
+    count = np.int64(0)
+    for w in range(p // 64):
+        count += count_bits(string[w])
+    rest = np.uint64(p % 64)
+    if rest:
+        count += count_bits(string[p // 64] & ((ONE << rest) - ONE))
+    return count
+
+
+@jit
+def move_sign(string: Any, create: int, destroy: int) -> Any:
+    """The sign of moving an electron of `string` from `destroy` to `create`: +1 or -1."""
+    low, high = min(create, destroy), max(create, destroy)
+    between = filled_below(string, high) - filled_below(string, low + 1)
+    return 1 - 2 * (between & 1)
+
+
+@jit
+def double_sign(string: Any, p1: int, q1: int, p2: int, q2: int) -> Any:
+    """The sign of moving q1 to p1, then q2 to p2."""
+    low, high = min(p2, q2), max(p2, q2)
+    moved = (low < p1 < high) + (low < q1 < high)
+    return move_sign(string, p1, q1) * move_sign(string, p2, q2) * (1 - 2 * (moved & 1))
+
+
+@inline
+def pair(p: int, q: int, n: int) -> Any:
+    """The number of the pair of p and q."""
+    if p == q:
+        return p
+    high = max(p, q)
+    return n + high * (high - 1) // 2 + min(p, q)
+
+
+@jit
+def is_filled(string: Any, p: int) -> Any:
+    """Whether orbital p is filled."""
+    return (string[p // 64] >> np.uint64(p % 64)) & ONE != 0
+
+
+@jit
+def diagonal(string: Any, one: Any, two: Any) -> Any:
+    """The energy of one string alone."""
+    n = len(one)
+    energy = 0.0
+    for p in range(n):
+        if is_filled(string, p):
+            energy += one[p, p]
+            for r in range(p):
+                if is_filled(string, r):
+                    energy += two[p, r] - two[pair(p, r, n), pair(p, r, n)]
+    return energy
+
+
+@jit
+def single_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
+    """The same-spin element between strings that differ by one orbital."""
+    n = len(one)
+    p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
+    both = pair(p, q, n)
+    value = one[p, q]
+    for k in range(n):
+        if is_filled(ket, k) and k != q:
+            value += two[both, k] - two[pair(p, k, n), pair(k, q, n)]
+    return value * move_sign(ket, p, q)
+
+
+@jit
+def double_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
+    """The same-spin element between strings that differ by two orbitals."""
+    n = len(one)
+    p1, p2 = only_in(bra, ket, 0), only_in(bra, ket, 1)
+    q1, q2 = only_in(ket, bra, 0), only_in(ket, bra, 1)
+    value = two[pair(p1, q1, n), pair(p2, q2, n)] - two[pair(p1, q2, n), pair(p2, q1, n)]
+    return value * double_sign(ket, p1, q1, p2, q2)
+
+
+@jit
+def element(bra: Any, ket: Any, apart: int, one: Any, two: Any) -> Any:
+    """The same-spin element between strings that fill `apart` (0, 2 or 4) orbitals differently."""
+    if apart == 0:
+        return diagonal(bra, one, two)
+    if apart == 2:
+        return single_value(bra, ket, one, two)
+    return double_value(bra, ket, one, two)
+
+
+@jit
+def count_links(words: Any, first: int, last: int, linked: Any) -> None:
+    """For strings first .. last-1: how many strings are 0, 1 or 2 excitations away."""
+    for i in range(first, last):
+        for j in range(len(words)):
+            if distance(words[i], words[j]) <= 4:
+                linked[i] += 1
+
+
+@jit
+def fill_energies(words: Any, one: Any, two: Any, energies: Any) -> None:
+    """The energy of every string alone."""
+    for i in range(len(words)):
+        energies[i] = diagonal(words[i], one, two)
+
+
+@jit
+def fill_dense(words: Any, first: int, last: int, above: int, one: Any, two: Any, matrix: Any) -> None:
+    """Rows first .. last-1 of the same-spin Hamiltonian; row `above` of it is row 0 of the dense matrix."""
+    for i in range(first, last):
+        for j in range(len(words)):
+            apart = distance(words[i], words[j])
+            matrix[i - above, j] = element(words[i], words[j], apart, one, two) if apart <= 4 else 0.0
+
+
+@jit
+def fill_sparse(
+    words: Any, first: int, last: int, above: int, one: Any, two: Any, start: Any, column: Any, value: Any
+) -> None:
+    """Rows first .. last-1 of the same-spin Hamiltonian, linked strings only; row `above` has start[0]."""
+    for i in range(first, last):
+        e = start[i - above]
+        for j in range(len(words)):
+            apart = distance(words[i], words[j])
+            if apart <= 4:
+                column[e] = j
+                value[e] = element(words[i], words[j], apart, one, two)
+                e += 1
+
+
+@jit
+def sparse_rows(first: int, last: int, start: Any, column: Any, value: Any, x: Any, out: Any) -> None:
+    """out[i] += the sum over e of value[e] x[column[e]] for rows first .. last-1 of x[j, b]."""
+    for i in range(first, last):
+        for e in range(start[i], start[i + 1]):
+            factor, row = value[e], x[column[e]]
+            for b in range(row.size):
+                out[i, b] += factor * row[b]

@@ -1,0 +1,134 @@
+"""Sets of half-strings: which orbitals the electrons of one spin fill, as bits; their files.
+
+A string is a row of 64-bit words, orbital p at bit p % 64 of word p // 64. In files the rightmost character
+is the first orbital. Knows bits and lines of text; no integrals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import read_text
+
+Array = NDArray[Any]
+
+WORD = 64
+
+
+@dataclass(frozen=True)
+class StringSet:
+    """Distinct strings of equally many electrons. `occupied[i, p]` says whether string i fills orbital p."""
+
+    occupied: Array
+    words: Array
+
+    def __len__(self) -> int:
+        return len(self.occupied)
+
+    @property
+    def n_orbitals(self) -> int:
+        """The length of a string."""
+        return int(self.occupied.shape[1])
+
+    @property
+    def n_electrons(self) -> int:
+        """How many orbitals every string fills."""
+        return int(self.occupied[0].sum())
+
+    def same_as(self, other: StringSet) -> bool:
+        """Whether both hold the same strings in the same order."""
+        return self is other or np.array_equal(self.words, other.words)
+
+    def take(self, chosen: Array) -> StringSet:
+        """The strings of these numbers."""
+        return StringSet(self.occupied[chosen], self.words[chosen])
+
+    def lines(self) -> str:
+        """The text of a file of these strings."""
+        characters = np.where(self.occupied[:, ::-1], ord("1"), ord("0")).astype(np.uint8)
+        return "".join(row.tobytes().decode() + "\n" for row in characters)
+
+
+def from_occupied(occupied: Array) -> StringSet:
+    """Strings from a table of booleans [string, orbital]; no check."""
+    n_words = max(1, -(-occupied.shape[1] // WORD))
+    padded = np.zeros((len(occupied), n_words * WORD), bool)
+    padded[:, : occupied.shape[1]] = occupied
+    packed = np.packbits(padded, axis=1, bitorder="little")
+    return StringSet(np.ascontiguousarray(occupied, bool), packed.view("<u8").astype(np.uint64))
+
+
+def from_integers(values: Iterable[int], n_orbitals: int, n_electrons: int | None = None) -> StringSet:
+    """Strings from integers whose bit p is orbital p, checked as a file's are."""
+    try:
+        given = list(values)
+    except TypeError:
+        raise InputError(
+            "strings", f"are {values!r}", "give integers whose bit p is orbital p, or the name of a file"
+        ) from None
+    numbers = [check_count(f"strings: line {line}", value, 0) for line, value in enumerate(given, 1)]
+    if any(value >> n_orbitals for value in numbers):
+        raise InputError(
+            "strings", f"fill orbitals beyond the {n_orbitals}", "give integers below 2^orbitals"
+        )
+    bits = [[value >> p & 1 for p in range(n_orbitals)] for value in numbers]
+    occupied = np.array(bits, bool).reshape(len(bits), n_orbitals)
+    return _checked("strings", occupied, range(1, len(bits) + 1), n_electrons)
+
+
+def read_strings(path: str | Path, n_orbitals: int, n_electrons: int) -> StringSet:
+    """The strings of a file, one a line; raises InputError naming the line that cannot be used."""
+    occupied, lines = read_bits(path, n_orbitals)
+    return _checked(str(path), occupied, lines, n_electrons)
+
+
+def read_bits(path: str | Path, length: int) -> tuple[Array, list[int]]:
+    """Rows of `length` bits, the rightmost character first, and the numbers of their lines."""
+    text = read_text(path, "a file of bitstrings, one a line")
+    entries = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    for number, line in entries:
+        if len(line) != length or line.strip("01"):
+            shown = line if len(line) <= 80 else f"{line[:80]}..."
+            raise InputError(
+                f"{path}: line {number}", f"{shown!r} is no string of {length} zeros and ones",
+                "write one bitstring a line, the rightmost bit for the first orbital",
+            )  # fmt: skip
+    characters = np.frombuffer("".join(line for _, line in entries).encode(), np.uint8)
+    return characters.reshape(-1, length)[:, ::-1] == ord("1"), [number for number, _ in entries]
+
+
+def _checked(place: str, occupied: Array, lines: Sequence[int], n_electrons: int | None) -> StringSet:
+    if not len(occupied):
+        raise InputError(place, "holds no string", "give at least one")
+    counts = occupied.sum(1)
+    expected = int(counts[0]) if n_electrons is None else n_electrons
+    if (counts != expected).any():
+        at = int(np.argmax(counts != expected))
+        raise InputError(
+            f"{place}: line {lines[at]}", f"fills {counts[at]} orbitals, not {expected}",
+            "give strings of the Hamiltonian's electrons, those of beta in their own file where they differ",
+        )  # fmt: skip
+    strings = from_occupied(occupied)
+    check_distinct(strings.words, place, lines, "string")
+    return strings
+
+
+def check_distinct(rows: Array, place: str, lines: Sequence[int], kind: str) -> None:
+    """Refuse a row that another one repeats, by the numbers of their lines."""
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    earliest = first[inverse.ravel()]
+    again = np.flatnonzero(earliest != np.arange(len(rows)))
+    if len(again):
+        at = int(again[0])
+        raise InputError(
+            f"{place}: line {lines[at]}", f"repeats line {lines[int(earliest[at])]}",
+            f"give every {kind} once",
+        )  # fmt: skip

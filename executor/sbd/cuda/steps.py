@@ -1,0 +1,158 @@
+"""The steps of a selected-basis product on a GPU; kernels/excite.cu and excite_tiles.cu say what each does.
+
+Knows CuPy, cuBLAS and launches; nothing of strings and integrals. Everything runs on one stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tnplan.executor.device.cuda.contract.cublas_strided import add_product
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.sbd.sigma import packed_entry as element_word
+from tnplan.executor.sbd.sigma import pair_tiling as pair_tiles
+from tnplan.planner.common.errors import InputError
+
+Array = Any
+"""A cupy.ndarray."""
+
+FILE = "excite.cu"
+REALS = {"float32": "float", "float64": "double"}
+THREADS = 256
+MOST_TILES = 65535
+TILES_FILE = "excite_tiles.cu"
+HELD_WARPS = 12
+"""That a multiprocessor is to hold of `mixed`."""
+LEAST_CAPABILITY = 80
+"""Of a GPU with tensor cores for fp64."""
+
+
+def excite_defines(dtype: str) -> dict[str, str | int]:
+    """The definitions of the kernels of excite.cu for numbers of a type."""
+    return {"REAL": REALS[dtype], "THREADS": THREADS}
+
+
+def tile_defines(dtype: str, held: bool, warps: int) -> dict[str, str | int]:
+    """The definitions of `mixed` for numbers of a type; `held` for sums in shared memory."""
+    return {
+        "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": HELD_WARPS // warps, "HELD": int(held),
+        "PART": pair_tiles.PART, "PARTS": pair_tiles.PARTS, "PADDING": pair_tiles.PADDING,
+        "SIGN": f"{element_word.SIGN}u", "DEEP": pair_tiles.DEEP, "MOST": pair_tiles.MOST,
+    }  # fmt: skip
+
+
+def tile_bytes(n_sums: int, warps: int) -> int:
+    """The shared memory of a block of `mixed`, with so many sums."""
+    products = pair_tiles.PART * (pair_tiles.LANES * warps + pair_tiles.PADDING)
+    return 8 * ((n_sums + 1) // 2 * 2 + pair_tiles.MOST * pair_tiles.ROWS + products) + 16 * pair_tiles.MOST
+
+
+def check_gpu(n_beta: int) -> None:
+    """InputError where the current GPU cannot take products of so many beta strings."""
+    capability = cupy.cuda.Device().compute_capability
+    if int(capability) < LEAST_CAPABILITY:
+        raise InputError(
+            "device", f"has compute capability {capability[:-1]}.{capability[-1]}, no tensor cores for fp64",
+            "take a GPU of 8.0 or newer, or --device cpu",
+        )  # fmt: skip
+    if n_beta > pair_tiles.MOST_STRINGS:
+        raise InputError(
+            "beta strings", f"are {n_beta}, more than the {pair_tiles.MOST_STRINGS} that a GPU takes",
+            "exchange alpha and beta where alpha has fewer, or take --device cpu",
+        )  # fmt: skip
+
+
+class CupyBatch:
+    """See `tnplan.executor.sbd.sigma.batched.BatchSteps`. Works on the GPU and the stream that are current at first."""
+
+    def __init__(self, dtype: str = "float64") -> None:
+        """Gives back memory that CuPy keeps for arrays that are gone, such as those of another precision."""
+        cupy.get_default_memory_pool().free_all_blocks()
+        self.dtype = dtype
+        self._stream = cupy.cuda.get_current_stream()
+        self._real = np.dtype(dtype).type
+        self._kernels: dict[str, Any] = {}
+        self._tiled: tuple[Any, int] | None = None
+
+    def put(self, array: np.ndarray) -> Array:
+        """A copy on the GPU."""
+        return cupy.asarray(np.ascontiguousarray(array))
+
+    def get(self, array: Array) -> np.ndarray:
+        """A copy on the host."""
+        return cupy.asnumpy(array)
+
+    def empty(self, *shape: int) -> Array:
+        """An array there, not set."""
+        return cupy.empty(shape, self.dtype)
+
+    def mixed(
+        self, pieces: tuple[Array, ...], shift: int, half: bool, start: Array, other: Array, pairs: Array,
+        sign: Array, rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
+        table, split, bounds, spare = pieces
+        if not len(table):
+            return
+        n_beta, warps = y.shape[1], tiles[1].shape[1]
+        kernel, shared_bytes = self._tiled or self._load_tiled(n_beta, warps)
+        sizes = n_beta, active.shape[1], shift, int(half)
+        kernel(
+            (len(table),), (pair_tiles.LANES * warps,),
+            (table, *map(np.int64, sizes), start, other, pairs, sign, rank, active, own, *tiles, x, spare, y),
+            shared_mem=shared_bytes,
+        )  # fmt: skip
+        self._launch("join", (len(split),), (n_beta,), split, bounds, spare, y)
+
+    def numbers(
+        self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
+        factor: float, shift: int, x: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum of +-numbers[pair, j] x[other, j], and what the string itself gives."""
+        n_rows, n_beta = y.shape
+        sizes = n_rows, n_beta, filled.shape[1], shift
+        self._launch(
+            "numbers", (n_rows * -(-n_beta // THREADS),), sizes, start, other, pairs, sign, filled, numbers,
+            self._real(factor), x, y,
+        )  # fmt: skip
+
+    def add_product(self, a: Array, b: Array, y: Array) -> None:
+        """y += a b."""
+        add_product(self._stream, a, b, y)
+
+    def sparse(self, start: Array, column: Array, value: Array, x: Array, y: Array) -> None:
+        """y[i] += the sum over e in start[i] .. start[i+1]-1 of value[e] x[column[e]]."""
+        n_rows, n_columns = y.shape
+        grid = n_rows, min(MOST_TILES, -(-n_columns // THREADS))
+        self._launch("sparse", grid, (n_columns,), start, column, value, x, y)
+
+    def copy(self, source: Array, target: Array) -> None:
+        """target = source, for views of any strides."""
+        cupy.copyto(target, source)
+
+    def _load_tiled(self, n_beta: int, warps: int) -> tuple[Any, int]:
+        """`mixed` and its shared memory, for states of so many beta strings in tiles of so many warps."""
+        most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        held = tile_bytes(n_beta, warps) <= most
+        kernel = load_kernel(TILES_FILE, "mixed", tile_defines(self.dtype, held, warps))
+        shared_bytes = tile_bytes(n_beta * held, warps)
+        kernel.preferred_shared_memory_carveout = 100
+        kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
+        self._tiled = kernel, shared_bytes
+        return self._tiled
+
+    def _launch(self, entry: str, grid: tuple[int, ...], sizes: tuple[int, ...], *arguments: Any) -> None:
+        if 0 in grid:
+            return
+        kernel = self._kernels.get(entry)
+        if kernel is None:
+            kernel = self._kernels[entry] = load_kernel(FILE, entry, excite_defines(self.dtype))
+        kernel(grid, (THREADS,), (*map(np.int64, sizes), *arguments))
+
+
+def peak_bytes() -> int:
+    """The memory that CuPy holds for arrays on the current GPU, which it never gives back by itself."""
+    return int(cupy.get_default_memory_pool().total_bytes())

@@ -1,0 +1,1 @@
+"""Reduced density matrices and S^2 of a state."""

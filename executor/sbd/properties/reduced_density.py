@@ -1,0 +1,122 @@
+"""Reduced density matrices of a state over products of half-strings, and what follows from them.
+
+    one[p, q] = <p+ q>        two[p, q, r, s] = <p+ r+ s q>
+
+with p, q of the first spin and r, s of the second, so that E = core + sum h[p, q] one[p, q] + 1/2 sum
+(pq|rs) two[p, q, r, s] for sums over spins. Knows the tables of a `ProductHamiltonian`; no files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, dense_two
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, Spin
+
+Array = NDArray[Any]
+
+OVERLAP_BYTES = 1 << 28
+"""Overlaps of strings' rows are made in blocks of rows of at most this."""
+
+
+@dataclass(frozen=True)
+class Densities:
+    """Spin-resolved density matrices; `mixed` has alpha orbitals in its first pair, beta in its second."""
+
+    alpha: Array
+    beta: Array
+    two_alpha: Array
+    two_beta: Array
+    mixed: Array
+
+    @property
+    def one(self) -> Array:
+        """The spin-summed one-body density matrix."""
+        return np.asarray(self.alpha + self.beta)
+
+    @property
+    def two(self) -> Array:
+        """The spin-summed two-body density matrix."""
+        return np.asarray(self.two_alpha + self.two_beta + self.mixed + self.mixed.transpose(2, 3, 0, 1))
+
+    def energy(self, integrals: Integrals) -> float:
+        """The energy in Hartree that these densities give, the core's with it."""
+        pairs = np.vdot(dense_two(integrals), self.two) / 2
+        return float(integrals.core + np.vdot(integrals.one, self.one) + pairs)
+
+    def spin_square(self) -> float:
+        """The expectation value of S^2."""
+        n_alpha, n_beta = np.trace(self.alpha), np.trace(self.beta)
+        sz = (n_alpha - n_beta) / 2
+        return float(sz * (sz + 1) + n_beta - np.einsum("pqqp->", self.mixed))
+
+
+def occupations(hamiltonian: ProductHamiltonian, x: Array) -> tuple[Array, Array]:
+    """Mean occupation numbers of the orbitals by alpha and by beta electrons, of a normalized state."""
+    weights = string_weights(x)
+    return weights[0] @ hamiltonian.alpha.filled, weights[1] @ hamiltonian.beta.filled
+
+
+def string_weights(x: Array) -> tuple[Array, Array]:
+    """The probability of every alpha and of every beta string."""
+    squared = x * x
+    return squared.sum(1), squared.sum(0)
+
+
+def densities(hamiltonian: ProductHamiltonian, x: Array) -> Densities:
+    """The density matrices of a normalized state x[alpha, beta]."""
+    x = np.ascontiguousarray(x, np.float64)
+    alpha, two_alpha = _same_spin(hamiltonian.alpha, x)
+    beta, two_beta = _same_spin(hamiltonian.beta, np.ascontiguousarray(x.T))
+    return Densities(alpha, beta, two_alpha, two_beta, _mixed(hamiltonian, x))
+
+
+def _same_spin(spin: Spin, x: Array) -> tuple[Array, Array]:
+    from tnplan.executor.sbd.properties import reduced_density_kernel as density_kernel
+
+    n, count = spin.strings.n_orbitals, len(x)
+    one, two = np.zeros((n, n)), np.zeros((n, n, n, n))
+    at_once = max(1, OVERLAP_BYTES // (8 * count))
+    for first in range(0, count, at_once):
+        last = min(count, first + at_once)
+        density_kernel.same_spin_density(spin.strings.words, first, last, x[first:last] @ x.T, one, two)
+    return one, two
+
+
+def _mixed(hamiltonian: ProductHamiltonian, x: Array) -> Array:
+    """<p+ q of alpha times r+ s of beta>, by a half-transformed row of the state for each alpha string."""
+    from tnplan.executor.sbd.properties import pair_sum_kernel as sigma_kernel
+
+    alpha, beta, match = hamiltonian.alpha, hamiltonian.beta, hamiltonian.beta.matching
+    n, n_pairs, singles = hamiltonian.integrals.n_orbitals, len(match.pairs), alpha.singles
+    parts: dict[int, Array] = {}
+
+    def rows(first: int, last: int) -> None:
+        sums = np.zeros((n * n, n + 2 * n_pairs))
+        moved = np.empty((n + 2 * n_pairs, x.shape[1]))
+        filled = beta.filled.T.copy()
+        for i in range(first, last):
+            np.multiply(filled, x[i], out=moved[:n])
+            raised, lowered = moved[n : n + n_pairs], moved[n + n_pairs :]
+            sigma_kernel.spread_pairs(match.start, match.upper, match.lower, x[i], raised, lowered)
+            span = slice(int(singles.start[i]), int(singles.start[i + 1]))
+            kets = np.concatenate([x[i][None], x[singles.other[span]] * singles.sign[span, None]])
+            products = kets @ moved.T
+            own = np.flatnonzero(alpha.strings.occupied[i])
+            sums[own * (n + 1)] += products[0]
+            sums[singles.create[span].astype(np.int64) * n + singles.destroy[span]] += products[1:]
+        parts[first] = sums
+
+    over_rows(len(x), hamiltonian.threads, rows)
+    total = np.sum([parts[first] for first in sorted(parts)], axis=0)
+    high, low = (side[match.pairs] for side in all_pairs(n))
+    mixed = np.zeros((n * n, n * n))
+    mixed[:, np.arange(n) * (n + 1)] = total[:, :n]
+    mixed[:, high * n + low] = total[:, n : n + n_pairs]
+    mixed[:, low * n + high] = total[:, n + n_pairs :]
+    return mixed.reshape(n, n, n, n)

@@ -1,0 +1,54 @@
+"""The numba kernel of same-spin density matrices: overlaps of strings' rows put to their orbitals.
+
+Imported lazily (numba loads slowly).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tnplan.executor.device.cpu.bits_kernel import jit
+from tnplan.executor.sbd.basis.string_kernel import distance, double_sign, is_filled, move_sign, only_in
+
+
+@jit
+def same_spin_density(words: Any, first: int, last: int, overlap: Any, one: Any, two: Any) -> None:
+    """Add to one[p, q] = <p+ q> and two[p, q, r, s] = <p+ r+ s q> what bra strings first .. last-1 give.
+
+    `overlap[i, j]` is the sum over the other spin's strings of x[first + i, :] x[j, :].
+    """
+    n = len(one)
+    for i in range(first, last):
+        bra = words[i]
+        for j in range(len(words)):
+            ket = words[j]
+            apart = distance(bra, ket)
+            if apart > 4:
+                continue
+            g = overlap[i - first, j]
+            if apart == 4:
+                p1, p2 = only_in(bra, ket, 0), only_in(bra, ket, 1)
+                q1, q2 = only_in(ket, bra, 0), only_in(ket, bra, 1)
+                g *= double_sign(ket, p1, q1, p2, q2)
+                two[p1, q1, p2, q2] += g
+                two[p2, q2, p1, q1] += g
+                two[p1, q2, p2, q1] -= g
+                two[p2, q1, p1, q2] -= g
+            elif apart == 2:
+                p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
+                g *= move_sign(ket, p, q)
+                one[p, q] += g
+                for k in range(n):
+                    if k != q and is_filled(ket, k):
+                        two[p, q, k, k] += g
+                        two[k, k, p, q] += g
+                        two[p, k, k, q] -= g
+                        two[k, q, p, k] -= g
+            else:
+                for p in range(n):
+                    if is_filled(ket, p):
+                        one[p, p] += g
+                        for r in range(n):
+                            if r != p and is_filled(ket, r):
+                                two[p, p, r, r] += g
+                                two[p, r, r, p] -= g

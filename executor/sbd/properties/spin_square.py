@@ -1,0 +1,112 @@
+"""The square of the total spin over products of half-strings, and the Hamiltonian with a penalty on it.
+
+    S^2 = Sz (Sz + 1) + N_beta - sum over p, q of E^a_pq E^b_qp
+
+Knows the tables of a `ProductHamiltonian`; nothing of solvers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
+
+Array = NDArray[Any]
+
+
+def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:
+    """S^2 x within the space, a new array."""
+    from tnplan.executor.sbd.properties import pair_sum_kernel as sigma_kernel
+
+    alpha, beta = hamiltonian.alpha, hamiltonian.beta
+    x = np.ascontiguousarray(x, np.float64)
+    flipped = (alpha.filled @ beta.filled.T) * x
+    singles, match = alpha.singles, beta.matching
+    tables = (
+        singles.start, singles.other, singles.create, singles.destroy, singles.sign, singles.pairs,
+        match.active, match.start, match.upper, match.lower,
+    )  # fmt: skip
+    over_rows(
+        len(x), hamiltonian.threads,
+        lambda first, last: sigma_kernel.exchange_spins(first, last, *tables, x, flipped),
+    )  # fmt: skip
+    return np.asarray(_own(hamiltonian) * x - flipped)
+
+
+def spin_square(hamiltonian: ProductHamiltonian, x: Array) -> float:
+    """The expectation value of S^2 in a normalized state."""
+    return float(np.vdot(x, apply_spin_square(hamiltonian, x)))
+
+
+def _own(hamiltonian: ProductHamiltonian) -> float:
+    """Sz (Sz + 1) + N_beta."""
+    n_alpha, n_beta = (spin.strings.n_electrons for spin in (hamiltonian.alpha, hamiltonian.beta))
+    sz = (n_alpha - n_beta) / 2
+    return sz * (sz + 1) + n_beta
+
+
+class PenalizedHamiltonian:
+    """H + weight (S^2 - wanted)^2: states of other spin lie higher. Energies are to be taken from H.
+
+    States of equally many alpha and beta electrons are even under exchange of the strings where the total
+    spin is even, and odd where it is odd. With equal sets those of the other parity are left out.
+    """
+
+    def __init__(self, hamiltonian: ProductHamiltonian, wanted: float, weight: float) -> None:
+        """`wanted` is s (s + 1); `weight` is in Hartree."""
+        self._hamiltonian = hamiltonian
+        self.wanted = wanted
+        self.weight = weight
+        self.shape = hamiltonian.shape
+        own = ODD if self.least_open % 4 == 2 else EVEN
+        self.parities: tuple[int, ...] = (own,) if own in hamiltonian.parities else hamiltonian.parities
+
+    @property
+    def least_open(self) -> int:
+        """How many singly occupied orbitals the wanted spin needs."""
+        return round(float(np.sqrt(1 + 4 * self.wanted))) - 1
+
+    def open_shells(self) -> Array:
+        """The numbers of singly occupied orbitals of all determinants."""
+        alpha, beta = self._hamiltonian.alpha, self._hamiltonian.beta
+        n_electrons = alpha.strings.n_electrons + beta.strings.n_electrons
+        return np.asarray(n_electrons - 2 * alpha.filled @ beta.filled.T)
+
+    def n_states(self) -> int:
+        """How many states of its parities there are among determinants of enough open shells."""
+        enough = self.open_shells() >= self.least_open
+        if self.parities[0] == NEITHER:
+            return int(enough.sum())
+        return int(enough.sum() + self.parities[0] * enough.trace()) // 2
+
+    def total(self, values: Array) -> Array:
+        """Sums over all elements of a state: those given, since all elements are here."""
+        return values
+
+    def same(self, values: Array) -> Array:
+        """The values, since there is one rank."""
+        return values
+
+    def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
+        """The product with a vector of that parity, a new array or `out`."""
+        y = self._hamiltonian.apply(x, parity, out)
+        away = x
+        for _ in range(2):
+            away = apply_spin_square(self._hamiltonian, away) - self.wanted * away
+        y += self.weight * away
+        y[:] = self.project(y, parity)
+        return y
+
+    def diagonal(self) -> Array:
+        """That of H, and of the penalty as far as S^2 is diagonal."""
+        alpha, beta = self._hamiltonian.alpha, self._hamiltonian.beta
+        away = _own(self._hamiltonian) - alpha.filled @ beta.filled.T - self.wanted
+        return np.asarray(self._hamiltonian.diagonal() + self.weight * away**2)
+
+    def project(self, x: Array, parity: int) -> Array:
+        """The part of x that has a parity."""
+        return self._hamiltonian.project(x, parity)

@@ -1,0 +1,1 @@
+"""The sigma vector, H times a state, on one rank and on several."""

@@ -1,0 +1,200 @@
+"""Rows of H over products of half-strings, all at once: the form that a GPU takes.
+
+The part between spins goes by tiles of active pairs and strings of beta, `pair_tiles`: of every alpha string,
+products of matrices bring its excitations together, and each excitation of a beta string wants one element.
+Number operators of beta, of which many meet in one element, are summed before. Knows tables of a
+`ProductHamiltonian`; where arrays lie and what works on them is up to `BatchSteps`.
+
+Work of a multiplication in fp64, for Na x Nb strings of s excitations each and c active pairs:
+
+    within a spin   2 Na Nb (Na + Nb) operations dense, half of it with a parity
+    numbers         16 Na s Nb bytes read, most of them from the level-2 cache
+    mixed           2 Na s operations for each pair and string of a tile, and 8 Na s bytes for each string of
+                    a tile, read from the level-2 cache, half of both with a parity; then Na Nb s additions
+
+fe4s4 (6,000 x 6,000, s 52, c 628) with a parity: 4.3e11 operations within a spin; in tiles 5.6e11 operations,
+7.0e10 bytes and 1.9e9 additions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.sigma.same_spin import DenseMatrix, SpinMatrix
+
+Array = Any
+"""An array where the steps work."""
+Host = NDArray[Any]
+Matrix = Any
+"""A dense matrix alone, or start, column and value of a sparse one, in a tuple."""
+
+ROWS_TURNED = 256
+"""Rows of a state that are transposed at once where the beta matrix is sparse."""
+
+
+class BatchSteps(Protocol):
+    """The steps of a product on one device, for real numbers of type `dtype`, one after the other."""
+
+    dtype: str
+
+    def put(self, array: Host) -> Array:
+        """A copy where the steps work."""
+
+    def get(self, array: Array) -> Host:
+        """A copy on the host."""
+
+    def empty(self, *shape: int) -> Array:
+        """An array there, not set."""
+
+    def mixed(
+        self, pieces: tuple[Array, ...], shift: int, half: bool, start: Array, other: Array, pairs: Array,
+        sign: Array, rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum over excitations of the row and of beta string j of +-(pair | a) x[other, j'].
+
+        `pieces` are table, split and bounds of `Pieces`, and at least its spare rows; `tiles` start, columns,
+        more and places of a `PairTiles`. For shift >= 0 with own[row] and x[row + shift] too, as if by an
+        excitation before the others, unless `half`: then only with excitations whose pair, by its place
+        rank[pair] among the active ones, stands before a, and one half of those by a itself.
+        """
+
+    def numbers(
+        self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
+        factor: float, shift: int, x: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum over excitations of +-numbers[pair, j] x[other, j].
+
+        For shift >= 0 also factor x[row + shift, j] times the sum over orbitals p of filled[row, p]
+        numbers[p, j].
+        """
+
+    def add_product(self, a: Array, b: Array, y: Array) -> None:
+        """y += a b, for matrices whose columns are adjacent."""
+
+    def sparse(self, start: Array, column: Array, value: Array, x: Array, y: Array) -> None:
+        """y[i] += the sum over e in start[i] .. start[i+1]-1 of value[e] x[column[e]]."""
+
+    def copy(self, source: Array, target: Array) -> None:
+        """target = source, for views of any strides."""
+
+
+@dataclass(frozen=True)
+class BatchedBlock:
+    """A `SourceBlock` where the steps work: tables of the rows held, numbered from 0.
+
+    Row i is string i + shift of the block; shift is -1 where the block is of other rows. `pieces` are table,
+    split and bounds of the rows held.
+    """
+
+    first: int
+    last: int
+    shift: int
+    start: Array
+    other: Array
+    pairs: Array
+    sign: Array
+    matrix: Matrix
+    pieces: tuple[Array, ...]
+
+
+class BatchedHamiltonian:
+    """The rows of H that a `ProductHamiltonian` holds, without the core energy, made where `steps` work."""
+
+    def __init__(self, hamiltonian: ProductHamiltonian, steps: BatchSteps) -> None:
+        """Puts the tables where the steps work."""
+        self._tables = h = hamiltonian.as_type(steps.dtype)
+        self._steps = steps
+        self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
+        mixed, n_beta = h.mixed_tables(), h.shape[1]
+        self._active, self._own, self._filled, self._numbers = map(
+            steps.put, (mixed.active, mixed.own, mixed.filled, mixed.numbers)
+        )
+        tiles = h.pair_tiles()
+        self._tiles = tuple(map(steps.put, (tiles.start, tiles.columns, tiles.more, tiles.places)))
+        self._rank = steps.put(h.beta.matching.active)
+        self._beta: Matrix = () if h.symmetric else self._put_matrix(h.beta.matrix)
+        self._spare = steps.empty(0, n_beta)
+        self._turned = [steps.empty(n_beta * ROWS_TURNED) for _ in range(2 * (len(self._beta) == 3))]
+
+    def _put_matrix(self, matrix: SpinMatrix) -> Matrix:
+        """A same-spin matrix where the steps work."""
+        if isinstance(matrix, DenseMatrix):
+            return (self._steps.put(matrix.values),)
+        return tuple(self._steps.put(table) for table in (matrix.start, matrix.column, matrix.value))
+
+    def block(self, first: int, last: int) -> BatchedBlock:
+        """What rows first .. last-1 of a state contribute from, ready for `add_rows`."""
+        block, put = self._tables.block(first, last), self._steps.put
+        singles, held = block.singles, self.rows
+        begin, end = int(singles.start[held[0]]), int(singles.start[held[1]])
+        entries = slice(begin, end)
+        place = block.place(held[0])
+        pieces = self._tables.pieces(block)
+        if pieces.spare > len(self._spare):
+            self._spare = self._steps.empty(pieces.spare, self.shape[1])
+        return BatchedBlock(
+            first, last, -1 if place is None else place, put(singles.start[held[0] : held[1] + 1] - begin),
+            put(singles.other[entries]), put(singles.pairs[entries]), put(singles.sign[entries]),
+            self._put_matrix(block.matrix), tuple(map(put, (pieces.table, pieces.split, pieces.bounds))),
+        )  # fmt: skip
+
+    def empty(self, *shape: int) -> Array:
+        """An array where the steps work, not set."""
+        return self._steps.empty(*shape)
+
+    def put(self, array: Host) -> Array:
+        """A copy where the steps work, in their precision."""
+        return self._steps.put(np.asarray(array, self._steps.dtype))
+
+    def get(self, array: Array) -> Host:
+        """A copy on the host."""
+        return self._steps.get(array)
+
+    def diagonal(self) -> Array:
+        """The diagonal of H over the rows held."""
+        return self.put(self._tables.diagonal())
+
+    def add_rows(self, block: BatchedBlock, x: Array, own: Array, y: Array, half: bool) -> None:
+        """See `ProductHamiltonian.add_rows`. Allocates nothing."""
+        self._add_product(block.matrix, x, y)
+        if block.shift >= 0 and not half:
+            self._add_transposed(own, y)
+        factor = 0.5 if half else 1.0
+        self._steps.numbers(
+            block.start, block.other, block.pairs, block.sign, self._filled, self._numbers, factor,
+            block.shift, x, y,
+        )  # fmt: skip
+        self._steps.mixed(
+            (*block.pieces, self._spare), block.shift, half, block.start, block.other, block.pairs,
+            block.sign, self._rank, self._active, self._own, self._tiles, x, y,
+        )  # fmt: skip
+
+    def _add_product(self, matrix: Matrix, x: Array, y: Array) -> None:
+        """y += the rows held of the alpha matrix times x."""
+        if len(matrix) == 1:
+            self._steps.add_product(matrix[0], x, y)
+        else:
+            start, column, value = matrix
+            self._steps.sparse(start, column, value, x, y)
+
+    def _add_transposed(self, own: Array, y: Array) -> None:
+        """y += the rows held of the state times the beta matrix."""
+        if len(self._beta) == 1:
+            self._steps.add_product(own, self._beta[0], y)
+            return
+        start, column, value = self._beta
+        for first in range(0, len(y), ROWS_TURNED):
+            rows = slice(first, min(len(y), first + ROWS_TURNED))
+            count = rows.stop - first
+            x_turned, y_turned = (
+                held[: self.shape[1] * count].reshape(self.shape[1], count) for held in self._turned
+            )
+            self._steps.copy(own[rows].T, x_turned)
+            self._steps.copy(y[rows].T, y_turned)
+            self._steps.sparse(start, column, value, x_turned, y_turned)
+            self._steps.copy(y_turned.T, y[rows])

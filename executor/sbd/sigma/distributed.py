@@ -1,0 +1,187 @@
+"""H over ranks: each holds a range of alpha rows of every state, and makes the same rows of products.
+
+A product needs all rows of x. They are gathered where they fit; otherwise blocks of rows go round a ring, the
+next one arriving while the last one is worked on. Rows of the product are made where they are held, so that
+nothing is summed over ranks but dot products, in the order of the ranks. Where states have a parity, ranks
+exchange blocks of the transpose.
+
+Knows ranges of rows and flat messages; what makes rows is a `Rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.sbd.sigma.product_hamiltonian import NEITHER
+from tnplan.executor.sbd.sigma.row_partition import Shares
+
+Array = Any
+"""An array where the rows are made."""
+Host = NDArray[Any]
+
+
+class Rows(Protocol):
+    """Rows of H on one rank: a `ProductHamiltonian` on the CPU, a `BatchedHamiltonian` on a GPU."""
+
+    shape: tuple[int, int]
+    rows: tuple[int, int]
+    parities: tuple[int, ...]
+    symmetric: bool
+
+    def block(self, first: int, last: int) -> Any:
+        """What rows first .. last-1 of a state contribute from."""
+
+    def add_rows(self, block: Any, x: Array, own: Array, y: Array, half: bool) -> None:
+        """Add to y what the rows x of a block contribute; `own` are the rows held of the state."""
+
+    def diagonal(self) -> Array:
+        """The diagonal of H over the rows held."""
+
+    def empty(self, *shape: int) -> Array:
+        """An array, not set."""
+
+
+class SpreadHamiltonian:
+    """H, without the core energy, on the ranks of a group; states are arrays of the rows held.
+
+    All calls are collective. `apply` of a state with a parity, or over different sets of strings, allocates
+    no array.
+    """
+
+    def __init__(self, rows: Rows, shares: Shares, ranks: Communicator, gathers: bool = True) -> None:
+        """`gathers` says whether all rows of a state fit on every rank."""
+        self._rows, self._shares, self._ranks = rows, shares, ranks
+        self.shape = (shares.count(ranks.rank), rows.shape[1])
+        self.parities = rows.parities
+        self._gathers = gathers or ranks.size == 1
+        n_beta, most = rows.shape[1], shares.most
+        if self._gathers:
+            self._blocks = [rows.block(0, rows.shape[0])]
+            self._whole: Array = rows.empty(rows.shape[0] * (ranks.size > 1), n_beta)
+        else:
+            self._blocks = [rows.block(*shares.rows(rank)) for rank in range(ranks.size)]
+            self._ring = [rows.empty(most * n_beta) for _ in range(2)]
+        turned = self.shape[0] * n_beta if rows.symmetric else 0
+        self._sent, self._received = (rows.empty(turned * (ranks.size > 1)), rows.empty(turned))
+
+    def diagonal(self) -> Array:
+        """The diagonal of H over the rows held."""
+        return self._rows.diagonal()
+
+    def total(self, values: Host) -> Host:
+        """The sum over the ranks of small arrays, added in the order of the ranks."""
+        parts = self._ranks.gather_objects(values) if self._ranks.size > 1 else [values]
+        return np.asarray(sum(parts[1:], parts[0]))
+
+    def same(self, values: Host) -> Host:
+        """Rank 0's values."""
+        return np.asarray(self._ranks.broadcast_object(values, 0))
+
+    def project(self, x: Array, parity: int) -> Array:
+        """The part of x that has a parity, a new array unless that is x."""
+        if parity == NEITHER:
+            return x
+        turned = self._rows.empty(*self.shape)
+        turned[:] = x
+        self._add_transpose(turned, parity)
+        turned *= 0.5
+        return turned
+
+    def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
+        """H x for x of that parity, a new array or `out`."""
+        y = self._rows.empty(*self.shape) if out is None else out
+        if parity == NEITHER and self._rows.symmetric:
+            # Of equal sets only the rows held of one matrix are known: parities are treated alone.
+            y[:] = self.apply(self.project(x, 1), 1)
+            y += self.apply(self.project(x, -1), -1)
+            return y
+        y[:] = 0.0
+        half = parity != NEITHER
+        if self._gathers:
+            self._rows.add_rows(self._blocks[0], self._gathered(x), x, y, half)
+        else:
+            self._add_ring(x, y, half)
+        if half:
+            self._add_transpose(y, parity)
+        return y
+
+    def _gathered(self, x: Array) -> Array:
+        """All rows of x."""
+        ranks, shares = self._ranks, self._shares
+        if ranks.size == 1:
+            return x
+        sends, receives = [], []
+        for peer in self._peers():
+            theirs = slice(*shares.rows(peer))
+            sends.append((peer, x.reshape(-1)))
+            receives.append((peer, self._whole[theirs].reshape(-1)))
+        begin, end = ranks.bind_exchange(_present(sends), _present(receives))
+        begin()
+        self._whole[slice(*shares.rows(ranks.rank))] = x
+        end()
+        return self._whole
+
+    def _add_ring(self, x: Array, y: Array, half: bool) -> None:
+        """Add what every rank's rows contribute, which arrive from the next rank one after the other."""
+        ranks, shares, n_beta = self._ranks, self._shares, self.shape[1]
+        before, after = (ranks.rank - 1) % ranks.size, (ranks.rank + 1) % ranks.size
+        held = x
+        for step in range(ranks.size):
+            owner = (ranks.rank + step) % ranks.size
+            end = None
+            if step < ranks.size - 1:
+                coming = shares.count((owner + 1) % ranks.size)
+                arriving = self._ring[step % 2][: coming * n_beta].reshape(coming, n_beta)
+                begin, end = ranks.bind_exchange(
+                    _present([(before, held.reshape(-1))]), _present([(after, arriving.reshape(-1))])
+                )
+                begin()
+            if len(held):
+                self._rows.add_rows(self._blocks[owner], held, x, y, half)
+            if end is not None:
+                end()
+                held = arriving
+
+    def _add_transpose(self, y: Array, parity: int) -> None:
+        """y += parity times the rows held of its transpose."""
+        n_rows, shares, rank = self.shape[0], self._shares, self._ranks.rank
+        sends, receives = [], []
+        for peer in self._peers():
+            columns = slice(*shares.rows(peer))
+            packed = self._part(self._sent, peer, (shares.count(peer), n_rows))
+            packed[:] = y[:, columns].T
+            sends.append((peer, packed.reshape(-1)))
+            receives.append(
+                (peer, self._part(self._received, peer, (n_rows, shares.count(peer))).reshape(-1))
+            )
+        mine = self._part(self._received, rank, (n_rows, n_rows))
+        mine[:] = y[:, slice(*shares.rows(rank))].T
+        if sends:
+            self._ranks.exchange(_present(sends), _present(receives))
+        for peer in range(self._ranks.size):
+            part = self._part(self._received, peer, (n_rows, shares.count(peer)))
+            target = y[:, slice(*shares.rows(peer))]
+            if parity > 0:
+                target += part
+            else:
+                target -= part
+
+    def _part(self, buffer: Array, peer: int, shape: tuple[int, int]) -> Array:
+        """The part of a flat buffer for the columns that a peer holds as rows."""
+        first = self.shape[0] * self._shares.rows(peer)[0]
+        return buffer[first : first + shape[0] * shape[1]].reshape(shape)
+
+    def _peers(self) -> list[int]:
+        """All other ranks, each rank's next one first."""
+        size, rank = self._ranks.size, self._ranks.rank
+        return [(rank + step) % size for step in range(1, size)]
+
+
+def _present(messages: Sequence[tuple[int, Array]]) -> list[tuple[int, Array]]:
+    """The messages that are not empty."""
+    return [(peer, view) for peer, view in messages if view.size]

@@ -1,0 +1,108 @@
+"""The mixed-spin part of H on a CPU: tables of beta's excitations, and rows made from them.
+
+    y[Ia, Ib] += sum over excitations Ja to Ia of pq, Jb to Ib of rs of +-(pq|rs) x[Ja, Jb]
+
+Every pair of excitations is visited once, so that the work is the number of contributing elements, with some
+alpha excitations in the lanes of one instruction. Number operators, of which many meet in one element, are
+summed before.
+
+Knows strings, excitations and integrals; nothing of the parts within a spin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.sbd.basis.excitations import Matching, Singles
+from tnplan.executor.sbd.sigma.lanes import LANES, LINE_BYTES
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class MixedSpin:
+    """Tables of rows of alpha strings and of all beta strings; see `mixed_kernel.add_mixed`.
+
+    numbers [pair, beta string], active [pair, active pair], own [row, active pair] and filled [row, orbital]
+    are of one real type; bounds [2 beta strings + 1], entries [excitation, 2].
+    """
+
+    numbers: Array
+    active: Array
+    own: Array
+    filled: Array
+    bounds: Array
+    entries: Array
+
+    def as_type(self, dtype: str) -> MixedSpin:
+        """The same in another precision."""
+        names = "numbers", "active", "own", "filled"
+        return replace(self, **{name: getattr(self, name).astype(dtype, copy=False) for name in names})
+
+    def add_rows(
+        self, first: int, last: int, above: int, below: int, half: bool, singles: Singles, x: Array, y: Array
+    ) -> None:
+        """Add to rows first .. last-1 of y what x contributes.
+
+        Row 0 of y is alpha string `above`, row 0 of x is `below`; `singles` are the excitations from x.
+        """
+        from tnplan.executor.sbd.sigma import opposite_spin_kernel as mixed_kernel
+
+        weights, values = (
+            _aligned(count, x.dtype) for count in (self.active.shape[1], len(self.bounds) // 2)
+        )
+        mixed_kernel.add_mixed(
+            first, last, above, below, half, singles.start, singles.other, singles.pairs, singles.sign,
+            self.filled, self.own, self.numbers, self.active, self.bounds, self.entries, x,
+            np.empty(LANES, np.int64), weights, values, y,
+        )  # fmt: skip
+
+
+def mixed_spin(
+    two: Array, filled: Array, filled_beta: Array, singles: Singles, matching: Matching
+) -> MixedSpin:
+    """Tables from integrals two[pair, pair], the rows' and beta's filled orbitals, and beta's excitations."""
+    n = filled.shape[1]
+    active = np.ascontiguousarray(two[:, matching.pairs])
+    bounds, entries = beta_entries(singles, matching)
+    return MixedSpin(
+        np.ascontiguousarray(two[:, :n] @ filled_beta.T), active, filled @ active[:n], filled, bounds, entries
+    )
+
+
+def beta_entries(singles: Singles, matching: Matching) -> tuple[Array, Array]:
+    """`bounds` and `entries` of a `MixedSpin`: beta's excitations, each string's positive ones first."""
+    n_beta = len(singles.start) - 1
+    own = np.repeat(np.arange(n_beta), np.diff(singles.start))
+    negative = singles.sign < 0
+    order = np.lexsort((negative, own))
+    entries = np.stack([matching.active[singles.pairs], singles.other], 1)[order]
+    bounds = np.searchsorted((2 * own + negative)[order], np.arange(2 * n_beta + 1))
+    return bounds.astype(np.int64), np.ascontiguousarray(entries, np.int32)
+
+
+def mixed_bytes(n_pairs: int, n_rows: int, n_beta: int, n_orbitals: int, active: int) -> int:
+    """The memory of the tables of real numbers in fp64."""
+    return 8 * (n_pairs * (n_beta + active) + n_rows * (active + n_orbitals))
+
+
+def entries_bytes(n_beta: int, excitations: int) -> int:
+    """The memory of beta's excitations."""
+    return 8 * (2 * n_beta + 1 + excitations)
+
+
+def scratch_bytes(n_beta: int, active: int) -> int:
+    """What one thread needs beside the tables."""
+    return 8 * LANES * (n_beta + active + 1) + 2 * LINE_BYTES
+
+
+def _aligned(n_rows: int, dtype: Any) -> Array:
+    """An array [row, lane] that begins on a cache line, of zeros."""
+    item = np.dtype(dtype).itemsize
+    held = np.zeros(n_rows * LANES + LINE_BYTES // item, dtype)
+    begin = -held.ctypes.data % LINE_BYTES // item
+    return held[begin : begin + n_rows * LANES].reshape(n_rows, LANES)

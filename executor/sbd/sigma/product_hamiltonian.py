@@ -1,0 +1,290 @@
+"""The Hamiltonian over all products of alpha and beta half-strings: its tables, and its product on a CPU.
+
+A state is a matrix x[alpha string, beta string]. With E_pq restricted to the selected strings the mixed-spin
+part is exact, since the space is a product:
+
+    y = H_aa x + x H_bb + sum over p, q, r, s of (pq|rs) E^a_pq x (E^b_rs)^T
+
+`mixed_spin` visits every pair of excitations once. With equal sets of strings and x equal to +-its transpose,
+half of y is formed, and the rest follows as the transpose.
+
+Knows strings, integrals and arrays; nothing of solvers and files.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.basis.excitations import Matching, Singles, find_singles, match_pairs
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.strings import StringSet
+from tnplan.executor.sbd.sigma import cost_model as cost
+from tnplan.executor.sbd.sigma.load_balance import WARPS_AT_ONCE, Pieces, row_pieces, tile_work
+from tnplan.executor.sbd.sigma.opposite_spin import MixedSpin, beta_entries, mixed_spin
+from tnplan.executor.sbd.sigma.pair_tiling import LANES, ROWS, PairTiles, block_warps, pair_tiles, tile_counts
+from tnplan.executor.sbd.sigma.row_partition import share_rows
+from tnplan.executor.sbd.sigma.same_spin import SpinMatrix, own_energies, same_spin
+from tnplan.planner.common.errors import InputError
+
+Array = NDArray[Any]
+
+EVEN, ODD, NEITHER = 1, -1, 0
+"""How a state behaves under exchange of its strings: x^T = x, x^T = -x, or neither."""
+TRANSPOSED_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Spin:
+    """What one spin contributes: its strings, their excitations, and the Hamiltonian within the spin.
+
+    `energies` is the diagonal of that Hamiltonian, `matrix` has the rows that are held here.
+    """
+
+    strings: StringSet
+    filled: Array
+    singles: Singles
+    matching: Matching
+    energies: Array
+    matrix: SpinMatrix
+
+
+@dataclass(frozen=True)
+class SourceBlock:
+    """What rows first .. last-1 of a state contribute from: excitations from these alpha strings, and their
+    columns of the alpha matrix, both numbered from 0."""
+
+    first: int
+    last: int
+    singles: Singles
+    matrix: SpinMatrix
+
+    def place(self, i: int) -> int | None:
+        """The row of the block that alpha string i has, if any."""
+        return i - self.first if self.first <= i < self.last else None
+
+
+class ProductHamiltonian:
+    """H, without the core energy, over alpha x beta strings.
+
+    `apply` gives the same bits whenever it is called with the same number of threads. A Hamiltonian that
+    holds a range of rows alone makes only these, by `add_rows`.
+    """
+
+    dtype = "float64"
+
+    def __init__(
+        self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
+        threads: int | None = None, dense: bool | None = None, room_bytes: float = np.inf, rank: int = 0,
+        size: int = 1, rates: cost.Rates = cost.CPU,
+    ) -> None:  # fmt: skip
+        """`dense` forces the way of the same-spin part (None: the faster one).
+
+        `room_bytes` is the memory that same-spin matrices may take. Beta strings default to those of alpha.
+        Of `size` ranks, this one is `rank` and makes the rows that `shares` gives it.
+        """
+        for name, strings in (("alpha", alpha), ("beta", beta)):
+            if strings is not None and strings.n_orbitals != integrals.n_orbitals:
+                raise InputError(
+                    f"{name} strings", f"have {strings.n_orbitals} orbitals, not {integrals.n_orbitals}",
+                    "give strings of the integrals' orbitals",
+                )  # fmt: skip
+        self.threads = threads or cores()
+        self.integrals = integrals
+        self.symmetric = beta is None or beta.same_as(alpha)
+        other = alpha if self.symmetric or beta is None else beta
+        singles = find_singles(alpha, self.threads)
+        others = singles if self.symmetric else find_singles(other, self.threads)
+        self.shares = share_rows(row_costs(singles, others, self.symmetric, rates), size)
+        self.rows = self.shares.rows(rank)
+        share = room_bytes if self.symmetric else room_bytes / 2
+
+        def spin(strings: StringSet, found: Singles, rows: tuple[int, int]) -> Spin:
+            chosen = dense
+            if chosen is None:
+                chosen = cost.dense_is_faster(len(strings), int(found.linked.sum()), rates)
+                chosen = chosen and cost.dense_bytes(rows[1] - rows[0], len(strings)) <= share
+            matrix = same_spin(strings, integrals, found.linked, chosen, self.threads, rows)
+            filled, energies = strings.occupied.astype(np.float64), own_energies(strings, integrals)
+            return Spin(strings, filled, found, match_pairs(found), energies, matrix)
+
+        self.alpha = spin(alpha, singles, self.rows)
+        self.beta = self.alpha if self.symmetric else spin(other, others, (0, len(other)))
+        self.shape: tuple[int, int] = (len(self.alpha.strings), len(self.beta.strings))
+        self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
+        self._mixed: MixedSpin | None = None
+        self._tiles: PairTiles | None = None
+        self._whole = self.block(0, self.shape[0])
+
+    def as_type(self, dtype: str) -> ProductHamiltonian:
+        """The same with products in "float32" or "float64"."""
+        other = copy.copy(self)
+        other.dtype = dtype
+        matrix = self.alpha.matrix.as_type(dtype)
+        other.alpha = replace(self.alpha, filled=self.alpha.filled.astype(dtype), matrix=matrix)
+        other.beta = other.alpha
+        if not self.symmetric:
+            matrix = self.beta.matrix.as_type(dtype)
+            other.beta = replace(self.beta, filled=self.beta.filled.astype(dtype), matrix=matrix)
+        other._mixed = None
+        other._whole = other.block(0, self.shape[0])
+        return other
+
+    def block(self, first: int, last: int) -> SourceBlock:
+        """What rows first .. last-1 of a state contribute from."""
+        if (first, last) == (0, self.shape[0]):
+            return SourceBlock(first, last, self.alpha.singles, self.alpha.matrix)
+        singles = self.alpha.singles.within(first, last)
+        return SourceBlock(first, last, singles, self.alpha.matrix.columns(first, last))
+
+    def mixed_tables(self) -> MixedSpin:
+        """The tables of the mixed-spin part, made where rows are first made here."""
+        if self._mixed is None:
+            filled = self.alpha.filled[slice(*self.rows)]
+            beta = self.beta
+            made = mixed_spin(self.integrals.two, filled, beta.filled, beta.singles, beta.matching)
+            self._mixed = made.as_type(self.dtype)
+        return self._mixed
+
+    def pair_tiles(self) -> PairTiles:
+        """Excitations of beta in tiles, made where rows are first made by them."""
+        if self._tiles is None:
+            beta = self.beta
+            bounds, entries = beta_entries(beta.singles, beta.matching)
+            warps = block_warps(self.shape[1])
+            self._tiles = pair_tiles(bounds, entries, len(beta.matching.pairs), warps)
+        return self._tiles
+
+    def pieces(self, block: SourceBlock) -> Pieces:
+        """How the rows held are dealt to blocks of threads, for what a block of rows contributes."""
+        bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.pair_tiles()
+        # Without a parity the row itself counts as one more.
+        own = not self.symmetric and block.place(self.rows[0]) is not None
+        places = self.beta.matching.active[block.singles.pairs[bounds[0] : bounds[-1]]]
+        work = tile_work(np.diff(bounds) + own, places if self.symmetric else None, np.diff(tiles.start))
+        return row_pieces(work, WARPS_AT_ONCE // tiles.columns.shape[1])
+
+    @property
+    def pairs_contributing(self) -> int:
+        """Pairs of determinants whose element is not zero by the rules of Slater and Condon."""
+        alpha, beta = self.alpha.singles, self.beta.singles
+        singles = len(alpha.other) * len(beta.other)
+        rows, columns = self.shape
+        return int(alpha.linked.sum()) * columns + int(beta.linked.sum()) * rows + singles - rows * columns
+
+    def diagonal(self) -> Array:
+        """The diagonal of H over the rows held here."""
+        alpha, beta, n = self.alpha, self.beta, self.integrals.n_orbitals
+        held = slice(*self.rows)
+        filled, numbers = alpha.filled[held], self.integrals.two[:n, :n]
+        mixed = (filled @ numbers) @ beta.filled.T
+        if self.symmetric:
+            mixed = (mixed + ((beta.filled @ numbers) @ filled.T).T) / 2
+        mixed += alpha.energies[held, None] + beta.energies[None, :]
+        return np.asarray(mixed, self.dtype)
+
+    def empty(self, *shape: int) -> Array:
+        """An array of its precision, not set."""
+        return np.empty(shape, self.dtype)
+
+    def put(self, array: Array) -> Array:
+        """The array in its precision."""
+        return np.ascontiguousarray(array, self.dtype)
+
+    def get(self, array: Array) -> Array:
+        """The array itself: it is on the host."""
+        return array
+
+    def parity_of(self, x: Array) -> int:
+        """EVEN or ODD where the sets are equal and x equals plus or minus its transpose to the last bit."""
+        if not self.symmetric:
+            return NEITHER
+        if np.array_equal(x, x.T):
+            return EVEN
+        return ODD if np.array_equal(x, -x.T) else NEITHER
+
+    def project(self, x: Array, parity: int) -> Array:
+        """The part of x that has a parity."""
+        return x if parity == NEITHER else (x + parity * x.T) / 2
+
+    def total(self, values: Array) -> Array:
+        """Sums over all elements of a state: those given, since all elements are here."""
+        return values
+
+    def same(self, values: Array) -> Array:
+        """The values, since there is one rank."""
+        return values
+
+    def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
+        """H x, a new array or `out`. `parity` is that of x (None: looked up)."""
+        x = np.ascontiguousarray(x, self.dtype)
+        if x.shape != self.shape:
+            raise ValueError(f"a state of shape {x.shape} where {self.shape} is expected")
+        parity = self.parity_of(x) if parity is None else parity
+        y = np.empty_like(x) if out is None else out
+        y[:] = 0.0
+        self.add_rows(self._whole, x, x, y, parity != NEITHER)
+        if parity != NEITHER:
+            _add_transpose(y, parity, self.threads)
+        return y
+
+    def add_rows(self, block: SourceBlock, x: Array, own: Array, y: Array, half: bool) -> None:
+        """Add to y, the rows held here, what the rows x of a block contribute.
+
+        `own` are the rows held here of the state; where they lie in the block, the beta matrix acts on them.
+        With `half`, what the transpose of all rows gives is left out.
+        """
+        inside = block.place(self.rows[0]) is not None
+        mixed = self.mixed_tables()
+
+        def rows(first: int, last: int) -> None:
+            block.matrix.add_product(first, last, x, y)
+            if inside and not half:
+                self.beta.matrix.add_transposed(first, last, own, y)
+            mixed.add_rows(first, last, self.rows[0], block.first, half, block.singles, x, y)
+
+        over_rows(len(y), self.threads, rows)
+
+
+def row_costs(alpha: Singles, beta: Singles, symmetric: bool, rates: cost.Rates) -> Array:
+    """The work of every alpha row for one beta string; with equal sets, that of states with a parity."""
+    singles, n_beta = np.diff(alpha.start), len(beta.start) - 1
+    spin = cost.spin_seconds(alpha.linked, len(singles), rates)
+    if rates.product_s is None:
+        mixed = _tile_seconds(alpha, beta, symmetric) / n_beta
+    else:
+        mixed = singles * len(beta.other) / n_beta / (1 + symmetric) * rates.product_s
+    return np.asarray(spin + singles * rates.value_s + mixed)
+
+
+def _tile_seconds(alpha: Singles, beta: Singles, symmetric: bool) -> Array:
+    """Seconds of a GPU in the mixed-spin part of every alpha row."""
+    n_beta = len(beta.start) - 1
+    active = match_pairs(beta).active
+    n_columns = LANES * block_warps(n_beta)
+    tiles = tile_counts(active[beta.pairs] // ROWS, beta.other, -(-(active.max() + 1) // ROWS), n_columns)
+    places = active[alpha.pairs] if symmetric else None
+    counts = np.diff(alpha.start)
+    row = np.repeat(np.arange(len(counts)), counts)
+    far = np.abs(alpha.other - row) > cost.FAR
+    met = np.full(len(row), tiles.sum()) if places is None else np.cumsum(tiles[::-1])[::-1][places // ROWS]
+    met_far = np.bincount(row[far], met[far], len(counts))
+    return np.asarray(n_columns * (tile_work(counts, places, tiles).sum(1) + cost.FAR_S * met_far))
+
+
+def _add_transpose(y: Array, parity: int, threads: int) -> None:
+    """y += parity y^T, in place, tile by tile; no two rows of tiles touch the same elements."""
+    from tnplan.executor.sbd.sigma import opposite_spin_kernel as mixed_kernel
+
+    step = TRANSPOSED_AT_ONCE
+
+    def tiles(first: int, last: int) -> None:
+        mixed_kernel.add_transpose(first * step, min(len(y), last * step), step, parity, y)
+
+    over_rows(-(-len(y) // step), threads, tiles)

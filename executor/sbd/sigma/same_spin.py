@@ -1,0 +1,135 @@
+"""The part of the Hamiltonian within one spin, over the strings of a set: made once, dense or sparse.
+
+Knows strings, integrals and matrices; nothing of the other spin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.strings import StringSet
+
+Array = NDArray[Any]
+
+ROWS_AT_ONCE = 128
+"""Rows of a dense product in one call, so that threads share a product evenly."""
+
+
+@dataclass(frozen=True)
+class DenseMatrix:
+    """Rows of a symmetric matrix [string, string]."""
+
+    values: Array
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the elements."""
+        return int(self.values.nbytes)
+
+    def columns(self, first: int, last: int) -> DenseMatrix:
+        """Columns first .. last-1, numbered from 0."""
+        return DenseMatrix(self.values[:, first:last])
+
+    def as_type(self, dtype: str) -> DenseMatrix:
+        """The same in another precision."""
+        return DenseMatrix(self.values.astype(dtype, copy=False))
+
+    def add_product(self, first: int, last: int, x: Array, out: Array) -> None:
+        """out[i, :] += the sum over j of self[i, j] x[j, :] for rows first .. last-1."""
+        for begin in range(first, last, ROWS_AT_ONCE):
+            rows = slice(begin, min(last, begin + ROWS_AT_ONCE))
+            out[rows] += self.values[rows] @ x
+
+    def add_transposed(self, first: int, last: int, x: Array, out: Array) -> None:
+        """out[i, :] += the sum over j of x[i, j] self[j, :] for rows first .. last-1."""
+        for begin in range(first, last, ROWS_AT_ONCE):
+            rows = slice(begin, min(last, begin + ROWS_AT_ONCE))
+            out[rows] += x[rows] @ self.values
+
+
+@dataclass(frozen=True)
+class SparseMatrix:
+    """Rows of a symmetric matrix: value[e] at column[e] for e in start[i] .. start[i+1]-1."""
+
+    start: Array
+    column: Array
+    value: Array
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the elements."""
+        return int(self.column.nbytes + self.value.nbytes)
+
+    def columns(self, first: int, last: int) -> SparseMatrix:
+        """Columns first .. last-1, numbered from 0."""
+        kept = (self.column >= first) & (self.column < last)
+        start = np.concatenate([[0], np.cumsum(kept)])[self.start]
+        return SparseMatrix(start, self.column[kept] - np.int32(first), self.value[kept])
+
+    def as_type(self, dtype: str) -> SparseMatrix:
+        """The same in another precision."""
+        return SparseMatrix(self.start, self.column, self.value.astype(dtype, copy=False))
+
+    def add_product(self, first: int, last: int, x: Array, out: Array) -> None:
+        """out[i, :] += the sum over j of self[i, j] x[j, :] for rows first .. last-1."""
+        from tnplan.executor.sbd.basis import string_kernel
+
+        string_kernel.sparse_rows(first, last, self.start, self.column, self.value, x, out)
+
+    def add_transposed(self, first: int, last: int, x: Array, out: Array) -> None:
+        """out[i, :] += the sum over j of x[i, j] self[j, :] for rows first .. last-1."""
+        from tnplan.executor.sbd.basis import string_kernel
+
+        part = np.zeros((x.shape[1], last - first), x.dtype)
+        turned = np.ascontiguousarray(x[first:last].T)
+        string_kernel.sparse_rows(0, len(part), self.start, self.column, self.value, turned, part)
+        out[first:last] += part.T
+
+
+SpinMatrix = DenseMatrix | SparseMatrix
+
+
+def same_spin(
+    strings: StringSet, integrals: Integrals, linked: Array, dense: bool, threads: int, rows: tuple[int, int]
+) -> SpinMatrix:
+    """Rows rows[0] .. rows[1]-1 of the same-spin Hamiltonian in Hartree, numbered from 0.
+
+    `linked` counts the elements of every row.
+    """
+    from tnplan.executor.sbd.basis import string_kernel
+
+    above, n_rows = rows[0], rows[1] - rows[0]
+    words, one, two = strings.words, integrals.one, integrals.two
+    if dense:
+        matrix = np.empty((n_rows, len(strings)))
+        over_rows(
+            n_rows, threads,
+            lambda first, last: string_kernel.fill_dense(
+                words, above + first, above + last, above, one, two, matrix
+            ),
+        )  # fmt: skip
+        return DenseMatrix(matrix)
+    start = np.concatenate([[0], np.cumsum(linked[slice(*rows)])])
+    column, value = np.empty(start[-1], np.int32), np.empty(start[-1])
+    over_rows(
+        n_rows, threads,
+        lambda first, last: string_kernel.fill_sparse(
+            words, above + first, above + last, above, one, two, start, column, value
+        ),
+    )  # fmt: skip
+    return SparseMatrix(start, column, value)
+
+
+def own_energies(strings: StringSet, integrals: Integrals) -> Array:
+    """The energy of every string alone: the diagonal of the same-spin Hamiltonian."""
+    from tnplan.executor.sbd.basis import string_kernel
+
+    energies = np.empty(len(strings))
+    string_kernel.fill_energies(strings.words, integrals.one, integrals.two, energies)
+    return energies

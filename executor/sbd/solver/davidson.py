@@ -1,0 +1,383 @@
+"""Davidson's method for the lowest states of a symmetric operator that is only applied, never stored.
+
+Knows vectors and a small projected matrix; not what the operator means. Vectors are arrays of any shape that
+NumPy's functions take, or the part of such an array that one of several ranks holds; then every rank does the
+same, with sums over all of them. Each vector has a parity; the operator does not mix parities, and no sum
+here does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.errors import InputError
+
+Array = Any
+Small = NDArray[Any]
+
+EPSILON = float(np.finfo(np.float64).eps)
+DAMPING = 0.02
+"""Denominators of the preconditioner are kept this far from zero."""
+DEPENDENT = 1e-4
+"""A vector of the step before that keeps less than this of its norm beside the lowest states is dropped."""
+VANISHED = 1e-12
+"""What keeps less than this of its norm beside the subspace adds nothing."""
+ROUNDING_ERRORS = 100
+STALLED_STEPS = 10
+"""A solve ends where residuals are within so many rounding errors of the largest energy, and the largest has
+not been halved for so many steps."""
+LEAST_VECTORS = 4
+ORTHOGONALIZATIONS = 2
+ELEMENTS_AT_ONCE = 1 << 16
+
+
+class Operator(Protocol):
+    """A symmetric matrix over arrays of one shape, which keeps vectors of different parity apart."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a vector."""
+        ...
+
+    @property
+    def parities(self) -> tuple[int, ...]:
+        """The parities that occur."""
+        ...
+
+    def apply(self, x: Array, parity: int, out: Array) -> Array:
+        """The product with a vector of that parity, in `out`, which is returned."""
+        ...
+
+    def diagonal(self) -> Array:
+        """The diagonal elements, of the operator's shape."""
+        ...
+
+    def project(self, x: Array, parity: int) -> Array:
+        """The part of a vector that has the parity."""
+        ...
+
+    def total(self, values: Small) -> Small:
+        """The sum over the ranks of small arrays, the same bits on all of them."""
+        ...
+
+    def same(self, values: Small) -> Small:
+        """Rank 0's values, so that all ranks go on with the same bits."""
+        ...
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """When a solve ends: residual norm and change of the energy of every root; steps and vectors at most.
+
+    `orthogonality` is how far the Gram matrix of the subspace may be from 1 (Frobenius norm) at the end.
+    Raises InputError for values that cannot be.
+    """
+
+    residual: float = 1e-6
+    energy: float = 1e-9
+    steps: int = 100
+    vectors: int = 16
+    orthogonality: float = 1e-10
+
+    def __post_init__(self) -> None:
+        for name in ("residual", "energy", "orthogonality"):
+            value = getattr(self, name)
+            if not (is_number(value) and (value > 0 or (value == 0 and name == "energy"))):
+                raise InputError(f"criteria: {name}", f"is {value!r}", "give a positive number")
+        check_count("criteria: steps", self.steps)
+        check_count("criteria: vectors", self.vectors, LEAST_VECTORS)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: energies and residual norms of the roots, and seconds a multiplication in it."""
+
+    number: int
+    energies: tuple[float, ...]
+    residuals: tuple[float, ...]
+    multiplications: int
+    multiplication_s: float
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The lowest states found, by rising energy, and how well they are known.
+
+    `orthogonality` is the Frobenius norm of the subspace's Gram matrix minus 1. Of the multiplications, those
+    in fp32 that came before are counted apart.
+    """
+
+    energies: Small
+    states: list[Array]
+    parities: list[int]
+    residuals: Small
+    converged: bool
+    steps: int
+    multiplications: int
+    orthogonality: float
+    early_multiplications: int = 0
+
+
+Vectors = Sequence[tuple[Array, int]]
+OnStep = Callable[[Step, Callable[[], Vectors]], None]
+
+
+def davidson(
+    operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None
+) -> Solution:
+    """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
+
+    `on_step` gets every step, and a function that gives the vectors from which to go on. Raises ValueError
+    where the start spans too little. A solve that does not converge returns its last states: those after
+    `criteria.steps` steps, or before, where rounding errors keep residuals from becoming smaller.
+    """
+    most = max(criteria.vectors, 4 * n_roots + 2, len(start))
+    space = _Subspace(operator, start[0][0], most)
+    diagonal = operator.diagonal()
+    for vector, parity in start:
+        space.add(vector, parity)
+    if len(space) < n_roots:
+        raise ValueError(f"{len(space)} independent vectors to start from, for {n_roots} roots")
+    before: Small | None = None
+    number = halved = 0
+    least = np.inf
+    while True:
+        number += 1
+        made, time_s = space.multiply()
+        roots = space.roots()[:n_roots]
+        energies = np.array([root.energy for root in roots])
+        corrections, residuals = _residuals(space, roots, diagonal, criteria.residual)
+        if on_step is not None:
+            step = Step(
+                number, tuple(map(float, energies)), tuple(map(float, residuals)), space.multiplications,
+                time_s / max(made, 1),
+            )  # fmt: skip
+            on_step(step, lambda roots=roots: space.kept(roots))  # type: ignore[misc]
+        below = bool((residuals <= criteria.residual).all())
+        converged = below and (before is None or np.abs(energies - before).max() <= criteria.energy)
+        before = energies
+        if residuals.max() < least / 2:
+            least, halved = float(residuals.max()), number
+        rounded = residuals.max() <= ROUNDING_ERRORS * EPSILON * np.abs(energies).max()
+        last = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
+        orthogonality = space.orthogonality() if below or last else 0.0
+        lost = orthogonality > criteria.orthogonality
+        done = last or (converged and not lost)
+        if not done and lost:
+            space.refresh(roots)
+            continue
+        if not done:
+            if len(space) + len(corrections) > most:
+                roots = space.restart(n_roots, roots)
+            space.remember(roots)
+            added = [space.add(vector, parity) for vector, parity in corrections]
+            done = not any(added)
+        if done:
+            states = [space.vector(root) for root in roots]
+            return Solution(
+                energies, states, [root.parity for root in roots], residuals,
+                below and not lost, number, space.multiplications, orthogonality,
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Root:
+    """A state of the subspace: coefficients [vector], zero on the vectors of other parity."""
+
+    energy: float
+    parity: int
+    coefficients: Small
+
+
+class _Subspace:
+    """Orthonormal vectors, their images under the operator, and the projected matrix.
+
+    Vectors are rows of a matrix made once, each with all elements of an array of the operator's shape.
+    """
+
+    def __init__(self, operator: Operator, like: Array, most: int) -> None:
+        self._operator = operator
+        self._vectors = np.empty_like(like, shape=(most, like.size))
+        self._images = np.empty_like(self._vectors)
+        self.parities: list[int] = []
+        self._n_images = 0
+        self._projected = np.zeros((0, 0))
+        self._previous: list[_Root] = []
+        self.multiplications = 0
+
+    def __len__(self) -> int:
+        return len(self.parities)
+
+    def add(self, vector: Array, parity: int) -> bool:
+        """Append what is new of a vector, normalized; False where nothing is."""
+        norm = self.norm(vector)
+        if not norm > 0:
+            return False
+        new = vector.ravel() / norm
+        for _ in range(ORTHOGONALIZATIONS):
+            held = self._vectors[: len(self)]
+            overlaps = self._products(held, new)
+            overlaps[np.array(self.parities) != parity] = 0.0
+            new = self._project(new - _like(overlaps, new) @ held, parity)
+            norm = self.norm(new)
+            if norm <= VANISHED:
+                return False
+            new = new / norm
+        self._vectors[len(self)] = new
+        self.parities.append(parity)
+        return True
+
+    def _products(self, rows: Array, vector: Array) -> Small:
+        """The inner products of rows, or of one vector, with a vector."""
+        return np.atleast_1d(self._operator.total(np.asarray(_host(rows @ vector), np.float64)))
+
+    def norm(self, vector: Array) -> float:
+        """The Euclidean norm of a vector."""
+        flat = vector.ravel()
+        return float(np.sqrt(self._products(flat, flat)[0]))
+
+    def _project(self, flat: Array, parity: int) -> Array:
+        return self._operator.project(flat.reshape(self._operator.shape), parity).ravel()
+
+    def multiply(self) -> tuple[int, float]:
+        """Apply the operator to the vectors that are new; their number, and the seconds that it took.
+
+        The seconds hold the products with all vectors, which wait for a device that is still at work.
+        """
+        begin = perf_counter()
+        first, size = self._n_images, len(self)
+        for number in range(first, size):
+            vector = self._vectors[number].reshape(self._operator.shape)
+            image = self._images[number].reshape(self._operator.shape)
+            self._operator.apply(vector, self.parities[number], image)
+        matrix = np.zeros((size, size))
+        matrix[:first, :first] = self._projected
+        for number in range(first, size):
+            products = self._products(self._vectors[:size], self._images[number])
+            products[np.array(self.parities) != self.parities[number]] = 0.0
+            matrix[number, : number + 1] = matrix[: number + 1, number] = products[: number + 1]
+        self._projected = matrix
+        self._n_images = size
+        self.multiplications += size - first
+        return size - first, perf_counter() - begin
+
+    def roots(self) -> list[_Root]:
+        """All states of the subspace, by rising energy."""
+        found = []
+        for parity in sorted(set(self.parities), reverse=True):
+            members = np.flatnonzero(np.array(self.parities) == parity)
+            solved = np.linalg.eigh(self._projected[np.ix_(members, members)])
+            energies, columns = np.split(self._operator.same(np.vstack(solved)), [1])
+            for energy, column in zip(energies[0], columns.T, strict=True):
+                coefficients = np.zeros(len(self))
+                coefficients[members] = column
+                found.append(_Root(float(energy), parity, coefficients))
+        return sorted(found, key=lambda root: root.energy)
+
+    def vector(self, root: _Root) -> Array:
+        """The array of a state of the subspace."""
+        return self._combined(root, self._vectors)
+
+    def _combined(self, root: _Root, rows: Array) -> Array:
+        total = _like(root.coefficients, rows) @ rows[: len(root.coefficients)]
+        return self._operator.project(total.reshape(self._operator.shape), root.parity)
+
+    def residual(self, root: _Root) -> Array:
+        """The operator times a root's vector, minus its energy times the vector."""
+        return self._combined(root, self._images) - root.energy * self.vector(root)
+
+    def kept(self, roots: Sequence[_Root]) -> Vectors:
+        """The roots' vectors, and those of the step before: what a solve goes on from."""
+        return [(self.vector(root), root.parity) for root in (*roots, *self._previous)]
+
+    def _padded(self, root: _Root) -> _Root:
+        missing = len(self) - len(root.coefficients)
+        return _Root(root.energy, root.parity, np.pad(root.coefficients, (0, missing)))
+
+    def remember(self, roots: Sequence[_Root]) -> None:
+        """Keep these roots as those of the step before."""
+        self._previous = list(roots)
+
+    def restart(self, n_roots: int, roots: Sequence[_Root]) -> list[_Root]:
+        """Shrink to the lowest states and those of the step before, without a multiplication.
+
+        Returns `roots` over the new vectors.
+        """
+        wanted = [*self.roots()[: 2 * n_roots], *map(self._padded, self._previous)]
+        basis: list[_Root] = []
+        for root in wanted:
+            column = root.coefficients
+            for _ in range(ORTHOGONALIZATIONS):
+                for other in basis:
+                    column = column - (other.coefficients @ column) * other.coefficients
+            norm = float(np.linalg.norm(column))
+            if norm > DEPENDENT:
+                basis.append(_Root(root.energy, root.parity, column / norm))
+        rows = np.array([root.coefficients for root in basis])
+        for held in (self._vectors, self._images):
+            self._rotate(rows, held, [root.parity for root in basis])
+        self.parities = [root.parity for root in basis]
+        self._n_images = len(basis)
+        self._projected = rows @ self._projected @ rows.T
+        return [_Root(root.energy, root.parity, rows @ root.coefficients) for root in roots]
+
+    def _rotate(self, rows: Small, held: Array, parities: Sequence[int]) -> None:
+        """held[:len(rows)] = rows times held, in place, a range of elements at a time.
+
+        A range of all vectors before and after takes no more memory than one vector: CuPy copies the former.
+        """
+        factors = _like(rows, held)
+        at_once = max(1, min(ELEMENTS_AT_ONCE, held.shape[1] // sum(rows.shape)))
+        for first in range(0, held.shape[1], at_once):
+            span = slice(first, first + at_once)
+            held[: len(rows), span] = factors @ held[: rows.shape[1], span]
+        for number, parity in enumerate(parities):
+            held[number] = self._project(held[number], parity)
+
+    def refresh(self, roots: Sequence[_Root]) -> None:
+        """Begin again from these roots alone, made orthonormal."""
+        states = [(self.vector(root), root.parity) for root in roots]
+        self.parities, self._previous, self._n_images = [], [], 0
+        self._projected = np.zeros((0, 0))
+        for vector, parity in states:
+            self.add(vector, parity)
+
+    def orthogonality(self) -> float:
+        """The Frobenius norm of the Gram matrix minus 1, over vectors of one parity."""
+        held = self._vectors[: len(self)]
+        kinds = np.array(self.parities)
+        gram = self._operator.total(_host(held @ held.T)) * (kinds[:, None] == kinds)
+        return float(np.linalg.norm(gram - np.eye(len(self))))
+
+
+def _residuals(
+    space: _Subspace, roots: Sequence[_Root], diagonal: Array, wanted: float
+) -> tuple[list[tuple[Array, int]], Small]:
+    """Preconditioned corrections of the roots that are not known well, or else of all; all residual norms."""
+    found = [(root, space.residual(root)) for root in roots]
+    norms = np.array([space.norm(residual) for _, residual in found])
+    due = norms > wanted if (norms > wanted).any() else norms >= 0
+    corrections = []
+    for (root, residual), chosen in zip(found, due, strict=True):
+        if chosen:
+            apart = diagonal - root.energy
+            damped = np.where(apart < 0, np.minimum(apart, -DAMPING), np.maximum(apart, DAMPING))
+            corrections.append((residual / damped, root.parity))
+    return corrections, norms
+
+
+def _host(array: Array) -> Small:
+    """A small array in the host's memory."""
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def _like(values: Small, array: Array) -> Array:
+    """Small values where `array` lies."""
+    return np.asarray(values, array.dtype, like=array)

@@ -1,0 +1,195 @@
+"""Vectors to start a solve from: the lowest states among the determinants of least energy, or those given.
+
+Knows operators' diagonals and lists of determinants; not how a solve goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian, from_product
+from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, apply_spin_square
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
+from tnplan.executor.sbd.solver.checkpoint import DAMAGED
+from tnplan.planner.common.errors import InputError
+
+Array = NDArray[Any]
+
+DETERMINANTS = 300
+"""So many determinants of least energy are diagonalized exactly; smaller spaces whole."""
+NEAR = 1e-8
+"""Determinants within this of each other in energy, in Hartree, are taken together."""
+
+
+def lowest_of_list(hamiltonian: ListHamiltonian, n_roots: int) -> list[tuple[Array, int]]:
+    """At least `n_roots` start vectors, where the space has so many, in a list of determinants."""
+    basis = hamiltonian.basis
+    chosen = lowest(hamiltonian.diagonal(), count_at_start(n_roots))
+    few = DeterminantList(
+        basis.alpha_strings, basis.beta_strings, basis.alpha[chosen], basis.beta[chosen], chosen
+    )
+    matrix = ListHamiltonian(hamiltonian.integrals, few, threads=hamiltonian.threads).dense()
+    _, columns = np.linalg.eigh(matrix)
+    vectors = []
+    for column in columns.T[:n_roots]:
+        vector = np.zeros(len(basis))
+        vector[chosen] = column
+        vectors.append((vector, NEITHER))
+    return vectors
+
+
+@dataclass(frozen=True)
+class FewDeterminants:
+    """A state that is zero but at these flat numbers [alpha string, beta string] of the space."""
+
+    numbers: Array
+    values: Array
+    parity: int
+
+    def rows(self, first: int, last: int, n_beta: int) -> Array:
+        """Rows first .. last-1 of the state."""
+        part = np.zeros((last - first, n_beta))
+        inside = (self.numbers >= first * n_beta) & (self.numbers < last * n_beta)
+        part.ravel()[self.numbers[inside] - first * n_beta] = self.values[inside]
+        return part
+
+
+def count_at_start(n_roots: int) -> int:
+    """How many determinants of least energy are asked for."""
+    return max(DETERMINANTS, 2 * n_roots)
+
+
+def lowest_determinants(
+    hamiltonian: ProductHamiltonian, n_roots: int, penalized: PenalizedHamiltonian | None = None
+) -> tuple[Array, Array]:
+    """Flat numbers and energies of the determinants of least energy in the rows that are held here.
+
+    With a penalty only those of as many open shells as its spin needs.
+    """
+    diagonal = hamiltonian.diagonal()
+    if penalized is not None:
+        diagonal[penalized.open_shells() < penalized.least_open] = np.inf
+    energies = diagonal.ravel()
+    chosen = lowest(energies, count_at_start(n_roots))
+    chosen = chosen[np.isfinite(energies[chosen])]
+    return chosen + hamiltonian.rows[0] * hamiltonian.shape[1], energies[chosen]
+
+
+def lowest_states(
+    hamiltonian: ProductHamiltonian, n_roots: int, chosen: Array,
+    penalized: PenalizedHamiltonian | None = None,
+) -> list[FewDeterminants]:  # fmt: skip
+    """At least `n_roots` states to start from, where the space has so many, among chosen determinants."""
+    shape = hamiltonian.shape
+    parities = hamiltonian.parities if penalized is None else penalized.parities
+    if hamiltonian.symmetric:
+        row, column = np.divmod(chosen, shape[1])
+        chosen = np.unique(np.concatenate([chosen, column * shape[1] + row]))
+    alpha, beta = hamiltonian.alpha.strings, hamiltonian.beta.strings
+    basis = from_product(alpha, beta, chosen)
+    chosen = chosen[basis.given]
+    matrix = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads).dense()
+    if penalized is not None:
+        away = _spin_matrix(hamiltonian, basis) - penalized.wanted * np.eye(len(matrix))
+        matrix = matrix + penalized.weight * away @ away
+    found = []
+    for parity in parities:
+        frame = _frame(chosen, shape[1], parity)
+        if not frame.shape[1]:
+            continue
+        energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
+        for energy, vector in zip(energies[:n_roots], (frame @ columns).T, strict=False):
+            found.append((float(energy), parity, vector))
+    found.sort(key=lambda entry: entry[0])
+    return [FewDeterminants(chosen, values, parity) for _, parity, values in found[:n_roots]]
+
+
+def _spin_matrix(hamiltonian: ProductHamiltonian, basis: DeterminantList) -> Array:
+    """S^2 among a list of determinants."""
+    few = ProductHamiltonian(
+        hamiltonian.integrals,
+        basis.alpha_strings,
+        basis.beta_strings,
+        threads=hamiltonian.threads,
+        dense=False,
+    )
+    rows = [apply_spin_square(few, basis.embed(unit))[basis.alpha, basis.beta] for unit in np.eye(len(basis))]
+    return np.array(rows)
+
+
+def lowest(diagonal: Array, count: int) -> Array:
+    """The numbers of the `count` smallest values, and of those just as small as the last, in rising order."""
+    if count >= len(diagonal):
+        return np.arange(len(diagonal))
+    last = np.partition(diagonal, count - 1)[count - 1]
+    near = np.flatnonzero(diagonal <= last + NEAR)
+    if len(near) > 2 * count:
+        near = np.argsort(diagonal, kind="stable")[:count]
+    return np.sort(near)
+
+
+def _frame(chosen: Array, n_columns: int, parity: int) -> Array:
+    """Orthonormal columns over the chosen determinants that span those of a parity."""
+    count = len(chosen)
+    if parity == NEITHER:
+        return np.eye(count)
+    order = {int(number): at for at, number in enumerate(chosen)}
+    columns: list[tuple[tuple[int, float], ...]] = []
+    for number, at in order.items():
+        row, column = divmod(number, n_columns)
+        if row == column and parity == EVEN:
+            columns.append(((at, 1.0),))
+        elif row > column:
+            other = order[column * n_columns + row]
+            columns.append(((at, np.sqrt(0.5)), (other, np.sqrt(0.5) * (-1 if parity == ODD else 1))))
+    frame = np.zeros((count, len(columns)))
+    for place, entries in enumerate(columns):
+        for at, factor in entries:
+            frame[at, place] = factor
+    return frame
+
+
+def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) -> list[Array]:
+    """The states of a list, or of the file of an earlier result, which has those of `shape` alone.
+
+    Raises InputError where they are none, or not of real numbers.
+    """
+    if isinstance(start, str | Path):
+        place, states = str(start), _read_states(start)
+        if any(state.shape != shape for state in states):
+            raise InputError(
+                place, f"holds states of shape {states[0].shape}, this space has {shape}",
+                "give the result of a solve over the same strings",
+            )  # fmt: skip
+    else:
+        place = "start"
+        try:
+            states = [np.asarray(state) for state in start]
+        except (TypeError, ValueError) as error:
+            raise InputError(place, f"holds no states ({error})", "give a list of arrays") from None
+    if any(state.dtype.kind not in "iuf" for state in states):
+        raise InputError(place, "holds values that are no real numbers", "give states of real numbers")
+    return [np.asarray(state, np.float64) for state in states]
+
+
+def _read_states(path: str | Path) -> list[Array]:
+    try:
+        with Path(path).open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if not isinstance(file, NpzFile):
+                raise TypeError("it is a single array")
+            states = list(file["states"])
+        if not states:
+            raise ValueError("there is none in it")
+        return states
+    except DAMAGED as error:
+        raise InputError(
+            str(path), f"holds no states ({error})", "give the .npz of an earlier result"
+        ) from None

@@ -1,0 +1,117 @@
+"""The memory of a solve, in bytes, from counts that are known before anything large is made.
+
+Knows what the parts of a solve hold; makes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tnplan.executor.sbd.basis.integrals import pair_count
+from tnplan.executor.sbd.sigma.batched import ROWS_TURNED
+from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, mixed_bytes, scratch_bytes
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.sigma.same_spin import SparseMatrix
+from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
+
+TEMPORARIES = 3
+TEMPORARIES_A_ROOT = 5
+"""Vectors that a step and its checkpoint need beside those of the subspace (counted with tracemalloc)."""
+
+
+def vectors_bytes(n_elements: int, n_roots: int, criteria: Criteria) -> int:
+    """The memory of a solve's vectors on a rank that holds so many elements of each."""
+    most = max(criteria.vectors, 4 * n_roots + 2)
+    return 8 * n_elements * (2 * most + TEMPORARIES + TEMPORARIES_A_ROOT * n_roots)
+
+
+def fit_memory(n_elements: int, n_roots: int, criteria: Criteria, memory_bytes: float) -> Criteria:
+    """The criteria with as many vectors as half of the memory holds; InputError where too few fit."""
+    least = 4 * n_roots + 2
+    while vectors_bytes(n_elements, n_roots, criteria) > memory_bytes / 2 and criteria.vectors > least:
+        criteria = replace(criteria, vectors=criteria.vectors - 1)
+    needed = vectors_bytes(n_elements, n_roots, criteria)
+    if needed > memory_bytes:
+        raise InputError(
+            "memory",
+            f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the vectors of a solve need",
+            "give fewer strings, fewer roots or more memory",
+        )  # fmt: skip
+    return criteria
+
+
+def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
+    """Matrices within a spin, excitations, weights, and every thread's scratch, on the CPU."""
+    h = hamiltonian
+    spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
+    total = sum(spin.matrix.size_bytes + 20 * len(spin.singles.other) for spin in spins)
+    pairs, n = len(h.beta.matching.pairs), h.integrals.n_orbitals
+    total += h.threads * scratch_bytes(h.shape[1], pairs)
+    total += entries_bytes(h.shape[1], len(h.beta.singles.other))
+    return total + product_mixed_bytes(h) + 8 * pair_count(n) ** 2
+
+
+def product_mixed_bytes(hamiltonian: ProductHamiltonian) -> int:
+    """The tables of real numbers of the mixed-spin part for the rows held, in fp64."""
+    h = hamiltonian
+    n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.matching.pairs)
+    return mixed_bytes(pair_count(n), last - first, h.shape[1], n, pairs)
+
+
+def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
+    """The arrays of a `BatchedHamiltonian` in fp64, with one block."""
+    h = hamiltonian
+    n_rows, n_beta = h.rows[1] - h.rows[0], h.shape[1]
+    spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
+    total = sum(spin.matrix.size_bytes for spin in spins)
+    entries = int(h.alpha.singles.start[h.rows[1]] - h.alpha.singles.start[h.rows[0]])
+    total += 9 * entries + 8 * (n_rows + 1)
+    pieces = h.pieces(h.block(0, h.shape[0]))
+    total += pieces.size_bytes + 8 * pieces.spare * n_beta
+    total += product_mixed_bytes(h) + h.pair_tiles().size_bytes + h.beta.matching.active.nbytes
+    if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
+        total += 2 * 8 * n_beta * ROWS_TURNED
+    return total
+
+
+def exchange_bytes(hamiltonian: ProductHamiltonian, n_rows: int, gathers: bool) -> int:
+    """The buffers of a `SpreadHamiltonian` on a rank that holds so many rows."""
+    shares = hamiltonian.shares
+    n_alpha, n_beta = hamiltonian.shape
+    size = len(shares.bounds) - 1
+    elements = n_rows * n_beta * (1 + (size > 1)) * hamiltonian.symmetric
+    if size > 1:
+        elements += n_beta * (n_alpha if gathers else 2 * shares.most)
+    return 8 * elements
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a solve does within a memory: its criteria, whether states are gathered, and what a rank needs."""
+
+    criteria: Criteria
+    gathers: bool
+    predicted_bytes: int
+
+
+def fit_product(
+    hamiltonian: ProductHamiltonian, table_bytes: int, n_roots: int, criteria: Criteria, memory_bytes: float
+) -> Fit:
+    """The fit of a product of strings in the memory of a rank; InputError where there is none.
+
+    `table_bytes` is the most that a rank holds beside vectors and exchanges. States are gathered where that
+    fits, and otherwise go round a ring.
+    """
+    elements = hamiltonian.shares.most * hamiltonian.shape[1]
+    fitted = fit_memory(elements, n_roots, criteria, memory_bytes)
+    for gathers in (True, False) if len(hamiltonian.shares.bounds) > 2 else (True,):
+        needed = vectors_bytes(elements, n_roots, fitted) + table_bytes
+        needed += exchange_bytes(hamiltonian, hamiltonian.shares.most, gathers)
+        if needed <= memory_bytes:
+            return Fit(fitted, gathers, needed)
+    raise InputError(
+        "memory", f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the solve needs",
+        "give fewer strings, fewer threads, more ranks or more memory",
+    )  # fmt: skip

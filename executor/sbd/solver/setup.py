@@ -1,0 +1,120 @@
+"""Sets a solve up: the device of every rank, the Hamiltonian's tables, and what fits in the memory.
+
+Knows devices, ranks and memory; not how a solve goes on, and no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.device.selection.select import open_device
+from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.strings import StringSet
+from tnplan.executor.sbd.sigma import cost_model as cost
+from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.executor.sbd.solver.memory_estimate import batched_bytes, fit_memory, fit_product, tables_bytes
+from tnplan.executor.sbd.solver.vector_backend import DeviceRows, Place, Spread
+
+USABLE = 0.95
+"""The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
+POOL_VECTORS = 1
+"""Vectors that CuPy's pool holds beside those that a solve counts: a mask of booleans keeps one's room."""
+
+
+@dataclass(frozen=True)
+class ChosenDevice:
+    """A rank's device: `free_bytes` (None on a CPU), the ranks that exchange its arrays, and its stream."""
+
+    line: str
+    ranks: Communicator
+    free_bytes: int | None
+    on_stream: Callable[[], AbstractContextManager[Any]]
+    close: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A solve that is set up. `place` is None where all of a state is on this CPU."""
+
+    hamiltonian: ProductHamiltonian | ListHamiltonian
+    place: Place | None
+    criteria: Criteria
+    predicted_bytes: int | None
+    device: str
+    ranks: int
+    gathers: bool
+    peak_bytes: Callable[[], int | None]
+
+
+def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevice:
+    """The device of this rank; collective. "auto" takes the CPU where a GPU is missing."""
+    chosen = open_device(wanted, world, 0, threads)
+    if chosen.device.name != "gpu":
+        return ChosenDevice(chosen.line, world, None, nullcontext, chosen.close)
+    # Ranks that share a colour are connected for exchanges between GPUs.
+    ranks = chosen.ranks.split(0, world.rank) if world.size > 1 else world
+    stream: Any = chosen.device.stream  # type: ignore[attr-defined]
+    return ChosenDevice(chosen.line, ranks, chosen.device.memory()[1], lambda: stream, chosen.close)
+
+
+def open_site(
+    integrals: Integrals, space: DeterminantList | tuple[StringSet, StringSet | None], chosen: ChosenDevice,
+    world: Communicator, n_roots: int, criteria: Criteria, memory_bytes: float, threads: int,
+) -> Site:  # fmt: skip
+    """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
+    if isinstance(space, DeterminantList):
+        listed = ListHamiltonian(integrals, space, threads=threads, room_bytes=memory_bytes / 2)
+        fitted = fit_memory(len(space), n_roots, criteria, memory_bytes)
+        return Site(listed, None, fitted, None, "cpu", 1, True, _no_peak)
+    gpu = chosen.free_bytes is not None
+    if chosen.free_bytes is not None:
+        memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
+    memory_bytes = min(world.gather_objects(memory_bytes))
+    product = ProductHamiltonian(
+        integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank=world.rank, size=world.size,
+        rates=cost.GPU if gpu else cost.CPU,
+    )  # fmt: skip
+    if gpu:
+        agree(world, lambda: _check_gpu(product.shape[1]))
+        table_bytes = batched_bytes(product)
+        table_bytes += POOL_VECTORS * 8 * (product.rows[1] - product.rows[0]) * product.shape[1]
+    else:
+        table_bytes = tables_bytes(product)
+    most = max(world.gather_objects(table_bytes))
+    fit = agree(world, lambda: fit_product(product, most, n_roots, criteria, memory_bytes))
+    device = "gpu" if gpu else "cpu"
+    if not gpu and world.size == 1:
+        return Site(product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak)
+    make, peak_bytes = _on_gpu(product) if gpu else (product.as_type, _no_peak)
+    place = Spread(product, chosen.ranks, make, fit.gathers)
+    return Site(
+        product, place, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes
+    )
+
+
+def _check_gpu(n_beta: int) -> None:
+    """See `cupy_batch.check_gpu`."""
+    from tnplan.executor.sbd.cuda.steps import check_gpu
+
+    check_gpu(n_beta)
+
+
+def _on_gpu(
+    product: ProductHamiltonian,
+) -> tuple[Callable[[str], DeviceRows], Callable[[], int | None]]:
+    """What puts the rows of H on the GPU in a precision, and what tells the memory that arrays have taken."""
+    from tnplan.executor.sbd.cuda.steps import CupyBatch, peak_bytes
+
+    return lambda dtype: BatchedHamiltonian(product, CupyBatch(dtype)), peak_bytes
+
+
+def _no_peak() -> int | None:
+    """The memory of arrays on a CPU is not counted."""
+    return None

@@ -1,0 +1,249 @@
+"""A whole solve: a Hamiltonian over a basis, its lowest states, their energies and what is measured in them.
+
+Puts the parts together; reads and writes no file but the checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cpu.parallel_rows import blas_threads
+from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
+from tnplan.executor.sbd.solver.davidson import Criteria, OnStep, Solution, Step, Vectors, davidson
+from tnplan.executor.sbd.solver.vector_backend import Here, Place
+from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.errors import InputError
+
+Array = NDArray[Any]
+Hamiltonian = ProductHamiltonian | ListHamiltonian
+
+SINGLE = "float32"
+DOUBLE = "float64"
+SINGLE_RESIDUAL = 1e-4
+SINGLE_ERRORS = 100
+"""fp32 is left at the residual norm SINGLE_RESIDUAL, or at so many rounding errors of the largest energy."""
+SINGLE_ORTHOGONALITY = 1e-3
+PRESENT = 1e-3
+"""Of a given state, what is new in a part of a parity counts from this share of its norm on."""
+LARGEST_WEIGHT = 1000
+SPIN_ERROR = 1e-6
+
+
+@dataclass(frozen=True)
+class SpinPenalty:
+    """States whose S^2 is not s (s + 1) are raised by weight (S^2 - s (s + 1))^2, in Hartree.
+
+    Raises InputError for values that cannot be.
+    """
+
+    spin: float
+    weight: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.spin) and np.isfinite(self.spin) and self.spin >= 0):
+            raise InputError("--spin", f"is {self.spin!r}", "give 0, 0.5, 1, ...")
+        if not (is_number(self.weight) and 0 < self.weight < LARGEST_WEIGHT):
+            raise InputError(
+                "--spin-weight", f"is {self.weight!r}", f"give Hartrees above 0 and below {LARGEST_WEIGHT}"
+            )
+
+
+def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: str) -> str:
+    """What a checkpoint belongs to."""
+    digest = hashlib.sha256(f"{integrals.identity} {options}".encode())
+    if isinstance(hamiltonian, ProductHamiltonian):
+        parts = [hamiltonian.alpha.strings.words, hamiltonian.beta.strings.words]
+    else:
+        basis = hamiltonian.basis
+        parts = [basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta]
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
+
+
+def solve(
+    hamiltonian: Hamiltonian, integrals: Integrals, n_roots: int = 1, *, criteria: Criteria | None = None,
+    penalty: SpinPenalty | None = None, start: Sequence[Array] = (), mixed: bool = False,
+    checkpoint: Path | None = None, resume: bool = False, progress: Callable[[Step], None] | None = None,
+    place: Place | None = None,
+) -> Solution:  # fmt: skip
+    """The lowest `n_roots` states, energies in Hartree with the core's.
+
+    Energies are those of H also with a penalty; residuals are those of the operator that was diagonalized.
+    `start` are states of the Hamiltonian's shape. With `mixed`, early iterations over a product of strings
+    are in fp32; the last ones, and their residuals, are in fp64. With `checkpoint` the solve can be killed
+    and resumed. `place` says where vectors lie (default: here); on several ranks the call is collective,
+    `hamiltonian` has the rank's rows, and rank 0 alone has the states and needs `start`. Raises InputError
+    where the space has fewer states.
+    """
+    criteria = criteria or Criteria()
+    check_roots(n_roots, int(np.prod(hamiltonian.shape)))
+    penalized = None
+    if penalty is not None:
+        penalized = _penalized(hamiltonian, integrals, penalty)
+        check_roots(n_roots, penalized.n_states(), "states that the spin penalty keeps")
+    where = place or Here(hamiltonian, penalized)
+    store = None
+    if checkpoint is not None:
+        store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, integrals, f"{n_roots} {penalty}"))
+
+    def on_step(step: Step, kept: Callable[[], Vectors]) -> None:
+        if store is not None and where.on_first(store.due):
+            _keep(where, store, kept())
+        if progress is not None and where.first:
+            energies = tuple(energy + integrals.core for energy in step.energies)
+            progress(replace(step, energies=energies))
+
+    with blas_threads(hamiltonian.threads):
+        vectors = _begin(where, hamiltonian, n_roots, start, penalized, store, resume)
+        early = 0
+        if mixed and isinstance(hamiltonian, ProductHamiltonian) and penalized is None:
+            vectors, early = _early(where, hamiltonian, n_roots, vectors, criteria, on_step)
+        operator = where.operator(DOUBLE)
+        begin = [(where.put(vector, DOUBLE), parity) for vector, parity in vectors]
+        found = davidson(operator, n_roots, begin, criteria, on_step)
+        if store is not None and not found.converged:
+            _keep(where, store, list(zip(found.states, found.parities, strict=True)))
+        states = [where.collect(state) for state in found.states]
+    whole = replace(
+        found, states=states if where.first else [], energies=found.energies + integrals.core,
+        early_multiplications=early,
+    )  # fmt: skip
+    return whole if penalized is None else _with_energies(hamiltonian, integrals, whole)
+
+
+def _early(
+    where: Place, hamiltonian: ProductHamiltonian, n_roots: int, vectors: Vectors, criteria: Criteria,
+    on_step: OnStep,
+) -> tuple[Vectors, int]:  # fmt: skip
+    """Better vectors by iterations in fp32, as far as its rounding errors let them come; multiplications."""
+    largest = float(np.abs(hamiltonian.alpha.energies).max() + np.abs(hamiltonian.beta.energies).max())
+    least = max(SINGLE_RESIDUAL, SINGLE_ERRORS * float(np.finfo(SINGLE).eps) * largest)
+    loose = replace(
+        criteria, residual=max(criteria.residual, least), energy=np.inf, orthogonality=SINGLE_ORTHOGONALITY
+    )
+    operator = where.operator(SINGLE)
+    begin = [(where.put(vector, SINGLE), parity) for vector, parity in vectors]
+    found = davidson(operator, n_roots, begin, loose, on_step)
+    pairs = zip(found.states, found.parities, strict=True)
+    return [(where.local(where.collect(state)), parity) for state, parity in pairs], found.multiplications
+
+
+def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None:
+    """Refuse to look for more states than a space has."""
+    if check_count("roots", n_roots) > n_states:
+        raise InputError(
+            "roots", f"are {n_roots} in a space of {n_states} {kind}", f"ask for 1 to {n_states}"
+        )
+
+
+def _keep(where: Place, store: SolveCheckpoint, kept: Vectors) -> None:
+    """Write a checkpoint on rank 0."""
+    whole = [(where.collect(vector), parity) for vector, parity in kept]
+    where.on_first(lambda: store.write([(state, parity) for state, parity in whole if state is not None]))
+
+
+def _penalized(hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPenalty) -> PenalizedHamiltonian:
+    if not isinstance(hamiltonian, ProductHamiltonian):
+        raise InputError(
+            "spin penalty", "needs a product of half-strings", "leave it out for a list of determinants"
+        )
+    check_spin(penalty.spin, integrals)
+    penalized = PenalizedHamiltonian(hamiltonian, penalty.spin * (penalty.spin + 1), penalty.weight)
+    if not penalized.n_states():
+        raise InputError(
+            "--spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
+            "give strings that differ more, or another spin",
+        )  # fmt: skip
+    return penalized
+
+
+def check_spin(spin: float, integrals: Integrals) -> None:
+    """Refuse a total spin that the electrons cannot have."""
+    n_alpha, n_beta, n = integrals.n_alpha, integrals.n_beta, integrals.n_orbitals
+    least, most = abs(n_alpha - n_beta), min(n_alpha + n_beta, 2 * n - n_alpha - n_beta)
+    steps = spin - least / 2
+    if not 0 <= 2 * steps <= most - least or abs(steps - round(steps)) > SPIN_ERROR:
+        more = f" or an integer more, {most / 2:g} at most" if most > least else ""
+        raise InputError(
+            "--spin", f"is {spin:g} for {n_alpha} alpha and {n_beta} beta electrons in {n} orbitals",
+            f"give {least / 2:g}{more}",
+        )  # fmt: skip
+
+
+def _begin(
+    where: Place, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
+    penalized: PenalizedHamiltonian | None, store: SolveCheckpoint | None, resume: bool,
+) -> Vectors:  # fmt: skip
+    """What this rank holds of the vectors to go on from: a checkpoint's, those given, or our own."""
+
+    def given() -> list[tuple[Array, int]]:
+        kept = store.open(resume, hamiltonian.shape) if store is not None else []
+        return kept or _parts(hamiltonian, start, penalized)
+
+    # Only rank 0's whole states are large; the others hear how many there are, and their parities.
+    held: list[tuple[Array, int]] = []
+
+    def counted() -> list[int]:
+        held.extend(given())
+        return [parity for _, parity in held]
+
+    parities = where.on_first(counted)
+    wholes = [vector for vector, _ in held] if where.first else [None] * len(parities)
+    own = [(where.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
+    return own if len(own) >= n_roots else [*own, *where.lowest(n_roots)]
+
+
+def _parts(
+    hamiltonian: Hamiltonian, start: Sequence[Array], penalized: PenalizedHamiltonian | None
+) -> list[tuple[Array, int]]:
+    """Given whole states, split by parity, and of each part what those before leave, normalized."""
+    operator = penalized or hamiltonian
+    parts: list[tuple[Array, int]] = []
+    for state in start:
+        if state.shape != hamiltonian.shape or not np.isfinite(state).all() or not np.any(state):
+            raise InputError(
+                "start", f"has the shape {state.shape}, zeros alone or values that are not finite",
+                f"give states of the shape {hamiltonian.shape}",
+            )  # fmt: skip
+        scaled = state / np.abs(state).max()
+        for parity in operator.parities:
+            part = operator.project(scaled / np.linalg.norm(scaled), parity)
+            for other, kind in parts:
+                if kind == parity:
+                    part = part - np.vdot(other, part) * other
+            size = np.linalg.norm(part)
+            if size > PRESENT:
+                parts.append((part / size, parity))
+    return parts
+
+
+def _with_energies(hamiltonian: Hamiltonian, integrals: Integrals, found: Solution) -> Solution:
+    """The solution with energies of H, the core's added."""
+    pairs = zip(found.states, found.parities, strict=True)
+    own = np.array([np.vdot(state, hamiltonian.apply(state, parity)) for state, parity in pairs])
+    return replace(found, energies=own + integrals.core)
+
+
+def as_product(
+    hamiltonian: Hamiltonian, integrals: Integrals, state: Array
+) -> tuple[ProductHamiltonian, Array]:
+    """A product Hamiltonian whose space holds the state, and the state in it."""
+    if isinstance(hamiltonian, ProductHamiltonian):
+        return hamiltonian, state
+    basis: DeterminantList = hamiltonian.basis
+    whole = ProductHamiltonian(
+        integrals, basis.alpha_strings, basis.beta_strings, threads=hamiltonian.threads, dense=False
+    )
+    return whole, basis.embed(state)

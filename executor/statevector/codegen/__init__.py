@@ -1,0 +1,1 @@
+"""The text of a CUDA kernel for one pass."""

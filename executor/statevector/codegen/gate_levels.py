@@ -1,0 +1,146 @@
+"""The steps of a pass, round by round, in levels: phases, then gates that commute. Knows bits, no kernel.
+
+Phases wait until a gate acts on one of their bits, so that those of many bits come together. A CZ is never
+done before the end of a pass: a gate on one of its bits, done before it instead of after it, is the same gate
+whose matrix has the other sign off its diagonal where the other bit is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import pi
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.statevector.gates.multiplexed_gate import Block
+from tnplan.executor.statevector.gates.phase_polynomial import UNIT, Twist
+from tnplan.executor.statevector.gates.phases import Phases, as_phases, of_twist
+from tnplan.executor.statevector.scheduling.fusion import Step
+from tnplan.executor.statevector.scheduling.qubit_cover import bits_of
+
+
+@dataclass
+class Level:
+    """Phases, then gates in any order, each with the mask of the bits that sign it.
+
+    Elements off the diagonal of a gate on one bit change their sign where an odd number of these bits is set.
+    """
+
+    phases: Phases
+    gates: list[tuple[Block, int]] = field(default_factory=list)
+
+
+class Schedule:
+    """Takes the steps of a pass over an index of `n_bits` bits, round by round."""
+
+    def __init__(self, n_bits: int) -> None:
+        self.n_bits = n_bits
+        self.waiting = Phases.none(n_bits)
+        """Phases not yet done."""
+        self.signed = [0] * n_bits
+        """For each bit the mask of those with which it has a CZ not yet done."""
+        self._levels: list[Level] = []
+        self._inside: list[int] = []
+        self._level = np.zeros(n_bits, np.int64)
+        """Of each bit, the level in which a gate on it may come next; 0 for bits not in registers."""
+        self._since = np.zeros((n_bits, n_bits), np.int64)
+        """The first level that may have what waits of two bits, or of one."""
+
+    def round(
+        self, steps: Sequence[Step], inside: Sequence[int], takes_all: Callable[[Phases], bool]
+    ) -> list[Level]:
+        """The levels of a round that has the bits `inside` in registers, targets of all steps among them.
+
+        Phases that wait join those of a level of which `takes_all` is true.
+        """
+        self._levels, self._inside = [], list(inside)
+        self._level[:], self._since[:] = 0, 0
+        for step in steps:
+            phases = of_twist(step) if isinstance(step, Twist) else None
+            if isinstance(step, Block) and not step.targets:
+                phases = as_phases(step, self.n_bits)
+            if phases is not None:
+                self._wait(phases)
+            elif isinstance(step, Block):
+                self._gate(step)
+        for number, level in enumerate(self._levels):
+            if takes_all(level.phases):
+                self._move(self._since <= number, level.phases)
+        return self._levels
+
+    def signs(self) -> Phases:
+        """The CZs not yet done, as phases, which are so no longer."""
+        phases = Phases.none(self.n_bits)
+        for bit in range(self.n_bits):
+            phases.pairs[bit, bits_of(self.signed[bit])] = pi
+        self.signed = [0] * self.n_bits
+        return phases
+
+    def _wait(self, phases: Phases) -> None:
+        """Phases wait, a CZ becomes signs."""
+        pairs = np.mod(phases.pairs, 2 * pi)
+        turns = np.abs(pairs - pi) <= UNIT
+        for first, second in np.argwhere(turns):
+            self.signed[first] ^= 1 << int(second)
+            self._together([int(first), int(second)])
+        pairs[turns] = 0
+        came = pairs != 0
+        np.fill_diagonal(came, phases.linear != 0)
+        now = np.maximum.outer(self._level, self._level)
+        self._since = np.where(came, np.maximum(self._since, now), self._since)
+        self.waiting = self.waiting.plus(Phases(phases.constant, phases.linear, pairs))
+
+    def _together(self, bits: Sequence[int]) -> int:
+        """The first level after what was done to any of some bits, which is now that of all in registers."""
+        inside = [bit for bit in bits if bit in self._inside]
+        level = int(self._level[inside].max(initial=0))
+        self._level[inside] = level
+        return level
+
+    def _at(self, level: int) -> Level:
+        while len(self._levels) <= level:
+            self._levels.append(Level(Phases.none(self.n_bits)))
+        return self._levels[level]
+
+    def _gate(self, block: Block) -> None:
+        alone = len(block.targets) == 1 and not block.selectors
+        for bit in block.targets:
+            if not alone:
+                self._unsigned(bit)
+            self._settle(bit)
+        bits = [*block.targets, *block.selectors]
+        level = self._together(bits)
+        self._at(level).gates.append((block, self.signed[block.targets[0]] if alone else 0))
+        self._level[[bit for bit in bits if bit in self._inside]] = level + 1
+
+    def _unsigned(self, bit: int) -> None:
+        """The CZs of a bit are phases again."""
+        for other in bits_of(self.signed[bit]):
+            self.waiting.pairs[bit, other] = self.waiting.pairs[other, bit] = pi
+            self._since[bit, other] = self._since[other, bit] = max(self._level[bit], self._level[other])
+            self.signed[other] ^= 1 << bit
+        self.signed[bit] = 0
+
+    def _settle(self, bit: int) -> None:
+        """Phases that reach a bit are put where they may come first, before the next gate on it."""
+        reached = self.waiting.pairs[bit] != 0
+        reached[bit] = self.waiting.linear[bit] != 0
+        for level in np.unique(self._since[bit, reached]):
+            chosen = np.zeros_like(self._since, bool)
+            chosen[bit] = reached & (self._since[bit] == level)
+            chosen[:, bit] |= chosen[bit]
+            self._move(chosen, self._at(int(level)).phases)
+            moved = [other for other in self._inside if chosen[bit, other] or other == bit]
+            self._level[moved] = np.maximum(self._level[moved], level)
+
+    def _move(self, chosen: NDArray[np.bool_], to: Phases) -> None:
+        """Phases that wait go to others; the diagonal of `chosen` is for those of one bit."""
+        alone = np.diag(chosen)
+        now, apart = self.waiting, ~np.eye(self.n_bits, dtype=bool)
+        to.linear[alone] += now.linear[alone]
+        now.linear[alone] = 0
+        both = chosen & apart
+        to.pairs[both] += now.pairs[both]
+        now.pairs[both] = 0

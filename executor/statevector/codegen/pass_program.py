@@ -1,0 +1,200 @@
+"""A pass as the program of one GPU kernel: what its structure alone decides as text, numbers as tables.
+
+Passes of the same structure are the same text, so that they share a compiled kernel. Every thread keeps
+2^register_bits amplitudes of a tile in registers; a round is what is done between two exchanges of amplitudes
+among the threads. kernels/state_program.cu has the macros. Knows bits and numbers, no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.statevector.codegen.gate_levels import Schedule
+from tnplan.executor.statevector.codegen.gate_macros import UnfitError, is_turn
+from tnplan.executor.statevector.codegen.phase_macros import BULK_PRICE, SIGNS_PRICE, PhaseWords
+from tnplan.executor.statevector.codegen.register_layout import Barriers, Layout, Layouts
+from tnplan.executor.statevector.gates.multiplexed_gate import Block, as_swap
+from tnplan.executor.statevector.gates.phase_polynomial import Twist
+from tnplan.executor.statevector.gates.phases import TileTurns
+from tnplan.executor.statevector.scheduling.fusion import Step
+from tnplan.executor.statevector.scheduling.overlap import MOST_PART_BITS
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+
+Array = NDArray[Any]
+
+MOST_TARGETS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The text of a pass and its tables.
+
+    `steps` are macros. `values`, complex128, are elements of matrices; `factors`, complex128 [row, thread].
+    `twists` have the phases with bits outside the tile, which are factors of each tile.
+    """
+
+    steps: str
+    values: Array
+    factors: Array
+    twists: tuple[TileTurns, ...]
+
+    @property
+    def n_twists(self) -> int:
+        """How many twists there are."""
+        return len(self.twists)
+
+    @property
+    def has_far_pairs(self) -> bool:
+        """Whether any has phases of two bits outside the tile."""
+        return any(np.any(twist.pairs) for twist in self.twists)
+
+
+@dataclass
+class _Round:
+    """Steps in a row whose targets fit into the registers."""
+
+    bits: set[int] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+
+
+def make_program(item: Pass, n_bits: int, register_bits: int, item_bytes: int) -> Program | None:
+    """The program of a pass; None where a step has more targets or selectors than a kernel takes.
+
+    `n_bits` counts all bits of the index, `item_bytes` are those of an amplitude.
+    """
+    try:
+        return _Writer(item, n_bits, register_bits, item_bytes).program()
+    except UnfitError:
+        return None
+
+
+def tile_numbers(n_bits: int, held: Sequence[int], bits: Sequence[int] = (), part: int = 0) -> Array:
+    """`Tiles` of state_program.cu, uint32: all tiles of 2^n_bits amplitudes, or those of a part.
+
+    A part has the value `part` in `bits`, at most four that rise and are not held.
+    """
+    far = [bit for bit in range(n_bits) if bit not in held]
+    places = [far.index(bit) for bit in bits]
+    fixed = sum((part >> k & 1) << place for k, place in enumerate(places))
+    low = [(1 << place) - 1 for place in places] + [2**32 - 1] * (MOST_PART_BITS - len(places))
+    return np.array([1 << (len(far) - len(places)), fixed, *low], np.uint32)
+
+
+def index_bits(item: Pass, n_bits: int) -> int:
+    """The bits of an index that a pass speaks of, those of the rank among them; `n_bits` or more."""
+    most = n_bits
+    for step in item.steps:
+        most = max(most, len(step.linear) if isinstance(step, Twist) else step.mask.bit_length())
+    return most
+
+
+class _Writer(PhaseWords):
+    """Writes the text, and collects the tables."""
+
+    def __init__(self, item: Pass, n_bits: int, register_bits: int, item_bytes: int) -> None:
+        if len(item.held) <= register_bits:
+            raise UnfitError
+        self.tile_bits = len(item.held)
+        self.steps, self.stored = _without_exchanges(item)
+        self.layouts, self.barriers = Layouts(self.tile_bits, register_bits, item_bytes), Barriers()
+        self.schedule = Schedule(n_bits)
+        super().__init__(item.held, self.layouts.first(()), n_bits)
+
+    def program(self) -> Program:
+        """Everything in turn: load, rounds with exchanges between them, store."""
+        rounds = self._rounds()
+        soon = [sorted(one.bits, reverse=True) for one in rounds[:2]] + [[], []]
+        first = self.layouts.first(soon[0], soon[1])
+        self.layout = self.layouts.first((), soon[0]) if self.layouts.is_scattered(first) else first
+        self._write(f"LOAD({self.layout.text})")
+        for one in rounds:
+            self._move(self.layouts.following(self.layout, sorted(one.bits)))
+            self._levels(one)
+        self._rest()
+        self._rescale()
+        stored = self.layout.on(self.stored)
+        if self.layouts.is_scattered(stored) or 0 in stored.registers[1:]:
+            stored = self.layouts.last(stored)
+            self._move(stored.on(self.stored))
+        self._write(f"STORE({stored.text})")
+        threads = 1 << (self.tile_bits - self.register_bits)
+        return Program(
+            " ".join(self.text), np.array(self.values or [0], np.complex128),
+            np.array(self.factors, np.complex128).reshape(-1, threads),
+            tuple(self.twists),
+        )  # fmt: skip
+
+    def _rounds(self) -> list[_Round]:
+        rounds: list[_Round] = []
+        for step in self.steps:
+            targets = {self.place[bit] for bit in step.targets} if isinstance(step, Block) else set()
+            if len(targets) > min(MOST_TARGETS, self.register_bits):
+                raise UnfitError
+            if not rounds or len(rounds[-1].bits | targets) > self.register_bits:
+                rounds.append(_Round())
+            rounds[-1].bits |= targets
+            rounds[-1].steps.append(step)
+        return rounds
+
+    def _move(self, layout: Layout) -> None:
+        if layout != self.layout:
+            meeting = self.barriers.between(self.layout, layout)
+            self._write(f"MOVE({self.layout.text}, {layout.text}, {meeting})")
+            self.layout = layout
+
+    def _levels(self, one: _Round) -> None:
+        """A round: phases, gates, phases, gates."""
+        registers = [self.held[p] for p in self.layout.registers]
+        levels = self.schedule.round(one.steps, registers, lambda form: self._ways(form)[0] > BULK_PRICE)
+        for level in levels:
+            self._phases(level.phases)
+            for step, signed in level.gates:
+                if step.targets:
+                    self._block(step, signed)
+                else:
+                    self._table(step)
+
+    def _rest(self) -> None:
+        """Phases and signs that nothing waits for."""
+        form, signs = self.schedule.waiting, self.schedule.signs()
+        apart = self._price(signs) <= SIGNS_PRICE
+        if apart or self._price(form) > BULK_PRICE:
+            self._phases(form.plus(signs))
+        else:
+            self._phases(form)
+            self._signs(signs)
+
+    def _block(self, step: Block, signed: int) -> None:
+        places = [self.layout.registers.index(self.place[bit]) for bit in step.targets]
+        matrices = step.blocks
+        if places != sorted(places, reverse=True):
+            matrices = matrices[:, [0, 2, 1, 3]][:, :, [0, 2, 1, 3]]
+        if not step.selectors:
+            matrices = self._divided(matrices[0])[None]
+        if signed or (not step.selectors and is_turn(matrices[0])):
+            self._signed(matrices[0], places[0], signed)
+        else:
+            self._branches(Block(step.targets, step.selectors, matrices), sorted(places))
+
+
+def _without_exchanges(item: Pass) -> tuple[list[Step], list[int]]:
+    """Steps without the exchanges of two bits at the end, and where each place of a tile is after these.
+
+    No bit is exchanged twice, so that this is its own inverse.
+    """
+    steps, where = list(item.steps), list(range(len(item.held)))
+    while steps and isinstance(steps[-1], Block):
+        phases = as_swap(steps[-1])
+        if phases is None or not phases.is_identity:
+            break
+        first, second = (item.held.index(bit) for bit in steps[-1].targets)
+        if where[first] != first or where[second] != second:
+            break
+        where[first], where[second] = second, first
+        steps.pop()
+    return steps, where

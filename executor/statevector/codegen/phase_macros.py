@@ -1,0 +1,195 @@
+"""Phases and signs of a compiled pass, each in the cheapest of its ways: see `words`.
+
+One by one, those of register bits together, signs of all bits, or factors of a thread from tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.statevector.codegen.gate_macros import STEEP, UNITS, Words, kind_of, shears
+from tnplan.executor.statevector.codegen.register_layout import LANE_BITS, Layout
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, Block
+from tnplan.executor.statevector.gates.phases import Phases, TileTurns
+
+Array = NDArray[Any]
+
+SIGN_PRICE, SHEAR_PRICE, SIGNS_PRICE, BULK_PRICE = 2, 3, 5, 9
+"""Instructions an amplitude: a sign, a phase by shears, all signs, all phases of a thread."""
+QUARTERS = (1, -1, 1j, -1j)
+STEEPEST = 48
+"""A slope of shears that will not do, where others are no better than `STEEP`."""
+
+
+class PhaseWords(Words):
+    """Writes diagonals of an index of `n_bits` bits; collects factors of threads and of tiles."""
+
+    def __init__(self, held: Sequence[int], layout: Layout, n_bits: int) -> None:
+        super().__init__(held, layout)
+        self.n_bits, self.register_bits = n_bits, len(layout.registers)
+        self.factors: list[Array] = []
+        self.twists: list[TileTurns] = []
+
+    def _ways(self, form: Phases) -> tuple[float, Phases, list[int]]:
+        """What phases cost without factors of a thread, those done one by one, and the bits of all others.
+
+        Phases of register bits are done together where that costs less.
+        """
+        registers = [self.held[p] for p in self.layout.registers]
+        inner = form.within(registers, with_linear=True)
+        outer = form.without(inner)
+        used = [bit for bit in registers if inner.reaches([bit])]
+        joined, price = SHEAR_PRICE * (1 - 0.5 ** len(used)), self._price(inner)
+        if joined < price:
+            return joined + self._price(outer), outer, used
+        return price + self._price(outer), form, []
+
+    def _phases(self, form: Phases) -> None:
+        """Phases in the cheapest way."""
+        price, apart, joined = self._ways(form)
+        if price > BULK_PRICE:
+            self._bulk(form)
+            return
+        if joined:
+            self._joined(form.within(joined, with_linear=True), joined)
+        for block in apart.blocks():
+            self._branches(block, None)
+        self.scale *= np.exp(1j * form.constant)
+
+    def _joined(self, form: Phases, bits: Sequence[int]) -> None:
+        """Phases of register bits, as a factor of each value of theirs: by three shears, or a product.
+
+        Shears turn by any angle not near a half turn, so that all are turned by quarters until none is.
+        Value 0 has no phase but these.
+        """
+        values = {bit: np.arange(1 << len(bits)) >> k & 1 for k, bit in enumerate(bits)}
+        mask = sum(1 << self.layout.registers.index(self.place[bit]) for bit in bits)
+        factors = form.factor(values)
+        steepest = [float(np.max(np.abs(shears(factors * quarter).real))) for quarter in QUARTERS]
+        best = next((k for k, slope in enumerate(steepest) if slope <= STEEP), int(np.argmin(steepest)))
+        if steepest[best] > STEEPEST:
+            self._write(f"PHASES({mask}, {self._value(factors[1:])})")
+            return
+        first = int(best == 0)
+        slopes = shears(factors[first:] * QUARTERS[best])
+        self._write(f"SHEARS({mask}, {first}, {self._value(slopes)})")
+        self.scale /= QUARTERS[best]
+
+    def _price(self, form: Phases) -> float:
+        """Instructions an amplitude for phases one by one."""
+        total = 0.0
+        for block in form.blocks():
+            inside = sum(self.place.get(bit, -1) in self.layout.registers for bit in block.selectors)
+            total += (SIGN_PRICE if kind_of(block.blocks[-1, 0, 0]) in UNITS else SHEAR_PRICE) / (1 << inside)
+        return total
+
+    def _signs(self, form: Phases) -> None:
+        """The sign of an amplitude: that of its thread, those of its register bits, and of pairs of these."""
+        registers = [self.held[p] for p in self.layout.registers]
+        rows = [sum(1 << int(other) for other in np.flatnonzero(form.pairs[bit])) for bit in registers]
+        found = [self._parity(row) for row in rows]
+        pairs = sum((near & -(2 << k)) << (k * self.register_bits) for k, (near, _) in enumerate(found))
+        alone = "0"
+        done = sum(1 << bit for bit in registers)
+        for k, p in enumerate(self.layout.threads):
+            bit = self.held[p]
+            done |= 1 << bit
+            row = sum(1 << int(other) for other in np.flatnonzero(form.pairs[bit])) & ~done
+            if row:
+                alone += f" ^ -THREAD({k}) & {self._parity(row)[1]}"
+        far = form.within([bit for bit in range(self.n_bits) if bit not in self.place], with_linear=False)
+        for block in far.blocks():
+            self._branches(block, None)
+        scale = 1.0
+        if abs(self.scale.imag) <= EXACT * abs(self.scale):
+            scale, self.scale = self.scale.real, 1 + 0j
+        at = self._value([scale])
+        self._write(f"SIGNS({pairs:#x}ull, {at}, {alone}, {', '.join(parity for _, parity in found)})")
+
+    def _bulk(self, form: Phases) -> None:
+        """Many phases: of registers alone one by one, of the tile by factors, of far bits by a twist."""
+        registers = [self.held[p] for p in self.layout.registers]
+        threads = [self.held[p] for p in self.layout.threads]
+        far = [bit for bit in range(self.n_bits) if bit not in self.place]
+        turned = form.reaches(far)
+        inner = form.within(registers, with_linear=not turned)
+        for value in range(1, 1 << len(registers)):
+            self._times(inner.factor({bit: value >> k & 1 for k, bit in enumerate(registers)}),
+                        (1 << len(registers)) - 1, value)  # fmt: skip
+        near = form.without(inner).within([*registers, *threads], with_linear=not turned)
+        if not turned:
+            self.scale *= np.exp(1j * form.constant)
+        if turned:
+            turns = self._twist(form.without(inner).without(near), far)
+            self._write(f"TWIST({turns}, {self._factors(near, registers, threads)})")
+        elif near.n_terms:
+            self._write(f"FACTORS({self._factors(near, registers, threads)})")
+
+    def _factors(self, form: Phases, registers: Sequence[int], threads: Sequence[int]) -> str:
+        """The first row, the registers that have a row, and whether all have one in common."""
+        values = {bit: np.arange(1 << len(threads)) >> k & 1 for k, bit in enumerate(threads)}
+        zero = dict.fromkeys(registers, 0)
+        at = len(self.factors)
+        all_threads = np.broadcast_to(form.factor(values | zero), 1 << len(threads))
+        has_all = bool(np.any(np.abs(all_threads - 1) > EXACT))
+        if has_all:
+            self.factors.append(all_threads * self.scale)
+            self.scale = 1 + 0j
+        mask = 0
+        for k, bit in enumerate(registers):
+            own = form.factor(values | zero | {bit: 1}) / all_threads
+            if np.any(np.abs(own - 1) > EXACT):
+                mask |= 1 << k
+                self.factors.append(own)
+        return f"{at}, {mask}, {'true' if has_all else 'false'}"
+
+    def _twist(self, form: Phases, far: Sequence[int]) -> str:
+        """Its number, and the registers that it turns; phases of far bits and of each with a tile's."""
+        held = self.held
+        threads = [held[p] for p in self.layout.threads]
+        registers = [held[p] for p in self.layout.registers]
+        rows = np.zeros((self.n_bits, 1 + self.n_bits))
+        rows[:, 0] = form.linear
+        rows[:, 1:][:, list(far)] = form.pairs[:, list(far)]
+        tile = np.zeros(1 + self.n_bits)
+        tile[0] = form.constant
+        tile[1:][list(far)] = form.linear[list(far)]
+        pairs = np.zeros_like(form.pairs)
+        pairs[np.ix_(far, far)] = form.pairs[np.ix_(far, far)]
+        lanes, warps = threads[:LANE_BITS], threads[LANE_BITS:]
+        entries = [*_sums(rows[lanes]), *(tile + _sums(rows[warps])), *rows[registers]]
+        mask = sum(int(np.any(rows[bit])) << k for k, bit in enumerate(registers))
+        self.twists.append(TileTurns(np.array(entries), pairs, 1 << len(lanes), 1 << len(warps)))
+        return f"{len(self.twists) - 1}, {mask}"
+
+    def _table(self, step: Block) -> None:
+        """Any diagonal: element by element; with selectors in registers alone, or far ones, by branches."""
+        if self._in_registers(step.selectors) or any(bit not in self.place for bit in step.selectors):
+            self._branches(step, None)
+            return
+        threads = np.arange(1 << len(self.layout.threads))
+        at = len(self.factors)
+        for value in range(1 << self.register_bits):
+            row: Any = np.zeros_like(threads)
+            for bit in step.selectors:
+                place = self.place[bit]
+                own: Any
+                if place in self.layout.registers:
+                    own = value >> self.layout.registers.index(place) & 1
+                else:
+                    own = threads >> self.layout.threads.index(place) & 1
+                row = 2 * row + own
+            self.factors.append(step.blocks[row, 0, 0])
+        self._write(f"TABLE({at})")
+
+
+def _sums(rows: Array) -> Array:
+    """The sum of each subset of rows, [2^rows, ...], the first row the lowest bit of its number."""
+    sums = np.zeros((1, rows.shape[-1]))
+    for row in rows:
+        sums = np.concatenate([sums, sums + row])
+    return sums

@@ -1,0 +1,110 @@
+"""The steps of a pass in rounds for a GPU: in a round a thread keeps a few bits' amplitudes in registers.
+
+Steps in a row share a round while their targets are at most `register_bits` bits of the tile; diagonals and
+twists have none and fit into any. A block on three targets or more is a round of its own. Knows no GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.statevector.scheduling.pass_tables import BLOCK, DIAGONAL, TWIST, Tables
+
+Array = NDArray[Any]
+
+IN_REGISTERS = 2
+"""A block on more targets is a round of its own."""
+NO_TWIST = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """What a GPU reads beside the tables of a pass.
+
+    `rounds`, int32 [round, 4 + register_bits]: targets of a wide block or 0, first step and the one after the
+    last, the step of its twist or -1, and the tile bits in registers, rising. `steps`, int32 [step, 11]: a
+    row of `Tables.steps`, then the places in the registers of its first and second target, whether all its
+    matrices are real, and whether the tile bits of a diagonal are neighbours.
+    """
+
+    rounds: Array
+    steps: Array
+
+
+@dataclass
+class _Open:
+    """A round that still takes steps."""
+
+    begin: int
+    bits: frozenset[int]
+    twist: int
+
+
+def make_rounds(tables: Tables, register_bits: int) -> Rounds:
+    """The rounds of a pass; raises ValueError where the tile has fewer bits than the registers."""
+    q = len(tables.held)
+    if q < register_bits:
+        raise ValueError(f"a tile of {q} bits has none for {register_bits} in registers")
+    rounds: list[tuple[int, ...]] = []
+    places: list[tuple[int, int]] = []
+    now = _Open(0, frozenset(), NO_TWIST)
+
+    def close(end: int) -> None:
+        if end > now.begin:
+            bits = _padded(now.bits, register_bits)
+            rounds.append((0, now.begin, end, now.twist, *bits))
+            for step in tables.steps[now.begin : end]:
+                own = [bits.index(bit) for bit in _targets(tables, step)]
+                places.append((*own, 0, 0)[:2])  # type: ignore[arg-type]
+
+    for number, step in enumerate(tables.steps):
+        targets = _targets(tables, step)
+        if len(targets) > IN_REGISTERS:
+            close(number)
+            rounds.append((len(targets), number, number + 1, NO_TWIST, *range(register_bits)))
+            places.append((0, 0))
+            now = _Open(number + 1, frozenset(), NO_TWIST)
+            continue
+        bits = now.bits | set(targets)
+        is_twist = step[0] == TWIST
+        if len(bits) > register_bits or (is_twist and now.twist != NO_TWIST):
+            close(number)
+            now = _Open(number, frozenset(targets), NO_TWIST)
+            bits = now.bits
+        now = _Open(now.begin, frozenset(bits), number if is_twist else now.twist)
+    close(len(tables.steps))
+    rows = [
+        (*map(int, step), *own, _is_real(tables, step), _in_row(tables, step))
+        for step, own in zip(tables.steps, places, strict=True)
+    ]
+    return Rounds(
+        np.array(rounds, np.int32).reshape(-1, 4 + register_bits), np.array(rows, np.int32).reshape(-1, 11)
+    )
+
+
+def _targets(tables: Tables, step: Array) -> list[int]:
+    return [int(bit) for bit in tables.places[step[4] : step[4] + step[1]]] if step[0] == BLOCK else []
+
+
+def _padded(bits: frozenset[int], count: int) -> list[int]:
+    """The bits with the lowest others up to a number, rising."""
+    free = [bit for bit in range(len(bits) + count) if bit not in bits]
+    return sorted([*bits, *free[: count - len(bits)]])
+
+
+def _is_real(tables: Tables, step: Array) -> bool:
+    if step[0] != BLOCK:
+        return False
+    first, size = int(step[5]), 1 << int(step[2] + step[3] + 2 * step[1])
+    return not np.any(tables.values[first : first + size].imag)
+
+
+def _in_row(tables: Tables, step: Array) -> bool:
+    if step[0] != DIAGONAL or not step[2]:
+        return False
+    near = tables.places[step[4] : step[4] + step[2]]
+    return bool(np.all(np.diff(near) == 1))

@@ -1,0 +1,1 @@
+"""The state on a CPU, with numba."""

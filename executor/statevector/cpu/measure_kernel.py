@@ -1,0 +1,86 @@
+"""The numba kernels that measure a state: probabilities of chunks, samples, marginals, Pauli words.
+
+Imported lazily. Sums are float64 whatever the amplitudes are, in a fixed order. Chunks are 2^chunk_bits
+neighbouring amplitudes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.statevector.cpu.tiled_pass_kernel import jit
+
+
+@jit
+def weight(amplitude: Any) -> float:
+    """The probability of an amplitude."""
+    return np.float64(amplitude.real) ** 2 + np.float64(amplitude.imag) ** 2
+
+
+@jit
+def odd(word: int) -> int:
+    """Whether an odd number of bits is set, of a word below 2^63."""
+    for shift in (32, 16, 8, 4, 2, 1):
+        word ^= word >> shift
+    return word & 1
+
+
+@jit
+def chunk_sums(amplitudes: Any, chunk_bits: int, first: int, last: int, out: Any) -> None:
+    """out[chunk] = the probability of chunks first .. last-1."""
+    for chunk in range(first, last):
+        total = 0.0
+        for i in range(chunk << chunk_bits, (chunk + 1) << chunk_bits):
+            total += weight(amplitudes[i])
+        out[chunk] = total
+
+
+@jit
+def draw(amplitudes: Any, chunk_bits: int, chunks: Any, rests: Any, first: int, last: int, out: Any) -> None:
+    """out[k] = the index in chunk chunks[k] up to which probability rests[k] is reached.
+
+    `chunks` rises, and `rests` rises in a chunk. Amplitudes that are 0 are never drawn.
+    """
+    k = first
+    while k < last:
+        chunk = chunks[k]
+        total = 0.0
+        found = -1
+        for i in range(chunk << chunk_bits, (chunk + 1) << chunk_bits):
+            p = weight(amplitudes[i])
+            if p == 0:
+                continue
+            total += p
+            found = i
+            while k < last and chunks[k] == chunk and rests[k] < total:
+                out[k] = i
+                k += 1
+        while k < last and chunks[k] == chunk:
+            out[k] = found
+            k += 1
+
+
+@jit
+def marginal(amplitudes: Any, bits: Any, first: int, last: int, out: Any) -> None:
+    """out[value of `bits`, the first least significant] += the probability of amplitudes first .. last-1."""
+    for i in range(first, last):
+        value = 0
+        for k in range(bits.size):
+            value |= (i >> bits[k] & 1) << k
+        out[value] += weight(amplitudes[i])
+
+
+@jit
+def pauli(others: Any, amplitudes: Any, x: int, z: int, first: int, last: int) -> Any:
+    """The sum over i in first .. last-1 of (-1)^|z & i| conj(others[i ^ x]) amplitudes[i], in two parts."""
+    re = im = 0.0
+    for i in range(first, last):
+        a, b = others[i ^ x], amplitudes[i]
+        p, q = np.float64(a.real), -np.float64(a.imag)
+        s, t = np.float64(b.real), np.float64(b.imag)
+        sign = 1.0 - 2.0 * odd(z & i)
+        re += sign * (p * s - q * t)
+        im += sign * (p * t + q * s)
+    return re, im

@@ -1,0 +1,180 @@
+"""A state in the memory of this host: passes by numba on several threads. Knows tables, not circuits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.statevector.scheduling.pass_tables import Tables, pass_tables
+from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
+
+Array = NDArray[Any]
+Work = Callable[[int, int], None]
+
+TILES = {"complex64": Tile(16, 5, 4), "complex128": Tile(15, 4, 4)}
+"""Real and imaginary parts of a tile take 512 KiB, a part of the cache of one core."""
+LOW = 4
+CHUNKS_A_THREAD = 8
+PARTS = 1024
+"""A sum over all amplitudes is made of so many, whatever the threads, so that its bits stay the same."""
+TABLE_PARTS = 1024
+"""The same for tables of probabilities, divided by their length."""
+ALIGNMENT_BYTES = 64
+
+
+class HostState:
+    """2^n_bits amplitudes, those of rank `rank` among several; starts in |0...0>."""
+
+    name = "cpu"
+
+    def __init__(self, n_bits: int, dtype: str, threads: int = 1, rank: int = 0) -> None:
+        self.n_bits, self.rank, self.threads = n_bits, rank, threads
+        self.tile = TILES[dtype]
+        self.amplitudes = _aligned(1 << n_bits, np.dtype(dtype))
+        self.restart()
+
+    def restart(self) -> None:
+        """Back to |0...0>."""
+        self.amplitudes.fill(0)
+        if self.rank == 0:
+            self.amplitudes[0] = 1
+
+    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Tables]:
+        """The tables of passes; a host alone has no exchanges."""
+        return [pass_tables(step, self.n_bits, LOW) for step in steps if isinstance(step, Pass)]
+
+    def is_divisible(self, tables: Tables) -> bool:
+        """Whether `bind_part` can divide a pass."""
+        return True
+
+    def bind_part(
+        self, tables: Tables, bits: Sequence[int], part: int, share: int = 0
+    ) -> Callable[[], None]:  # fmt: skip
+        """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
+
+        Exchanges come in turn with it, so that their `share` makes no difference.
+        """
+        far = tables.far[~np.isin(tables.far, bits)]
+        first = sum((part >> k & 1) << bit for k, bit in enumerate(bits))
+        return lambda: self._run(replace(tables, far=far), first)
+
+    def apply(self, tables: Tables) -> None:
+        """Do a pass."""
+        self._run(tables, 0)
+
+    def _run(self, tables: Tables, start: int) -> None:
+        """Do a pass on the tiles whose bits are far ones or those of `start`."""
+        from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
+
+        real = self.amplitudes.real.dtype
+        values_re, values_im = tables.values.real.astype(real), tables.values.imag.astype(real)
+        flat = self.amplitudes[start:].view(real)
+        n_tiles = 1 << len(tables.far)
+
+        def work(first: int, last: int) -> None:
+            run_tiles(
+                flat, self.rank << self.n_bits | start, tables.held, tables.far, tables.steps, tables.places,
+                values_re, values_im, tables.idle, tables.phases, first, last,
+            )  # fmt: skip
+
+        over_chunks(n_tiles, self.threads, work)
+
+    def sums(self, chunk_bits: int) -> Array:
+        """The probability of each chunk of 2^chunk_bits amplitudes, float64."""
+        from tnplan.executor.statevector.cpu.measure_kernel import chunk_sums
+
+        out = np.empty(1 << (self.n_bits - chunk_bits))
+        over_chunks(
+            len(out), self.threads,
+            lambda first, last: chunk_sums(self.amplitudes, chunk_bits, first, last, out),
+        )  # fmt: skip
+        return out
+
+    def draw(self, chunk_bits: int, chunks: Array, rests: Array) -> Array:
+        """The indices, int64, where the sums over chunks[k] reach rests[k]; chunks rise, rests in a chunk."""
+        from tnplan.executor.statevector.cpu.measure_kernel import draw
+
+        out = np.empty(len(chunks), np.int64)
+        cuts = np.searchsorted(chunks, np.linspace(0, 1 << (self.n_bits - chunk_bits), self.threads + 1))
+        over_chunks(
+            self.threads, self.threads,
+            lambda first, last: draw(
+                self.amplitudes, chunk_bits, chunks, rests, cuts[first], cuts[last], out
+            ), 1,
+        )  # fmt: skip
+        return out
+
+    def marginal(self, bits: Sequence[int]) -> Array:
+        """The probability, float64 [2^m], of each value of some bits, the first least significant."""
+        from tnplan.executor.statevector.cpu.measure_kernel import marginal
+
+        n_parts = min(len(self.amplitudes), max(1, TABLE_PARTS >> len(bits)))
+        parts = np.zeros((n_parts, 1 << len(bits)))
+        places = np.array(bits, np.int64)
+        size = len(self.amplitudes) // n_parts
+
+        def work(first: int, last: int) -> None:
+            for part in range(first, last):
+                marginal(self.amplitudes, places, part * size, (part + 1) * size, parts[part])
+
+        over_chunks(n_parts, self.threads, work)
+        return np.asarray(parts.sum(axis=0))
+
+    def pauli(self, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
+        return self.pauli_with(self.amplitudes, 0, x, z)
+
+    def pauli_with(self, others: Array, first: int, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(others[i ^ x]) a[first + i]."""
+        from tnplan.executor.statevector.cpu.measure_kernel import pauli
+
+        own = self.amplitudes[first : first + len(others)]
+        n_parts = min(PARTS, len(own))
+        parts = np.zeros(n_parts, np.complex128)
+        size = len(own) // n_parts
+
+        def work(first: int, last: int) -> None:
+            for part in range(first, last):
+                parts[part] = complex(*pauli(others, own, x, z, part * size, (part + 1) * size))
+
+        over_chunks(n_parts, self.threads, work)
+        return complex(parts.sum())
+
+    def take(self, indices: Array) -> Array:
+        """The amplitudes at some indices, on the host."""
+        return np.asarray(self.amplitudes[indices])
+
+    def part(self) -> Array:
+        """The amplitudes of this rank, the memory itself."""
+        return self.amplitudes
+
+    to_host = part
+
+    def load(self, amplitudes: Array) -> None:
+        """Set the amplitudes of this rank."""
+        self.amplitudes[:] = amplitudes
+
+
+def over_chunks(count: int, threads: int, work: Work, length: int | None = None) -> None:
+    """Call work(first, last) for chunks of 0 .. count-1 on so many threads; an error in one is raised."""
+    length = length or -(-count // (threads * CHUNKS_A_THREAD if threads > 1 else 1))
+    if count <= length:
+        work(0, count)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [
+            pool.submit(work, first, min(count, first + length)) for first in range(0, count, length)
+        ]:
+            done.result()
+
+
+def _aligned(count: int, dtype: np.dtype[Any]) -> Array:
+    block = np.empty(count * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
+    start = -block.ctypes.data % ALIGNMENT_BYTES
+    return block[start : start + count * dtype.itemsize].view(dtype)

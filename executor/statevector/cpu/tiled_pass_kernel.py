@@ -1,0 +1,327 @@
+"""The numba kernels of a pass: tiles are read, changed and written one after another. Imported lazily.
+
+A tile is held as real parts and imaginary parts, so that all arithmetic runs over neighbours. `Tables` says
+what the tables mean. Amplitudes are given as real numbers, real and imaginary parts in turn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from tnplan.executor.statevector.scheduling.pass_tables import BLOCK, DIAGONAL, TWIST
+
+LANE_BITS = 6
+LANES = 1 << LANE_BITS
+"""Groups of amplitudes that one matrix multiplies at once."""
+ONE, TWO = np.uint64(1), np.uint64(2)
+APART = 64
+"""Numbers between the two parts of a tile, which would otherwise meet in the same lines of a cache."""
+
+jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+
+
+@jit
+def spread(number: int, bits: Any) -> int:
+    """The index in which bit bits[k] is bit k of a number."""
+    index = 0
+    for k in range(bits.size):
+        index |= (number >> k & 1) << bits[k]
+    return index
+
+
+@jit
+def run_tiles(
+    amplitudes: Any, rank_base: int, held: Any, far: Any, steps: Any, places: Any, values_re: Any,
+    values_im: Any, idle: Any, phases: Any, first: int, last: int,
+) -> None:  # fmt: skip
+    """Do all steps of a pass on tiles first .. last-1; `rank_base` are the index bits of the rank."""
+    q = held.size
+    side = 1 << q
+    run_bits = 0
+    while run_bits < q and held[run_bits] == run_bits:
+        run_bits += 1
+    run = np.uint64(1 << run_bits)
+    starts = np.empty(side >> run_bits, np.int64)
+    for row in range(starts.size):
+        starts[row] = spread(row, held[run_bits:])
+    buffer = np.empty(2 * side + APART, amplitudes.dtype)
+    re, im = buffer[:side], buffer[side + APART :]
+    scratch = np.empty((4, LANES << most_targets(steps)), amplitudes.dtype)
+    for tile in range(first, last):
+        base = spread(tile, far)
+        for row in range(starts.size):
+            at = np.uint64(row << run_bits)
+            read_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
+        index = base | rank_base
+        for s in range(len(steps)):
+            kind, t, near, outer, place, value, number = steps[s]
+            if kind == TWIST:
+                twist(re, im, q, index, held, near, phases[t:])
+                continue
+            chosen = 0
+            for k in range(outer):
+                chosen |= (index >> places[place + t + near + k] & 1) << k
+            value += chosen << near + 2 * t
+            number += chosen << near
+            inside = places[place : place + t + near]
+            if kind == DIAGONAL:
+                diagonal(re, im, q, inside, values_re[value:], values_im[value:])
+            else:
+                for v in range(1 << near):
+                    if not idle[number + v]:
+                        at = value + (v << 2 * t)
+                        block(re, im, q, inside, t, v, values_re[at:], values_im[at:], scratch)
+        for row in range(starts.size):
+            at = np.uint64(row << run_bits)
+            write_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
+
+
+@jit
+def most_targets(steps: Any) -> int:
+    """The most targets that a block of a pass has."""
+    most = 0
+    for kind, targets in steps[:, :2]:
+        if kind == BLOCK:
+            most = max(most, targets)
+    return most
+
+
+@jit
+def read_run(amplitudes: Any, start: Any, re: Any, im: Any, at: Any, count: Any) -> None:
+    """Part amplitudes from `start` on into real and imaginary parts from `at` on."""
+    for k in range(count):
+        re[at + k] = amplitudes[TWO * (start + k)]
+        im[at + k] = amplitudes[TWO * (start + k) + ONE]
+
+
+@jit
+def write_run(amplitudes: Any, start: Any, re: Any, im: Any, at: Any, count: Any) -> None:
+    """Join real and imaginary parts from `at` on to amplitudes from `start` on."""
+    for k in range(count):
+        amplitudes[TWO * (start + k)] = re[at + k]
+        amplitudes[TWO * (start + k) + ONE] = im[at + k]
+
+
+@jit
+def diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_im: Any) -> None:
+    """Multiply by table[value of the bits at `places`, rising], rows as long as the lowest places allow."""
+    low = 0
+    while low < places.size and places[low] == low:
+        low += 1
+    length = low
+    if low == 0:
+        length = places[0] if places.size else q
+    n = np.uint64(1 << length)
+    for row in range(1 << (q - length)):
+        at = np.uint64(row << length)
+        number = 0
+        for k in range(low, places.size):
+            number |= (row >> (places[k] - length) & 1) << k
+        entry = np.uint64(number)
+        if low:
+            for k in range(n):
+                a, b = table_re[entry + k], table_im[entry + k]
+                x, y = re[at + k], im[at + k]
+                re[at + k] = a * x - b * y
+                im[at + k] = a * y + b * x
+        else:
+            a, b = table_re[entry], table_im[entry]
+            for k in range(n):
+                x, y = re[at + k], im[at + k]
+                re[at + k] = a * x - b * y
+                im[at + k] = a * y + b * x
+
+
+@jit
+def twist(re: Any, im: Any, q: int, index: int, held: Any, n: int, phases: Any) -> None:
+    """Multiply by the phases of a twist on n bits, as a table of the low times a table of the high tile bits.
+
+    In a twist no two held bits form a pair. `index` has the far bits of the tile.
+    """
+    pairs = phases[n : n + n * n]
+    constant = phases[n + n * n]
+    for j in range(n):
+        if index >> j & 1:
+            constant += phases[j]
+            for k in range(j):
+                if index >> k & 1:
+                    constant += pairs[n * j + k]
+    half = (q + 1) // 2
+    low_re, low_im = products(index, held[:half], n, phases, pairs, 0.0, re)
+    high_re, high_im = products(index, held[half:], n, phases, pairs, constant, re)
+    n_low = np.uint64(1 << half)
+    for row in range(1 << (q - half)):
+        at = np.uint64(row << half)
+        c, d = high_re[row], high_im[row]
+        for k in range(n_low):
+            a = c * low_re[k] - d * low_im[k]
+            b = c * low_im[k] + d * low_re[k]
+            x, y = re[at + k], im[at + k]
+            re[at + k] = a * x - b * y
+            im[at + k] = a * y + b * x
+
+
+@jit
+def products(index: int, bits: Any, n: int, phases: Any, pairs: Any, constant: float, like: Any) -> Any:
+    """exp(i (constant + the sum of the phases of the bits set)) for all values of `bits`."""
+    re = np.empty(1 << bits.size, like.dtype)
+    im = np.empty(1 << bits.size, like.dtype)
+    angles = np.empty(1 << bits.size, np.float64)
+    angles[0] = constant
+    for k in range(bits.size):
+        angle = phases[bits[k]]
+        for j in range(n):
+            if index >> j & 1:
+                angle += pairs[n * bits[k] + j]
+        for v in range(1 << k):
+            angles[v | 1 << k] = angles[v] + angle
+    for v in range(angles.size):
+        re[v] = np.cos(angles[v])
+        im[v] = np.sin(angles[v])
+    return re, im
+
+
+@jit
+def block(
+    re: Any, im: Any, q: int, places: Any, t: int, selected: int, m_re: Any, m_im: Any, scratch: Any
+) -> None:
+    """Multiply the 2^t amplitudes of every group by a matrix where the near selectors have value `selected`.
+
+    Groups are taken LANES at a time: first gathered, so that the product runs over neighbours.
+    """
+    side = 1 << t
+    offsets = np.empty(side, np.int64)
+    for row in range(side):
+        offsets[row] = spread(row, places[:t]) | spread(selected, places[t:])
+    free = free_bits(q, places)
+    lane_bits = min(LANE_BITS, free.size)
+    lane = np.empty(1 << lane_bits, np.uint64)
+    for v in range(lane.size):
+        lane[v] = spread(v, free[:lane_bits])
+    rising = spread(-1, free[lane_bits:])
+    minus_im = -m_im[: side * side]
+    real = not np.any(minus_im)
+    x_re, x_im, y_re, y_im = scratch[0], scratch[1], scratch[2], scratch[3]
+    base = 0
+    for _ in range(1 << (free.size - lane_bits)):
+        gather(re, im, base, offsets, lane, x_re, x_im)
+        if t == 1:
+            multiply_2(m_re, m_im, x_re, x_im, y_re, y_im, lane.size)
+        elif t == 2:
+            multiply_4(m_re, m_im, x_re, x_im, y_re, y_im, lane.size)
+        else:
+            for v in range(side * LANES):
+                y_re[v] = y_im[v] = 0
+            multiply_more(side, m_re, x_re, y_re, lane.size)
+            multiply_more(side, m_re, x_im, y_im, lane.size)
+            if not real:
+                multiply_more(side, minus_im, x_im, y_re, lane.size)
+                multiply_more(side, m_im, x_re, y_im, lane.size)
+        scatter(y_re, y_im, base, offsets, lane, re, im)
+        base = ((base | ~rising) + 1) & rising
+
+
+@jit
+def free_bits(q: int, places: Any) -> Any:
+    """The bits below q that are not in `places`, rising."""
+    free = np.empty(q - places.size, np.int64)
+    n = 0
+    for bit in range(q):
+        taken = False
+        for place in places:
+            taken |= place == bit
+        if not taken:
+            free[n] = bit
+            n += 1
+    return free
+
+
+@jit
+def gather(re: Any, im: Any, base: int, offsets: Any, lane: Any, x_re: Any, x_im: Any) -> None:
+    """Copy the rows of LANES groups to neighbours; `lane` has the groups' distances from the first."""
+    n = np.uint64(lane.size)
+    neighbours = lane[n - ONE] == n - ONE
+    for c in range(offsets.size):
+        at, row = np.uint64(base + offsets[c]), np.uint64(c * LANES)
+        if neighbours:
+            for v in range(n):
+                x_re[row + v] = re[at + v]
+            for v in range(n):
+                x_im[row + v] = im[at + v]
+        else:
+            for v in range(n):
+                x_re[row + v] = re[at + lane[v]]
+                x_im[row + v] = im[at + lane[v]]
+
+
+@jit
+def scatter(y_re: Any, y_im: Any, base: int, offsets: Any, lane: Any, re: Any, im: Any) -> None:
+    """Copy rows back to where `gather` took them from."""
+    n = np.uint64(lane.size)
+    neighbours = lane[n - ONE] == n - ONE
+    for c in range(offsets.size):
+        at, row = np.uint64(base + offsets[c]), np.uint64(c * LANES)
+        if neighbours:
+            for v in range(n):
+                re[at + v] = y_re[row + v]
+            for v in range(n):
+                im[at + v] = y_im[row + v]
+        else:
+            for v in range(n):
+                re[at + lane[v]] = y_re[row + v]
+                im[at + lane[v]] = y_im[row + v]
+
+
+@jit
+def multiply_2(m_re: Any, m_im: Any, x_re: Any, x_im: Any, y_re: Any, y_im: Any, lanes: int) -> None:
+    """y = m x for a 2 x 2 matrix and `lanes` columns."""
+    for r in range(2):
+        a, b = m_re[2 * r], m_re[2 * r + 1]
+        c, d = m_im[2 * r], m_im[2 * r + 1]
+        for v in range(lanes):
+            p, q = x_re[v], x_re[LANES + v]
+            s, t = x_im[v], x_im[LANES + v]
+            y_re[r * LANES + v] = a * p + b * q - c * s - d * t
+            y_im[r * LANES + v] = a * s + b * t + c * p + d * q
+
+
+@jit
+def multiply_4(m_re: Any, m_im: Any, x_re: Any, x_im: Any, y_re: Any, y_im: Any, lanes: int) -> None:
+    """y = m x for a 4 x 4 matrix and `lanes` columns."""
+    for r in range(4):
+        a0, a1, a2, a3 = m_re[4 * r], m_re[4 * r + 1], m_re[4 * r + 2], m_re[4 * r + 3]
+        b0, b1, b2, b3 = m_im[4 * r], m_im[4 * r + 1], m_im[4 * r + 2], m_im[4 * r + 3]
+        for v in range(lanes):
+            p0, p1, p2, p3 = x_re[v], x_re[LANES + v], x_re[2 * LANES + v], x_re[3 * LANES + v]
+            s0, s1, s2, s3 = x_im[v], x_im[LANES + v], x_im[2 * LANES + v], x_im[3 * LANES + v]
+            y_re[r * LANES + v] = (
+                a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3 - b0 * s0 - b1 * s1 - b2 * s2 - b3 * s3
+            )
+            y_im[r * LANES + v] = (
+                a0 * s0 + a1 * s1 + a2 * s2 + a3 * s3 + b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
+            )
+
+
+@jit
+def multiply_more(side: int, m: Any, x: Any, y: Any, lanes: int) -> None:
+    """y += m x for a real matrix of 8, 16 or 32 rows and `lanes` columns, eight columns of m at a time."""
+    for first in range(0, side, 8):
+        add_8(m[first:], side, x[first * LANES :], y, lanes)
+
+
+@jit
+def add_8(m: Any, side: int, x: Any, y: Any, lanes: int) -> None:
+    """y += m x for the first 8 columns of `side` rows of m."""
+    for r in range(side):
+        at = r * side
+        a0, a1, a2, a3 = m[at], m[at + 1], m[at + 2], m[at + 3]
+        a4, a5, a6, a7 = m[at + 4], m[at + 5], m[at + 6], m[at + 7]
+        for v in range(lanes):
+            y[r * LANES + v] += (
+                a0 * x[v] + a1 * x[LANES + v] + a2 * x[2 * LANES + v] + a3 * x[3 * LANES + v]
+                + a4 * x[4 * LANES + v] + a5 * x[5 * LANES + v] + a6 * x[6 * LANES + v]
+                + a7 * x[7 * LANES + v]
+            )  # fmt: skip

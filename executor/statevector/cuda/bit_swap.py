@@ -1,0 +1,168 @@
+"""Swaps of index bits between GPUs whose memory is mapped: kernels/state_swap.cu says what is done.
+
+Knows mapped memory and flat launches; no circuit.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tnplan.executor.device.cuda.peer_memory import CudaMemory
+from tnplan.executor.device.cuda.runtime.events import record
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.device import Call
+
+SWAP_FILE = "state_swap.cu"
+THREADS, AT_ONCE = 512, 4
+BLOCKS_A_MULTIPROCESSOR = 4
+BESIDE_THREADS = 256
+BESIDE_BLOCKS, BESIDE_AT_ONCE = (24, 36, 72), (8, 8, 4)
+"""For each share of `overlap.SHARES`; 24 have 0.86 of NCCL's rate alone.
+
+None takes more of a multiprocessor than a block of a pass, and passes have so many fewer.
+"""
+WIDE_THREADS = 512
+"""Beside passes whose blocks fill a multiprocessor, half as many blocks: they keep no more multiprocessors
+from these than passes leave free, wherever they come to be."""
+
+
+def swap_defines(
+    item_bytes: int, bits: Sequence[int], threads: int = THREADS, at_once: int = AT_ONCE, n_peers: int = 1
+) -> dict[str, str | int]:  # fmt: skip
+    """The definitions of state_swap.cu for bits of an index of amplitudes of `item_bytes`."""
+    shift = int(item_bytes == 8 and min(bits) > 0)
+    unit = "float2" if item_bytes == 8 and not shift else "double2"
+    return {
+        "UNIT": unit, "BITS": ",".join(str(bit - shift) for bit in sorted(bits)),
+        "THREADS": threads, "AT_ONCE": at_once, "PEERS": n_peers,
+    }  # fmt: skip
+
+
+class PartSwap:
+    """An exchange of one piece after another on the stream of copies, beside passes on the stream of these.
+
+    Before a piece all ranks wait for each other, and after the last; so all have done what they exchange.
+    What waits is no kernel, and passes leave room for those that swap.
+    """
+
+    def __init__(self, pieces: Sequence[Call], meet: Call, beside: Any) -> None:
+        self._pieces, self._meet = pieces, meet
+        self._stream, self._beside = cupy.cuda.get_current_stream(), beside
+        self._ready, self._done = (
+            [cupy.cuda.Event(disable_timing=True) for _ in pieces] for _ in range(2)
+        )  # fmt: skip
+
+    def begin(self, piece: int) -> None:
+        """Exchange a piece as soon as all ranks have done what was given to their stream of passes before."""
+        record(self._ready[piece], self._stream)
+        self._beside.wait_event(self._ready[piece])
+        self._meet()
+        if piece:
+            record(self._done[piece - 1], self._beside)
+        self._pieces[piece]()
+        if piece == len(self._pieces) - 1:
+            self._meet()
+            record(self._done[piece], self._beside)
+
+    def end(self, piece: int) -> None:
+        """Passes given from now on find the piece exchanged, and those before it."""
+        self._stream.wait_event(self._done[piece])
+
+
+class StateSwap:
+    """The amplitudes of all ranks, `own` those of this one; made by all ranks together."""
+
+    def __init__(self, own: Any, ranks: Communicator) -> None:
+        memory = ranks.open_memory(own.view(np.uint8))
+        self._memory = memory if isinstance(memory, CudaMemory) else None
+        self._own, self._rank = own, ranks.rank
+        if self._memory is not None:
+            weakref.finalize(self, self._memory.close)
+
+    def bind(self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int) -> Call | None:
+        """The call that swaps what has value v in the bits `inside` with what has `value` there on a peer.
+
+        `peers` are pairs of v and a rank; bit k of v is inside[k]. None where a peer cannot be reached.
+        """
+        memory = self._reaching(peers)
+        if memory is None:
+            return None
+        most = BLOCKS_A_MULTIPROCESSOR * int(cupy.cuda.Device().attributes["MultiProcessorCount"])
+        call = self._launch(memory, inside, peers, value, (), 0, most)
+        return memory.bind([call], (), [peer for _, peer in peers], 0)
+
+    def bind_parts(
+        self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int,
+        pieces: Sequence[tuple[Sequence[int], int]], share: int, wide: Sequence[bool],
+    ) -> PartSwap | None:  # fmt: skip
+        """The same for each piece in turn, some bits and their value, to be done beside passes.
+
+        `wide` says of each whether blocks of these passes fill a multiprocessor.
+        """
+        memory = self._reaching(peers)
+        if memory is None:
+            return None
+        most = BESIDE_BLOCKS[share] * BESIDE_THREADS
+        launches = []
+        for (bits, part), fills in zip(pieces, wide, strict=True):
+            threads = WIDE_THREADS if fills else BESIDE_THREADS
+            blocks, at_once = most // threads, BESIDE_AT_ONCE[share]
+            launches.append(self._launch(memory, inside, peers, value, bits, part, blocks, threads, at_once))
+        return PartSwap(launches, memory.bind_meeting([peer for _, peer in peers]), memory.copy_stream)
+
+    def _reaching(self, peers: Sequence[tuple[int, int]]) -> CudaMemory | None:
+        """The memory of all ranks, where that of the peers is mapped."""
+        memory = self._memory
+        return memory if memory is not None and {peer for _, peer in peers} <= memory.ranks else None
+
+    def _launch(
+        self, memory: CudaMemory, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int,
+        bits: Sequence[int], part: int, most: int, threads: int = THREADS, at_once: int = AT_ONCE,
+    ) -> Call:  # fmt: skip
+        """The kernel for all peers, one after the other; where there are `bits`, for their value `part`.
+
+        It has `most` blocks or fewer.
+        """
+        fixed = [*inside, *bits]
+        defines = swap_defines(self._own.itemsize, fixed, threads, at_once, len(peers))
+        unit = 8 if defines["UNIT"] == "float2" else 16
+        count = self._own.nbytes // unit >> len(fixed)
+        theirs = [memory.view(peer, 0, len(self._own), self._own.dtype.name) for _, peer in peers]
+        values = [(own_value, value) for own_value, _ in peers]
+        sides = swap_sides([self._own.data.ptr] * len(peers), [view.data.ptr for view in theirs], values,
+                           [self._rank < peer for _, peer in peers], self._own.itemsize, fixed,
+                           part << len(inside), count)  # fmt: skip
+        blocks = max(1, min(most, -(-count // 2) // threads))
+        kernel = load_kernel(SWAP_FILE, "swap_places", defines)
+        argument = sides.view(f"V{sides.nbytes}")[0]
+        return Launch(kernel, blocks, threads, (argument,), 0, memory.copy_stream, theirs)
+
+
+def swap_sides(
+    own: Sequence[int], theirs: Sequence[int], values: Sequence[tuple[int, int]], halves: Sequence[bool],
+    item_bytes: int, bits: Sequence[int], part: int, count: int,
+) -> Any:  # fmt: skip
+    """`Sides` of state_swap.cu, int64, for amplitudes at addresses here and there.
+
+    For each peer `values` has what `bits` are here and there, but for `part`; `count` units have them, of
+    which this side swaps the first half (where `halves` says so) or the second.
+    """
+    starts = [
+        [at + item_bytes * _place(bits, pair[side] | part) for at, pair in zip(sides, values, strict=True)]
+        for side, sides in enumerate((own, theirs))
+    ]
+    first = [0 if half else count // 2 for half in halves]
+    end = [count // 2 if half else count for half in halves]
+    return np.array([*starts[0], *starts[1], *first, *end], np.int64)
+
+
+def _place(bits: Sequence[int], value: int) -> int:
+    """The index in which bits[k] is bit k of a value."""
+    return sum((value >> k & 1) << bit for k, bit in enumerate(bits))

@@ -1,0 +1,366 @@
+"""A state vector on a GPU; kernels/state_pass.cu and state_measure.cu say what is done.
+
+Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on the current stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import driver, runtime
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cuda.peer_memory import whole_blocks
+from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel
+from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.statevector.codegen.pass_program import Program, index_bits, make_program, tile_numbers
+from tnplan.executor.statevector.codegen.register_rounds import make_rounds
+from tnplan.executor.statevector.cuda.bit_swap import BESIDE_BLOCKS, BESIDE_THREADS
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
+from tnplan.executor.statevector.scheduling.pass_tables import Tables, pass_tables
+from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
+from tnplan.planner.common.errors import InputError
+
+Array = Any
+"""A cupy.ndarray."""
+
+PASS_FILE, PROGRAM_FILE, MEASURE_FILE = "state_pass.cu", "state_program.cu", "state_measure.cu"
+REALS = {"complex64": "float", "complex128": "double"}
+TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
+"""64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
+PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True, 14), "complex128": Tile(12, 2, 1, 4, True, 13)}
+"""Those of compiled passes."""
+PROGRAM_THREADS = 512
+"""Those on a multiprocessor, of two blocks, or one where tiles are wide; each has 128 registers at most."""
+PROGRAMS_FROM = 18
+"""States of so many bits have a kernel compiled for each structure of a pass, which takes about a second."""
+NEAR_BYTES = 128
+"""Neighbouring tiles with shorter runs are done at the same time, so that memory has runs of so many."""
+LEAST_NUMBER_BITS = 8
+"""Passes of fewer than 2^8 tiles are not done so."""
+CLUSTER_GROUPS = 8
+"""Parts of a GPU; neighbours share one, where other blocks may leave room for one of two."""
+LEAST_STEPS = 3
+"""A pass of fewer steps, such as a measurement makes, is read from tables, but where most others are not."""
+MOST_VALUES_BYTES = 30000
+"""The matrices of a compiled pass are arguments of its kernel."""
+REGISTER_BITS = 4
+PASS_THREADS = 512
+MEASURE_THREADS = 256
+MOST_BLOCKS = 132 * 16
+FEW_BITS = 4
+"""Marginals of so many bits are made of expectation values of words of Z, others by atomic additions."""
+
+
+def pass_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
+    """The definitions of state_pass.cu for tiles of so many bits."""
+    return {
+        "REAL": REALS[dtype], "TILE_BITS": tile_bits, "REGISTER_BITS": min(REGISTER_BITS, tile_bits),
+        "THREADS": min(PASS_THREADS, 1 << max(0, tile_bits - REGISTER_BITS)),
+        "MOST_TARGETS": LARGEST_TARGETS,
+    }  # fmt: skip
+
+
+def program_defines(
+    dtype: str, program: Program, held: Sequence[int], register_bits: int, n_bits: int
+) -> dict[str, str | int]:
+    """The definitions of state_program.cu for a pass that holds some bits of the `n_bits` of a rank."""
+    return {
+        "REAL": REALS[dtype], "TILE_BITS": len(held), "REGISTER_BITS": register_bits,
+        "BLOCKS": max(1, PROGRAM_THREADS >> (len(held) - register_bits)),
+        "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
+        "NEIGHBOURS": neighbours(dtype, held, n_bits),
+        "N_VALUES": len(program.values), "N_TWISTS": program.n_twists,
+        "HAS_FAR_PAIRS": int(program.has_far_pairs), "STEPS": program.steps,
+    }  # fmt: skip
+
+
+def neighbours(dtype: str, held: Sequence[int], n_bits: int) -> int:
+    """How many blocks do neighbouring tiles at the same time."""
+    run_bits = next((k for k, bit in enumerate(held) if k != bit), len(held))
+    if n_bits - len(held) < LEAST_NUMBER_BITS:
+        return 1
+    return max(1, NEAR_BYTES // (np.dtype(dtype).itemsize << run_bits))
+
+
+def program_bytes(dtype: str, n_entries: int, tile_bits: int) -> int:
+    """The shared memory of a block of state_program.cu: the factors of twists, and a tile with gaps."""
+    item = np.dtype(dtype).itemsize
+    digits = 4 if item == 8 else 3
+    last = (1 << tile_bits) - 1
+    return item * (2 * n_entries + 1 + sum(last >> k * digits for k in range(5)))
+
+
+def measure_defines(dtype: str) -> dict[str, str | int]:
+    """The definitions of state_measure.cu."""
+    return {"REAL": REALS[dtype], "THREADS": MEASURE_THREADS}
+
+
+def shared_bytes(dtype: str, tile_bits: int) -> int:
+    """The shared memory of a block: a tile, the tables of a twist, and its angles."""
+    low = (tile_bits + 1) // 2
+    entries = (1 << tile_bits) + (1 << low) + (1 << (tile_bits - low))
+    return entries * np.dtype(dtype).itemsize + 8 * (tile_bits + 1 + (tile_bits + 1) % 2)
+
+
+def open_state(device_id: int, n_bits: int, dtype: str, rank: int = 0) -> CupyState:
+    """A state on a GPU, which becomes the current one of this thread."""
+    runtime.setDevice(device_id)
+    return CupyState(n_bits, dtype, rank)
+
+
+def between_gpus(ranks: Communicator) -> Communicator:
+    """The ranks connected by NCCL, for arrays of the current GPU of each; collective."""
+    from tnplan.executor.device.comm.nccl import NcclCommunicator
+
+    return NcclCommunicator(ranks, cupy.cuda.get_current_stream())
+
+
+def _own_memory(count: int, dtype: str) -> Array:
+    """An array in an allocation of its own, which other ranks can open."""
+    size_bytes = whole_blocks(count * np.dtype(dtype).itemsize)
+    cupy.get_default_memory_pool().free_all_blocks()
+    return cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0))
+
+
+class ProgramLaunch:
+    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before and after the tiles."""
+
+    def __init__(
+        self, kernel: Any, n_bits: int, held: Sequence[int], threads: int, size_bytes: int,
+        arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any, together: int = 1,
+    ) -> None:  # fmt: skip
+        """Blocks come `together` as many at a time."""
+        self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
+        self._threads, self._tables, self._together = threads, tables, together
+        attributes = cupy.cuda.Device().attributes
+        most = max(1, PROGRAM_THREADS // threads)
+        self._part_bytes = max(size_bytes, attributes["MaxSharedMemoryPerMultiprocessor"] // (most + 1))
+        """So much that no more blocks fit than have `PROGRAM_THREADS`, also where registers would do for
+        more: else blocks that exchange find no room on multiprocessors that have three of a pass."""
+        kernel.max_dynamic_shared_size_bytes = self._part_bytes
+        whole, part = (
+            driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size)
+            * attributes["MultiProcessorCount"]
+            for size in (size_bytes, self._part_bytes)
+        )
+        self._part_blocks = part
+        self.whole = self._launch((), 0, whole, size_bytes)
+
+    def part(self, bits: Sequence[int], part: int, share: int) -> Launch:
+        """The launch of a part of the tiles, which leaves room for an exchange."""
+        room = -(-BESIDE_BLOCKS[share] * BESIDE_THREADS // self._threads)
+        left = self._part_blocks - room - (CLUSTER_GROUPS if self._together > 1 else 0)
+        return self._launch(bits, part, max(1, left), self._part_bytes)
+
+    def _launch(self, bits: Sequence[int], part: int, blocks: int, size_bytes: int) -> Launch:
+        tiles = tile_numbers(self._n_bits, self._held, bits, part)
+        before, after = self._arguments
+        blocks = max(1, min(int(tiles[0]), blocks) // self._together) * self._together
+        return Launch(
+            self._kernel, blocks, self._threads,
+            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after), size_bytes,
+            cupy.cuda.get_current_stream(), self._tables,
+        )  # fmt: skip
+
+
+class CupyState:
+    """See `tnplan.executor.statevector.simulator.State`; 2^n_bits amplitudes, those of rank `rank` among several."""
+
+    name = "gpu"
+
+    def __init__(
+        self, n_bits: int, dtype: str, rank: int = 0, tile: Tile | None = None,
+        programs_from: int = PROGRAMS_FROM,
+    ) -> None:  # fmt: skip
+        self.n_bits, self.rank, self.dtype, self.programs_from = n_bits, rank, dtype, programs_from
+        self.tile = tile or (PROGRAM_TILES if n_bits >= programs_from else TILES)[dtype]
+        room = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        if program_bytes(dtype, 0, self.tile.wide_bits) > room:
+            self.tile = replace(self.tile, wide_bits=0)
+        self.tile_bits = min(n_bits, self.tile.bits)
+        if self.tile_bits < 2:
+            raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
+        self.amplitudes = _own_memory(1 << n_bits, dtype)
+        properties = runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self._multiprocessors = int(properties["multiProcessorCount"])
+        self._kernels = {
+            entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype))
+            for entry in ("chunk_sums", "draw", "marginal", "pauli")
+        }
+        self.restart()
+
+    def restart(self) -> None:
+        """Back to |0...0>."""
+        self.amplitudes.fill(0)
+        if self.rank == 0:
+            self.amplitudes[0] = 1
+
+    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
+        """What launches each pass: a compiled kernel's launch, or what takes arguments, and these.
+
+        No kernel is compiled for passes that are not done again.
+        """
+        passes = [step for step in steps if isinstance(step, Pass)]
+        light = sum(len(item.steps) < LEAST_STEPS for item in passes)
+        least = 1 if 2 * light < len(passes) else LEAST_STEPS
+        programs = [self._program(item, least) if again else None for item in passes]
+        compile_ahead(PROGRAM_FILE, [defines for _, defines in filter(None, programs)])
+        return [
+            self._arguments(pass_tables(item, self.n_bits, 0))
+            if made is None
+            else self._launch(*made, item.held)
+            for item, made in zip(passes, programs, strict=True)
+        ]
+
+    def _program(self, item: Pass, least: int = 1) -> tuple[Program, dict[str, str | int]] | None:
+        """The program of a pass and its definitions; None where its tables are read instead.
+
+        A program has `least` steps or more.
+        """
+        if self.n_bits < self.programs_from or len(item.steps) < least or not self.tile.register_bits:
+            return None
+        bits = index_bits(item, self.n_bits)
+        item_bytes = np.dtype(self.dtype).itemsize
+        made = make_program(item, bits, self.tile.register_bits, item_bytes)
+        if made is None or len(made.values) * item_bytes > MOST_VALUES_BYTES:
+            return None
+        return made, program_defines(
+            self.dtype, made, item.held, self.tile.register_bits, self.n_bits
+        )  # fmt: skip
+
+    def _launch(self, made: Program, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
+        kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
+        threads = 1 << (len(held) - self.tile.register_bits)
+        size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.twists), len(held))
+        far = [bit for bit in range(self.n_bits) if bit not in held]
+        turns = [one.tables(far, self.rank << self.n_bits, made.has_far_pairs) for one in made.twists]
+        factors = cupy.asarray(made.factors.astype(self.dtype))
+        tables = cupy.asarray(np.concatenate([np.zeros(0), *turns]).astype(self.dtype))
+        values = np.ascontiguousarray(made.values.astype(self.dtype))
+        before = np.uint64(self.amplitudes.data.ptr), np.int64(self.rank << self.n_bits)
+        after = (
+            np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0],
+        )  # fmt: skip
+        return ProgramLaunch(
+            kernel, self.n_bits, held, threads, size_bytes, (before, after), (factors, tables),
+            int(defines["NEIGHBOURS"]),
+        )  # fmt: skip
+
+    def _by_tables(self, tile_bits: int, n_tiles: int) -> Callable[[tuple[Any, ...]], None]:
+        """What launches state_pass.cu with its arguments."""
+        defines, size_bytes = pass_defines(self.dtype, tile_bits), shared_bytes(self.dtype, tile_bits)
+        kernel, threads = load_kernel(PASS_FILE, "run_tiles", defines), int(defines["THREADS"])
+        kernel.max_dynamic_shared_size_bytes = size_bytes
+        fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
+        blocks = min(fitting * self._multiprocessors, n_tiles)
+        return lambda arguments: kernel((blocks,), (threads,), arguments, shared_mem=size_bytes)
+
+    def _arguments(self, tables: Tables) -> tuple[Any, ...]:
+        """What launches a pass read from tables, and its arguments."""
+        made = make_rounds(tables, min(REGISTER_BITS, len(tables.held)))
+        run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
+        rows = np.arange(1 << (len(tables.held) - run_bits), dtype=np.int64)
+        starts = sum(
+            ((rows >> k & 1) << bit for k, bit in enumerate(tables.held[run_bits:])), np.zeros_like(rows)
+        )
+        return self._by_tables(len(tables.held), 1 << len(tables.far)), (
+            self.amplitudes, np.int64(self.rank << self.n_bits), np.int64(1 << len(tables.far)),
+            cupy.asarray(tables.held.astype(np.int32)), cupy.asarray(tables.far.astype(np.int32)),
+            np.int32(len(tables.far)), cupy.asarray(starts), np.int32(run_bits), cupy.asarray(made.rounds),
+            np.int32(len(made.rounds)), cupy.asarray(made.steps),
+            cupy.asarray(tables.places.astype(np.int32)), cupy.asarray(tables.values.astype(self.dtype)),
+            cupy.asarray(tables.idle.astype(np.uint8)), cupy.asarray(tables.phases),
+        )  # fmt: skip
+
+    def is_divisible(self, prepared: Any) -> bool:
+        """Whether `bind_part` can divide a pass."""
+        return isinstance(prepared, ProgramLaunch)
+
+    def bind_part(
+        self, prepared: Any, bits: Sequence[int], part: int, share: int = 0
+    ) -> Callable[[], None]:  # fmt: skip
+        """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
+
+        It leaves room for an exchange; `share` as in `Overlap`.
+        """
+        return prepared.part(bits, part, share)
+
+    def apply(self, prepared: Any) -> None:
+        """Do a pass."""
+        if isinstance(prepared, ProgramLaunch):
+            prepared.whole()
+            return
+        launch, arguments = prepared
+        launch(arguments)
+
+    def sums(self, chunk_bits: int) -> NDArray[Any]:
+        """The probability of each chunk of 2^chunk_bits amplitudes, float64."""
+        n_chunks = 1 << (self.n_bits - chunk_bits)
+        out = cupy.empty(n_chunks, np.float64)
+        self._measure("chunk_sums", n_chunks, np.int32(chunk_bits), np.int64(n_chunks), out)
+        return np.asarray(out.get())
+
+    def draw(self, chunk_bits: int, chunks: NDArray[Any], rests: NDArray[Any]) -> NDArray[Any]:
+        """The indices, int64, where the sum over chunk chunks[k] reaches rests[k]."""
+        distinct, first = np.unique(chunks, return_index=True)
+        out = cupy.empty(len(chunks), np.int64)
+        self._measure(
+            "draw", len(distinct), np.int32(chunk_bits), np.int64(len(distinct)), cupy.asarray(distinct),
+            cupy.asarray(np.append(first, len(chunks)).astype(np.int64)), cupy.asarray(rests), out,
+        )  # fmt: skip
+        return np.asarray(out.get())
+
+    def marginal(self, bits: Sequence[int]) -> NDArray[Any]:
+        """The probability, float64 [2^m], of each value of some bits, the first least significant."""
+        side = 1 << len(bits)
+        if len(bits) <= FEW_BITS:
+            values = np.arange(side)
+            total = np.zeros(side)
+            for z in range(side):
+                mask = sum(1 << bit for k, bit in enumerate(bits) if z >> k & 1)
+                total += self.pauli(0, mask).real * (1 - 2.0 * (np.bitwise_count(values & z) & 1))
+            return np.maximum(total / side, 0)
+        out = cupy.zeros(side, np.float64)
+        places = cupy.asarray(np.array(bits, np.int32))
+        self._measure("marginal", MOST_BLOCKS, np.int64(1 << self.n_bits), places, np.int32(len(bits)), out)
+        return np.asarray(out.get())
+
+    def pauli(self, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
+        return self.pauli_with(self.amplitudes, 0, x, z)
+
+    def pauli_with(self, others: Array, first: int, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(others[i ^ x]) a[first + i]."""
+        count = len(others)
+        blocks = max(1, min(MOST_BLOCKS, count // MEASURE_THREADS))
+        out = cupy.empty(blocks, np.complex128)
+        own = self.amplitudes[first : first + count]
+        self._kernels["pauli"](
+            (blocks,), (MEASURE_THREADS,), (own, others, np.int64(count), np.int64(x), np.int64(z), out)
+        )
+        return complex(out.get().sum())
+
+    def _measure(self, entry: str, blocks: int, *arguments: Any) -> None:
+        grid = max(1, min(MOST_BLOCKS, blocks))
+        self._kernels[entry]((grid,), (MEASURE_THREADS,), (self.amplitudes, *arguments))
+
+    def take(self, indices: NDArray[Any]) -> NDArray[Any]:
+        """The amplitudes at some indices, on the host."""
+        return np.asarray(self.amplitudes[cupy.asarray(indices)].get())
+
+    def part(self) -> NDArray[Any]:
+        """The amplitudes of this rank, on the host."""
+        return np.asarray(self.amplitudes.get())
+
+    to_host = part
+
+    def load(self, amplitudes: NDArray[Any]) -> None:
+        """Set the amplitudes of this rank."""
+        self.amplitudes.set(np.ascontiguousarray(amplitudes, self.dtype))

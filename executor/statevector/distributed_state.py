@@ -1,0 +1,333 @@
+"""A state over several ranks, which looks like one: see `tnplan.executor.statevector.simulator.State`.
+
+Rank r holds the amplitudes whose highest index bits are r. Every call is collective, and gives every rank the
+same answer. Passes are each rank's own; an exchange swaps index bits by messages between pairs of ranks or in
+memory that they share, and may be beside passes.
+Knows a communicator and the state of one rank, whose arrays it moves; no circuit and no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS, Overlap, with_overlaps
+from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+from tnplan.planner.common.errors import InputError
+
+Array = NDArray[Any]
+
+PIECE_BITS = 22
+"""An exchange moves at most 2^22 amplitudes of a peer at a time, so that its buffers stay small."""
+
+Call = Callable[[], None]
+Piece = tuple[Sequence[int], int]
+"""The amplitudes in which some bits have a value, bit k of it that of bits[k]."""
+
+
+class PartSwap(Protocol):
+    """An exchange of one piece after another, beside other work of the device."""
+
+    def begin(self, piece: int) -> None:
+        """Exchange a piece as soon as what was given to the devices of its ranks before is done."""
+
+    def end(self, piece: int) -> None:
+        """What is given to the device from now on finds the piece, and those before, exchanged."""
+
+
+class Swap(Protocol):
+    """Exchanges without messages: see `tnplan.executor.statevector.cuda.bit_swap.StateSwap`."""
+
+    def bind(self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int) -> Call | None:
+        """The call that does an exchange; None where messages have to."""
+
+    def bind_parts(
+        self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int, pieces: Sequence[Piece],
+        share: int, wide: Sequence[bool],
+    ) -> PartSwap | None:  # fmt: skip
+        """The same for each piece in turn; `share` as in `Overlap`, `wide` as `beside_wide` of it."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An exchange, and the call that does it without messages."""
+
+    exchange: Exchange
+    call: Call | None
+
+
+@dataclass(frozen=True)
+class PreparedOverlap:
+    """An exchange beside passes; `before` and `after` have the calls that do these for each part.
+
+    `begins` has the pieces to exchange after each part before, `awaits` the one that each part after needs.
+    """
+
+    exchange: Exchange
+    before: Sequence[Sequence[Call]]
+    begins: Sequence[Sequence[int]]
+    swap: PartSwap
+    awaits: Sequence[int]
+    after: Sequence[Sequence[Call]]
+
+    def run(self) -> None:
+        """A piece is exchanged while passes before are done on the next, or passes after on those before."""
+        for calls, pieces in zip(self.before, self.begins, strict=True):
+            for call in calls:
+                call()
+            for piece in pieces:
+                self.swap.begin(piece)
+        for calls, piece in zip(self.after, self.awaits, strict=True):
+            self.swap.end(piece)
+            for call in calls:
+                call()
+
+
+class _ByMessages:
+    """An exchange of one piece after another, which is done when `begin` returns."""
+
+    def __init__(self, exchange: Callable[[Sequence[int], int], None], pieces: Sequence[Piece]) -> None:
+        self._exchange, self._pieces = exchange, pieces
+
+    def begin(self, piece: int) -> None:
+        self._exchange(*self._pieces[piece])
+
+    def end(self, piece: int) -> None:
+        pass
+
+
+class _Ended:
+    """In the place of a communicator whose other ranks have ended."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __getattr__(self, name: str) -> Any:
+        raise InputError(
+            "state", f"was that of {self._size} ranks in this process, which have ended",
+            "ask in the call itself, save the state, or use one rank",
+        )  # fmt: skip
+
+
+class SpreadState:
+    """The parts of all ranks of `ranks` together, that of this rank being `own`."""
+
+    def __init__(
+        self, own: Any, ranks: Communicator, swap: Swap | None = None,
+        least_tile_bits: int = LEAST_TILE_BITS,
+    ) -> None:  # fmt: skip
+        """`own` is a `HostState` or a `CupyState`, whose arrays `ranks` sends where `swap` gives no call.
+
+        Exchanges are beside passes where parts of 2^least_tile_bits tiles or more can be made.
+        """
+        self.own, self.ranks, self._swap, self._least_tile_bits = own, ranks, swap, least_tile_bits
+        self.n_bits, self.tile = own.n_bits, own.tile
+        self.sent_bytes = 0
+
+    def end(self) -> None:
+        """The other ranks have ended: what needs them is refused from now on, instead of waiting for them."""
+        self.ranks = _Ended(self.ranks.size)
+
+    def restart(self) -> None:
+        """Back to |0...0>."""
+        self.own.restart()
+
+    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
+        """The tables of passes; exchanges with the call that does them in peers' memory, if any."""
+        passes = [step for step in steps if isinstance(step, Pass)]
+        made = dict(zip(map(id, passes), self.own.prepare(passes, again), strict=True))
+        divisible = [isinstance(step, Pass) and self.own.is_divisible(made[id(step)]) for step in steps]
+        found: list[Any] = []
+        for step in with_overlaps(steps, divisible, self.n_bits, self.tile, self._least_tile_bits):
+            if isinstance(step, Overlap):
+                found += self._beside(step, made)
+            else:
+                found.append(self._alone(step) if isinstance(step, Exchange) else made[id(step)])
+        return found
+
+    def _beside(self, step: Overlap, made: dict[int, Any]) -> list[Any]:
+        """An exchange beside passes, or one after the other where messages would be kernels between them."""
+        swap = self._part_swap(step)
+        before, after = ([made[id(item)] for item in items] for items in (step.before, step.after))
+        if swap is None:
+            return [*before, self._alone(step.exchange), *after]
+        calls = [
+            [
+                [self.own.bind_part(item, bits, part, step.share) for item in items]
+                for part in range(1 << len(bits))
+            ]
+            for items, bits in ((before, step.bits), (after, step.after_bits))
+        ]
+        return [PreparedOverlap(step.exchange, calls[0], step.begins, swap, step.awaits, calls[1])]
+
+    def _part_swap(self, step: Overlap) -> PartSwap | None:
+        if self._swap is None:
+            return _ByMessages(lambda bits, part: self._exchange(step.exchange, bits, part), step.pieces)
+        inside, own, peers = self._peers(step.exchange)
+        wide = step.beside_wide(self.tile.bits)
+        return self._swap.bind_parts(inside, peers, own, step.pieces, step.share, wide)
+
+    def _alone(self, exchange: Exchange) -> Prepared:
+        inside, own, peers = self._peers(exchange)
+        call = self._swap.bind(inside, peers, own) if self._swap is not None else None
+        return Prepared(exchange, call)
+
+    def apply(self, prepared: Any) -> None:
+        """Do a step."""
+        if isinstance(prepared, Prepared):
+            if prepared.call is not None:
+                prepared.call()
+            else:
+                self._exchange(prepared.exchange)
+        elif isinstance(prepared, PreparedOverlap):
+            prepared.run()
+        else:
+            self.own.apply(prepared)
+            return
+        size_bytes = self.own.amplitudes.nbytes
+        self.sent_bytes += size_bytes - (size_bytes >> len(prepared.exchange.pairs))
+
+    def _peers(self, exchange: Exchange) -> tuple[list[int], int, list[tuple[int, int]]]:
+        """Bits inside, this rank's value of those outside, and every other value with its rank.
+
+        In such an order that at every turn the ranks are pairs, each with links of its own.
+        """
+        inside = [pair[0] for pair in exchange.pairs]
+        outside = [pair[1] - self.n_bits for pair in exchange.pairs]
+        own = sum((self.ranks.rank >> bit & 1) << k for k, bit in enumerate(outside))
+        base = self.ranks.rank & ~sum(1 << bit for bit in outside)
+        peers = [
+            (own ^ turn, base | sum(((own ^ turn) >> k & 1) << bit for k, bit in enumerate(outside)))
+            for turn in range(1, 1 << len(inside))
+        ]
+        return inside, own, peers
+
+    def _exchange(self, exchange: Exchange, bits: Sequence[int] = (), part: int = 0) -> None:
+        """Swap bits: what has value b in the bits inside goes to the rank with value b in the bits outside.
+
+        It takes the place of what that peer sends. The pieces of all peers are on their way at once. Only
+        amplitudes whose `bits` have the value `part` go.
+        """
+        inside, _, peers = self._peers(exchange)
+        places = {
+            value: _slot(self.own.amplitudes, [*inside, *bits], value | part << len(inside))
+            for value, _ in peers
+        }
+        shape = places[peers[0][0]].shape
+        axis = int(np.argmax(shape))
+        step = max(1, (shape[axis] << PIECE_BITS) // prod(shape))
+        for first in range(0, shape[axis], step):
+            piece = (*[slice(None)] * axis, slice(first, first + step))
+            sends = [(peer, places[value][piece].reshape(-1)) for value, peer in peers]
+            receives = [(peer, np.empty_like(buffer)) for peer, buffer in sends]
+            self.ranks.exchange(sends, receives)
+            for (value, _), (_, buffer) in zip(peers, receives, strict=True):
+                place = places[value][piece]
+                place[...] = buffer.reshape(place.shape)
+
+    def sums(self, chunk_bits: int) -> Array:
+        """The probability of each chunk of all ranks, in order."""
+        return np.concatenate(self.ranks.gather_objects(self.own.sums(chunk_bits)))
+
+    def draw(self, chunk_bits: int, chunks: Array, rests: Array) -> Array:
+        """The indices drawn, each by the rank that has its chunk."""
+        bits = self.n_bits - chunk_bits
+        mine = slice(*np.searchsorted(chunks >> bits, [self.ranks.rank, self.ranks.rank + 1]))
+        drawn = self.own.draw(chunk_bits, chunks[mine] & ((1 << bits) - 1), rests[mine])
+        return np.concatenate(self.ranks.gather_objects(drawn | self.ranks.rank << self.n_bits))
+
+    def marginal(self, bits: Sequence[int]) -> Array:
+        """The probabilities of the values of some bits; those outside have one value on each rank."""
+        inner = [bit for bit in bits if bit < self.n_bits]
+        found = self.own.marginal(inner)
+        numbers = np.arange(len(found))
+        index = np.zeros_like(numbers)
+        for k, bit in enumerate(bits):
+            if bit < self.n_bits:
+                index |= (numbers >> inner.index(bit) & 1) << k
+            else:
+                index |= (self.ranks.rank >> (bit - self.n_bits) & 1) << k
+        table = np.zeros(1 << len(bits))
+        table[index] = found
+        return np.asarray(sum(self.ranks.gather_objects(table)))
+
+    def pauli(self, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i]; a peer's amplitudes come piece by piece."""
+        n, rank = self.n_bits, self.ranks.rank
+        peer = rank ^ x >> n
+        inner_x, inner_z = x & ((1 << n) - 1), z & ((1 << n) - 1)
+        value = self.own.pauli(inner_x, inner_z) if peer == rank else self._pauli_with(peer, inner_x, inner_z)
+        sign = -1 if (z >> n & rank).bit_count() & 1 else 1
+        return complex(sum(self.ranks.gather_objects(sign * value)))
+
+    def _pauli_with(self, peer: int, x: int, z: int) -> complex:
+        size = 1 << min(PIECE_BITS, self.n_bits)
+        total = 0j
+        for first in range(0, 1 << self.n_bits, size):
+            partner = first ^ x & ~(size - 1)
+            sent = self.own.amplitudes[partner : partner + size]
+            theirs = np.empty_like(sent)
+            self.ranks.exchange([(peer, sent)], [(peer, theirs)])
+            sign = -1 if (z & first).bit_count() & 1 else 1
+            total += sign * self.own.pauli_with(theirs, first, x & (size - 1), z & (size - 1))
+        return total
+
+    def take(self, indices: Array) -> Array:
+        """The amplitudes at some indices, on every rank."""
+        owners = indices >> self.n_bits
+        inner = indices & ((1 << self.n_bits) - 1)
+        parts = self.ranks.gather_objects(self.own.take(inner[owners == self.ranks.rank]))
+        found = np.empty(len(indices), self.own.amplitudes.dtype)
+        for rank, part in enumerate(parts):
+            found[owners == rank] = part
+        return found
+
+    def part(self) -> Array:
+        """The amplitudes of this rank."""
+        return np.asarray(self.own.part())
+
+    def to_host(self) -> Array:
+        """All amplitudes, on every rank."""
+        return np.concatenate(self.ranks.gather_objects(self.own.to_host()))
+
+    def load(self, amplitudes: Array) -> None:
+        """Set the amplitudes of this rank."""
+        self.own.load(amplitudes)
+
+
+def rank_bits(n_ranks: int, n_qubits: int, least: int) -> int:
+    """How many index bits number the ranks; raises InputError where that cannot be.
+
+    A rank holds `least` bits or more.
+    """
+    if n_ranks & (n_ranks - 1):
+        raise InputError("--ranks", f"is {n_ranks}", "give a power of two")
+    bits = n_ranks.bit_length() - 1
+    if bits and n_qubits - bits < least:
+        raise InputError(
+            "--ranks",
+            f"is {n_ranks} for {n_qubits} qubits, {max(0, n_qubits - bits)} a rank",
+            f"leave {least} or more to a rank",
+        )  # fmt: skip
+    return bits
+
+
+def _slot(amplitudes: Array, inside: Sequence[int], value: int) -> Array:
+    """The view of the amplitudes whose bits `inside` have this value; bit k of it is inside[k]."""
+    n = len(amplitudes).bit_length() - 1
+    shape: list[int] = []
+    index: list[Any] = []
+    above = n
+    for bit in sorted(inside, reverse=True):
+        shape += [1 << (above - bit - 1), 2]
+        index += [slice(None), value >> inside.index(bit) & 1]
+        above = bit
+    shape.append(1 << above)
+    return amplitudes.reshape(shape)[tuple(index)]

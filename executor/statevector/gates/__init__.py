@@ -1,0 +1,1 @@
+"""The forms of gates: multiplexed gates and phase polynomials."""

@@ -1,0 +1,181 @@
+"""Blocks: the one form that every gate takes here. Knows matrices and bits; no state, no pass and no device.
+
+A block acts on `targets` with a matrix that the values of its `selectors` choose. A dense gate has no
+selectors, a diagonal one no targets; a controlled gate has both. Blocks whose shared bits are selectors of
+both commute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Gate
+
+Array = NDArray[Any]
+
+EXACT = 1e-14
+"""Elements nearer than this to 0 are 0: the rounding of a gate's matrix."""
+UNITARY = 1e-9
+LARGEST_TARGETS = 5
+"""A block has no more targets: gates that change more qubits are refused, and fusion makes no such block.
+
+The kernels of CPU and GPU hold 2^LARGEST_TARGETS rows of a block at once; `tables.pass_tables` checks it.
+"""
+SWAPPED = (0, 2, 1, 3)
+MERGES_KEPT = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The sum over s of |s><s| on `selectors` times blocks[s] on `targets`.
+
+    `blocks` is complex128 [2^selectors, 2^targets, 2^targets]. The first of the targets is the most
+    significant bit of a row, the first of the selectors that of s. Blocks are equal that are on the same bits
+    and share this array.
+    """
+
+    targets: tuple[int, ...]
+    selectors: tuple[int, ...]
+    blocks: Array
+    target_mask: int = field(init=False)
+    mask: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "target_mask", mask_of(self.targets))
+        object.__setattr__(self, "mask", self.target_mask | mask_of(self.selectors))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Block):
+            return NotImplemented
+        return self.blocks is other.blocks and (self.targets, self.selectors) == (
+            other.targets, other.selectors,
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash((self.targets, self.selectors, id(self.blocks)))
+
+    @cached_property
+    def is_identity(self) -> bool:
+        """Whether the block does nothing but rounding."""
+        return bool(np.all(np.abs(self.blocks - np.eye(self.blocks.shape[-1])) <= EXACT))
+
+    def on(self, where: Sequence[int]) -> Block:
+        """The same block with bit j renamed to where[j]."""
+        targets = tuple(where[j] for j in self.targets)
+        selectors = tuple(where[j] for j in self.selectors)
+        unchanged = targets == self.targets and selectors == self.selectors
+        return self if unchanged else Block(targets, selectors, self.blocks)
+
+
+def mask_of(bits: Sequence[int]) -> int:
+    """The integer in which exactly these bits are set."""
+    return sum(1 << bit for bit in bits)
+
+
+def commute(first: Block, second: Block) -> bool:
+    """Whether the two commute because every bit that they share is a selector of both."""
+    return not (first.target_mask & second.mask or second.target_mask & first.mask)
+
+
+def gate_block(gate: Gate, place: str = "gate") -> Block:
+    """A unitary gate as a block on its qubits; raises InputError where it is none or too large."""
+    side = len(gate.matrix)
+    product = gate.matrix @ gate.matrix.conj().T
+    if not np.allclose(product, np.eye(side), rtol=0, atol=UNITARY):
+        raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
+    return matrix_block(gate.qubits, gate.matrix, place)
+
+
+def matrix_block(qubits: tuple[int, ...], matrix: Array, place: str = "matrix") -> Block:
+    """Any matrix on `qubits` as a block: qubits whose value it never changes become selectors."""
+    q = len(qubits)
+    values = np.where(np.abs(matrix) <= EXACT, 0, matrix).reshape((2,) * (2 * q))
+    kept = [j for j in range(q) if not np.any(np.take(np.take(values, 0, q + j), 1, j))
+            and not np.any(np.take(np.take(values, 1, q + j), 0, j))]  # fmt: skip
+    changed = [j for j in range(q) if j not in kept]
+    for j in list(kept):
+        blocks = _blocks(values, kept, changed)
+        halves = np.moveaxis(blocks.reshape((2,) * len(kept) + blocks.shape[1:]), kept.index(j), 0)
+        if len(kept) + len(changed) > 1 and np.array_equal(halves[0], halves[1]):
+            kept.remove(j)
+            values = np.take(np.take(values, [0], j), [0], q + j)
+    blocks = _blocks(values, kept, changed)
+    if len(changed) > LARGEST_TARGETS:
+        raise InputError(
+            place, f"changes {len(changed)} qubits at once",
+            f"split it into gates on {LARGEST_TARGETS} or fewer",
+        )  # fmt: skip
+    return Block(tuple(qubits[j] for j in changed), tuple(qubits[j] for j in kept), blocks)
+
+
+def _blocks(values: Array, kept: Sequence[int], changed: Sequence[int]) -> Array:
+    """[selector value, row, column] of a matrix with one axis a bit; axes in neither list have length 1."""
+    q = values.ndim // 2
+    gone = [j for j in range(q) if j not in kept and j not in changed]
+    order = [*kept, *(q + j for j in kept), *changed, *(q + j for j in changed)]
+    side = 2 ** len(kept)
+    array = values.transpose([*gone, *(q + j for j in gone), *order])
+    array = array.reshape(side, side, 2 ** len(changed), 2 ** len(changed))
+    return np.ascontiguousarray(array[np.arange(side), np.arange(side)])
+
+
+def as_swap(block: Block) -> Block | None:
+    """For a block that exchanges its two targets up to phases: the diagonal block that acts before it."""
+    if len(block.targets) != 2 or block.selectors:
+        return None
+    phases = block.blocks[0][list(SWAPPED), range(4)]
+    rest = block.blocks[0].copy()
+    rest[list(SWAPPED), range(4)] = 0
+    if np.any(rest) or not np.all(np.abs(phases)):
+        return None
+    return Block((), block.targets, phases.reshape(4, 1, 1))
+
+
+def expanded(block: Block, targets: tuple[int, ...], selectors: tuple[int, ...]) -> Array:
+    """[2^selectors, 2^targets, 2^targets]: the block on more bits, some selectors made targets."""
+    outer = [bit for bit in selectors if bit in block.selectors]
+    inner = [bit for bit in targets if bit in block.selectors]
+    t = len(block.targets)
+    idle = [bit for bit in targets if bit not in block.targets and bit not in block.selectors]
+    axes = [block.selectors.index(bit) for bit in (*outer, *inner)]
+    values: Array = block.blocks.reshape((2,) * len(block.selectors) + (2**t, 2**t))
+    values = values.transpose([*axes, len(axes), len(axes) + 1])
+    values = values.reshape(2 ** len(outer), 2 ** len(inner), 2**t, 2**t)
+    dense = np.zeros((2 ** len(outer), 2 ** len(inner), 2**t, 2 ** len(inner), 2**t), np.complex128)
+    for value in range(2 ** len(inner)):
+        dense[:, value, :, value, :] = values[:, value]
+    side = 2 ** (len(inner) + t)
+    wide = np.einsum("oij,kl->oikjl", dense.reshape(-1, side, side), np.eye(2 ** len(idle)))
+    held = (*inner, *block.targets, *idle)
+    order = [held.index(bit) for bit in targets]
+    shape = (len(dense), *(2,) * (2 * len(held)))
+    wide = wide.reshape(shape).transpose(
+        [0, *(1 + j for j in order), *(1 + len(held) + j for j in order)]
+    ).reshape(len(dense), 2 ** len(held), 2 ** len(held))  # fmt: skip
+    numbers = np.arange(2 ** len(selectors))
+    chosen = np.zeros_like(numbers)
+    for bit in outer:
+        chosen = 2 * chosen + (numbers >> (len(selectors) - 1 - selectors.index(bit)) & 1)
+    return np.ascontiguousarray(wide[chosen])
+
+
+@lru_cache(MERGES_KEPT)
+def merged(first: Block, second: Block, held_mask: int) -> Block:
+    """Both as one block, `first` acting first; bits in `held_mask` become targets, others stay selectors.
+
+    Runs of a circuit that differ in the noise drawn for them share most merges: the latest are kept.
+    """
+    bits = [*first.targets, *first.selectors, *second.targets, *second.selectors]
+    unique = sorted(set(bits), reverse=True)
+    targets = tuple(bit for bit in unique if held_mask >> bit & 1)
+    selectors = tuple(bit for bit in unique if not held_mask >> bit & 1)
+    return Block(
+        targets, selectors, expanded(second, targets, selectors) @ expanded(first, targets, selectors)
+    )

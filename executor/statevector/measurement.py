@@ -1,0 +1,171 @@
+"""What is asked of a program and what comes back: from its one final state, or from trajectories.
+
+A program whose measurements all stand at its end has one final state, from which all shots are drawn. Any
+other is run once a shot. Knows programs and a simulator, no file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.statevector.prepared_program import make_script
+from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.program import (
+    Program,
+    final_measurements,
+    measures,
+    without_final_measurements,
+)
+
+Array = NDArray[Any]
+
+LARGEST_SHOTS = 10**9
+LARGEST_VALUE = 1e100
+"""Of an observable: means over all shots and squares of its values stay finite."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked for; `amplitudes` are bit strings, `marginal` the qubits of a table of probabilities."""
+
+    shots: int | None = None
+    observable: PauliSum | None = None
+    amplitudes: tuple[str, ...] = ()
+    marginal: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What came back, None where it was not asked for.
+
+    `counts` are of strings of the classical bits, or of all qubits where nothing is measured. `deviation` is
+    the standard deviation of an expectation value that is a mean over trajectories, None for a single one,
+    else 0. `amplitudes` is complex128, `probabilities` float64 [2^m], the first qubit most significant.
+    """
+
+    counts: dict[str, int] | None
+    expectation: float | complex | None
+    deviation: float | None
+    amplitudes: Array | None
+    probabilities: Array | None
+    norm: float
+
+
+def check_question(question: Question, program: Program) -> None:
+    """Refuse what cannot be answered, before any work is done."""
+    if question.shots is not None:
+        check_count("--shots", question.shots, 1, LARGEST_SHOTS)
+    for qubit in question.marginal:
+        check_count("--marginal", qubit, 0)
+    check_marginal(question.marginal, program.n_qubits, "--marginal")
+    if question.observable is not None and question.observable.n_qubits != program.n_qubits:
+        raise InputError(
+            "--observable", f"is a sum on {question.observable.n_qubits} qubits",
+            f"give one on {program.n_qubits}",
+        )  # fmt: skip
+    if question.observable is not None:
+        with np.errstate(over="ignore"):
+            total = float(np.sum(np.abs(question.observable.coefficients)))
+        if not total <= LARGEST_VALUE:
+            raise InputError(
+                "--observable", f"has coefficients whose magnitudes sum to {total:.3g}",
+                f"give a sum of {LARGEST_VALUE:g} at most",
+            )  # fmt: skip
+    check_bits(question.amplitudes, program.n_qubits)
+    if final_measurements(program) is None:
+        if question.shots is None:
+            raise InputError(
+                "--shots", "is missing, and the program measures, resets or is noisy on its way",
+                "say how many times to run it",
+            )  # fmt: skip
+        if question.amplitudes or question.marginal:
+            raise InputError(
+                "--amplitudes" if question.amplitudes else "--marginal",
+                "is asked of a program that ends in another state in each run",
+                "ask for shots or an observable",
+            )  # fmt: skip
+
+
+def answer(
+    simulator: Simulator, program: Program, question: Question,
+    progress: Callable[[int, int], None] | None = None,
+) -> Answer:  # fmt: skip
+    """Run a program and answer; collective over the ranks of the simulator's state."""
+    measured = final_measurements(program)
+    if measured is None:
+        return _from_trajectories(simulator, program, question, progress)
+    script = make_script([gate for gate in program.operations if isinstance(gate, Gate)])
+    simulator.run(script, np.zeros(0, np.uint8))
+    counts = None
+    if question.shots is not None:
+        values, numbers = np.unique(simulator.sample(question.shots), return_counts=True)
+        width = program.n_qubits
+        texts = [format(value, f"0{width}b") for value in values.tolist()]
+        if measured:
+            texts = [_bits_of(text, measured, program.n_bits) for text in texts]
+        counts = _summed(zip(texts, numbers.tolist(), strict=True))
+    return Answer(
+        counts,
+        None if question.observable is None else simulator.expectation(question.observable),
+        0.0,
+        simulator.amplitudes(question.amplitudes) if question.amplitudes else None,
+        simulator.probabilities(question.marginal) if question.marginal else None,
+        simulator.norm(),
+    )
+
+
+def _from_trajectories(
+    simulator: Simulator, program: Program, question: Question,
+    progress: Callable[[int, int], None] | None,
+) -> Answer:  # fmt: skip
+    """Run a program once a shot. Its final measurements are one draw, and leave the state as it is."""
+    assert question.shots is not None
+    operations, measured = without_final_measurements(program.operations)
+    script = make_script(operations)
+    writes = measures(program.operations)
+    texts, values = [], []
+    for shot in range(question.shots):
+        bits = np.zeros(program.n_bits, np.uint8)
+        if shot:
+            simulator.restart()
+        simulator.run(script, bits)
+        qubits = ""
+        if measured or not writes:
+            qubits = format(int(simulator.sample(1)[0]), f"0{program.n_qubits}b")
+        for bit, qubit in measured.items():
+            bits[bit] = int(qubits[qubit])
+        texts.append("".join(map(str, bits)) if writes else qubits)
+        if question.observable is not None:
+            values.append(simulator.expectation(question.observable))
+        if progress is not None:
+            progress(shot + 1, question.shots)
+    counts = _summed((text, 1) for text in texts)
+    if not values:
+        return Answer(counts, None, 0.0, None, None, simulator.norm())
+    mean = sum(values) / len(values)
+    squares = sum(abs(value - mean) ** 2 for value in values)
+    deviation = sqrt(squares / (len(values) - 1) / len(values)) if len(values) > 1 else None
+    return Answer(counts, mean, deviation, None, None, simulator.norm())
+
+
+def _bits_of(qubits: str, measured: dict[int, int], n_bits: int) -> str:
+    """The string of the classical bits for the values of the qubits that go to them."""
+    return "".join(qubits[measured[bit]] if bit in measured else "0" for bit in range(n_bits))
+
+
+def _summed(pairs: Any) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for text, number in pairs:
+        total[text] += number
+    return dict(sorted(total.items()))

@@ -1,0 +1,46 @@
+"""How much memory a simulation takes, known before anything is allocated."""
+
+from __future__ import annotations
+
+from tnplan.executor.statevector.scheduling.tiled_passes import Tile
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
+
+ITEM_BYTES = {"complex64": 8, "complex128": 16}
+TILES_A_THREAD = 3
+"""A thread holds one tile, and tables of a pass as large as one or two."""
+SHOT_BYTES, OUTCOME_BYTES, ENTRY_BYTES = 64, 256, 256
+"""What a shot, a string with its count, and an entry of a table of probabilities take on a host at most."""
+LARGEST = 62
+"""Qubits: a sample is a number of 63 bits."""
+
+
+def predicted_bytes(n_qubits: int, dtype: str, tile: Tile, threads: int, ranks: int = 1) -> int:
+    """The bytes that a rank of a simulation takes at most for amplitudes, tiles and tables."""
+    item = ITEM_BYTES[dtype]
+    amplitudes = (item << n_qubits) // ranks
+    return amplitudes + threads * TILES_A_THREAD * (item << min(n_qubits, tile.bits))
+
+
+def check_memory(needed_bytes: int, room_bytes: float, n_qubits: int, dtype: str) -> None:
+    """Raise InputError where a simulation needs more bytes than there are."""
+    if needed_bytes > room_bytes:
+        other = "complex64, " if dtype == "complex128" else ""
+        raise InputError(
+            "memory", f"{n_qubits} qubits in {dtype} need {size_text(needed_bytes)} a rank, "
+            f"{size_text(needed_bytes - room_bytes)} more than the {size_text(room_bytes)} that are there",
+            f"use {other}more ranks, more memory or fewer qubits",
+        )  # fmt: skip
+
+
+def check_answer_memory(shots: int | None, n_marginal: int, n_qubits: int, room_bytes: float) -> None:
+    """Raise InputError where counts of shots and a table over some qubits need more bytes than there are."""
+    counts = 0 if shots is None else shots * SHOT_BYTES + min(shots, 1 << n_qubits) * OUTCOME_BYTES
+    table = ENTRY_BYTES << n_marginal if n_marginal else 0
+    if counts + table > room_bytes:
+        raise InputError(
+            "--shots" if counts > table else "--marginal",
+            f"takes {size_text(counts + table)} a rank beside the state, and "
+            f"{size_text(max(0.0, room_bytes))} are there",
+            f"ask for fewer {'shots' if counts > table else 'qubits'}",
+        )

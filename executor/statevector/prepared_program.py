@@ -1,0 +1,124 @@
+"""A program made ready to be run many times: gates between two other operations as one segment of blocks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.statevector.gates.multiplexed_gate import Block, gate_block, matrix_block
+from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.program import Channel, Conditional, Measurement, Operation, Reset
+
+Array = NDArray[Any]
+
+UNITARY = 1e-12
+IMPOSSIBLE = 1e-12
+"""Outcomes of less probability are rounding and are never taken."""
+Unitaries = tuple[list[float], tuple[Block | None, ...]]
+"""Of a mixture: the probabilities added up, and a block for each on qubits 0, 1, ..., None for identities."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Blocks on qubits that act one after another."""
+
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """One of two scripts, as a `Conditional` chooses."""
+
+    bits: tuple[int, ...]
+    value: int
+    body: tuple[Item, ...]
+    otherwise: tuple[Item, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A channel whose operators are unitaries times square roots of probabilities; None is the identity.
+
+    `reached` are the probabilities of the first operators added up, as `cumulated` gives them.
+    """
+
+    reached: list[float]
+    segments: tuple[Segment | None, ...]
+
+    def drawn(self, random: float) -> Segment | None:
+        """What acts, chosen by a number from 0 up to 1."""
+        return self.segments[bisect_right(self.reached, random * self.reached[-1])]
+
+
+def cumulated(weights: Array) -> Array:
+    """Probabilities added up; impossible outcomes, whose probability is rounding, are never reached."""
+    return np.cumsum(np.where(weights > IMPOSSIBLE * weights.sum(), weights, 0))
+
+
+Item = Segment | Branch | Mixture | Measurement | Reset | Channel
+
+
+def make_script(operations: Sequence[Operation], place: str = "") -> tuple[Item, ...]:
+    """The items of operations; raises InputError for a gate that is not unitary or too large.
+
+    `place` says in errors which operation these are inside of.
+    """
+    return _make_script(operations, place, {})
+
+
+def _make_script(
+    operations: Sequence[Operation], place: str, known: dict[int, Unitaries | None]
+) -> tuple[Item, ...]:
+    """`known`: what was made of operators before, by the identity of their tuple."""
+    items: list[Item] = []
+    blocks: list[Block] = []
+    for number, operation in enumerate(operations):
+        if isinstance(operation, Gate):
+            blocks.append(gate_block(operation, f"{place}gate {number} ({operation.name})"))
+            continue
+        if blocks:
+            items.append(Segment(tuple(blocks)))
+            blocks = []
+        if isinstance(operation, Conditional):
+            inner = f"{place}operation {number}, inner "
+            bodies = [_make_script(body, inner, known) for body in (operation.body, operation.otherwise)]
+            items.append(Branch(operation.bits, operation.value, *bodies))
+        elif isinstance(operation, Channel):
+            key = id(operation.kraus)
+            if key not in known:
+                known[key] = _unitaries(operation.kraus, f"{place}operation {number} (channel)")
+            items.append(_as_mixture(operation.qubits, known[key]) or operation)
+        else:
+            items.append(operation)
+    return (*items, Segment(tuple(blocks))) if blocks else tuple(items)
+
+
+def _unitaries(kraus: Sequence[Array], place: str) -> Unitaries | None:
+    """The mixture that operators are, if they are one; raises InputError where one of them is too large."""
+    side = len(kraus[0])
+    qubits = tuple(range(side.bit_length() - 1))
+    for operator in kraus:
+        matrix_block(qubits, operator, place)
+    weights = np.array([np.trace(k.conj().T @ k).real / side for k in kraus])
+    blocks: list[Block | None] = []
+    for weight, operator in zip(weights, kraus, strict=True):
+        product = operator.conj().T @ operator
+        if not np.allclose(product, weight * np.eye(side), rtol=0, atol=UNITARY):
+            return None
+        block = matrix_block(qubits, operator / np.sqrt(weight), place) if weight else None
+        blocks.append(None if block is None or block.is_identity else block)
+    return cumulated(weights).tolist(), tuple(blocks)
+
+
+def _as_mixture(qubits: Sequence[int], unitaries: Unitaries | None) -> Mixture | None:
+    if unitaries is None:
+        return None
+    reached, blocks = unitaries
+    return Mixture(
+        reached, tuple(None if block is None else Segment((block.on(qubits),)) for block in blocks)
+    )

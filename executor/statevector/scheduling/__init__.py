@@ -1,0 +1,1 @@
+"""Which gates are done together: fusion, tiled passes, qubit remapping between ranks."""

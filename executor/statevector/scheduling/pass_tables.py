@@ -1,0 +1,101 @@
+"""A pass as flat tables, which the kernels of CPU and GPU read. Knows bits and numbers; no state, no device.
+
+Bit p of an index inside a tile is bit held[p] of the state's index. A row of `steps` is one step:
+
+    kind, targets, near selectors, far selectors, first of `places`, first of `values`, first of `idle`
+
+BLOCK: `places` has the tile bits of the targets, those of the selectors held, and the state's bits of the
+far selectors; each rise, and the first is the least significant. `values` are [far][near][row][column], and
+idle[far, near] says whether a matrix is the identity. DIAGONAL: the same without targets. TWIST: the row's
+second number is the first of its `phases`, [linear of every bit][pairs of every two bits][constant], its
+third the number of bits. Every value is complex128 here; kernels take them in the precision of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, Block
+from tnplan.executor.statevector.gates.phase_polynomial import Twist
+from tnplan.executor.statevector.scheduling.fusion import with_low_bits
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+
+Array = NDArray[Any]
+
+BLOCK, DIAGONAL, TWIST = 0, 1, 2
+FIELDS = 7
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The tables of one pass; `held` are the bits of a tile, `far` those of a tile's number, both rising."""
+
+    held: Array
+    far: Array
+    steps: Array
+    places: Array
+    values: Array
+    idle: Array
+    phases: Array
+
+
+def pass_tables(item: Pass, n_bits: int, low: int) -> Tables:
+    """The tables of a pass over 2^n_bits amplitudes a rank; bits from n_bits on are those of the rank.
+
+    Diagonals are widened to cover the lowest `low` bits of a tile where they select by any of them. Raises
+    ValueError for a block that no kernel takes.
+    """
+    place = {bit: number for number, bit in enumerate(item.held)}
+    rows: list[tuple[int, ...]] = []
+    places: list[int] = []
+    values: list[Array] = [np.empty(0, np.complex128)]
+    idle: list[Array] = [np.empty(0, np.bool_)]
+    phases: list[Array] = [np.empty(0)]
+    n_values = n_idle = n_phases = 0
+    for step in item.steps:
+        if isinstance(step, Twist):
+            rows.append((TWIST, n_phases, len(step.linear), 0, 0, 0, 0))
+            phases += [step.linear, step.pairs.ravel(), np.array([step.constant])]
+            n_phases += sum(map(len, phases[-3:]))
+            continue
+        _check_targets(step)
+        wide = with_low_bits(step, item.held, low)
+        near = sorted((bit for bit in wide.selectors if bit in place), reverse=True)
+        outer = sorted((bit for bit in wide.selectors if bit not in place), reverse=True)
+        rows.append((
+            DIAGONAL if not wide.targets else BLOCK, len(wide.targets), len(near), len(outer), len(places),
+            n_values, n_idle,
+        ))  # fmt: skip
+        places += [place[bit] for bit in sorted(wide.targets)]
+        places += [place[bit] for bit in reversed(near)] + outer[::-1]
+        matrices = _sorted(wide, sorted(wide.targets, reverse=True), (*outer, *near))
+        values.append(matrices.ravel())
+        idle.append(np.all(matrices == np.eye(matrices.shape[-1]), axis=(1, 2)))
+        n_values += matrices.size
+        n_idle += len(matrices)
+    return Tables(
+        np.array(item.held, np.int64),
+        np.array([bit for bit in range(n_bits) if bit not in place], np.int64),
+        np.array(rows, np.int64).reshape(-1, FIELDS), np.array(places, np.int64), np.concatenate(values),
+        np.concatenate(idle), np.concatenate(phases),
+    )  # fmt: skip
+
+
+def _check_targets(block: Block) -> None:
+    """Refuse what would reach beyond the scratch memory of a kernel."""
+    if len(block.targets) > LARGEST_TARGETS:
+        raise ValueError(f"a block has {len(block.targets)} targets, and kernels take {LARGEST_TARGETS}")
+
+
+def _sorted(block: Block, targets: Sequence[int], selectors: Sequence[int]) -> Array:
+    """The matrices [selector value, row, column] for targets and selectors in another order."""
+    s, t = len(selectors), len(targets)
+    axes = [block.selectors.index(bit) for bit in selectors]
+    rows = [s + block.targets.index(bit) for bit in targets]
+    values = block.blocks.reshape((2,) * (s + 2 * t)).transpose([*axes, *rows, *(t + row for row in rows)])
+    return values.reshape(2**s, 2**t, 2**t)

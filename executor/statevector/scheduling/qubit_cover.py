@@ -1,0 +1,136 @@
+"""Which bits are held and which blocks are done with them: the choice behind passes and stages of ranks.
+
+A block can be done while its targets are held, if no block left behind that does not commute comes before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.statevector.gates.multiplexed_gate import Block
+
+EXCHANGES_TRIED = 64
+WINDOW = 2000
+"""So many of the blocks left are looked at when bits are chosen."""
+WAYS_KEPT, STARTS = 8, 8
+"""The ways to do the first passes that are followed, and the random bits from which each goes on."""
+COVERS_KEPT = 64
+"""A plan asks for most covers several times; so many of the last are kept until it is made."""
+
+
+def choose(blocks: Sequence[Block], always: int, size: int) -> int:
+    """The mask of `size` bits or fewer, those of `always` among them, that let many blocks be done."""
+    from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
+
+    targets, masks, left = _columns(blocks)
+    held = kernel.grow(targets, masks, left, always, size)
+    if kernel.n_done(targets, masks, left, held) < len(left):
+        held = kernel.climb(targets, masks, left[:WINDOW], held, always, EXCHANGES_TRIED)
+    return int(held)
+
+
+def cover(blocks: Sequence[Block], always: int, size: int) -> list[int]:
+    """The masks of `size` bits or fewer that do all blocks one after another: as few as are found.
+
+    The best bits for one pass after another, unless fewer come of following several ways at once.
+    """
+    targets, masks, _ = _columns(blocks)
+    return list(_cover(targets.tobytes(), masks.tobytes(), always, size))
+
+
+@lru_cache(COVERS_KEPT)
+def _cover(targets: bytes, masks: bytes, always: int, size: int) -> tuple[int, ...]:
+    """The same for the masks of blocks."""
+    if not targets:
+        return ()
+    columns = (
+        np.frombuffer(targets, np.int64).copy(), np.frombuffer(masks, np.int64).copy(),
+        np.arange(len(targets) // 8),
+    )  # fmt: skip
+    every = always | int(np.bitwise_or.reduce(columns[0]))
+    greedy = _search(columns, always, size, 1, 0, len(columns[0]))
+    assert greedy is not None
+    if len(greedy) == 1 or len(greedy) == 1 - (size - every.bit_count()) // (size - always.bit_count()):
+        return tuple(greedy)
+    return tuple(_search(columns, always, size, WAYS_KEPT, STARTS, len(greedy) - 1) or greedy)
+
+
+def forget_covers() -> None:
+    """Free what `cover` keeps."""
+    _cover.cache_clear()
+
+
+def _search(
+    columns: tuple[Any, Any, Any], always: int, size: int, kept: int, starts: int, most: int
+) -> list[int] | None:  # fmt: skip
+    """The masks of a cover, `most` or fewer, if one is found.
+
+    After each pass the ways that leave fewest blocks with targets are kept, but none that leave more targets
+    than the passes to come have room for.
+    """
+    from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
+
+    targets, masks, every = columns
+    generator = np.random.default_rng(0)
+    ways: list[tuple[Any, list[int]]] = [(every, [])]
+    for n_done in range(most):
+        found: dict[bytes, tuple[Any, list[int]]] = {}
+        for left, done in ways:
+            window = left[:WINDOW]
+            bits = bits_of(int(np.bitwise_or.reduce(targets[window], initial=0)) & ~always)
+            n_chosen = min(len(bits), size - always.bit_count())
+            first = [int(kernel.grow(targets, masks, left, always, size))]
+            drawn = (generator.choice(bits, n_chosen, replace=False) for _ in range(starts))
+            for start in (*first, *(always | sum(1 << int(bit) for bit in one) for one in drawn)):
+                held = int(kernel.climb(targets, masks, window, start, always, EXCHANGES_TRIED))
+                rest = kernel.remaining(targets, masks, left, held)
+                found.setdefault(rest.tobytes(), (rest, [*done, held]))
+        ways = sorted(found.values(), key=lambda way: np.count_nonzero(targets[way[0]]))[:kept]
+        if not len(ways[0][0]):
+            return ways[0][1]
+        room = (most - n_done - 1) * (size - always.bit_count())
+        ways = [way for way in ways if _n_bits(targets[way[0]] & ~always) <= room]
+        if not ways:
+            break
+    return None
+
+
+def _n_bits(masks: Any) -> int:
+    return int(np.bitwise_or.reduce(masks, initial=0)).bit_count()
+
+
+def _columns(blocks: Sequence[Block]) -> tuple[Any, Any, Any]:
+    """Masks of targets and of all bits, int64, and the numbers of the blocks."""
+    return (
+        np.array([block.target_mask for block in blocks], np.int64),
+        np.array([block.mask for block in blocks], np.int64), np.arange(len(blocks)),
+    )  # fmt: skip
+
+
+def sweep(blocks: Sequence[Block], held: int) -> tuple[list[Block], list[Block]]:
+    """The blocks that can be done while the bits of `held` are in the tile, and those left, both in order."""
+    done: list[Block] = []
+    left: list[Block] = []
+    blocked = fixed = 0
+    for block in blocks:
+        if block.target_mask & ~held or _waits(block, blocked, fixed):
+            blocked |= block.target_mask
+            fixed |= block.mask
+            left.append(block)
+        else:
+            done.append(block)
+    return done, left
+
+
+def _waits(block: Block, blocked: int, fixed: int) -> bool:
+    """Whether a block left behind, with targets in `blocked` and bits in `fixed`, has to act before it."""
+    return bool(block.mask & blocked or block.target_mask & fixed)
+
+
+def bits_of(mask: int) -> list[int]:
+    """The bits set in a mask, rising."""
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]

@@ -1,0 +1,151 @@
+"""The numba kernels behind `grouping`. Imported lazily (numba loads slowly).
+
+Block k has `targets[k]`, the mask of its targets, and `masks[k]`, that of all its bits; `left` are the
+numbers of the blocks that are left, in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.device.cpu.bits_kernel import count_bits, jit
+
+
+@jit
+def lowest(mask: int) -> int:
+    """The lowest bit of a mask that is not 0."""
+    return count_bits(np.uint64((mask & -mask) - 1))
+
+
+@jit
+def grow(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
+    """The mask of `size` bits or fewer that the first blocks want, the bits of `always` among them."""
+    held = always
+    blocked = fixed = 0
+    for k in left:
+        wanted = held | targets[k]
+        if masks[k] & blocked or targets[k] & fixed or count_bits(np.uint64(wanted)) > size:
+            blocked |= targets[k]
+            fixed |= masks[k]
+        else:
+            held = wanted
+    return held
+
+
+@jit
+def remaining(targets: Any, masks: Any, left: Any, held: int) -> Any:
+    """The blocks that are left when those that can be done with the bits of `held` are."""
+    out = np.empty_like(left)
+    blocked = fixed = count = 0
+    for k in left:
+        if targets[k] & ~held or masks[k] & blocked or targets[k] & fixed:
+            blocked |= targets[k]
+            fixed |= masks[k]
+            out[count] = k
+            count += 1
+    return out[:count]
+
+
+@jit
+def n_done(targets: Any, masks: Any, left: Any, held: int) -> int:
+    """How many blocks can be done with the bits of `held`."""
+    blocked = fixed = count = 0
+    for k in left:
+        if targets[k] & ~held or masks[k] & blocked or targets[k] & fixed:
+            blocked |= targets[k]
+            fixed |= masks[k]
+            if not held & ~(blocked | fixed):
+                break
+        else:
+            count += 1
+    return count
+
+
+@jit
+def climb(targets: Any, masks: Any, left: Any, held: int, always: int, tries: int) -> int:
+    """Exchange a held bit for another target while that lets more blocks be done, the best one first."""
+    every = 0
+    for k in left:
+        every |= targets[k]
+    taken = n_done(targets, masks, left, held)
+    counts = np.empty(64, np.int64)
+    blocked, fixed = np.empty(64, np.int64), np.empty(64, np.int64)
+    for _ in range(tries):
+        best = held
+        for out in range(64):
+            if not (held & ~always) >> out & 1:
+                continue
+            kept, others = held & ~(1 << out), every & ~held
+            count_each(targets, masks, left, kept, others, counts, blocked, fixed)
+            for new in range(64):
+                if others >> new & 1 and counts[new] > taken:
+                    best, taken = kept | 1 << new, counts[new]
+        if best == held:
+            break
+        held = best
+    return held
+
+
+@jit
+def count_each(
+    targets: Any, masks: Any, left: Any, kept: int, others: int, counts: Any, blocked: Any, fixed: Any
+) -> None:  # fmt: skip
+    """In `counts`, for each bit of `others` at once, the `n_done` of `kept` and this bit.
+
+    Sets of bits of `others` are masks: those with which a block is done, or stays behind; those with which a
+    bit is a target (`blocked`) or any bit (`fixed`) of a block left behind; those with which a held bit is
+    not fixed yet (`alive`): with the others no more blocks count. `common` blocks, done with all that were
+    alive then, are not in `counts` yet.
+    """
+    counts[:] = 0
+    blocked[:] = 0
+    fixed[:] = 0
+    alive = others
+    common = 0
+    for k in left:
+        outside = targets[k] & ~kept
+        done = alive
+        if outside:
+            done = alive & outside if not outside & (outside - 1) else 0
+        rest = masks[k] if done else 0
+        while rest:
+            bit = lowest(rest)
+            rest &= rest - 1
+            done &= ~(fixed[bit] if targets[k] >> bit & 1 else blocked[bit])
+        behind = alive & ~done
+        if not behind:
+            common += 1
+            continue
+        while done:
+            counts[lowest(done)] += 1
+            done &= done - 1
+        grown, rest = 0, masks[k]
+        while rest:
+            bit = lowest(rest)
+            rest &= rest - 1
+            grown |= behind & ~fixed[bit]
+            fixed[bit] |= behind
+            if targets[k] >> bit & 1:
+                blocked[bit] |= behind
+        if grown:
+            still, rest = 0, kept
+            while rest and still != alive:
+                still |= alive & ~fixed[lowest(rest)]
+                rest &= rest - 1
+            rest = alive & ~still
+            while rest:
+                bit = lowest(rest)
+                rest &= rest - 1
+                still |= ~fixed[bit] & 1 << bit
+            closed = alive & ~still
+            while closed:
+                counts[lowest(closed)] += common
+                closed &= closed - 1
+            alive &= still
+            if not alive:
+                break
+    while alive:
+        counts[lowest(alive)] += common
+        alive &= alive - 1

@@ -1,0 +1,321 @@
+"""Passes: which gates are done together while a tile of the state is in fast memory. Knows bits, no device.
+
+A tile holds `tile_bits` bits of the index, the lowest `run_bits` always among them, so that it is read and
+written in runs of 2^run_bits amplitudes. Targets of the gates of a pass are held; selectors may be anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, Block, as_swap, mask_of
+from tnplan.executor.statevector.gates.phase_commutation import lighter
+from tnplan.executor.statevector.scheduling.fusion import Step, fuse, fuse_in_rounds
+from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, cover, forget_covers, sweep
+from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange, Stage, make_stages
+from tnplan.planner.common.errors import InputError
+
+MODES = ("compiled", "stages", "gates")
+SHORT_BITS = 5
+"""An exchange of a bit below this one moves runs that are too short for the links between GPUs."""
+MOST_LATER = 3
+"""Diagonals a bit that the next pass may do; more of them, all at once, cost as much in any pass."""
+EMPTY_PRICE, TARGET_PRICE, SHORT_PRICE = 0.95, 0.0205, 0.2
+"""What a pass takes in copies (one H200): an empty one, each of its blocks with targets, and runs that are as
+short as they may be."""
+WIDE_FROM = 26
+"""States of fewer bits have no wide tiles: much of them is in a GPU's cache, where runs may be short."""
+LEAST_SAVED = 0.25
+"""Passes are put off behind an exchange, have wide tiles, or are more and with longer runs, where that saves
+as much."""
+Group = tuple[tuple[int, ...], list[Block]]
+"""The bits and the blocks of a pass."""
+SWAP = np.eye(4, dtype=np.complex128)[[0, 2, 1, 3]]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How many `bits` of the index a tile holds, always the lowest `run_bits`, and a cluster (`width`).
+
+    A device that does a pass in rounds has `register_bits`, the most bits of the targets of a round. There
+    runs are made as long as they can be without more time. Where passes become `programs`, phases of many
+    bits at once cost little, so that gates are taken apart into them and rotations, and an exchange of two
+    bits at the end of a pass costs nothing, so that exchanges between ranks move long runs. Tiles have
+    `wide_bits` (0: never) in states of `WIDE_FROM` bits or more where that takes less time.
+    """
+
+    bits: int
+    run_bits: int
+    width: int
+    register_bits: int = 0
+    programs: bool = False
+    wide_bits: int = 0
+
+    @property
+    def wide(self) -> Tile:
+        """The wider tile, with runs that are longer than the shortest."""
+        return replace(self, bits=self.wide_bits, run_bits=self.run_bits + 1)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= self.bits - self.run_bits or self.run_bits < 0:
+            raise InputError(
+                "tile", f"of {self.bits} bits has runs of {self.run_bits} and clusters of {self.width}",
+                "let runs and a cluster fit into it",
+            )  # fmt: skip
+        if self.width > LARGEST_TARGETS:
+            raise InputError("tile", f"has clusters of {self.width} bits", f"use {LARGEST_TARGETS} or fewer")
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """Steps that are done on every tile in turn; `held` are the bits of a tile, rising."""
+
+    held: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Passes and exchanges of bits in turn; qubit q is bit before[q] at the start, after[q] at the end."""
+
+    steps: tuple[Pass | Exchange, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes alone."""
+        return tuple(step for step in self.steps if isinstance(step, Pass))
+
+
+def compile_blocks(
+    blocks: Sequence[Block], before: Sequence[int], tile: Tile, mode: str = "compiled",
+    n_inside: int | None = None,
+) -> Plan:  # fmt: skip
+    """Passes that apply blocks on qubits; qubit q is bit before[q] of the index.
+
+    `compiled` reorders gates that commute, fuses them, and makes exchanges of two qubits a change of names.
+    `stages` keeps the order and ends a pass where the target changes (the source's stages); `gates` makes
+    every gate a pass. Bits from `n_inside` on (default: none) number the ranks.
+    """
+    if mode not in MODES:
+        raise InputError("mode", f"is {mode!r}", f"use {', '.join(MODES)}")
+    n_bits = len(before)
+    n_inside = n_bits if n_inside is None else n_inside
+    placed, after = rename(blocks, before) if mode == "compiled" else ([b.on(before) for b in blocks], before)
+    if mode == "compiled" and tile.register_bits:
+        placed = lighter(placed, n_bits, tile.programs)
+    stages, moved = make_stages(placed, n_bits, n_inside)
+    if mode == "compiled":
+        stages = _put_off(stages, n_bits, n_inside, tile)
+    steps: list[Pass | Exchange] = []
+    now = list(range(n_bits))
+    """Where each bit of the stages is, since passes exchanged some."""
+    for stage, following in zip(stages, (*stages, None)[1:], strict=True):
+        if stage.exchange is not None:
+            steps.append(stage.exchange.on(now))
+        blocks = [block.on(now) for block in stage.blocks]
+        if mode == "compiled":
+            groups = _with_long_runs(blocks, n_inside, tile)
+        else:
+            groups = [(_held(part, n_inside, tile), part) for part in _in_order(blocks, mode)]
+        made = [
+            Pass(held, tuple(part) if mode == "gates" else _fused(part, held, n_bits, tile))
+            for held, part in groups
+        ]
+        if made and tile.programs and mode == "compiled" and following and following.exchange:
+            leaving = [now[inside] for inside, _ in following.exchange.pairs]
+            made[-1] = _low_bits_kept(made[-1], leaving, now)
+        steps += made
+    forget_covers()
+    return Plan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
+
+
+def _put_off(
+    stages: Sequence[Stage], n_bits: int, n_inside: int, tile: Tile
+) -> tuple[Stage, ...]:  # fmt: skip
+    """The stages, with the last passes of one done after the next exchange where that takes less time.
+
+    What comes after an exchange often fills no tile; passes that target no leaving bit may come there too, as
+    few as save most of it.
+    """
+
+    def divided(*parts: Sequence[Block]) -> list[Group]:
+        return [one for blocks in parts for one in _with_long_runs(blocks, n_inside, tile)]
+
+    made = list(stages)
+    for at, following in enumerate(stages[1:]):
+        if following.exchange is None:
+            continue
+        blocks = list(made[at].blocks)
+        now_before = _with_long_runs(blocks, n_inside, tile)
+        now = [*now_before, *divided(following.blocks)]
+        ways = [(0, _time(now, tile), blocks, list(following.blocks))]
+        for groups in (now_before, group(blocks, n_inside, tile), *_wide(blocks, n_inside, tile)):
+            for count, kept, later in _later(groups, following, n_bits):
+                if len(groups) - count + len(group(later, n_inside, tile)) < len(now):
+                    ways.append((count, _time(divided(kept, later), tile), kept, later))
+        most = min(time for _, time, _, _ in ways) + LEAST_SAVED
+        _, _, kept, later = min((way for way in ways if way[1] <= most), key=lambda way: way[:2])
+        made[at] = replace(made[at], blocks=tuple(kept))
+        made[at + 1] = replace(following, blocks=tuple(later))
+    return tuple(made)
+
+
+def _later(
+    groups: Sequence[Group], following: Stage, n_bits: int
+) -> Iterator[tuple[int, list[Block], list[Block]]]:  # fmt: skip
+    """How many of the last passes come after an exchange, the blocks before it and those after it."""
+    assert following.exchange is not None
+    leaving = mask_of([inside for inside, _ in following.exchange.pairs])
+    where = list(range(n_bits))
+    for inside, outside in following.exchange.pairs:
+        where[inside], where[outside] = outside, inside
+    later = list(following.blocks)
+    for first in range(len(groups) - 1, 0, -1):
+        part = groups[first][1]
+        if any(block.target_mask & leaving for block in part):
+            return
+        later = [*(block.on(where) for block in part), *later]
+        yield len(groups) - first, [block for _, part in groups[:first] for block in part], later
+
+
+def _low_bits_kept(item: Pass, leaving: Sequence[int], now: list[int]) -> Pass:
+    """The pass with exchanges of low bits that leave the rank next with high ones; `now` is changed."""
+    high = [bit for bit in item.held if bit >= SHORT_BITS and bit not in leaving]
+    swaps = []
+    for bit in leaving:
+        if bit < SHORT_BITS and bit in item.held and high:
+            other = high.pop()
+            swaps.append(Block((other, bit), (), SWAP[None]))
+            first, second = now.index(bit), now.index(other)
+            now[first], now[second] = other, bit
+    return replace(item, steps=(*item.steps, *swaps))
+
+
+def rename(blocks: Sequence[Block], before: Sequence[int]) -> tuple[list[Block], tuple[int, ...]]:
+    """Blocks on bits instead of qubits, without exchanges of qubits, and where the qubits are at the end."""
+    where = list(before)
+    placed = []
+    for block in blocks:
+        phases = as_swap(block)
+        if phases is not None:
+            i, j = block.targets
+            if not phases.is_identity:
+                placed.append(phases.on(where))
+            where[i], where[j] = where[j], where[i]
+        elif not block.is_identity:
+            placed.append(block.on(where))
+    return placed, tuple(where)
+
+
+def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:
+    """The bits and the blocks of each pass, as few passes as are found."""
+    left = list(blocks)
+    groups = []
+    size = min(n_bits, tile.bits)
+    low = mask_of(range(min(n_bits, tile.run_bits)))
+    for held in cover(blocks, low, size):
+        part, left = sweep(left, held)
+        if tile.programs and left:
+            needed, later = _needed(part)
+            if len(later) <= MOST_LATER * n_bits:
+                part, left = needed, later + left
+        groups.append((_fill(held, n_bits, size), part))
+    return groups
+
+
+def _needed(blocks: Sequence[Block]) -> tuple[list[Block], list[Block]]:
+    """Blocks without the diagonals that none of them waits for, and these."""
+    needed: list[Block] = []
+    later: list[Block] = []
+    targets = 0
+    for block in reversed(blocks):
+        (needed if block.targets or block.mask & targets else later).append(block)
+        targets |= block.target_mask
+    return needed[::-1], later[::-1]
+
+
+def _with_long_runs(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:
+    """Like `group`; where a device has rounds, with runs as long as they can be without more time."""
+    groups = _lengthened(blocks, n_bits, tile, tile)
+    for wide in _wide(blocks, n_bits, tile):
+        if _time(wide, tile) <= _time(groups, tile) - LEAST_SAVED:
+            groups = wide
+    return groups
+
+
+def _wide(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[list[Group]]:
+    """The passes in wide tiles, if there are such."""
+    has = tile.wide_bits and n_bits >= WIDE_FROM
+    return [_lengthened(blocks, n_bits, tile.wide, tile)] if has else []
+
+
+def _lengthened(blocks: Sequence[Block], n_bits: int, size: Tile, tile: Tile) -> list[Group]:
+    """Passes in tiles of a size, with runs as long as they can be; `tile` says what they take."""
+    groups = group(blocks, n_bits, size)
+    if not size.register_bits:
+        return groups
+    widest = max([tile.width, *(len(block.targets) for block in blocks)])
+    for run_bits in range(size.run_bits + 1, min(n_bits, size.bits) - widest + 1):
+        longer = group(blocks, n_bits, replace(size, run_bits=run_bits))
+        saved = _time(groups, tile) - _time(longer, tile)
+        if saved < (LEAST_SAVED if len(longer) > len(groups) else 0):
+            break
+        groups = longer
+    return groups
+
+
+def _time(groups: Sequence[Group], tile: Tile) -> float:
+    """In copies; rounded, so that equal times are equal."""
+    times = (price(held, sum(bool(block.targets) for block in part), tile) for held, part in groups)
+    return round(sum(times), 6)
+
+
+def price(held: Sequence[int], n_targets: int, tile: Tile) -> float:
+    """What a pass takes that does so many blocks with targets, in copies of the state; 1 without rounds."""
+    if not tile.register_bits:
+        return 1.0
+    return EMPTY_PRICE + TARGET_PRICE * n_targets + SHORT_PRICE * _is_short(held, tile)
+
+
+def _is_short(held: Sequence[int], tile: Tile) -> bool:
+    return tile.run_bits in range(len(held)) and held[tile.run_bits] != tile.run_bits
+
+
+def _fused(part: Sequence[Block], held: Sequence[int], n_bits: int, tile: Tile) -> tuple[Step, ...]:
+    if tile.register_bits and all(len(block.targets) <= tile.register_bits for block in part):
+        return fuse_in_rounds(part, mask_of(held), n_bits, tile.width, tile.register_bits, tile.programs)
+    return fuse(part, mask_of(held), n_bits, tile.width)
+
+
+def _fill(held: int, n_bits: int, size: int) -> tuple[int, ...]:
+    """The held bits, with the lowest others up to the size of a tile, so that runs are long."""
+    bits = bits_of(held)
+    free = [bit for bit in range(n_bits) if not held >> bit & 1]
+    return tuple(sorted(bits + free[: size - len(bits)]))
+
+
+def _held(blocks: Sequence[Block], n_bits: int, tile: Tile) -> tuple[int, ...]:
+    targets = 0
+    for block in blocks:
+        targets |= block.target_mask
+    low = mask_of(range(min(n_bits, tile.run_bits)))
+    return _fill(low | targets, n_bits, min(n_bits, tile.bits))
+
+
+def _in_order(blocks: Sequence[Block], mode: str) -> list[list[Block]]:
+    """Blocks in their order: one by one, or as long as the targets stay the same."""
+    parts: list[list[Block]] = []
+    targets = 0
+    for block in blocks:
+        new = block.target_mask & ~targets
+        if not parts or mode == "gates" or (new and targets):
+            parts.append([])
+            targets = 0
+        parts[-1].append(block)
+        targets |= block.target_mask
+    return parts

@@ -1,0 +1,1 @@
+"""What every part uses: errors, checks of arguments, files, units, conversion of documents."""

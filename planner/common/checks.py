@@ -1,0 +1,26 @@
+"""Checks of plain values that callers pass in: counts and sizes. Knows no file and no option's meaning."""
+
+from __future__ import annotations
+
+import operator
+from numbers import Real
+from typing import Any
+
+from tnplan.planner.common.errors import InputError
+
+
+def check_count(place: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """`value` as an int from `least` to `most` (None: without end); anything else is refused."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = least - 1
+    if isinstance(value, bool) or count < least or (most is not None and count > most):
+        end = "up" if most is None else f"to {most}"
+        raise InputError(place, f"is {value!r}", f"give an integer from {least} {end}")
+    return count
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, NaN and infinity among them, but no boolean."""
+    return isinstance(value, Real) and not isinstance(value, bool)

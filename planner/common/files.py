@@ -1,0 +1,184 @@
+"""Reading and writing files: JSON with a format and a version, canonical identities, atomic writes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+from tnplan.planner.common.errors import InputError
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples and dicts as JSON-ready dicts and lists; fields computed at start are left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.init}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    return value
+
+
+def identity_of(document: Any) -> str:
+    """The SHA-256 of the canonical JSON (sorted keys, no spaces) of a document."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_text(path: str | Path, wanted: str) -> str:
+    """The text of a file; `wanted` says in errors what kind of file to give."""
+    try:
+        return file_path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(str(path), "is not UTF-8 text", f"give {wanted}") from None
+
+
+def load_json(path: str | Path) -> Any:
+    """Parse a JSON file; errors name the file and the place in it."""
+    text = read_text(path, "a JSON file")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}: line {error.lineno} column {error.colno}", f"not JSON ({error.msg})", "mend the file"
+        ) from None
+    except RecursionError:
+        raise InputError(str(path), "is nested too deeply to be read", "give a flatter file") from None
+    except ValueError:
+        raise InputError(str(path), "holds a number of too many digits", "mend the file") from None
+
+
+def file_path(name: Any) -> Path:
+    """The path that a file's name means; anything but text or a path is refused."""
+    if not isinstance(name, str | os.PathLike) or not str(name) or "\0" in str(name):
+        raise InputError(f"file {name!r}", "is no name of a file", "give its path")
+    return Path(name)
+
+
+def read_json(path: str | Path, format_: str, version: int, remedy: str = "") -> dict[str, Any]:
+    """Read a JSON object and check its `format` and `version`; `remedy` says what to do about another one."""
+    document = load_json(path)
+    if not isinstance(document, dict) or "format" not in document:
+        raise InputError(f"{path}: format", "is missing", f"give a file whose format is {format_!r}")
+    if document["format"] != format_:
+        raise InputError(
+            f"{path}: format", f"is {document['format']!r}", f"give a file whose format is {format_!r}"
+        )
+    stated = document.get("version")
+    if type(stated) is not int or stated != version:
+        raise InputError(
+            f"{path}: version",
+            f"is {stated!r}",
+            f"this tnplan reads version {version} of {format_}{remedy and f': {remedy}'}",
+        )
+    return document
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    write_file(path, lambda stream: stream.write(text.encode()))
+
+
+def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Let `write` fill a temporary file beside `path`, then move it there; nothing is left half-written."""
+    with Staged() as files:
+        files.add(path, write)
+        files.move()
+
+
+class Staged:
+    """Files written under temporary names beside their own, and moved there when all are whole.
+
+    To be used in `with`, at whose end those that were not moved are deleted.
+    """
+
+    def __init__(self) -> None:
+        self._files: list[tuple[Path, Path]] = []
+
+    def __enter__(self) -> Staged:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for temporary, _ in self._files:
+            temporary.unlink(missing_ok=True)
+
+    def add(self, path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
+        """Let `write` fill the temporary file of `path`; raises InputError where it cannot be written."""
+        target = Path(path)
+        temporary = target.parent / f".{target.name}.{uuid4().hex[:8]}"
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except OSError as error:
+            raise InputError(
+                str(target),
+                f"cannot be written ({error.strerror})",
+                "choose a folder that exists and is writable",
+            ) from None
+        self._files.append((temporary, target))
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                write(stream)
+        except OSError as error:
+            raise _not_written(target, error) from None
+
+    def move(self) -> None:
+        """Move every file to its place, in the order in which they were added; raises InputError."""
+        while self._files:
+            temporary, target = self._files[0]
+            try:
+                temporary.replace(target)
+            except OSError as error:
+                raise _not_written(target, error) from None
+            del self._files[0]
+
+
+def _not_written(target: Path, error: OSError) -> InputError:
+    return InputError(
+        str(target),
+        f"cannot be written ({error.strerror or error})",
+        "free space there or choose another place",
+    )
+
+
+def check_writable(path: str | Path, *inputs: str | Path | None) -> None:
+    """Refuse an output path that cannot be written or is one of the `inputs`, before any work is done."""
+    target = file_path(path)
+    own = os.path.realpath(target)
+    if any(source is not None and own == os.path.realpath(source) for source in inputs):
+        raise InputError(str(target), "is an input and would be replaced", "give the output another name")
+    try:
+        is_folder, is_there = target.is_dir(), target.exists()
+    except OSError as error:
+        raise InputError(
+            str(target), f"cannot be written ({error.strerror})", "give another name or place"
+        ) from None
+    if is_folder:
+        raise InputError(str(target), "is a folder", "give the name of a file")
+    if is_there and not target.is_file():
+        raise InputError(
+            str(target), "is a device or a pipe, which a file would replace", "give the name of a file"
+        )
+    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise InputError(
+            str(target),
+            "its folder does not exist or is not writable",
+            "choose a folder that exists and is writable",
+        )
+
+
+def check_suffix(path: str | Path, *suffixes: str) -> None:
+    """Refuse an output path whose name promises another format than the `suffixes` that can be written."""
+    if Path(path).suffix.lower() not in suffixes:
+        raise InputError(
+            str(path), f"does not end in {' or '.join(suffixes)}", "no other format is written: rename it"
+        )

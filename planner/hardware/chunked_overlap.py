@@ -1,0 +1,181 @@
+"""Exchanges in parts beside contractions: what cuts them, what may run at once, how long it takes.
+
+A tensor is made by steps in a row, exchanged, and read by others. Modes that stand first in all their tensors
+and are whole on every rank cut them into equal parts, each one range of a shard. A part is exchanged while
+others are still made, or already read. Pure arithmetic on layouts and ranges of bytes; knows no schedule and
+no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
+
+from tnplan.planner.hardware.process_grid import Grid, Layout
+
+MOST_PARTS = 8
+"""More parts would hide little more: what is left to wait for is at most one of them."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes `start` .. `stop` - 1 of every rank's arena."""
+
+    start: int
+    stop: int
+
+    def meets(self, other: Span) -> bool:
+        """Whether both have bytes in common."""
+        return self.start < other.stop and other.start < self.stop
+
+    def part(self, number: int, parts: int) -> Span:
+        """Part `number` of `parts` equal ones."""
+        size = (self.stop - self.start) // parts
+        return Span(self.start + number * size, self.start + (number + 1) * size)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Where the tensors of an exchange and of the steps beside it lie.
+
+    `made` are the operand of the first step before and what each of those makes, the exchanged tensor last;
+    `read` is that as it arrives, and what each step after makes. Where there are no such steps beside, it is
+    all there is. `branches` are what each step, before and after, reads besides. `number` is what the last
+    step after adds to, where it leaves no tensor.
+    """
+
+    made: tuple[Span, ...]
+    read: tuple[Span, ...]
+    branches: tuple[tuple[Span, ...], ...] = ()
+    number: Span | None = None
+
+
+def cut_modes(
+    modes: Sequence[int], layout: Layout, extents: Mapping[int, int], grid: Grid, parts: int
+) -> tuple[int, ...] | None:
+    """The first modes, together of extent `parts`, that cut every rank's shard into the same ranges; None
+    without, as where shards differ in size.
+
+    Modes of which a rank holds one value do not count: their place says nothing of memory.
+    """
+    radix = {mode: digit.radix for mode, digit in zip(layout, grid, strict=True) if mode is not None}
+    if any(extents[mode] % n_parts for mode, n_parts in radix.items()):
+        return None
+    cut: list[int] = []
+    product = 1
+    for mode in modes:
+        if product == parts:
+            break
+        if radix.get(mode) == extents[mode]:
+            continue
+        if mode in radix:
+            return None
+        cut.append(mode)
+        product *= extents[mode]
+    return tuple(cut) if product == parts else None
+
+
+def part_order(parts: int, falling: bool) -> tuple[int, ...]:
+    """The numbers of the parts in the order in which they are made, exchanged and read."""
+    return tuple(range(parts))[:: -1 if falling else 1]
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """A step on one part, or the exchange of one: not before `earliest` and not after `latest` in the lane of
+    the steps. Exchanges come in the order of their `turn`."""
+
+    earliest: float
+    latest: float
+    turn: int | None = None
+
+    def precedes(self, other: _Moment) -> bool:
+        """Whether it is always done before the other one begins."""
+        if self.turn is not None and other.turn is not None:
+            return self.turn < other.turn
+        return self.latest < other.earliest
+
+
+@dataclass(frozen=True)
+class _Stay:
+    """A part of a tensor in its place: from the moment that writes it to the last one that needs it."""
+
+    name: str
+    span: Span
+    first: _Moment
+    last: _Moment
+
+    def harms(self, other: _Stay) -> bool:
+        """Whether both may need the same bytes at once; what one moment reads and writes is checked apart."""
+        if not self.span.meets(other.span):
+            return False
+        return not any(
+            one.last.precedes(two.first) or one.last == two.first
+            for one, two in ((self, other), (other, self))
+        )
+
+
+def hazards(spans: Spans, parts: int, falling: bool) -> Iterator[str]:
+    """Why parts cannot be exchanged beside their neighbours, a line for each reason; nothing where they can.
+
+    A part goes through all steps before, then the next one does; after the last of them parts go likewise
+    through the steps after. A part is exchanged by all ranks between two meetings: the first comes after each
+    has made the part, the second before any reads it. Between them a rank may be making later parts or
+    reading earlier ones, while its part of the source is read, and that of what arrives written, by others.
+    """
+    stays = list(_stays(spans, part_order(parts, falling)))
+    for number, one in enumerate(stays):
+        for other in stays[number + 1 :]:
+            if one.harms(other):
+                yield f"{one.name} and {other.name} lie in the same bytes, and both may be needed at once"
+
+
+def _stays(spans: Spans, order: Sequence[int]) -> Iterator[_Stay]:
+    """How long each part of every tensor, and every branch, is needed in its place."""
+    parts = len(order)
+    n_before, n_after = len(spans.made) - 1, len(spans.read) - 1 + (spans.number is not None)
+    start, end = _Moment(-inf, -inf), _Moment(inf, inf)
+
+    def before(turn: int, step: int) -> _Moment:
+        return _Moment(turn * n_before + step, turn * n_before + step)
+
+    def after(turn: int, step: int) -> _Moment:
+        return before(parts, turn * n_after + step)
+
+    def exchange(turn: int) -> _Moment:
+        made = before(turn, n_before - 1).latest if n_before else -inf
+        read = after(turn, 0).earliest if n_after else inf
+        return _Moment(made + 0.5, read - 0.5, turn)
+
+    for turn, number in enumerate(order):
+        moments = [start, *(before(turn, step) for step in range(n_before)), exchange(turn)]
+        for step, span in enumerate(spans.made):
+            name = f"part {number} of operand {step} before"
+            yield _Stay(name, span.part(number, parts), *moments[step : step + 2])
+        moments = [exchange(turn), *(after(turn, step) for step in range(n_after)), end]
+        for step, span in enumerate(spans.read):
+            name = f"part {number} of operand {step} after"
+            yield _Stay(name, span.part(number, parts), *moments[step : step + 2])
+    if spans.number is not None:
+        yield _Stay("the number that is left", spans.number, after(0, n_after - 1), end)
+    last = [before(parts - 1, step) for step in range(n_before)]
+    last += [after(parts - 1, step) for step in range(n_after)]
+    for number, (branches, moment) in enumerate(zip(spans.branches, last, strict=True)):
+        for span in branches:
+            yield _Stay(f"a branch of chain {number}", span, start, moment)
+
+
+def exposed_s(made_s: Sequence[float], exchange_s: Sequence[float], read_s: Sequence[float]) -> float:
+    """Seconds that parts take beyond making and reading them: all of one length, zeros where not beside.
+
+    Making and reading follow each other in one lane, exchanges in another.
+    """
+    made = list(accumulate(made_s))
+    exchanged = 0.0
+    now = made[-1]
+    for ready_s, moving_s, reading_s in zip(made, exchange_s, read_s, strict=True):
+        exchanged = max(exchanged, ready_s) + moving_s
+        now = max(now, exchanged) + reading_s
+    return now - sum(made_s) - sum(read_s)

@@ -1,0 +1,1 @@
+"""Chains of steps in one kernel, and redistributions in chunks beside them."""

@@ -1,0 +1,345 @@
+"""Pass 5, fuse: which consecutive steps one kernel does in one pass over the large tensor.
+
+A chain contracts a large operand, the stem, with small branches in turn; what lies between two of its steps
+stays on chip. It may close with a tensor as large as what it leaves, of which one number is left. Runs of
+steps that may follow each other are found first, then cut into chains by dynamic programming over each run,
+against matrix products with their permutations. Linear in the number of steps. Knows predicted times and
+tiles; not buffers, and not how a kernel works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf, prod
+
+from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES, fused_tile
+from tnplan.planner.hardware.process_grid import Grid, Layout
+from tnplan.planner.passes.fusion.in_place import Modes, Move, Place, moved_in_place
+from tnplan.planner.passes.sharding.assign_digits import Placement, restrict_layout
+from tnplan.planner.passes.sharding.search import Distribution, StepModes, contract_terms
+from tnplan.planner.passes.sharding.states import StateSpace
+from tnplan.planner.passes.tree.build import Tree
+from tnplan.planner.passes.tree.mode_order import Orders
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Steps done in one pass: their nodes from first to last, the stem that the first one takes, the branch
+    of each, the predicted seconds of each, which share the chain's in proportion to those unfused, and the
+    precision that they count on. The last step of one that is closed takes `closing` in place of a branch."""
+
+    nodes: tuple[int, ...]
+    stem: int
+    branches: tuple[int, ...]
+    times_s: tuple[float, ...]
+    precision: str
+    closing: int | None = None
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """What each step takes besides what the chain holds."""
+        return self.branches if self.closing is None else (*self.branches, self.closing)
+
+    @property
+    def end(self) -> int:
+        """The node in whose order a tile leaves the chip, or meets what closes the chain."""
+        return self.nodes[-1] if self.closing is None else self.closing
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """All chains, and by node the number of its chain (None: a matrix product, or a leaf). `in_place` has the
+    nodes at the ends of chains that leave their result where their operand was."""
+
+    chains: tuple[Chain, ...]
+    chain_of: tuple[int | None, ...]
+    in_place: Mapping[int, Place]
+
+    def ends_at(self, node: int) -> Chain | None:
+        """The chain whose result is a node's tensor."""
+        number = self.chain_of[node]
+        return None if number is None or self.chains[number].nodes[-1] != node else self.chains[number]
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A step that may be fused: its tensors on a rank, and what it costs as a matrix product; whether its
+    result is added to an early sum, and whether it closes a chain, since it leaves one number."""
+
+    node: int
+    stem: int
+    branch: int
+    stem_modes: Modes
+    branch_modes: Modes
+    out_modes: Modes
+    stem_elements: int
+    branch_elements: int
+    out_elements: int
+    flops: float
+    unfused_s: float
+    adds: bool
+    closes: bool = False
+
+    @property
+    def held_elements(self) -> int:
+        """Of the large operand and the result."""
+        return self.stem_elements + self.out_elements
+
+
+EXTENTS_OF_FUSION = ("free", "in place", "all in place", "resizing in place", "thrifty", "none")
+"""How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
+
+
+def fuse(
+    tree: Tree,
+    orders: Orders,
+    grid: Grid,
+    space: StateSpace,
+    chosen: Distribution,
+    placed: Placement,
+    extent: str = "free",
+) -> Fusion:
+    """The chains of one program; none where the profile has no kernel for them.
+
+    A chain holds its first operand and its result at once, unless that takes the operand's place. With
+    `extent` "in place" it does where it can, and nothing else changes; with "all in place" large steps are
+    in chains wherever there is one, though a matrix product were faster; with "resizing in place" results
+    that are larger or smaller take their operands' places too. Both tensors may be more than any step holds,
+    where what lies between is small: with "thrifty" such chains are left out, with "none" all.
+    """
+    chain_of: list[int | None] = [None] * tree.n_nodes
+    chains: list[Chain] = []
+    replaced: dict[int, Place] = {}
+    if space.model.fused_elements and extent != "none":
+        finder = _Finder(tree, orders, grid, space, chosen, placed)
+        runs = finder.runs()
+        alone = inf
+        if extent in ("all in place", "resizing in place"):
+            alone = max((link.held_elements for run in runs for link in run), default=0) / 2
+        for run in runs:
+            cut = _cut(run, space, extent == "thrifty", alone)
+            if extent.endswith("in place"):
+                moves = _moves({link.node: link for link in run}, cut, placed, space.model.fused_elements)
+                replaced |= moved_in_place(moves, extent == "resizing in place")
+            for chain in cut:
+                for node in chain.nodes:
+                    chain_of[node] = len(chains)
+                chains.append(chain)
+    return Fusion(tuple(chains), tuple(chain_of), replaced)
+
+
+class _Finder:
+    def __init__(
+        self,
+        tree: Tree,
+        orders: Orders,
+        grid: Grid,
+        space: StateSpace,
+        chosen: Distribution,
+        placed: Placement,
+    ) -> None:
+        self.tree, self.orders, self.grid, self.space = tree, orders, grid, space
+        self.chosen, self.placed = chosen, placed
+
+    def runs(self) -> list[list[_Link]]:
+        """Every longest run of steps each of which takes the result of the one before as its stem."""
+        runs: dict[int, list[_Link]] = {}  # by the node of the last step
+        for step in self.chosen.steps:
+            link = self._link(step)
+            if link is None:
+                continue
+            follows = link.stem in runs and self._follows(link)
+            if link.closes and not follows:
+                link = replace(link, stem=link.branch, branch=link.stem)
+                follows = link.stem in runs and self._follows(link)
+                if not follows:
+                    continue
+            run = runs.pop(link.stem) if follows else []
+            run.append(link)
+            runs[link.node] = run
+        return list(runs.values())
+
+    def _follows(self, link: _Link) -> bool:
+        """Whether the stem is used in the layout that it is produced in, and in the same part."""
+        layout = self.placed.steps[link.node]
+        assert layout is not None
+        tree, stem = self.tree, link.stem
+        kept = restrict_layout(layout, frozenset(tree.legs[stem]))
+        return kept == self.placed.produced[stem] and tree.nesting.part[stem] == tree.nesting.part[link.node]
+
+    def _link(self, step: StepModes) -> _Link | None:
+        layout = self.placed.steps[step.node]
+        assert layout is not None
+        closes = self._closes(step)
+        if step.batch_mask or (self.placed.partial[step.node] and not closes):
+            return None
+        tensors = [self._local(node, layout) for node in (step.left, step.right, step.node)]
+        if any(modes is None for modes in tensors):
+            return None
+        left, right, out = (modes or () for modes in tensors)
+        sizes = [_elements(modes) for modes in (left, right)]
+        # Of equal operands the stem is the one that was computed, so that a run can go on.
+        turned = sizes[0] < sizes[1] or (sizes[0] == sizes[1] and step.left < self.tree.n_leaves)
+        stem, branch = (right, left) if turned else (left, right)
+        small = step.reduced <= MOST_EXTENT and min(sizes) <= MOST_EXTENT * step.reduced
+        if not small and not closes:
+            return None
+        choice = self.chosen.choices[step.node]
+        assert choice is not None
+        contract_s, permute_s, _ = contract_terms(self.space, step, choice.layout)
+        adds = step.node == self.tree.nesting.waist
+        if adds:
+            permute_s += self.space.model.add_s(_elements(out) * self.space.model.item_bytes)
+        return _Link(
+            node=step.node,
+            stem=step.right if turned else step.left,
+            branch=step.left if turned else step.right,
+            stem_modes=stem,
+            branch_modes=branch,
+            out_modes=out,
+            stem_elements=max(sizes),
+            branch_elements=min(sizes),
+            out_elements=_elements(out),
+            flops=step.products * self.space.share(choice.layout) * self.space.model.flops_per_product,
+            unfused_s=contract_s + permute_s,
+            adds=adds,
+            closes=closes,
+        )
+
+    def _closes(self, step: StepModes) -> bool:
+        """Whether a step sums all modes of two tensors that have the same ones."""
+        left, right, out = (set(self.tree.legs[node]) for node in (step.left, step.right, step.node))
+        return left == right and not out and bool(left) and step.node != self.tree.nesting.waist
+
+    def _local(self, node: int, layout: Layout) -> Modes | None:
+        """A tensor's modes with their extents on a rank; None where ranks hold parts of unequal extents."""
+        radix = {mode: self.grid[place].radix for place, mode in enumerate(layout) if mode is not None}
+        modes = []
+        for mode in self.orders[node]:
+            extent, parts = self.tree.modes[mode].extent, radix.get(mode, 1)
+            if extent % parts:
+                return None
+            modes.append((mode, extent // parts))
+        return tuple(modes)
+
+
+def _cut(run: list[_Link], space: StateSpace, thrifty: bool, alone: float) -> list[Chain]:
+    """The chains of a run with the least predicted time; steps in none of them are matrix products.
+
+    Those that hold more than `alone` elements are so only where they are no chain.
+    """
+    best_s = [0.0]
+    # By step: where its chain begins, the chain's seconds and precision.
+    first_of: list[tuple[int, float, str]] = []
+    for last, link in enumerate(run):
+        least_s, choice = best_s[last] + link.unfused_s, (-1, 0.0, "")
+        if link.held_elements > alone and _chain_s([link], space, inf)[0] < inf:
+            least_s = inf
+        for first in range(last, max(last - MOST_STAGES, -1), -1):
+            bound_s = least_s - best_s[first]
+            links = run[first : last + 1]
+            if thrifty and _grows(links):
+                continue
+            chain_s, precision = _chain_s(links, space, bound_s)
+            if chain_s < bound_s:
+                least_s, choice = best_s[first] + chain_s, (first, chain_s, precision)
+        best_s.append(least_s)
+        first_of.append(choice)
+    chains = []
+    last = len(run) - 1
+    while last >= 0:
+        first, chain_s, precision = first_of[last]
+        if first < 0:
+            last -= 1
+            continue
+        chains.append(_chain(run[first : last + 1], chain_s, precision))
+        last = first - 1
+    return chains[::-1]
+
+
+def _moves(
+    links: Mapping[int, _Link], chains: Sequence[Chain], placed: Placement, capacity: int
+) -> list[Move]:
+    """The chains of a run by their ends."""
+
+    def move(chain: Chain) -> Move:
+        inside = [links[node] for node in chain.nodes]
+        branches, end = _branches_and_end(inside)
+
+        def fits(operand: Modes, end: Modes) -> bool:
+            return _tile(operand, branches, end, capacity)[0] > 0
+
+        layout = placed.steps[chain.nodes[0]] or ()
+        spread = frozenset(mode for mode in layout if mode is not None)
+        return Move(chain.stem, chain.nodes[-1], inside[0].stem_modes, end, spread, fits)
+
+    return list(map(move, chains))
+
+
+def _branches_and_end(links: Sequence[_Link]) -> tuple[tuple[Modes, ...], Modes]:
+    """The modes of a chain's small branches, and those of its result or of what closes it."""
+    branches = tuple(link.branch_modes for link in links)
+    return (branches[:-1], branches[-1]) if links[-1].closes else (branches, links[-1].out_modes)
+
+
+def _grows(links: list[_Link]) -> bool:
+    """Whether a chain holds more at once than any of its steps, small branches apart."""
+    most = max(link.held_elements for link in links)
+    return links[0].stem_elements + links[-1].out_elements > most
+
+
+def _chain(links: list[_Link], chain_s: float, precision: str) -> Chain:
+    unfused_s = sum(link.unfused_s for link in links)
+    return Chain(
+        nodes=tuple(link.node for link in links),
+        stem=links[0].stem,
+        branches=tuple(link.branch for link in links if not link.closes),
+        times_s=tuple(chain_s * link.unfused_s / unfused_s for link in links),
+        precision=precision,
+        closing=links[-1].branch if links[-1].closes else None,
+    )
+
+
+def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[float, str]:
+    """Predicted seconds of a chain and its precision; infinite where it has no tile, or takes `bound_s` even
+    at full rate."""
+    model = space.model
+    capacity = model.fused_elements
+    inside = links[:-1] if links[-1].closes else links
+    if not inside:
+        return inf, ""
+    # What closes the chain is read where else its result is written.
+    held = [links[0].stem_elements, *(link.out_elements for link in inside)]
+    branches = sum(link.branch_elements for link in inside)
+    # What is added to is read too.
+    ends_bytes = [held[0] * model.item_bytes, held[-1] * model.item_bytes * (2 if links[-1].adds else 1)]
+    least_s = model.run_s(sum(ends_bytes) + branches * model.item_bytes, inf)
+    tile_bytes = 2 * sum(held) * model.item_bytes
+    flops = sum(link.flops for link in links)
+    if branches > capacity or model.fused_s(least_s, tile_bytes, flops, inf)[0] >= bound_s:
+        return inf, ""
+    elements, runs = _tile(links[0].stem_modes, *_branches_and_end(links), capacity)
+    if not elements:
+        return inf, ""
+    moved_s = model.run_s(branches * model.item_bytes, inf) + sum(
+        model.run_s(size_bytes, run * model.item_bytes)
+        for size_bytes, run in zip(ends_bytes, runs, strict=True)
+    )
+    return model.fused_s(moved_s, tile_bytes, flops, held[0] / elements)
+
+
+@lru_cache(maxsize=1 << 14)
+def _tile(
+    operand: Modes, branches: tuple[Modes, ...], out: Modes, capacity: int
+) -> tuple[int, tuple[int, int]]:
+    """The elements of a chain's tile as it is read, or 0, and its runs; plans of one tree ask again."""
+    tile = fused_tile(operand, branches, out, capacity)
+    if tile is None:
+        return 0, (1, 1)
+    return _elements(tuple(item for item in operand if item[0] in tile.modes)), tile.runs
+
+
+def _elements(modes: Modes) -> int:
+    return prod(extent for _, extent in modes)

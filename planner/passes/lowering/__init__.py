@@ -1,0 +1,1 @@
+"""From the tree to instructions over buffers: liveness, buffer assignment, spilling, annotation."""

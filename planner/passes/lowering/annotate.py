@@ -1,0 +1,122 @@
+"""The annotation of one step: its state in the paper's terms, its sizes, and its predicted time."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from tnplan.planner.hardware.process_grid import Layout
+from tnplan.planner.passes.sharding.search import (
+    Choice,
+    Distribution,
+    StepModes,
+    contract_terms,
+    exchange_before,
+    restrict,
+)
+from tnplan.planner.passes.sharding.states import Exchange, StateSpace
+from tnplan.planner.passes.tree.build import Tree
+from tnplan.planner.passes.tree.mode_order import Orders
+from tnplan.planner.schedule.schedule import Prediction, Step
+
+
+def annotate(
+    tree: Tree,
+    orders: Orders,
+    space: StateSpace,
+    chosen: Distribution,
+    step: StepModes,
+    layout: Layout,
+    shared: tuple[int, int] | None,
+    fused: tuple[int, float] | None,
+) -> Step:
+    """Describe one step as it was planned; `shared`: the slices in a row that its result serves, and how
+    often it is repeated for them, None where it is done once; `fused`: the number of its chain, and its share
+    of the seconds."""
+    choice = chosen.choices[step.node]
+    assert choice is not None
+    before = [
+        (child, exchange_before(space, step, choice, child, chosen.states[child]))
+        for child in (step.left, step.right)
+        if child >= tree.n_leaves
+    ]
+    exchanges = [exchange for _, exchange in before if exchange is not None]
+    after = _reduction(space, step, choice, chosen)
+    if after is not None:
+        exchanges.append(after)
+    moved = [space.moved_bytes(item) for item in exchanges]
+    by_tier = [ceil(sum(sizes[tier] for sizes in moved)) for tier in range(space.n_tiers)]
+    if fused is None:
+        contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
+    else:
+        contract_s, permute_s = fused[1], 0.0
+    if step.node == tree.nesting.waist and fused is None:
+        permute_s += space.model.add_s(space.shard_bytes(step.node, chosen.states[step.node]))
+    sizes = dict.fromkeys(("batch", "m", "n"), 1)
+    for mode in tree.legs[step.node]:
+        slot = tree.slots[mode]
+        kind = ("m", "n", "batch")[(step.left_mask >> slot & 1) + 2 * (step.right_mask >> slot & 1) - 1]
+        sizes[kind] *= tree.modes[mode].extent
+    return Step(
+        state=_state(space, step, choice, chosen, before, after),
+        a_modes=orders[step.left],
+        b_modes=orders[step.right],
+        c_modes=orders[step.node],
+        layout=layout,
+        **sizes,
+        k=step.reduced,
+        size_bytes=max(space.size_bytes[node] for node in (step.left, step.right, step.node)),
+        moved_bytes=sum(by_tier),
+        moved_bytes_by_tier=tuple(by_tier),
+        flops=step.products * space.share(choice.layout) * space.model.flops_per_product,
+        contract_s=contract_s,
+        permute_s=permute_s,
+        exchange_s=sum((space.exchange_s(item) for item in exchanges), 0.0),
+        once=shared is None,
+        serves=1 if shared is None else shared[0],
+        repeats=1 if shared is None else shared[1],
+        fused=None if fused is None else fused[0],
+    )
+
+
+def predict(steps: list[Step], peak_bytes: int, live_bytes: int) -> Prediction:
+    """Sum the annotations of a schedule."""
+    once = [step for step in steps if step.once]
+    each = [step for step in steps if not step.once]
+    return Prediction(
+        once_s=sum((step.predicted_s for step in once), 0.0),
+        slice_s=sum((step.predicted_s * step.often for step in each), 0.0),
+        once_flops=sum((step.flops for step in once), 0.0),
+        slice_flops=sum((step.flops * step.often for step in each), 0.0),
+        once_moved_bytes=sum(step.moved_bytes for step in once),
+        slice_moved_bytes=sum(step.moved_bytes * step.often for step in each),
+        peak_bytes=peak_bytes,
+        live_bytes=live_bytes,
+    )
+
+
+def _reduction(space: StateSpace, step: StepModes, choice: Choice, chosen: Distribution) -> Exchange | None:
+    base = restrict(choice.layout, step.out_mask)
+    if base == choice.layout:
+        return None
+    partial = tuple(whole & ~kept for whole, kept in zip(choice.layout, base, strict=True))
+    return space.reduction(step.node, partial, base, chosen.states[step.node])
+
+
+def _state(
+    space: StateSpace,
+    step: StepModes,
+    choice: Choice,
+    chosen: Distribution,
+    before: list[tuple[int, Exchange | None]],
+    after: Exchange | None,
+) -> str:
+    """The state of the paper's section IV-B that a step is in, and `local` and `reduce` beyond it."""
+    if after is not None:
+        return "reduce"
+    moved = any(exchange is not None and exchange.received_bytes > 0 for _, exchange in before)
+    if choice.layout == space.local:
+        return "gather" if moved else "local"
+    if moved:
+        return "redistribute"
+    inherited = any(chosen.states[child] != space.local for child, _ in before)
+    return "keep" if inherited else "activate"

@@ -1,0 +1,229 @@
+"""Pass 8, memory: offsets in one arena for buffers with known lifetimes. Pure lists in, lists out.
+
+Large buffers are placed first, largest first, each at the lowest gap between those that live at the same
+time; the many small ones share a region above them. Of equal ones the first is placed first, or the last
+where that needs less. Knows neither tensors nor instructions.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+ALIGNMENT = 256
+LARGE_COUNT = 512
+LARGE = 1 << 20
+"""Where some take each other's places, the bytes of one that is placed by size."""
+CLOSE = 1.01
+"""An arena of at most so many times the bytes that live at once is not improved further."""
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A buffer of `size_bytes` from the instruction that makes it to the last that uses it, both included."""
+
+    size_bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Offsets of the buffers, the arena's size, and the most bytes that live at once (its lower bound)."""
+
+    offsets: tuple[int, ...]
+    size_bytes: int
+    live_bytes: int
+
+
+def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]] | None = None) -> Arena:
+    """Place every buffer so that no two that live at the same time overlap.
+
+    `in_place` has buffers that take the place of another one, which is dead when they are made, and the parts
+    in which they do: they begin where it does, or with several a part of the smaller one or more beside it.
+    """
+    if in_place:
+        return _assign_together(lifetimes, in_place)
+    sizes = [_aligned(item.size_bytes) for item in lifetimes]
+    live_bytes = _most_alive(lifetimes)
+    best: Arena | None = None
+    for direction in (1, -1):
+        by_size = sorted(range(len(sizes)), key=lambda number: (-sizes[number], direction * number))
+        offsets = [0] * len(sizes)
+        large, small = by_size[:LARGE_COUNT], sorted(by_size[LARGE_COUNT:])
+        base = _place_by_size(lifetimes, sizes, large, offsets)
+        top = _place_in_time(lifetimes, sizes, small, offsets, base)
+        if best is None or max(base, top) < best.size_bytes:
+            best = Arena(tuple(offsets), max(base, top), live_bytes)
+        if best.size_bytes <= CLOSE * live_bytes:
+            break
+    assert best is not None
+    return best
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A buffer of a group that lies as one: its number, and where it begins in the group."""
+
+    number: int
+    start: int
+
+
+def _assign_together(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]]) -> Arena:
+    """Places for buffers of which some take each other's. What slides goes ahead, or the last of its group
+    goes behind, which leaves the room ahead to what follows: whichever needs less."""
+    sizes = [_aligned(item.size_bytes) for item in lifetimes]
+    live_bytes = _most_alive(_one_by_one(lifetimes, in_place))
+    best: Arena | None = None
+    for behind in (False, True):
+        groups = _groups(sizes, in_place, behind)
+        groups.sort(key=lambda group: -max(sizes[member.number] for member in group))
+        large = [
+            group for place, group in enumerate(groups)
+            if len(group) > 1 or (place < LARGE_COUNT and sizes[group[0].number] >= LARGE)
+        ]  # fmt: skip
+        small = set(range(len(sizes))) - {member.number for group in large for member in group}
+        offsets = [0] * len(sizes)
+        placed: list[tuple[int, int, int, int]] = []
+        for group in large:
+            base = _lowest(lifetimes, sizes, group, placed)
+            for member in group:
+                number, offset = member.number, base + member.start
+                offsets[number] = offset
+                item = lifetimes[number]
+                placed.append((offset, offset + sizes[number], item.first, item.last))
+        base = max((end for _, end, _, _ in placed), default=0)
+        top = _place_in_time(lifetimes, sizes, sorted(small), offsets, base)
+        if best is None or max(base, top) < best.size_bytes:
+            best = Arena(tuple(offsets), max(base, top), live_bytes)
+    assert best is not None
+    return best
+
+
+def _one_by_one(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]]) -> list[Lifetime]:
+    """The lifetimes without the moments at which a buffer and a smaller one that takes its place are both."""
+    found = list(lifetimes)
+    for number, (before, _) in in_place.items():
+        smaller = min(number, before, key=lambda buffer: lifetimes[buffer].size_bytes)
+        if smaller == number:
+            found[number] = replace(found[number], first=found[number].first + 1)
+        else:
+            found[before] = replace(found[before], last=lifetimes[number].first - 1)
+    return found
+
+
+def _groups(
+    sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]], behind: bool
+) -> list[list[_Member]]:
+    """All buffers in groups that lie as one, which begin at 0."""
+    found: dict[int, list[_Member]] = {number: [] for number in range(len(sizes)) if number not in in_place}
+    root = {number: number for number in found}
+    followed = {before for before, _ in in_place.values()}
+    start = dict.fromkeys(found, 0)
+    for number in sorted(in_place):
+        before, parts = in_place[number]
+        root[number], start[number] = root[before], start[before]
+        if parts > 1:
+            gap = _aligned(-(-min(sizes[number], sizes[before]) // parts))
+            larger = sizes[number] > sizes[before]
+            start[number] += gap if larger else -gap
+            if behind and not larger and number not in followed:
+                start[number] = start[before] + sizes[before] + gap - sizes[number]
+    for number in range(len(sizes)):
+        found[root[number]].append(_Member(number, start[number]))
+    return [
+        [replace(member, start=member.start - min(one.start for one in group)) for member in group]
+        for group in found.values()
+    ]
+
+
+def _lowest(
+    lifetimes: Sequence[Lifetime], sizes: Sequence[int], group: Sequence[_Member],
+    placed: Sequence[tuple[int, int, int, int]],
+) -> int:  # fmt: skip
+    """The lowest place of a group where it overlaps nothing that lives at the same time."""
+    taken = [
+        (start - member.start - sizes[member.number], end - member.start)
+        for member in group
+        for start, end, first, last in placed
+        if first <= lifetimes[member.number].last and lifetimes[member.number].first <= last
+    ]
+    offset = 0
+    for start, end in sorted(taken):
+        if start >= offset:
+            break
+        offset = max(offset, end)
+    return offset
+
+
+def _aligned(size: int) -> int:
+    return max(-(-size // ALIGNMENT), 1) * ALIGNMENT
+
+
+def _place_by_size(
+    lifetimes: Sequence[Lifetime], sizes: list[int], order: list[int], offsets: list[int]
+) -> int:
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; sorted by offset
+    top = 0
+    for number in order:
+        item = lifetimes[number]
+        offset = 0
+        for start, end, first, last in placed:
+            if last < item.first or item.last < first:
+                continue
+            if start - offset >= sizes[number]:
+                break
+            offset = max(offset, end)
+        offsets[number] = offset
+        insort(placed, (offset, offset + sizes[number], item.first, item.last))
+        top = max(top, offset + sizes[number])
+    return top
+
+
+def _place_in_time(
+    lifetimes: Sequence[Lifetime], sizes: list[int], order: list[int], offsets: list[int], base: int
+) -> int:
+    """First fit along time: free gaps are kept sorted by offset and merged."""
+    gaps: list[list[int]] = []
+    top = base
+    ending: list[tuple[int, int]] = []
+    for number in sorted(order, key=lambda n: (lifetimes[n].first, n)):
+        while ending and ending[0][0] < lifetimes[number].first:
+            _, done = ending.pop(0)
+            _release(gaps, offsets[done], offsets[done] + sizes[done])
+        for gap in gaps:
+            if gap[1] - gap[0] >= sizes[number]:
+                offsets[number] = gap[0]
+                gap[0] += sizes[number]
+                if gap[0] == gap[1]:
+                    gaps.remove(gap)
+                break
+        else:
+            offsets[number] = top
+            top += sizes[number]
+        insort(ending, (lifetimes[number].last, number))
+    return top
+
+
+def _release(gaps: list[list[int]], start: int, end: int) -> None:
+    insort(gaps, [start, end])
+    merged: list[list[int]] = []
+    for gap in gaps:
+        if merged and merged[-1][1] == gap[0]:
+            merged[-1][1] = gap[1]
+        else:
+            merged.append(gap)
+    gaps[:] = merged
+
+
+def _most_alive(lifetimes: Sequence[Lifetime]) -> int:
+    changes: dict[int, int] = {}
+    for item in lifetimes:
+        changes[item.first] = changes.get(item.first, 0) + item.size_bytes
+        changes[item.last + 1] = changes.get(item.last + 1, 0) - item.size_bytes
+    alive = most = 0
+    for moment in sorted(changes):
+        alive += changes[moment]
+        most = max(most, alive)
+    return most

@@ -1,0 +1,140 @@
+"""Store: tensors that wait for later steps are kept compressed, until the program fits its memory.
+
+Where most bytes live at once, the largest tensor that nobody uses then is compressed right after it is made,
+and restored right before it is read. What is counted on is the least ratio of the request; a tensor that
+compresses less is refused when it happens. Knows sizes and times, never a codec.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from dataclasses import replace
+from itertools import accumulate
+
+from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES
+from tnplan.planner.hardware.cost import CostModel
+from tnplan.planner.passes.lowering.buffer_assignment import ALIGNMENT, Arena, assign
+from tnplan.planner.passes.lowering.liveness import lifetimes, reads, writes
+from tnplan.planner.passes.lowering.lower import Program
+from tnplan.planner.schedule.schedule import (
+    Buffer,
+    Contract,
+    Decode,
+    Encode,
+    Free,
+    Fused,
+    Instruction,
+    Redistribute,
+    ReduceScatter,
+)
+
+Makers = Contract | Fused | Redistribute | ReduceScatter
+
+
+def store(program: Program, model: CostModel, limit_bytes: float) -> tuple[Program, Arena] | None:
+    """The program with its arena of at most `limit_bytes`; None where compressing is not enough."""
+    while True:
+        crowded = _most_crowded(program)
+        if crowded is None or crowded[1] <= limit_bytes:
+            arena = assign(program.lifetimes)
+            if arena.size_bytes <= limit_bytes:
+                return program, arena
+        chosen = None if crowded is None else _largest_idle(program, crowded[0])
+        if chosen is None:
+            return None
+        program = _stored(program, model, *chosen)
+
+
+def _most_crowded(program: Program) -> tuple[int, int] | None:
+    """The instruction at which most bytes live, and how many they are."""
+    changes = [0] * (sum(map(len, program.segments)) + 2)
+    for item in program.lifetimes:
+        size = -(-item.size_bytes // ALIGNMENT) * ALIGNMENT
+        changes[item.first] += size
+        changes[item.last + 1] -= size
+    alive = list(accumulate(changes))
+    return max(enumerate(alive), key=lambda entry: entry[1], default=None)
+
+
+def _largest_idle(program: Program, moment: int) -> tuple[int, int, int] | None:
+    """Of the tensors that were made by a step before a moment and are read after it: the buffer, and the
+    numbers of the instructions that make and read it."""
+    instructions = [item for segment in program.segments for item in segment]
+    made: dict[int, int] = {}
+    read: dict[int, list[int]] = {}
+    for number, item in enumerate(instructions):
+        if isinstance(item, Makers) and not getattr(item, "adds", False):
+            made[writes(item)[0]] = number
+        for buffer in reads(item):
+            read.setdefault(buffer, []).append(number)
+    idle = [
+        (program.buffers[buffer].size_bytes, buffer, maker, read[buffer][0])
+        for buffer, maker in made.items()
+        if maker < moment and len(read.get(buffer, ())) == 1 and moment < read[buffer][0]
+        and isinstance(instructions[read[buffer][0]], Makers)
+        and program.buffers[buffer].size_bytes >= LEAST_MESSAGE_BYTES
+    ]  # fmt: skip
+    return max(idle)[1:] if idle else None
+
+
+def _stored(program: Program, model: CostModel, buffer: int, maker: int, reader: int) -> Program:
+    """The program with one tensor compressed between the instructions that make and read it."""
+    assert model.compression is not None
+    assert model.compression.store is not None
+    raw = program.buffers[buffer]
+    size_bytes = max(int(raw.size_bytes / model.compression.store.ratio) // ALIGNMENT, 1) * ALIGNMENT
+    packed, restored = len(program.buffers), len(program.buffers) + 1
+    buffers = [
+        *program.buffers,
+        Buffer((), (None,) * len(raw.layout), 0, size_bytes, workspace=True),
+        raw,
+    ]
+    starts = [0, *accumulate(map(len, program.segments))]
+    segments: list[list[Instruction]] = [[] for _ in program.segments]
+    steps = list(program.steps)
+    encode_s, decode_s = model.codec_s(raw.size_bytes)
+    for number, item in enumerate(item for segment in program.segments for item in segment):
+        part = segments[bisect(starts, number) - 1]
+        if number == reader:
+            step = _steps(item)[0]
+            steps[step] = replace(steps[step], codec_s=steps[step].codec_s + decode_s)
+            part.append(Decode(packed, restored, step))
+            if bisect(starts, number) == bisect(starts, maker):
+                part.append(Free(packed))
+            part += [_reading(item, buffer, restored), Free(restored)]
+        elif item == Free(buffer):
+            continue
+        else:
+            part.append(item)
+        if number == maker:
+            step = _steps(item)[-1]
+            steps[step] = replace(steps[step], codec_s=steps[step].codec_s + encode_s)
+            part += [Encode(buffer, packed, step), Free(buffer)]
+    return replace(
+        program, buffers=buffers, segments=segments, steps=steps,
+        lifetimes=lifetimes(segments, program.nest, buffers, program.result),
+    )  # fmt: skip
+
+
+def _steps(item: Instruction) -> tuple[int, ...]:
+    assert isinstance(item, Makers)
+    return item.steps if isinstance(item, Fused) else (item.step,)
+
+
+def _reading(item: Instruction, old: int, new: int) -> Instruction:
+    """The instruction with one of the buffers that it reads exchanged for another."""
+
+    def changed(buffer: int) -> int:
+        return new if buffer == old else buffer
+
+    match item:
+        case Contract():
+            return replace(item, a=changed(item.a), b=changed(item.b))
+        case Fused():
+            closing = None if item.closing is None else changed(item.closing)
+            branches = tuple(map(changed, item.branches))
+            return replace(item, operand=changed(item.operand), branches=branches, closing=closing)
+        case Redistribute() | ReduceScatter():
+            return replace(item, source=changed(item.source))
+        case _:
+            raise ValueError(f"{item.op} reads no stored tensor")

@@ -1,0 +1,80 @@
+"""Pass 4, place: the digit of the process grid that each distributed mode takes.
+
+From the root to the leaves: a mode keeps its digit as long as it stays distributed, and a mode that is
+replaced had the digit of its successor, so that an exchange stays inside the smallest sub-group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tnplan.planner.hardware.process_grid import Grid, Layout
+from tnplan.planner.passes.sharding.search import Distribution
+from tnplan.planner.passes.sharding.states import State, StateSpace
+from tnplan.planner.passes.tree.build import Tree
+from tnplan.planner.passes.tree.mode_order import depths, lifetime_order
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Layouts of nodes as they are produced, and of steps (by node; None for leaves).
+
+    A step's layout may hold summed modes; `partial` has their digits. An operand enters its step in the
+    step's layout restricted to its own modes.
+    """
+
+    produced: tuple[Layout, ...]
+    steps: tuple[Layout | None, ...]
+    partial: tuple[tuple[int, ...], ...]
+
+
+def restrict_layout(layout: Layout, modes: frozenset[int]) -> Layout:
+    """The digits of a layout that spread some modes; the others replicate."""
+    return tuple(mode if mode in modes else None for mode in layout)
+
+
+def place(tree: Tree, grid: Grid, space: StateSpace, chosen: Distribution) -> Placement:
+    """Give every distributed mode of every node and step its digit."""
+    nothing: Layout = (None,) * len(grid)
+    legs = [frozenset(modes) for modes in tree.legs]
+    produced: list[Layout] = [nothing] * tree.n_nodes
+    steps: list[Layout | None] = [None] * tree.n_nodes
+    partial: list[tuple[int, ...]] = [()] * tree.n_nodes
+    order = lifetime_order(tree, depths(tree))[tree.root]
+    produced[tree.root] = _assign(tree, space, chosen.states[tree.root], order, nothing, nothing)
+    for step in reversed(chosen.steps):
+        choice = chosen.choices[step.node]
+        assert choice is not None
+        own = produced[step.node]
+        modes = tree.legs[step.left] + tree.legs[step.right]
+        layout = _assign(tree, space, choice.layout, modes, own, own)
+        steps[step.node] = layout
+        partial[step.node] = tuple(
+            place for place, mode in enumerate(layout) if mode is not None and mode not in legs[step.node]
+        )
+        for child in (step.left, step.right):
+            needed = restrict_layout(layout, legs[child])
+            produced[child] = _assign(tree, space, chosen.states[child], tree.legs[child], needed, needed)
+    return Placement(tuple(produced), tuple(steps), tuple(partial))
+
+
+def _assign(
+    tree: Tree, space: StateSpace, state: State, modes: tuple[int, ...], keep: Layout, prefer: Layout
+) -> Layout:
+    """Digits for a state over some modes: those that `keep` has on the same class stay where they are, the
+    others follow in the order of `modes`, first on digits that `prefer` gives to modes outside the state."""
+    layout: list[int | None] = [None] * len(keep)
+    by_slot = {tree.slots[mode]: mode for mode in modes}
+    order = {mode: number for number, mode in enumerate(modes)}
+    for item, spread in zip(space.classes, state, strict=True):
+        waiting = {mode for slot, mode in by_slot.items() if spread >> slot & 1}
+        for place in item.places:
+            mode = keep[place]
+            if mode is not None and mode in waiting:
+                layout[place] = mode
+                waiting.remove(mode)
+        free = [place for place in item.places if layout[place] is None]
+        free.sort(key=lambda place: prefer[place] is None)
+        for place, mode in zip(free, sorted(waiting, key=order.__getitem__), strict=False):
+            layout[place] = mode
+    return tuple(layout)

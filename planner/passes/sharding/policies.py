@@ -1,0 +1,112 @@
+"""The policies of the distribution pass: which layouts a step tries. docs/policies.md explains them.
+
+`ours` tries every state that can be inherited, every partial swap towards longer-lived modes, the paper's
+prefix, sums over distributed modes and, where both operands are distributed, their mixtures. `paper` tries
+what section IV-B.3 of the paper does: keep the distributed modes or take the fresh leading prefix; where
+both operands are distributed, on which the paper is silent, it is given the same mixtures as `ours`.
+`waiting` is for a search tier by tier (`tiers.py`): there `base` is the layout that a step already has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tnplan.planner.passes.sharding.search import StepModes, restrict
+from tnplan.planner.passes.sharding.states import State, StateSpace
+
+POLICIES = ("ours", "paper")
+
+
+def ours(
+    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
+) -> Iterable[State]:
+    """Candidate layouts of a step: see the module's docstring."""
+    left, right = ([space.settle(base, state) for state in states] for states in (left, right))
+    layouts = {base, space.fill(base, step.out_bits)}
+    reduced = step.reduced_mask
+    if reduced:
+        layouts.add(space.fill(space.fill(base, step.reduced_bits), step.out_bits))
+    operands = ((left, step.left_kept_bits), (right, step.right_kept_bits))
+    for states, kept_bits in operands:
+        layouts.add(space.fill(base, (*kept_bits, *step.out_bits)))
+        for state in states:
+            if state == base:
+                continue
+            layouts.add(state)
+            if any(modes & reduced for modes in state):
+                layouts.add(space.fill(state, kept_bits))
+            kept = space.settle(base, restrict(state, step.out_mask))
+            layouts.update(_swaps(space, kept, kept_bits, step.out_bits))
+    layouts.update(_merges(space, step, base, left, right))
+    return sorted(layouts)
+
+
+def waiting(
+    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
+) -> Iterable[State]:
+    """The candidates of `ours`, and those that leave digits of summed modes free, for modes still to come."""
+    layouts = set(ours(space, step, base, left, right))
+    for state in (*left, *right):
+        kept = space.settle(base, restrict(state, step.out_mask))
+        layouts |= {kept, space.fill(kept, step.out_bits)}
+    return sorted(layouts)
+
+
+def _merges(
+    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
+) -> Iterable[State]:
+    """Layouts for two distributed operands, from the cheapest few states of each."""
+    for first in left[:4]:
+        for second in right[:4]:
+            if first != base and second != base:
+                yield from _mixtures(space, base, first, second, step)
+
+
+def _swaps(
+    space: StateSpace, kept: State, kept_bits: tuple[int, ...], out_bits: tuple[int, ...]
+) -> Iterable[State]:
+    """The kept modes with free digits filled, and with the shortest-lived of each class replaced."""
+    prefer = (*kept_bits, *out_bits)
+    base = space.fill(kept, prefer)
+    yield base
+    yield space.fill(kept, kept_bits)
+    for place in range(space.n_settled, len(space.classes)):
+        remaining = list(kept)
+        for bit in reversed(out_bits):
+            if remaining[place] & bit:
+                remaining[place] &= ~bit
+                yield space.fill(tuple(remaining), prefer)
+
+
+def _mixtures(
+    space: StateSpace, base: State, first: State, second: State, step: StepModes
+) -> Iterable[State]:
+    """Layouts between the states of two distributed operands, shared modes first."""
+    shared = space.settle(base, restrict(first, step.right_mask))
+    yield space.fill(shared, step.out_bits)
+    spread_first = [bit for bit in (*step.left_kept_bits, *step.reduced_bits) if any(bit & m for m in first)]
+    spread_second = [
+        bit for bit in (*step.right_kept_bits, *step.reduced_bits) if any(bit & m for m in second)
+    ]
+    for count in range(len(spread_first) + 1):
+        yield space.fill(base, (*spread_first[:count], *spread_second, *spread_first[count:], *step.out_bits))
+
+
+def paper(
+    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
+) -> Iterable[State]:
+    """Keep, or the fresh leading prefix (Eq. 4); gather as soon as the step is not large."""
+    if not step.large:
+        return [space.local]
+    layouts = set()
+    for states, mask in ((left, step.left_mask), (right, step.right_mask)):
+        for state in states:
+            if state == space.local:
+                continue
+            if restrict(state, step.out_mask) == state:
+                layouts.add(state)
+            layouts.add(space.fill(space.local, [bit for bit in step.out_order_bits if bit & mask]))
+    if not layouts:
+        layouts.add(space.fill(space.local, step.out_order_bits))
+    layouts.update(_merges(space, step, base, left, right))
+    return sorted(layouts)

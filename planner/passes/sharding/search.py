@@ -1,0 +1,387 @@
+"""Pass 3, distribute: which modes every step is spread over, by dynamic programming over the tree.
+
+The state of a tensor is the set of its distributed modes (paper, section IV-B); the cost of a state at a
+node is the least predicted time of the whole sub-tree that ends there, a slice in the mean: what several
+slices share counts less. A step may inherit the state of an
+operand (keep), receive it in another one (redistribute, gather), start from whole operands (activate), or
+sum over a distributed mode (reduce). Which candidates a step tries is the policy's choice. Knows no ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from tnplan.planner.common.errors import OverLimitError
+from tnplan.planner.common.units import size_text
+from tnplan.planner.hardware.cost import ShortExtents
+from tnplan.planner.hardware.fusion_tile import MOST_EXTENT
+from tnplan.planner.passes.sharding.lookahead import Lookahead
+from tnplan.planner.passes.sharding.states import Exchange, State, StateSpace
+from tnplan.planner.passes.tree.build import Tree
+from tnplan.planner.passes.tree.mode_order import Orders, depths, lifetime_order
+
+STATES_KEPT = 8
+SURE_ROWS = 128
+"""A tile of this many times the larger of k and n has the runs and rows that `hardware.fusion` asks for."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a node's tensor is produced in one state: the step's layout and the states of the operands.
+
+    `layout` may hold modes that the step sums; then the shards are partial and are summed into the state.
+    `left` and `right` are the states in which the operands were produced (None for a leaf, which is loaded
+    in any state); they are brought to the modes of `layout` that they have.
+    """
+
+    cost_s: float
+    layout: State
+    left: State | None
+    right: State | None
+
+
+@dataclass(frozen=True)
+class StepModes:
+    """The modes of one step as bit masks of their slots, and as lists of such bits, longest-lived first."""
+
+    node: int
+    left: int
+    right: int
+    left_mask: int
+    right_mask: int
+    out_mask: int
+    out_bits: tuple[int, ...]
+    left_kept_bits: tuple[int, ...]
+    right_kept_bits: tuple[int, ...]
+    reduced_bits: tuple[int, ...]
+    out_order_bits: tuple[int, ...]
+    products: int
+    reduced: int
+    permuted: bool
+    binary: bool
+    large: bool
+
+    @property
+    def reduced_mask(self) -> int:
+        """The modes summed by the step."""
+        return (self.left_mask | self.right_mask) & ~self.out_mask
+
+    @property
+    def batch_mask(self) -> int:
+        """The modes on both operands and the output."""
+        return self.left_mask & self.right_mask & self.out_mask
+
+
+Candidates = Callable[[StateSpace, StepModes, State, list[State], list[State]], Iterable[State]]
+"""From a space, a step, its layout over the settled digits, and its operands' states: the layouts to try."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The chosen state of every node and how it is produced. Leaves have the state they are loaded in."""
+
+    steps: tuple[StepModes, ...]
+    states: tuple[State, ...]
+    choices: tuple[Choice | None, ...]
+
+
+def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: float) -> tuple[StepModes, ...]:
+    """The modes of every step; a step is large if an operand or the output reaches the threshold."""
+    lifetimes = lifetime_order(tree, depths(tree))
+    bit = {mode: 1 << slot for mode, slot in tree.slots.items()}
+    masks = [sum(bit[mode] for mode in legs) for legs in tree.legs]
+    sizes = [tree.extent(legs) for legs in tree.legs]
+    steps = []
+    for number, (left, right) in enumerate(tree.children):
+        node = tree.n_leaves + number
+        a, b, c = masks[left], masks[right], masks[node]
+        out_bits = tuple(bit[mode] for mode in lifetimes[node])
+        reduced_modes = [mode for mode in lifetimes[left] if not bit[mode] & c]
+        met = (*tree.legs[left], *tree.legs[right])
+        steps.append(
+            StepModes(
+                node=node,
+                left=left,
+                right=right,
+                left_mask=a,
+                right_mask=b,
+                out_mask=c,
+                out_bits=out_bits,
+                left_kept_bits=tuple(own for own in out_bits if own & a),
+                right_kept_bits=tuple(own for own in out_bits if own & b),
+                reduced_bits=tuple(bit[mode] for mode in reduced_modes),
+                out_order_bits=tuple(bit[mode] for mode in orders[node]),
+                products=sizes[node] * tree.extent(reduced_modes),
+                reduced=tree.extent(reduced_modes),
+                permuted=_permuted([bit[mode] for mode in orders[node]], a, b),
+                binary=all(tree.modes[mode].extent == 2 for mode in met),
+                large=max(sizes[left], sizes[right], sizes[node]) * item_bytes >= threshold_bytes,
+            )
+        )
+    return tuple(steps)
+
+
+def _permuted(order: list[int], left: int, right: int) -> bool:
+    """Whether the output's order is neither [batch | m | n] nor [batch | n | m]."""
+    kinds = [bool(left & bit) + 2 * bool(right & bit) for bit in order]
+    runs = [kind for place, kind in enumerate(kinds) if place == 0 or kinds[place - 1] != kind]
+    return len(runs) != len(set(runs)) or (3 in runs and runs[0] != 3)
+
+
+def distribute(
+    tree: Tree,
+    space: StateSpace,
+    steps: tuple[StepModes, ...],
+    candidates: Candidates,
+    settled: Distribution | None = None,
+    proposal: Sequence[State | None] = (),
+) -> Distribution:
+    """Choose the states with the least predicted time under the memory limit of `space`.
+
+    `settled` is a distribution over the digits that are settled in `space`: all layouts agree with it there.
+    `proposal` has for each node one more layout to try in its step, or None; what it leads to is always kept.
+    """
+    states, layouts = [space.local] * tree.n_nodes, [space.local] * tree.n_nodes
+    if settled is not None:
+        states = [space.widen(state) for state in settled.states]
+        layouts = [space.widen(choice.layout) if choice else space.local for choice in settled.choices]
+    produced: list[dict[State, Choice] | None] = [None] * tree.n_leaves
+    active = [False] * tree.n_leaves
+    searched = any(step.large for step in steps) and len(space.classes)
+    lookahead = Lookahead(tree, space, states) if searched else None
+    for step in steps:
+        active.append(step.large or active[step.left] or active[step.right])
+        base, weight = layouts[step.node], tree.weights[step.node]
+        proposed = proposal[step.node] if proposal else None
+        best = _solve(space, step, base, produced, active[-1], candidates, proposed, weight)
+        always = {space.local} if proposed is None else {space.local, restrict(proposed, step.out_mask)}
+        produced.append(_prune(space, step.node, best, always, lookahead, tree.later_weights[step.node]))
+    return _backtrack(tree, space, steps, produced)
+
+
+def _solve(
+    space: StateSpace,
+    step: StepModes,
+    base: State,
+    produced: list[dict[State, Choice] | None],
+    active: bool,
+    candidates: Candidates,
+    proposed: State | None,
+    weight: float,
+) -> dict[State, Choice]:
+    best: dict[State, Choice] = {}
+    left_states, right_states = produced[step.left], produced[step.right]
+    layouts = {base}
+    if active:
+        layouts = set(candidates(space, step, base, list(left_states or ()), list(right_states or ())))
+        if proposed is not None:
+            layouts.add(proposed)
+    delivered: dict[tuple[int, State], tuple[float, State | None]] = {}
+
+    def deliver(node: int, states: dict[State, Choice] | None, target: State) -> tuple[float, State | None]:
+        if states is None:
+            return 0.0, None
+        key = (node, target)
+        if key not in delivered:
+            delivered[key] = cheapest_source(space, node, states, target, weight)
+        return delivered[key]
+
+    for layout in layouts:
+        own_s = weight * contract_cost(space, step, layout)
+        if own_s == inf:
+            continue
+        left_s, left = deliver(step.left, left_states, restrict(layout, step.left_mask))
+        right_s, right = deliver(step.right, right_states, restrict(layout, step.right_mask))
+        cost_s = own_s + left_s + right_s
+        if cost_s == inf:
+            continue
+        for state, reduce_s in outcomes(space, step, layout):
+            known = best.get(state)
+            whole_s = cost_s + weight * reduce_s
+            if known is None or whole_s < known.cost_s:
+                best[state] = Choice(whole_s, layout, left, right)
+    if not best:
+        raise DoesNotFit(step.node)
+    return best
+
+
+class DoesNotFit(Exception):  # noqa: N818 - a signal between passes, not an error of the user's
+    """No layout of a step fits the memory limit."""
+
+    def __init__(self, node: int) -> None:
+        super().__init__(node)
+        self.node = node
+
+    def error(self, tree: Tree, space: StateSpace, ranks: int) -> OverLimitError:
+        """The refusal, with the least that the step needs."""
+        left, right = tree.children[self.node - tree.n_leaves]
+        all_bytes = sum(space.size_bytes[node] for node in (left, right, self.node))
+        beside = ", its workspace is to be added," if all_bytes <= ranks * space.limit_bytes else ","
+        return OverLimitError(
+            f"step {self.node - tree.n_leaves}",
+            f"its tensors take {size_text(all_bytes)} together{beside} and no layout over {ranks} ranks fits "
+            f"a limit of {size_text(space.limit_bytes)} a rank",
+            "allow more memory, use more ranks, or search a path that is sliced further",
+        )
+
+
+def restrict(state: State, modes: int) -> State:
+    """The part of a state that is spread over some modes."""
+    return tuple(spread & modes for spread in state)
+
+
+def cheapest_source(
+    space: StateSpace, node: int, states: dict[State, Choice], target: State, weight: float
+) -> tuple[float, State | None]:
+    """The least cost of having a node's tensor in `target`, and the state that it is produced in.
+
+    `weight` is that of the step that takes it, which it is moved for.
+    """
+    best_s, best = inf, None
+    for state, choice in states.items():  # sorted by cost
+        if choice.cost_s >= best_s:
+            break
+        cost_s = choice.cost_s + weight * space.move_s(node, state, target)
+        if cost_s < best_s:
+            best_s, best = cost_s, state
+    return best_s, best
+
+
+def contract_cost(space: StateSpace, step: StepModes, layout: State) -> float:
+    """Predicted seconds of a step, output permutation included; infinite where its shards do not fit."""
+    contract_s, permute_s, held_bytes = contract_terms(space, step, layout)
+    if held_bytes > space.limit_bytes:
+        return inf
+    return min(contract_s + permute_s, fused_alone_s(space, step, layout)) if permute_s else contract_s
+
+
+def fused_alone_s(space: StateSpace, step: StepModes, layout: State) -> float:
+    """Predicted seconds of a step as a fused chain of one, where it surely has a tile; infinite elsewhere."""
+    model = space.model
+    capacity = model.fused_elements
+    if not capacity or not step.binary or step.batch_mask:
+        return inf
+    for spread in layout:
+        if spread & step.reduced_mask:
+            return inf
+    branch, stem = sorted(
+        (space.size_bytes[node] * space.share(layout, mask) / model.item_bytes)
+        for node, mask in ((step.left, step.left_mask), (step.right, step.right_mask))
+    )
+    n = branch / step.reduced
+    if stem < capacity or branch > capacity or max(step.reduced, n) > min(MOST_EXTENT, capacity / SURE_ROWS):
+        return inf
+    out = stem / step.reduced * n
+    flops = step.products * space.share(layout) * model.flops_per_product
+    moved, inside = (model.item_bytes * size for size in (stem + branch + out, 2 * (stem + out)))
+    return model.fused_s(model.run_s(moved, inf), inside, flops, max(stem / capacity, 1.0))[0]
+
+
+def gemm_precision(space: StateSpace, step: StepModes, layout: State) -> str:
+    """How the values of a step are multiplied where it is a matrix product."""
+    return space.model.gemm_precision(*_product(space, step, layout), step.permuted)
+
+
+def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, ShortExtents]:
+    """The bytes of all three shards of a step on a rank, its real operations and its short extents."""
+    sizes = [
+        space.size_bytes[node] * space.share(layout, mask)
+        for node, mask in (
+            (step.left, step.left_mask), (step.right, step.right_mask), (step.node, step.out_mask),
+        )
+    ]  # fmt: skip
+    products = step.products * space.share(layout)
+    model = space.model
+    extents = model.short_extents(products, *(size_bytes / model.item_bytes for size_bytes in sizes))
+    return sum(sizes), products * model.flops_per_product, extents
+
+
+def contract_terms(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
+    """Seconds of a step's matrix product, seconds of its output permutation, and the bytes of its shards."""
+    model = space.model
+    moved_bytes, flops, extents = _product(space, step, layout)
+    contract_s = model.contract_s(moved_bytes, flops, extents)
+    if not step.permuted:
+        return contract_s, 0.0, moved_bytes
+    c = space.size_bytes[step.node] * space.share(layout, step.out_mask)
+    scatter_s = model.scatter_s(moved_bytes, flops, extents, c)
+    return contract_s, scatter_s, moved_bytes + min(c, model.profile.tile_bytes)
+
+
+def outcomes(space: StateSpace, step: StepModes, layout: State) -> list[tuple[State, float]]:
+    """The states that the output can be left in, with the cost of summing partial shards.
+
+    Digits spread over a summed mode go to the longest-lived other modes of the output (reduce-scatter) or
+    to none (all ranks get the sum).
+    """
+    base = restrict(layout, step.out_mask)
+    if base == layout:
+        return [(base, 0.0)]
+    partial = tuple(whole & ~kept for whole, kept in zip(layout, base, strict=True))
+    room = tuple(modes.bit_count() for modes in partial)
+    found = []
+    for state in {space.fill(base, step.out_bits, room), base}:
+        exchange = space.reduction(step.node, partial, base, state)
+        held = exchange.source_bytes + exchange.out_bytes
+        if held <= space.limit_bytes:
+            found.append((state, space.exchange_s(exchange)))
+    return found
+
+
+def _prune(
+    space: StateSpace,
+    node: int,
+    states: dict[State, Choice],
+    always: set[State],
+    lookahead: Lookahead | None,
+    weight: float,
+) -> dict[State, Choice]:
+    """Drop states that a cheaper one can be moved to for the difference; keep the most promising few.
+
+    States in `always` are kept among these. `weight` is that of the step that takes the tensor, which it is
+    moved for.
+    """
+    kept: dict[State, Choice] = {}
+    for state, choice in sorted(states.items(), key=lambda item: (item[1].cost_s, item[0])):
+        if not any(
+            other.cost_s + weight * space.move_s(node, source, state) <= choice.cost_s
+            for source, other in kept.items()
+        ):
+            kept[state] = choice
+    if lookahead is None or len(kept) <= STATES_KEPT:
+        return kept
+    promise = {state: choice.cost_s + lookahead.seconds(node, state) for state, choice in kept.items()}
+    chosen = set(sorted(promise, key=lambda state: (promise[state], state))[:STATES_KEPT])
+    return {state: choice for state, choice in kept.items() if state in chosen or state in always}
+
+
+def _backtrack(
+    tree: Tree, space: StateSpace, steps: tuple[StepModes, ...], produced: list[dict[State, Choice] | None]
+) -> Distribution:
+    states: list[State] = [space.local] * tree.n_nodes
+    choices: list[Choice | None] = [None] * tree.n_nodes
+    at_root = produced[tree.root]
+    if at_root is not None:
+        states[tree.root] = next(iter(at_root))
+    for step in reversed(steps):
+        options = produced[step.node]
+        assert options is not None
+        choice = options[states[step.node]]
+        choices[step.node] = choice
+        for child, source, mask in (
+            (step.left, choice.left, step.left_mask),
+            (step.right, choice.right, step.right_mask),
+        ):
+            states[child] = restrict(choice.layout, mask) if source is None else source
+    return Distribution(steps, tuple(states), tuple(choices))
+
+
+def exchange_before(
+    space: StateSpace, step: StepModes, choice: Choice, child: int, state: State
+) -> Exchange | None:
+    """What moves to bring an operand from the state it was produced in to the layout of its step."""
+    mask = step.left_mask if child == step.left else step.right_mask
+    target = restrict(choice.layout, mask)
+    return None if target == state else space.exchange(child, state, target)

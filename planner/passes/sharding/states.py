@@ -1,0 +1,246 @@
+"""Distribution states and what it costs to change them: the algebra that the distribution passes search in.
+
+A state says which modes a tensor is spread over, for every class of digits (equal tier and radix), as one
+bit mask a class of the modes' slots in the tree, slowest tier first. Which digit of its class a mode takes
+does not change any cost; pass 4 (`place`) settles it. Knows the tree's sizes and the cost model, not the
+tree's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf, prod
+
+from tnplan.planner.hardware.cost import CostModel, compressing_bytes
+from tnplan.planner.hardware.process_grid import Grid, largest_part
+from tnplan.planner.passes.tree.build import Tree
+
+State = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DigitClass:
+    """Digits of equal radix and tier; `places` are their positions in the grid."""
+
+    tier: int
+    radix: int
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What one rank, the busiest, receives: bytes and messages by tier, and the shards before and after.
+
+    What is `summed` goes as it is; anything else may be compressed.
+    """
+
+    bytes_by_tier: tuple[float, ...]
+    messages_by_tier: tuple[float, ...]
+    source_bytes: float
+    out_bytes: float
+    summed: bool = False
+
+    @property
+    def received_bytes(self) -> float:
+        """Bytes received over all tiers."""
+        return sum(self.bytes_by_tier)
+
+
+class StateSpace:
+    """All states over one grid, with the cost model applied to them.
+
+    With `whole_exchange` every redistribution shuffles the whole shard, (P-1)/P of it (the paper's Eq. 7),
+    where otherwise modes that stay on their digits do not move.
+
+    With `tier` the states are those over the digits of this tier and slower ones. Digits of faster tiers are
+    taken to split everything evenly, and digits of slower tiers are settled: `fill` leaves them as they are.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        grid: Grid,
+        model: CostModel,
+        limit_bytes: float,
+        whole_exchange: bool = False,
+        tier: int | None = None,
+    ):
+        self.model = model
+        self.limit_bytes = limit_bytes
+        self.whole_exchange = whole_exchange
+        self.n_tiers = len(model.profile.tiers)
+        groups: dict[tuple[int, int], list[int]] = {}
+        for place, digit in enumerate(grid):
+            if tier is None or digit.tier >= tier:
+                groups.setdefault((-digit.tier, -digit.radix), []).append(place)
+        self.classes = tuple(DigitClass(-t, -r, tuple(places)) for (t, r), places in sorted(groups.items()))
+        self.local: State = (0,) * len(self.classes)
+        self.n_settled = 0 if tier is None else sum(item.tier > tier for item in self.classes)
+        self._even_share = 1 / prod(digit.radix for digit in grid if tier is not None and digit.tier < tier)
+        by_extent: dict[int, int] = {}
+        for slot, extent in enumerate(tree.slot_extents):
+            by_extent[extent] = by_extent.get(extent, 0) | 1 << slot
+        self.eligible = tuple(
+            sum(mask for extent, mask in by_extent.items() if extent >= item.radix) for item in self.classes
+        )
+        # For every class: (modes of one extent, share of the largest part, share of the smallest part).
+        self._shares = tuple(
+            tuple(
+                (mask, largest_part(extent, item.radix) / extent, extent // item.radix / extent)
+                for extent, mask in by_extent.items()
+                if extent >= item.radix
+            )
+            for item in self.classes
+        )
+        self._share_of: dict[State, float] = {}
+        self.size_bytes = tuple(tree.extent(legs) * model.item_bytes for legs in tree.legs)
+
+    def share(self, state: State, modes: int = -1) -> float:
+        """The largest shard's share of a tensor, counting only the digits spread over `modes`."""
+        share = self._even_share
+        for place, spread in enumerate(state):
+            spread &= modes
+            if spread:
+                for mask, largest, _ in self._shares[place]:
+                    count = (spread & mask).bit_count()
+                    if count:
+                        share *= largest**count
+        return share
+
+    def fill(self, kept: State, bits: Iterable[int], room: Iterable[int] | None = None) -> State:
+        """Spread further modes, in the order of `bits`, over the free digits (or `room`) of each class."""
+        if room is None:
+            free = [
+                len(item.places) - modes.bit_count() for item, modes in zip(self.classes, kept, strict=True)
+            ]
+            free[: self.n_settled] = [0] * self.n_settled
+        else:
+            free = list(room)
+        if not any(free):
+            return kept
+        used = 0
+        for modes in kept:
+            used |= modes
+        order = tuple(bits)
+        state = list(kept)
+        for place, eligible in enumerate(self.eligible):
+            for bit in order:
+                if not free[place]:
+                    break
+                if bit & eligible and not bit & used:
+                    state[place] |= bit
+                    used |= bit
+                    free[place] -= 1
+        return tuple(state)
+
+    def widen(self, state: State) -> State:
+        """A state over the settled digits as one over all digits."""
+        return (*state, *self.local[len(state) :])
+
+    def settle(self, settled: State, state: State) -> State:
+        """A state with the settled digits of another one, and without that one's modes on the others."""
+        count = self.n_settled
+        if not count:
+            return state
+        taken = 0
+        for modes in settled[:count]:
+            taken |= modes
+        return (*settled[:count], *(modes & ~taken for modes in state[count:]))
+
+    def shard_bytes(self, node: int, state: State) -> float:
+        """The bytes of the largest shard of a node's tensor."""
+        share = self._share_of.get(state)
+        if share is None:
+            share = self._share_of[state] = self.share(state)
+        return self.size_bytes[node] * share
+
+    def exchange(self, node: int, source: State, target: State) -> Exchange:
+        """What moves when a node's tensor goes from one state to another.
+
+        A rank keeps what it already holds: with j of d binary modes replaced, 1 - 2^-j of the shard moves,
+        inside sub-groups of 2^j ranks. What is missing because of a slow digit comes over the slow tier.
+        """
+        target_bytes = self.shard_bytes(node, target)
+        spread_after = 0
+        for modes in target:
+            spread_after |= modes
+        replace_all = self.whole_exchange and any(s & ~t for s, t in zip(source, target, strict=True))
+        size_by_tier = [0.0] * self.n_tiers
+        peers_by_tier = [1] * self.n_tiers
+        missing_from_here = target_bytes
+        for place, item in enumerate(self.classes):
+            removed = source[place] if replace_all else source[place] & ~target[place]
+            if not removed:
+                continue
+            held = 1.0
+            if removed & spread_after and not replace_all:
+                held = 0.0
+            else:
+                for mask, _, smallest in self._shares[place]:
+                    held *= smallest ** (removed & mask).bit_count()
+            size_by_tier[item.tier] += missing_from_here * (1 - held)
+            missing_from_here *= held
+            peers_by_tier[item.tier] *= item.radix ** removed.bit_count()
+        return Exchange(
+            tuple(size_by_tier), self._messages(peers_by_tier), self.shard_bytes(node, source), target_bytes
+        )
+
+    def exchange_buffers(self, exchange: Exchange) -> float:
+        """Bytes of the send and receive buffers of an exchange."""
+        size = min(2 * exchange.received_bytes, self.model.profile.exchange_bytes)
+        return max(size, compressing_bytes(exchange.messages_by_tier)) if self.compressed(exchange) else size
+
+    def compressed(self, exchange: Exchange) -> tuple[int, ...]:
+        """The tiers on which an exchange is compressed."""
+        if exchange.summed:
+            return ()
+        return self.model.compressed_tiers(
+            exchange.bytes_by_tier, exchange.messages_by_tier, self.model.profile.exchange_bytes
+        )
+
+    def exchange_s(self, exchange: Exchange) -> float:
+        """Predicted seconds of an exchange, packing, unpacking and compressing included."""
+        return self.model.exchange_s(
+            exchange.bytes_by_tier, exchange.messages_by_tier, exchange.out_bytes, self.compressed(exchange)
+        )
+
+    def moved_bytes(self, exchange: Exchange) -> tuple[float, ...]:
+        """Predicted bytes that pass over each tier."""
+        tiers, ratio = self.compressed(exchange), self.model.exchange_ratio
+        return tuple(
+            size / ratio if number in tiers else size for number, size in enumerate(exchange.bytes_by_tier)
+        )
+
+    def move_s(self, node: int, source: State, target: State) -> float:
+        """Predicted seconds from one state to another; infinite where it does not fit the memory."""
+        if source == target:
+            return 0.0
+        exchange = self.exchange(node, source, target)
+        held = exchange.source_bytes + exchange.out_bytes + self.exchange_buffers(exchange)
+        return inf if held > self.limit_bytes else self.exchange_s(exchange)
+
+    def reduction(self, node: int, partial: State, base: State, target: State) -> Exchange:
+        """What moves when shards in state `base`, partial over the digits of `partial`, become `target`."""
+        target_bytes = self.shard_bytes(node, target)
+        peers_by_tier = [1] * self.n_tiers
+        for place, item in enumerate(self.classes):
+            peers_by_tier[item.tier] *= item.radix ** partial[place].bit_count()
+        messages = self._messages(peers_by_tier)
+        return Exchange(
+            tuple(count * target_bytes for count in messages),
+            messages,
+            self.shard_bytes(node, base),
+            prod(peers_by_tier) * target_bytes,
+            summed=True,
+        )
+
+    @staticmethod
+    def _messages(peers_by_tier: list[int]) -> tuple[int, ...]:
+        """Peers of a rank by tier: those that differ in a digit of the tier, and in none of a slower one."""
+        messages = []
+        faster = 1
+        for peers in peers_by_tier:
+            messages.append((peers - 1) * faster)
+            faster *= peers
+        return tuple(messages)

@@ -1,0 +1,203 @@
+"""Pass 1, build: a contraction path becomes a binary tree over prime modes.
+
+Slices are taken out, repeated indices put on their diagonal, indices of extent 1 dropped, and every other
+extent split into its prime factors, so that a digit of the process grid always fits a mode exactly or not
+at all. Row-major data is the same before and after the split. Knows no mode order and no devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tnplan.planner.hardware.process_grid import prime_factors
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.passes.tree.loop_levels import Nesting, flat
+from tnplan.planner.schedule.schedule import Mode
+
+LEAST_WEIGHT = 1e-6
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A binary contraction tree. Leaves are 0 .. n_leaves-1; node n_leaves+i contracts `children[i]`.
+
+    `legs[node]` are the modes of a node after slicing, in no particular order: those that also sit
+    elsewhere or in the output. A leaf has besides them `leaf_sliced` (whole sliced indices) and
+    `leaf_summed` (modes that sit nowhere else). `nesting` says which nodes several slices share.
+    `death[mode]` is the node that sums the mode, or None for an output mode.
+    """
+
+    modes: tuple[Mode, ...]
+    indices: dict[str, tuple[int, ...]]
+    n_leaves: int
+    children: tuple[tuple[int, int], ...]
+    legs: tuple[tuple[int, ...], ...]
+    leaf_sliced: tuple[tuple[int, ...], ...]
+    leaf_summed: tuple[tuple[int, ...], ...]
+    output: tuple[int, ...]
+    root: int
+    nesting: Nesting
+    death: dict[int, int | None]
+    slots: dict[int, int]
+    slot_extents: tuple[int, ...]
+
+    @property
+    def n_nodes(self) -> int:
+        """Leaves and contractions together."""
+        return self.n_leaves + len(self.children)
+
+    @cached_property
+    def parents(self) -> tuple[int | None, ...]:
+        """The step that takes each node; None for the root."""
+        above: list[int | None] = [None] * self.n_nodes
+        for number, pair in enumerate(self.children):
+            for child in pair:
+                above[child] = self.n_leaves + number
+        return tuple(above)
+
+    @cached_property
+    def weights(self) -> tuple[float, ...]:
+        """How often each node is computed, in slices; not so little that sums of times lose it."""
+        nesting = self.nesting
+        often = [
+            max(repeats / serves, LEAST_WEIGHT)
+            for repeats, serves in zip(nesting.repeats, nesting.serves, strict=True)
+        ]
+        return tuple(often[part] for part in nesting.part)
+
+    @cached_property
+    def later_weights(self) -> tuple[float, ...]:
+        """The weight of the step that takes each node; of the root its own."""
+        return tuple(
+            self.weights[node if above is None else above] for node, above in enumerate(self.parents)
+        )
+
+    def extent(self, modes: tuple[int, ...] | list[int]) -> int:
+        """The product of the extents of some modes."""
+        return prod(self.modes[mode].extent for mode in modes)
+
+
+def build(path: ContractionPath) -> Tree:
+    """The binary tree of a contraction path; steps of three or more tensors go from left to right."""
+    network = path.network
+    modes, indices = _prime_modes(path)
+    n_leaves = len(network.inputs)
+    children, root = _binary_steps(path.ssa_path, n_leaves)
+
+    total: dict[int, int] = {}
+    terms: list[tuple[int, ...]] = []
+    sliced_terms: list[tuple[int, ...]] = []
+    sliced = set(path.sliced_inds)
+    for term in network.inputs:
+        distinct = list(dict.fromkeys(term))
+        terms.append(tuple(mode for index in distinct if index not in sliced for mode in indices[index]))
+        sliced_terms.append(tuple(mode for index in distinct if index in sliced for mode in indices[index]))
+        for mode in terms[-1]:
+            total[mode] = total.get(mode, 0) + 1
+    output = tuple(mode for index in network.output for mode in indices[index])
+    for mode in output:
+        total[mode] += 1
+
+    legs: list[tuple[int, ...]] = []
+    summed: list[tuple[int, ...]] = []
+    for own in terms:
+        legs.append(tuple(mode for mode in own if total[mode] > 1))
+        summed.append(tuple(mode for mode in own if total[mode] == 1))
+
+    seen: list[dict[int, int] | None] = [dict.fromkeys(own, 1) for own in legs]
+    death: dict[int, int | None] = dict.fromkeys(output)
+    for number, (left, right) in enumerate(children):
+        first, second = seen[left], seen[right]
+        assert first is not None
+        assert second is not None
+        seen[left] = seen[right] = None
+        if len(first) < len(second):
+            first, second = second, first
+        for mode, count in second.items():
+            first[mode] = first.get(mode, 0) + count
+        for mode in [mode for mode, count in first.items() if count == total[mode]]:
+            del first[mode]
+            death[mode] = n_leaves + number
+        seen.append(first)
+        legs.append(tuple(first))
+
+    slots, slot_extents = _slots(modes, children, legs, n_leaves, root)
+    extents = [network.size_dict[index] for index in path.sliced_inds]
+    return Tree(
+        modes=modes,
+        indices=indices,
+        n_leaves=n_leaves,
+        children=children,
+        legs=tuple(legs),
+        leaf_sliced=tuple(sliced_terms),
+        leaf_summed=tuple(summed),
+        output=output,
+        root=root,
+        nesting=flat(path.sliced_inds, extents, [bool(own) for own in sliced_terms], children),
+        death=death,
+        slots=slots,
+        slot_extents=slot_extents,
+    )
+
+
+def _prime_modes(path: ContractionPath) -> tuple[tuple[Mode, ...], dict[str, tuple[int, ...]]]:
+    modes: list[Mode] = []
+    indices: dict[str, tuple[int, ...]] = {}
+    sliced = set(path.sliced_inds)
+    for index in dict.fromkeys(index for term in path.network.inputs for index in term):
+        size = path.network.size_dict[index]
+        extents = (size,) if index in sliced else prime_factors(size)
+        indices[index] = tuple(range(len(modes), len(modes) + len(extents)))
+        modes.extend(Mode(index, extent) for extent in extents)
+    return tuple(modes), indices
+
+
+def _binary_steps(
+    ssa_path: tuple[tuple[int, ...], ...], n_leaves: int
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    node_of = {tensor: tensor for tensor in range(n_leaves)}
+    children: list[tuple[int, int]] = []
+    root = 0
+    for number, step in enumerate(ssa_path):
+        root = node_of[step[0]]
+        for tensor in step[1:]:
+            children.append((root, node_of[tensor]))
+            root = n_leaves + len(children) - 1
+        node_of[n_leaves + number] = root
+    return tuple(children), root
+
+
+def _slots(
+    modes: tuple[Mode, ...],
+    children: tuple[tuple[int, int], ...],
+    legs: list[tuple[int, ...]],
+    n_leaves: int,
+    root: int,
+) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Number modes from the root down: a mode summed at a step takes the lowest slot the step leaves free.
+
+    A mode lives on a connected part of the tree, so that no two modes of one step ever share a slot.
+    """
+    slots: dict[int, int] = {}
+    slot_extents: list[int] = []
+    by_extent: dict[int, list[int]] = {}
+
+    def take(new: list[int], present: set[int]) -> None:
+        for mode in new:
+            extent = modes[mode].extent
+            slot = next((slot for slot in by_extent.get(extent, ()) if slot not in present), None)
+            if slot is None:
+                slot = len(slot_extents)
+                slot_extents.append(extent)
+                by_extent.setdefault(extent, []).append(slot)
+            slots[mode] = slot
+            present.add(slot)
+
+    take(list(legs[root]), set())
+    for number in range(len(children) - 1, -1, -1):
+        left, _ = children[number]
+        present = {slots[mode] for mode in legs[n_leaves + number]}
+        take([mode for mode in legs[left] if mode not in slots], present)
+    return slots, tuple(slot_extents)

@@ -1,0 +1,89 @@
+"""Loops: the choice among all ways to nest the loops over sliced indices.
+
+A step depends on the sliced indices of the inputs under it. With the loops nested so that the innermost ones
+change the least work, its result serves all slices that differ in loops further inside. An index of which all
+inputs are under one node, the waist, can be summed there: only what is under it is done for each of its
+values, and what is above no longer depends on it. Knows no layouts and no machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from tnplan.planner.passes.tree.build import Tree
+from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.passes.tree.loop_nest import ELEMENTS_TO_ADD, Nest, Parts
+from tnplan.planner.passes.tree.slice_dependence import Dependence, work_of_elements
+
+WAISTS = 12
+"""Nodes that are looked at closely as waists."""
+MOST_ROUNDS = 64
+"""Of an early sum: between slices, not within them, runs are saved and groups take turns."""
+WORTH_A_WAIST = 0.02
+"""A waist is taken where it saves at least this share of the work."""
+
+
+class Loops:
+    """What all nestings of one tree have in common."""
+
+    def __init__(self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int]) -> None:
+        self._dependence = Dependence(tree, sliced, size_dict)
+
+    @property
+    def work_unshared(self) -> int:
+        """The work of all slices, were nothing shared between them."""
+        return sum(self._dependence.work) * self._dependence.count(self._dependence.everything)
+
+    def nesting(self, room: float, groups: int = 1) -> Nesting:
+        """The parts that save most while what they hold and the largest step take `room` elements at most.
+
+        With several groups work counts as if each had as many slices as the one that has most.
+        """
+        whole, *others = self._nests
+        best, parts = whole, whole.choose(room)
+        least = whole.work_of_groups(parts, groups)
+        for nest in others:
+            if nest.least_work < least * (1 - WORTH_A_WAIST) and nest.fits(room):
+                chosen = nest.choose(room)
+                work = nest.work_of_groups(chosen, groups)
+                if work < least * (1 - WORTH_A_WAIST):
+                    best, parts, least = nest, chosen, work
+        return best.nesting(parts)
+
+    @cached_property
+    def endless(self) -> list[Nesting]:
+        """The nesting of each order of the loops, were there no end of parts and memory.
+
+        No other with this order does any step less often.
+        """
+        found = []
+        for nest in self._nests:
+            fewest = nest.nesting(nest.choose(0.0))
+            depths, inner = range(len(fewest.order) + 1), range(1, len(fewest.summed) + 1)
+            found.append(nest.nesting(Parts(tuple(depths), tuple(inner))))
+        return found
+
+    @cached_property
+    def _nests(self) -> list[Nest]:
+        """The tree without a waist, then with those of the least work."""
+        dependence = self._dependence
+        return [Nest(dependence), *(Nest(dependence, node, summed) for node, summed in self._waists())]
+
+    def _waists(self) -> list[tuple[int, int]]:
+        """Nodes, and the sliced indices of which all inputs are under them: those of the least work, counted
+        without what slices share besides."""
+        dependence = self._dependence
+        tree, everything = dependence.tree, dependence.everything
+        under = [0] * tree.n_leaves
+        for work, (left, right) in zip(dependence.work, tree.children, strict=True):
+            under.append(under[left] + under[right] + work)
+        found = []
+        for node, summed in enumerate(dependence.summed_under()):
+            if node < tree.n_leaves or summed in (0, everything) or dependence.count(summed) > MOST_ROUNDS:
+                continue
+            added = work_of_elements(ELEMENTS_TO_ADD * dependence.sizes[node])
+            work = (under[node] + added) * dependence.count(dependence.below[node])
+            work += (under[tree.root] - under[node]) * dependence.count(everything & ~summed)
+            found.append((work, node, summed))
+        return [(node, summed) for _, node, summed in sorted(found)[:WAISTS]]

@@ -1,0 +1,262 @@
+"""Nest: the loops of one tree in their order, with a waist or without, and which of them begin parts.
+
+Results that wait for loops further inside, and the sum at the waist, have to be held: parts are made where
+they save most while that leaves room for the largest step. Work and tensors are added up by loops, so that a
+choice of parts is soon weighed. Knows no layouts and no machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, prod
+
+from tnplan.planner.passes.tree.loop_levels import Nesting, Place, last_need, with_leaves
+from tnplan.planner.passes.tree.slice_dependence import Dependence, bits_of, work_of_elements
+
+MOST_OUTER = 8
+"""Parts between what is done once and the body, those that a waist needs not counted."""
+WORTH_A_PART = 0.02
+"""A part is made where it saves at least this share of the work."""
+ELEMENTS_TO_ADD = 3
+"""An addition reads two elements and writes one."""
+BEFORE, INSIDE, ELSEWHERE = range(3)
+"""Steps under the waist that no index touches which is summed there; those that one touches; all others."""
+
+Key = tuple[int, int]
+"""One of these three, and the loops that the steps are inside of: of the early sum, or over slices."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The depths at which parts begin: in the loops over slices, and in those of the early sum."""
+
+    depths: tuple[int, ...]
+    inner: tuple[int, ...] = ()
+
+
+class Nest:
+    """One order of the loops of a tree: over slices, and over the indices `summed` at a waist."""
+
+    def __init__(self, dependence: Dependence, waist: int | None = None, summed: int = 0) -> None:
+        self._dependence, self._waist = dependence, waist
+        tree, extents, count = dependence.tree, dependence.extents, len(dependence.sliced)
+        below = dependence.below
+        live = 0 if waist is None else below[waist] & ~summed
+        under = _under(tree.children, tree.n_leaves, waist)
+        kinds, over_slices, in_sum = [], [], []
+        for node in range(tree.n_leaves, tree.n_nodes):
+            inside = node in under and below[node] & summed
+            kinds.append(INSIDE if inside else BEFORE if node in under else ELSEWHERE)
+            over_slices.append(live if inside else below[node] & ~summed)
+            in_sum.append(below[node] & summed if inside else 0)
+        largest = max(dependence.work, default=1)
+        work = [own / largest for own in dependence.work]
+        repeats = dependence.count(summed)
+        costs = [own * repeats if kind == INSIDE else own for kind, own in zip(kinds, work, strict=True)]
+        outer = [bit for bit in _order(over_slices, costs, count) if not summed >> bit & 1]
+        inner = [bit for bit in _order(in_sum, work, count) if summed >> bit & 1]
+        self._outer = tuple(dependence.sliced[bit] for bit in outer)
+        self._inner = tuple(dependence.sliced[bit] for bit in inner)
+        self._serves = [prod(extents[bit] for bit in outer[depth:]) for depth in range(len(outer) + 1)]
+        self._served = [_float(serves) for serves in self._serves]
+        self._all_slices = prod(extents)
+        self._repeats = [prod(extents[bit] for bit in inner[:depth]) for depth in range(len(inner) + 1)]
+        self._live = _level(live, outer)
+        self._keys: list[Key] = [
+            (kind, _level(mask, inner) if kind == INSIDE else _level(rest, outer))
+            for kind, mask, rest in zip(kinds, in_sum, over_slices, strict=True)
+        ]
+        self._add_up(work, largest)
+
+    def _add_up(self, work: Sequence[float], largest: int) -> None:
+        """By key: the work, and the elements of the largest step; by pairs of keys: what meets."""
+        dependence, keys = self._dependence, self._keys
+        self._work: dict[Key, float] = {}
+        self._elements: dict[Key, int] = {}
+        self._met: dict[tuple[Key, Key], int] = {}
+        for key, own, elements in zip(keys, work, dependence.elements, strict=True):
+            self._work[key] = self._work.get(key, 0.0) + own
+            self._elements[key] = max(self._elements.get(key, 0), elements)
+        if self._waist is not None:
+            added = work_of_elements(ELEMENTS_TO_ADD * dependence.sizes[self._waist])
+            self._work[INSIDE, len(self._inner)] += added / largest
+        n_leaves = dependence.tree.n_leaves
+        for key, pair in zip(keys, dependence.tree.children, strict=True):
+            for child in pair:
+                if child >= n_leaves:
+                    # The sum at the waist is there from before the loops that it is over.
+                    made = (BEFORE, self._live) if child == self._waist else keys[child - n_leaves]
+                    self._met[made, key] = self._met.get((made, key), 0) + dependence.sizes[child]
+
+    def choose(self, room: float) -> Parts:
+        """The parts that save most while what they hold and the largest step take `room` elements at most."""
+        parts = self._least()
+        work = self._work_of_slice(parts)
+        for _ in range(MOST_OUTER):
+            choices = sorted(self._with_one_more(parts), key=self._work_of_slice)
+            worth = (more for more in choices if self._work_of_slice(more) <= work * (1 - WORTH_A_PART))
+            chosen = next((more for more in worth if self._needs(more) <= room), None)
+            if chosen is None:
+                break
+            parts, work = chosen, self._work_of_slice(chosen)
+        return parts
+
+    def fits(self, room: float) -> bool:
+        """Whether there is room for the least that can be made parts."""
+        return self._needs(self._least()) <= room
+
+    @cached_property
+    def least_work(self) -> float:
+        """The work of all slices, were there no end of parts and memory, in the unit of `work_of_groups`."""
+        whole = Parts(tuple(range(len(self._outer) + 1)), tuple(range(1, len(self._inner) + 1)))
+        return self.work_of_groups(whole, 1)
+
+    def work_of_groups(self, parts: Parts, groups: int) -> float:
+        """The work of all slices, were they as many for each group as for the one that has most.
+
+        In that of the largest step of the tree, done for every value of all sliced indices: the work itself
+        may be beyond floating point.
+        """
+        n_slices = -(-self._serves[0] // groups) * groups
+        return self._work_of_slice(parts) * (n_slices / self._all_slices)
+
+    def nesting(self, parts: Parts) -> Nesting:
+        """The nesting with these parts."""
+        places = self._places(parts)
+        tree = self._dependence.tree
+        return Nesting(
+            order=self._outer,
+            summed=self._inner,
+            waist=self._waist,
+            places=places,
+            serves=tuple(self._serves[place.depth] for place in places),
+            repeats=tuple(self._repeats[place.inner] for place in places),
+            part=with_leaves(
+                [self._number(key, parts, places) for key in self._keys],
+                [bool(mask) for mask in self._dependence.below[: tree.n_leaves]],
+                tree.children,
+                len(places) - 1,
+            ),
+        )
+
+    def _least(self) -> Parts:
+        """What is done once and the body, and with a waist the loops over what is summed."""
+        if self._waist is None:
+            return Parts(_sorted(0, len(self._outer)))
+        return Parts(_sorted(0, self._live, len(self._outer)), (len(self._inner),))
+
+    def _with_one_more(self, parts: Parts) -> Iterator[Parts]:
+        """The choices with one depth more, where there is work."""
+        levels = {level for kind, level in self._work if kind != INSIDE} - {*parts.depths}
+        for depth in sorted(levels):
+            yield replace(parts, depths=_sorted(*parts.depths, depth))
+        levels = {level for kind, level in self._work if kind == INSIDE} - {*parts.inner}
+        for depth in sorted(levels):
+            yield replace(parts, inner=_sorted(*parts.inner, depth))
+
+    def _work_of_slice(self, parts: Parts) -> float:
+        """The work of a slice in the mean of all, in that of the largest step."""
+        total = 0.0
+        for (kind, level), work in self._work.items():
+            if kind == INSIDE:
+                repeats = self._repeats[_first(parts.inner, level)]
+                total += work * repeats / self._served[_first(parts.depths, self._live)]
+            else:
+                total += work / self._served[_first(parts.depths, level)]
+        return total
+
+    def _places(self, parts: Parts) -> tuple[Place, ...]:
+        """The loops of every part; at the waist there is one before the loops of the sum and one after."""
+        places = []
+        for depth in parts.depths:
+            places.append(Place(depth))
+            if parts.inner and depth == _first(parts.depths, self._live):
+                places += [*(Place(depth, inner) for inner in parts.inner), Place(depth)]
+        return tuple(places)
+
+    def _number(self, key: Key, parts: Parts, places: Sequence[Place]) -> int:
+        """The part of the steps of a key. Of two with the same loops, what goes into the sum is in the first
+        and all else in the last."""
+        kind, level = key
+        if kind == INSIDE:
+            depth = _first(parts.depths, self._live)
+            return places.index(Place(depth, _first(parts.inner, level)))
+        place = Place(_first(parts.depths, level))
+        return places.index(place) if kind == BEFORE else len(places) - 1 - places[::-1].index(place)
+
+    def _needs(self, parts: Parts) -> int:
+        """The most elements that are held for other parts while a step is done, and those of that step."""
+        places = self._places(parts)
+        numbers = {key: self._number(key, parts, places) for key in {key for met in self._met for key in met}}
+        largest, change = [0] * len(places), [0] * (len(places) + 1)
+        for key, elements in self._elements.items():
+            number = self._number(key, parts, places)
+            largest[number] = max(largest[number], elements)
+        for (made, used), size in self._met.items():
+            if numbers[made] < numbers[used]:
+                change[numbers[made] + 1] += size
+                change[last_need(places, numbers[made], numbers[used]) + 1] -= size
+        most = held = 0
+        for elements, more in zip(largest, change, strict=False):
+            held += more
+            most = max(most, held + elements)
+        return most
+
+
+def _float(count: int) -> float:
+    """A count as a float, infinite where it is beyond floating point."""
+    try:
+        return float(count)
+    except OverflowError:
+        return inf
+
+
+def _under(children: Sequence[tuple[int, int]], n_leaves: int, top: int | None) -> set[int]:
+    """A node and all nodes under it."""
+    todo = [] if top is None else [top]
+    found = set()
+    while todo:
+        node = todo.pop()
+        found.add(node)
+        if node >= n_leaves:
+            todo += children[node - n_leaves]
+    return found
+
+
+def _level(mask: int, order: Sequence[int]) -> int:
+    """How many of some loops, from the outermost on, go around what depends on a set of indices."""
+    return max((depth for depth, bit in enumerate(order, 1) if mask >> bit & 1), default=0)
+
+
+def _sorted(*depths: int) -> tuple[int, ...]:
+    return tuple(sorted({*depths}))
+
+
+def _first(depths: Sequence[int], least: int) -> int:
+    """The first of some depths that is at least so much."""
+    return next(depth for depth in depths if depth >= least)
+
+
+def _order(masks: Sequence[int], costs: Sequence[float], count: int) -> list[int]:
+    """The loops from the outermost to the innermost: inside go those on which the least work depends."""
+    work = [0.0] * count
+    users: list[list[int]] = [[] for _ in range(count)]
+    for number, mask in enumerate(masks):
+        for loop in bits_of(mask):
+            work[loop] += costs[number]
+            users[loop].append(number)
+    inner: list[int] = []
+    left = set(range(count))
+    counted = [True] * len(masks)
+    while left:
+        loop = min(left, key=lambda one: (work[one], -one))
+        left.remove(loop)
+        inner.append(loop)
+        for number in users[loop]:
+            if counted[number]:
+                counted[number] = False
+                for other in bits_of(masks[number]):
+                    work[other] -= costs[number]
+    return inner[::-1]

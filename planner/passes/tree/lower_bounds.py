@@ -1,0 +1,150 @@
+"""Bounds that need no planning: a step for which no schedule has room, and the seconds that none undercuts.
+
+Both are necessary, never estimates: what they rule out, no attempt reaches. They save attempts; what is left
+is for the planner to try. Pure functions of a tree and a cost model; know no layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+
+from tnplan.planner.hardware.cost import CostModel
+from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES
+from tnplan.planner.passes.tree.build import Tree
+from tnplan.planner.passes.tree.hoist_invariants import Loops
+from tnplan.planner.passes.tree.loop_levels import Nesting
+
+ROUNDING = 1 - 1e-9
+"""Sums of seconds in another order may differ by less than this."""
+
+
+def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: int) -> int | None:
+    """The first step that no schedule on `ranks` ranks of `limit_bytes` has room for, if one is known.
+
+    Some rank holds at least the even share of a tensor that is stored, so that all ranks together have room
+    for it. A matrix product stores both operands and its result, a chain the operand of its first step, all
+    its branches and the result of its last one, or the first or the last alone where it works in place. What
+    lies between is not stored, but a chain has few steps, each with a small branch, and one tile.
+    """
+    room = ranks * limit_bytes / model.item_bytes
+    sizes = [tree.extent(legs) for legs in tree.legs]
+    stored = [size <= room for size in sizes[: tree.n_leaves]]
+    # The chains that may end at a node: the operand of the first step, and the steps.
+    chains: list[list[tuple[int, ...]]] = [[] for _ in stored]
+    for number, (left, right) in enumerate(tree.children):
+        node, found = tree.n_leaves + number, list[tuple[int, ...]]()
+        whole = stored[left] and stored[right] and sizes[left] + sizes[right] + sizes[node] <= room
+        for stem, branch in ((left, right), (right, left)):
+            if stored[branch] and _is_fusable(tree, model, node, sizes[branch] / ranks):
+                # What may be stored may as well begin a chain, which is then shorter.
+                begun = [(stem,)] if stored[stem] else chains[stem]
+                found += [(*chain, node) for chain in begun if _has_tile(tree, model, (*chain, node))]
+            whole = whole or (stored[branch] and _closes(tree, node) and bool(chains[stem]))
+        chains.append(found)
+        stored.append(whole or (bool(found) and sizes[node] <= room))
+        if not (stored[-1] or found):
+            return node
+    return None if stored[-1] or not tree.children else tree.n_nodes - 1
+
+
+def step_over(tree: Tree, sizes: Sequence[int], room: float) -> int | None:
+    """The first step whose three tensors are over the room of all ranks together, if any is."""
+    for number, (left, right) in enumerate(tree.children):
+        node = tree.n_leaves + number
+        if sizes[left] + sizes[right] + sizes[node] > room:
+            return node
+    return None
+
+
+class LeastSeconds:
+    """Seconds of all slices that no schedule undercuts, whatever its layouts, its chains and its parts.
+
+    Some rank has at least the even share of the products and of every tensor. Rates are the best at any
+    extents; launches, permutations, exchanges and what a chain reads and writes in memory are left out. Of
+    each order of the loops that nesting counts with which every step is done least often.
+    """
+
+    def __init__(self, tree: Tree, model: CostModel, loops: Loops) -> None:
+        self._tree, self._model, self._loops = tree, model, loops
+        self._by_part: dict[int, list[list[float]]] = {}
+
+    def of(self, ranks: int, groups: int) -> float:
+        """In the one of `groups` groups of `ranks` ranks that has most slices."""
+        if ranks not in self._by_part:
+            self._by_part[ranks] = self._added_up(ranks)
+        return ROUNDING * min(map(partial(_all_slices, groups), self._loops.endless, self._by_part[ranks]))
+
+    def _added_up(self, ranks: int) -> list[list[float]]:
+        """Of each nesting, the seconds of every part on its steps being done once."""
+        seconds = self._of_steps(ranks)
+        found = []
+        for nesting in self._loops.endless:
+            by_part = [0.0] * len(nesting.places)
+            for part, step_s in zip(nesting.part[self._tree.n_leaves :], seconds, strict=True):
+                by_part[part] += step_s
+            found.append(by_part)
+        return found
+
+    def _of_steps(self, ranks: int) -> list[float]:
+        """Of each step, as a matrix product or in a chain."""
+        seconds = []
+        for node, sizes, closes, product_s, fused_s in self._ways:
+            fusable = closes or _is_fusable(self._tree, self._model, node, min(sizes) / ranks)
+            seconds.append((min(product_s, fused_s) if fusable else product_s) / ranks)
+        return seconds
+
+    @cached_property
+    def _ways(self) -> list[tuple[int, tuple[int, int], bool, float, float]]:
+        """Of each step on one rank: its node, its operands' elements, whether it may close a chain, and the
+        seconds as a matrix product and in a chain."""
+        tree, model, found = self._tree, self._model, []
+        for number, (left, right) in enumerate(tree.children):
+            node = tree.n_leaves + number
+            one, other, out = (tree.extent(tree.legs[own]) for own in (left, right, node))
+            flops, closes = out * _reduced(tree, node) * model.flops_per_product, _closes(tree, node)
+            product_s = model.least_product_s((one + other + out) * model.item_bytes, flops)
+            fused_s = model.least_fused_s(0 if closes else out * model.item_bytes, flops)
+            found.append((node, (one, other), closes, product_s, fused_s))
+        return found
+
+
+def _all_slices(groups: int, nesting: Nesting, by_part: Sequence[float]) -> float:
+    most = -(-nesting.n_slices // groups)
+    return sum(
+        part_s * repeats * -(-most // serves)
+        for part_s, repeats, serves in zip(by_part, nesting.repeats, nesting.serves, strict=True)
+    )
+
+
+def _is_fusable(tree: Tree, model: CostModel, node: int, branch_elements: float) -> bool:
+    """Whether a chain may have the step, with a branch of so many elements or more on a rank."""
+    reduced = _reduced(tree, node)
+    most = min(model.fused_elements, MOST_EXTENT * reduced)
+    return reduced <= MOST_EXTENT and branch_elements <= most and not _batch(tree, node)
+
+
+def _has_tile(tree: Tree, model: CostModel, chain: Sequence[int]) -> bool:
+    """Whether a chain may have a tile: at every step it holds all modes that the later ones sum, whole."""
+    nodes = chain[1:]
+    return len(nodes) <= MOST_STAGES and all(
+        tree.extent([mode for mode in tree.legs[held] if tree.death[mode] in nodes[place:]])
+        <= model.fused_elements
+        for place, held in enumerate(chain[:-1])
+    )
+
+
+def _closes(tree: Tree, node: int) -> bool:
+    """Whether the step may close a chain: it sums all modes of two tensors that have the same ones."""
+    left, right = tree.children[node - tree.n_leaves]
+    return not tree.legs[node] and set(tree.legs[left]) == set(tree.legs[right])
+
+
+def _reduced(tree: Tree, node: int) -> int:
+    left, right = tree.children[node - tree.n_leaves]
+    return tree.extent(tuple({*tree.legs[left], *tree.legs[right]}.difference(tree.legs[node])))
+
+
+def _batch(tree: Tree, node: int) -> set[int]:
+    left, right = tree.children[node - tree.n_leaves]
+    return set(tree.legs[left]).intersection(tree.legs[right], tree.legs[node])

@@ -1,0 +1,85 @@
+"""What is wrong with the modes of a chain, or how they are spread; `verify` refuses the first problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tnplan.planner.hardware.chunked_overlap import cut_modes, part_order
+from tnplan.planner.schedule.overlap_rows import others
+from tnplan.planner.schedule.schedule import Buffer, Fused, Schedule
+
+MOST_PARTS = 1024
+"""Each is a call of its own."""
+
+
+def chain_problems(schedule: Schedule, item: Fused) -> Iterator[str]:
+    """Whether a chain's result follows from what it reads, on every rank from its own shards."""
+    buffers = schedule.buffers
+    out = buffers[item.out]
+    held, summed = set(buffers[item.operand].modes), set[int]()
+    for buffer, number in zip(item.branches, item.steps, strict=False):
+        own = set(buffers[buffer].modes)
+        if own & summed:
+            yield f"the branch of step {number} has a mode that was summed before"
+        summed |= held & own
+        held ^= own
+    if item.closing is not None:
+        if item.adds:
+            yield "it closes, and cannot add to an early sum"
+        if set(buffers[item.closing].modes) != held:
+            yield "what closes it does not have the modes that it leaves"
+        held = set()
+    if held != set(out.modes):
+        yield "the modes of out do not follow from those of its operands"
+    if chain_cut(schedule, item) is None:
+        yield f"its operand and out do not have {item.parts} parts alike"
+    yield from _spread_problems(schedule, item, summed)
+
+
+def chain_cut(schedule: Schedule, item: Fused) -> tuple[int, ...] | None:
+    """The first modes of a chain's operand and result, which cut it into its parts; None if they do not."""
+    if item.parts == 1:
+        return ()
+    if item.adds or item.closing is not None or item.parts > MOST_PARTS:
+        return None
+    operand, out = schedule.buffers[item.operand], schedule.buffers[item.out]
+    first, same = (
+        cut_modes(tensor.modes, tensor.layout, schedule.extents, schedule.grid, item.parts)
+        for tensor in (operand, out)
+    )
+    return first if first == same else None
+
+
+def keeps_off(operand: tuple[int, int], out: tuple[int, int], parts: int) -> bool:
+    """Whether no part of `out` is written over what is yet to be read of `operand`: (start, end) in bytes."""
+    read, written = ((end - start) // parts for start, end in (operand, out))
+    behind = out[0] > operand[0]
+    for number in part_order(parts, behind):
+        start = out[0] + number * written
+        first, end = operand if not behind else (operand[0], operand[0] + (number + 1) * read)
+        first += 0 if behind else number * read
+        if start < end and first < start + written:
+            return False
+    return True
+
+
+def _spread_problems(schedule: Schedule, item: Fused, summed: set[int]) -> Iterator[str]:
+    """`summed`: the modes that are summed with the branches."""
+    out = schedule.buffers[item.out]
+    read = [schedule.buffers[buffer] for buffer in (item.operand, *others(item))]
+    tensors: list[Buffer] = [*read, out]
+    closing = () if item.closing is None else schedule.buffers[item.closing].modes
+    for place, digit in enumerate(schedule.grid):
+        mode = next((t.layout[place] for t in tensors if t.layout[place] is not None), None)
+        for tensor in tensors:
+            if tensor.layout[place] != (mode if mode in tensor.modes else None):
+                yield f"digit {place} spreads its tensors differently"
+        if any(place in tensor.partial for tensor in read):
+            yield f"digit {place}: a tensor is partial"
+        closed = mode is not None and mode in closing
+        if (place in out.partial) != closed:
+            yield f"digit {place}: its result is {'not ' if closed else ''}partial"
+        if mode in summed:
+            yield f"digit {place} spreads mode {mode}, which is summed"
+        if mode is not None and schedule.extents[mode] % digit.radix:
+            yield f"digit {place} splits mode {mode} unevenly"

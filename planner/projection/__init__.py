@@ -1,0 +1,1 @@
+"""What each number of devices gives: times, speedups, energy, and why more devices do not pay."""

@@ -1,0 +1,326 @@
+"""Predicted time and speedup for each number of devices, over several paths and every size of group.
+
+The metrics are those of the paper's section V-A (arXiv 2606.01852), with slices spread over groups:
+T_P is the time to the full contraction on P devices, S_P = T_1 / T_P (Eq. 9), E_P = S_P / P (Eq. 10) and
+R_P = C_t,1 / C_t,P (Eq. 11). Plans and compares; draws nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
+
+from tnplan.planner.common.errors import InputError, NothingFitsError
+from tnplan.planner.common.units import count_text
+from tnplan.planner.hardware.group_sizes import divisors_and_powers
+from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.passes.pipeline import LARGEST_WORLD, Planner
+from tnplan.planner.passes.sharding.policies import POLICIES
+from tnplan.planner.projection.judge import Judge, Verdict
+from tnplan.planner.schedule.schedule import Schedule, Step
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class TimeSplit:
+    """Predicted seconds of the whole contraction by kind; `other_s` is loading, slicing and adding."""
+
+    contract_s: float
+    permute_s: float
+    exchange_s: float
+    other_s: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """The best way found to use `devices` devices.
+
+    `n_groups` groups of `ranks_per_group` ranks contract whole slices side by side and `idle_devices` do
+    nothing. `path` is the position of the chosen path among those given. `time_s` is T_P, `slice_time_s` the
+    time t_P of one slice in one group, `complexity` C_t,P in real operations, `speedup` S_P,
+    `extra_speedup` E_P, `complexity_reduction` R_P, `peak_bytes` what a rank holds at most.
+    """
+
+    devices: int
+    path: int
+    schedule: Schedule
+    n_groups: int
+    time_s: float
+    complexity: float
+    split: TimeSplit
+    speedup: float
+    extra_speedup: float
+    complexity_reduction: float
+
+    @property
+    def ranks_per_group(self) -> int:
+        """The ranks that share one slice."""
+        return self.schedule.ranks_per_group
+
+    @property
+    def idle_devices(self) -> int:
+        """Devices that no group uses."""
+        return self.devices - self.n_groups * self.ranks_per_group
+
+    @property
+    def slice_time_s(self) -> float:
+        """t_P: predicted seconds of one slice in one group; all of the time where nothing is sliced."""
+        expected = self.schedule.predicted
+        return expected.slice_s if self.schedule.sliced else expected.once_s
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that a rank holds at once."""
+        return self.schedule.predicted.peak_bytes
+
+    @property
+    def flop_per_s(self) -> float:
+        """Real operations a second of one device, over the whole contraction; idle devices count."""
+        return self.complexity / (self.time_s * self.devices) if self.time_s else 0.0
+
+    @property
+    def reuse_saving(self) -> float:
+        """The part of the time that is saved because results that serve several slices are not made again."""
+        rounds = -(-self.schedule.n_slices // self.n_groups)
+        repeated_s = rounds * sum(step.predicted_s * step.repeats for step in self.schedule.steps)
+        return 1 - self.time_s / repeated_s if repeated_s else 0.0
+
+    @property
+    def captured(self) -> float:
+        """E_P / R_P: the part of the complexity reduction that became time."""
+        return self.extra_speedup / self.complexity_reduction
+
+    @property
+    def exchange_share(self) -> float:
+        """The part of T_P that goes to communication."""
+        return self.split.exchange_s / self.time_s if self.time_s else 0.0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A number of devices on which no path fits, and why not."""
+
+    devices: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The work of a path, and what it fits.
+
+    `once_flops` are the real operations of the steps done once, `slice_flops` those of a slice, in the mean
+    of all and where memory does not limit what slices share; `least_devices` is the least number of those
+    looked at for which the planner makes a schedule of it, None where it makes none.
+    """
+
+    n_slices: int
+    once_flops: float
+    slice_flops: float
+    least_devices: int | None
+
+    @property
+    def complexity(self) -> float:
+        """C_t: the real operations of the full contraction, all slices included."""
+        return self.once_flops + self.n_slices * self.slice_flops
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Rows and refusals by number of devices, and what they were computed under.
+
+    Speedups count from `baseline_devices` devices: 1, or the least number on which any path fits. `demands`
+    has an entry for each path; `verdicts` are the plans that were made or refused.
+    """
+
+    paths: tuple[ContractionPath, ...]
+    labels: tuple[str, ...]
+    profile: Profile
+    policy: str
+    memory_bytes: float
+    baseline_devices: int
+    rows: tuple[Row, ...]
+    refusals: tuple[Refusal, ...]
+    demands: tuple[Demand, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Choice:
+    path: int
+    schedule: Schedule
+    n_groups: int
+    time_s: float
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """The fastest comes first; of equal ones that of fewest operations."""
+        return self.time_s, self.schedule.operations
+
+
+def project(
+    paths: Sequence[ContractionPath],
+    profile: Profile,
+    devices: Sequence[int],
+    *,
+    memory_bytes: float | None = None,
+    threshold_bytes: int | None = None,
+    precision: str | None = None,
+    policy: str = "ours",
+    labels: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Projection:
+    """Find, for each number of devices, the path and the size of group with the least predicted time.
+
+    Of all paths, and all sizes of group that divide one of `devices` or are a power of two, T_P is the least
+    time of the schedules that `plan` makes for P devices; groups of g ranks serve P devices as P // g groups,
+    and devices beyond them idle. Where a schedule for fewer devices is faster, it is kept, so that T_P never
+    rises with P. What cannot win, by a bound that needs no planning, is not planned. One device, the
+    baseline, is always looked at.
+
+    `memory_bytes` limits a rank (None: the profile's, inf: unlimited); `labels` name the paths (default:
+    their own names); `progress` is told how many of how many plans are settled, and the next.
+
+    Raises InputError where `devices` or `paths` is unusable, NothingFitsError where nothing fits on any of
+    `devices`.
+    """
+    counts = _checked_counts(devices)
+    if not paths:
+        raise InputError("report", "there is no path", "give one path.json or more")
+    if policy not in POLICIES:
+        raise InputError("--policy", f"{policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")
+    names = tuple(labels or (path.name for path in paths))
+    planners = [Planner(path, profile, memory_bytes, threshold_bytes, precision) for path in paths]
+    judge, sizes = Judge(planners, policy), divisors_and_powers(counts)
+    best = _best_choices(judge, names, counts, sizes, progress or (lambda *_: None))
+    if not best:
+        reason = _reason(judge, names, counts[-1])
+        raise NothingFitsError(
+            "--memory",
+            f"no path fits on {_listed(counts)} devices of {profile.name} ({reason})",
+            "raise it, add devices, or search a path that needs less",
+        )
+    base = min(best)
+    return Projection(
+        tuple(paths),
+        names,
+        profile,
+        policy,
+        planners[0].limit_bytes,
+        base,
+        tuple(_row(p, best[p], base, best[base]) for p in counts if p in best),
+        tuple(Refusal(p, _reason(judge, names, p)) for p in counts if p not in best),
+        tuple(_demand(judge, number, counts, sizes) for number in range(len(paths))),
+        judge.verdicts,
+    )
+
+
+def _best_choices(
+    judge: Judge, names: Sequence[str], counts: Sequence[int], sizes: Sequence[int], progress: Progress
+) -> dict[int, _Choice]:
+    """By number of devices the fastest choice, if any fits. What may be fastest is planned first."""
+    best: dict[int, _Choice] = {}
+    done, total = 0, sum(len(names) for p in counts for ranks in sizes if ranks <= p)
+    for p in counts:
+        for before in (other for other in counts if other < p and other in best):
+            best[p] = _choice(best[before].path, best[before].schedule, p)
+        jobs = sorted(
+            (planner.least_s(p, ranks), number, ranks)
+            for number, planner in enumerate(judge.planners)
+            for ranks in sizes
+            if ranks <= p
+        )
+        for settled, (least_s, number, ranks) in enumerate(jobs):
+            if p in best and least_s >= best[p].time_s:
+                break
+            progress(done + settled, total, f"{names[number]} on {count_text(ranks, 'rank', 'ranks')}")
+            schedule = judge.verdict(number, ranks, p // ranks).schedule
+            if schedule is not None:
+                choice = _choice(number, schedule, p)
+                if p not in best or choice.order < best[p].order:
+                    best[p] = choice
+        done += len(jobs)
+    progress(total, total, "")
+    return best
+
+
+def _choice(path: int, schedule: Schedule, devices: int) -> _Choice:
+    n_groups = min(devices // schedule.ranks_per_group, schedule.n_slices)
+    return _Choice(path, schedule, n_groups, schedule.projected_s(n_groups))
+
+
+def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
+    """Where the predicted time of all slices goes, on `n_groups` groups."""
+    rounds = -(-schedule.n_slices // n_groups)
+
+    def total(seconds: Callable[[Step], float]) -> float:
+        return sum(seconds(step) * (1 if step.once else rounds * step.often) for step in schedule.steps)
+
+    contract_s = total(lambda step: step.contract_s)
+    permute_s = total(lambda step: step.permute_s)
+    exchange_s = total(lambda step: step.exchange_s)
+    other_s = max(schedule.projected_s(n_groups) - contract_s - permute_s - exchange_s, 0.0)
+    return TimeSplit(contract_s, permute_s, exchange_s, other_s)
+
+
+def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice) -> Row:
+    complexity = choice.schedule.operations
+    base_complexity = base_choice.schedule.operations
+    speedup = base_choice.time_s / choice.time_s if choice.time_s else 1.0
+    return Row(
+        devices=devices,
+        path=choice.path,
+        schedule=choice.schedule,
+        n_groups=choice.n_groups,
+        time_s=choice.time_s,
+        complexity=complexity,
+        split=time_split(choice.schedule, choice.n_groups),
+        speedup=speedup,
+        extra_speedup=speedup * base / devices,
+        complexity_reduction=base_complexity / complexity if complexity else 1.0,
+    )
+
+
+def _demand(judge: Judge, number: int, counts: Sequence[int], sizes: Sequence[int]) -> Demand:
+    planner = judge.planners[number]
+    tree, cost = planner.tree, planner.model
+    nesting = planner.loops.nesting(inf)
+    once = 0
+    repeated = Fraction(0)
+    for place, (left, right) in enumerate(tree.children):
+        node = tree.n_leaves + place
+        flops = tree.extent(tuple({*tree.legs[left], *tree.legs[right]})) * cost.flops_per_product
+        if not nesting.part[node]:
+            once += flops
+        else:
+            part = nesting.part[node]
+            repeated += Fraction(flops * nesting.repeats[part], nesting.serves[part])
+    ways = ((p, ranks) for p in counts for ranks in sizes if ranks <= p)
+    least = next((p for p, ranks in ways if judge.fits(number, ranks, p // ranks)), None)
+    return Demand(nesting.n_slices, float(once), float(repeated), least)
+
+
+def _checked_counts(devices: Sequence[int]) -> list[int]:
+    if not isinstance(devices, Sequence) or not devices:
+        raise InputError("--devices", "is empty", "give one number of devices or more, such as 1,2,4,8")
+    for count in devices:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= LARGEST_WORLD:
+            raise InputError(
+                "--devices", f"{count!r} is no number of devices", f"give integers from 1 to {LARGEST_WORLD}"
+            )
+    return sorted({1, *devices})
+
+
+def _reason(judge: Judge, names: Sequence[str], devices: int) -> str:
+    """Why `devices` devices have too little memory: of the refusals on the largest group, the last made."""
+    refused = [verdict for verdict in judge.verdicts if verdict.ranks <= devices and verdict.reason]
+    largest = max(verdict.ranks for verdict in refused)
+    nearest = [verdict for verdict in refused if verdict.ranks == largest][-1]
+    return f"{names[nearest.path]}: {nearest.reason}"
+
+
+def _listed(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))

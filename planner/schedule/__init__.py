@@ -1,0 +1,1 @@
+"""Schedules: flat typed instructions, their file, and which rows of chains run beside an exchange."""

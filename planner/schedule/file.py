@@ -1,0 +1,117 @@
+"""schedule.json: writing, reading and the identity of a schedule. Knows the format, not the meaning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from tnplan.planner.common.convert import converted
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import identity_of, plain, read_json, write_text
+from tnplan.planner.schedule.schedule import FORMAT, OPCODES, VERSION, Instruction, Part, Schedule
+
+PARTS = ("once", "outer", "body")
+
+
+def to_document(schedule: Schedule) -> dict[str, Any]:
+    """The JSON document of a schedule, without its identity."""
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    for item in fields(schedule):
+        if item.name in ("identity", *PARTS):
+            continue
+        document[item.name] = plain(getattr(schedule, item.name))
+    document["once"] = _entries(schedule.once)
+    document["outer"] = [
+        {"depth": part.depth, "inner": part.inner, "instructions": _entries(part.instructions)}
+        for part in schedule.outer
+    ]
+    document["body"] = _entries(schedule.body)
+    return document
+
+
+def _entries(instructions: Sequence[Instruction]) -> list[dict[str, Any]]:
+    return [{"op": type(item).op, **plain(item)} for item in instructions]
+
+
+def with_identity(schedule: Schedule) -> Schedule:
+    """The schedule with `identity` set: the SHA-256 of its canonical JSON."""
+    return replace(schedule, identity=identity_of(to_document(schedule)))
+
+
+def save_schedule(schedule: Schedule, path: str | Path) -> None:
+    """Write schedule.json, to a temporary name first, then moved into place."""
+    document = {**to_document(schedule), "identity": schedule.identity}
+    write_text(path, json.dumps(document, separators=(",", ":")) + "\n")
+
+
+def load_schedule(path: str | Path) -> Schedule:
+    """Read schedule.json and check its form and its identity (not its meaning: see `passes.verify`)."""
+    document = read_json(path, FORMAT, VERSION, "write it again with 'tnplan plan'")
+    return from_document(document, str(path))
+
+
+def from_document(document: dict[str, Any], place: str) -> Schedule:
+    """Build a schedule from its JSON document; `place` names the file in errors."""
+    import msgspec
+
+    stated = document.get("identity")
+    body = {key: value for key, value in document.items() if key != "identity"}
+    try:
+        computed = identity_of(body)
+    except ValueError:
+        raise InputError(
+            place, "holds a number that is not finite", "write it again with 'tnplan plan'"
+        ) from None
+    if stated != computed:
+        raise InputError(
+            f"{place}: identity",
+            f"{str(stated)[:12]}... is not that of the contents ({computed[:12]}...)",
+            "the file was changed after planning; write it again with 'tnplan plan'",
+        )
+    for part in PARTS:
+        if not isinstance(body.get(part), list):
+            raise InputError(f"{place}: {part}", "is no list", "write it again with 'tnplan plan'")
+    try:
+        once, outer, entries = (body.pop(part) for part in PARTS)
+        parts: dict[str, Any] = {
+            "once": _instructions(once, "once"),
+            "outer": tuple(_outer(entry, f"outer[{i}]") for i, entry in enumerate(outer)),
+            "body": _instructions(entries, "body"),
+        }
+        content = {key: value for key, value in body.items() if key not in ("format", "version")}
+        form = converted(content, _form())
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InputError(place, f"not a schedule: {error}", "write it again with 'tnplan plan'") from None
+    return Schedule(**msgspec.structs.asdict(form), **parts, identity=str(stated))
+
+
+def _form() -> type:
+    """The fields of a schedule that are no instructions: msgspec converts no union of dataclasses."""
+    import msgspec
+
+    hints = get_type_hints(Schedule)
+    names = [item.name for item in fields(Schedule) if item.name not in (*PARTS, "identity")]
+    return msgspec.defstruct("Form", [(name, hints[name]) for name in names], forbid_unknown_fields=True)
+
+
+def _outer(entry: Any, place: str) -> Part:
+    known = isinstance(entry, dict) and set(entry) == {"depth", "inner", "instructions"}
+    numbers = known and type(entry["depth"]) is int and type(entry["inner"]) is int
+    if not (numbers and isinstance(entry["instructions"], list)):
+        raise TypeError(f"{place} is no part with a depth, inner loops and instructions")
+    return Part(entry["depth"], _instructions(entry["instructions"], place), entry["inner"])
+
+
+def _instructions(entries: list[Any], place: str) -> tuple[Instruction, ...]:
+    return tuple(_instruction(entry, f"{place}[{number}]") for number, entry in enumerate(entries))
+
+
+def _instruction(entry: Any, place: str) -> Instruction:
+    kind = OPCODES.get(str(entry.get("op"))) if isinstance(entry, dict) else None
+    if kind is None:
+        raise TypeError(f"{place} has no known op")
+    instruction: Instruction = converted({k: v for k, v in entry.items() if k != "op"}, kind)
+    return instruction

@@ -1,0 +1,68 @@
+"""What a contraction path costs: operations and the largest tensor. Plain counting, no search, no machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import inf, log2, log10
+
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.passes.tree.build import build
+from tnplan.planner.passes.tree.hoist_invariants import Loops
+
+
+@dataclass(frozen=True)
+class PathFigures:
+    """Multiply-adds (m n k of every step, all slices), and the elements of a slice's largest tensor."""
+
+    log10_mnk_all_slices: float
+    log2_largest: float
+    n_slices: int
+
+    def document(self) -> dict[str, float]:
+        """The figures as they stand in the `meta` of a path.json."""
+        return {
+            "log10_mnk_all_slices": round(self.log10_mnk_all_slices, 4),
+            "log2_largest": round(self.log2_largest, 4),
+        }
+
+
+def path_figures(path: ContractionPath) -> PathFigures:
+    """Count a path. An index leaves a tensor as soon as no other tensor and not the output carries it."""
+    network = path.network
+    sizes = {**network.size_dict, **dict.fromkeys(path.sliced_inds, 1)}
+    terms: dict[int, frozenset[str]] = {i: frozenset(term) for i, term in enumerate(network.inputs)}
+    left = Counter(index for term in terms.values() for index in term)
+    left.update(network.output)
+    operations = 0
+    largest = max(_size(term, sizes) for term in terms.values())
+    for number, step in enumerate(path.ssa_path):
+        result = terms.pop(step[0])
+        for other in step[1:]:
+            term = terms.pop(other)
+            operations += _size(result | term, sizes)
+            left.subtract(result & term)
+            result = frozenset(index for index in result | term if left[index] > 1)
+            largest = max(largest, _size(result, sizes))
+        terms[len(network.inputs) + number] = result
+    return PathFigures(log10(max(operations, 1) * path.n_slices), log2(largest), path.n_slices)
+
+
+def log10_mnk_planned(path: ContractionPath) -> float:
+    """The multiply-adds of all slices as they are planned, where memory is no limit: what slices share counts
+    once, and what is summed early as often as that sum needs it."""
+    tree = build(path)
+    nesting = Loops(tree, path.sliced_inds, path.network.size_dict).nesting(inf)
+    operations = 0
+    for number, (left, right) in enumerate(tree.children):
+        part = nesting.part[tree.n_leaves + number]
+        runs = nesting.n_slices // nesting.serves[part] * nesting.repeats[part]
+        operations += runs * tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
+    return log10(max(operations, 1))
+
+
+def _size(term: frozenset[str], sizes: dict[str, int]) -> int:
+    size = 1
+    for index in term:
+        size *= sizes[index]
+    return size

@@ -1,0 +1,144 @@
+"""What each round of the joint search starts from, how hot, and what becomes of its tree: decisions only.
+
+Knows no kernel, no clock, no processes and no files: every choice follows from the seed, a round's number and
+the trees that have come back, so that a search goes on from a checkpoint as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from math import inf, log
+
+from tnplan.planner.search.anneal_state import Heat
+from tnplan.planner.search.annealing import Found
+
+HOT_SHARE, HOT_ODDS, FRESH_ODDS = 0.6, 0.7, 0.5
+"""In the first share of a search most rounds start hot, half of these from trees of their own: in which basin
+one ends depends on where it starts, hot or not. Short ones end in good basins as often as long ones; the
+others go on from the best of them."""
+HOT, WARM = (15.0, 50.0), (3.0, 25.0)
+"""Between these `local` is drawn: with more of it warm rounds lose a good tree and bring none back."""
+SHORTEST_LENGTH = 0.1
+MEAN_LENGTH = (1.0 - SHORTEST_LENGTH) / -log(SHORTEST_LENGTH)
+POOL = 4
+"""Trees kept. Warm rounds take them by rank, each e times as often as the next."""
+NEAR_LENGTH = 0.05
+"""Moves of a round near the fastest tree, in those of a full round."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round. `first`, `fresh` and `warm` anneal, `rank` asks for a tree's predicted time, `near` does both.
+
+    A `fresh` one starts from a greedy tree of its own in place of `source`, the first tree.
+    """
+
+    number: int
+    kind: str
+    source: Found
+    heat: Heat
+    length: float = 1.0
+    """Moves in those of a full round."""
+    weight_factor: float = 1.0
+    """The element weight in that of the task."""
+
+    @property
+    def anneals(self) -> bool:
+        """Whether the round makes moves."""
+        return self.kind != "rank"
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the round asks for the predicted time."""
+        return self.kind in ("rank", "near")
+
+
+@dataclass
+class Ladder:
+    """The trees that rounds start from. `next` gives a round, `take` its tree."""
+
+    seed: int
+    first: Found
+    pool: list[Found]
+    """The cheapest trees, cheapest first."""
+    fastest: Found | None = None
+    """The tree of the least predicted time, once trees are ranked."""
+    asked: list[float] = field(default_factory=list)
+    """The scores of the trees whose predicted time was asked for."""
+    number: int = 0
+    """Rounds given so far."""
+    given: float = 0.0
+    """Their lengths added up."""
+    power: float = 1.0
+    """Scores count with extents to this power; below 1 where sizes are beyond floating point."""
+
+    @property
+    def best(self) -> Found:
+        """The fastest tree where trees are ranked, else the cheapest."""
+        return self.fastest or self.pool[0]
+
+    def next(self, planned: float, ranking: bool, fresh: bool = True) -> Round:
+        """The next round of a search that is planned to have `planned` full rounds in all.
+
+        When `ranking`, the pool and the first tree are ranked, then others near the fastest. `fresh` says
+        whether rounds may have trees of their own.
+        """
+        number, draw = self.number, random.Random(f"{self.seed} {self.number}")
+        chosen = self._near(number, draw) if ranking else self._anneal(number, draw, planned, fresh)
+        self.number += 1
+        self.given += chosen.length
+        return chosen
+
+    def _anneal(self, number: int, draw: random.Random, planned: float, fresh: bool) -> Round:
+        length = _between(draw, SHORTEST_LENGTH, 1.0)
+        if number == 0 or (self.given < HOT_SHARE * planned and draw.random() < HOT_ODDS):
+            kind = "fresh" if number and fresh and draw.random() < FRESH_ODDS else "first"
+            return Round(number, kind, self.first, _heat(draw, HOT, (0.28, 0.57)), length)
+        place = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
+        return Round(number, "warm", self.pool[place], _heat(draw, WARM, (0.1, 0.4)), length)
+
+    def _near(self, number: int, draw: random.Random) -> Round:
+        for source in (*self.pool, self.first):
+            if source.score not in self.asked:
+                self.asked.append(source.score)
+                return Round(number, "rank", source, _mild_heat(draw), 0.0)
+        factor = _between(draw, 0.7, 2.0)
+        return Round(number, "near", self.best, _mild_heat(draw), NEAR_LENGTH, factor)
+
+    def take(self, given: Round, found: Found | None) -> bool:
+        """Keep what a round found, if anything; whether there is a new best."""
+        if found is None:
+            return False
+        before = self.best
+        if given.ranks:
+            if found.time_s is not None and found.time_s < _time_s(self.fastest):
+                self.fastest = found
+            return self.best is not before
+        if given.kind != "fresh" and found.score < given.source.score and given.source in self.pool:
+            self.pool.remove(given.source)
+        if found not in self.pool:
+            self.pool = sorted([*self.pool, found], key=lambda one: one.score)[:POOL]
+        return self.best is not before
+
+
+def _time_s(found: Found | None) -> float:
+    return inf if found is None or found.time_s is None else found.time_s
+
+
+def _heat(draw: random.Random, weights: tuple[float, float], hots: tuple[float, float]) -> Heat:
+    """Temperatures drawn for a round: no single choice is best for all networks."""
+    local = _between(draw, *weights)
+    hot = _between(draw, *hots)
+    cold = min(_between(draw, 0.014, 0.028), hot / 2)
+    return Heat(local, hot, cold, _between(draw, 0.7, 3.0))
+
+
+def _mild_heat(draw: random.Random) -> Heat:
+    """Heat that changes a good tree a little; a larger `local` takes it far away."""
+    hot = _between(draw, 0.001, 0.02)
+    return Heat(_between(draw, 0.3, 6.0), hot, hot / 10, 3.0)
+
+
+def _between(draw: random.Random, low: float, high: float) -> float:
+    return float(low * (high / low) ** draw.random())

@@ -1,0 +1,59 @@
+"""A bound schedule goes with its last reference: the next run needs its arena, perhaps most of a GPU."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+
+from tests.planner.passes.fusion.test_closing_chains import closing, meeting_path
+from tests.planner.passes.lowering.test_compression import EXCHANGE
+from tests.planner.passes.tree.test_early_sums import SCHEDULE
+from tests.support.contraction.compression import plan_exchanges
+from tests.support.contraction.fused import planned
+from tests.support.contraction.overlap import hiding_profile, in_parts, swapping_path
+from tests.support.contraction.overlap import planned as planned_hiding
+from tnplan.executor.contraction.bind.program import Program
+from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.planner.schedule.schedule import Schedule
+
+
+def with_early_sums() -> Schedule:
+    return SCHEDULE
+
+
+def with_a_chain_that_closes() -> Schedule:
+    schedule = planned(meeting_path(0))
+    assert closing(schedule)
+    return schedule
+
+
+def with_exchanges_in_parts() -> Schedule:
+    schedules = (planned_hiding(swapping_path(seed), 4, hiding_profile(1 << 13)) for seed in range(60))
+    return next(schedule for schedule in schedules if list(in_parts(schedule)))
+
+
+def with_compressed_exchanges() -> Schedule:
+    return plan_exchanges(2, EXCHANGE)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [with_early_sums, with_a_chain_that_closes, with_exchanges_in_parts, with_compressed_exchanges],
+)
+def test_it_is_freed_with_its_last_reference(made: Callable[[], Schedule]) -> None:
+    schedule = made()
+    gc.collect()
+    gc.disable()
+    try:
+        of_others = programs()
+        null_replay(schedule, 0)
+        assert len(programs()) == len(of_others)
+    finally:
+        gc.enable()
+
+
+def programs() -> list[Program]:
+    """All that there are."""
+    return [item for item in gc.get_objects() if isinstance(item, Program)]

@@ -1,0 +1,133 @@
+"""Local contractions on the NumPy device against einsum: direct, tiled in any order, small, empty."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+
+from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.protocols.device import ContractShape
+from tnplan.executor.device.protocols.output_tiling import tile
+from tnplan.executor.device.protocols.permutation import row_major
+
+DTYPES = {"float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128": 1e-12}
+
+
+def random_values(rng, shape, dtype):
+    values = rng.standard_normal(shape)
+    if dtype.startswith("complex"):
+        values = values + 1j * rng.standard_normal(shape)
+    return values.astype(dtype)
+
+
+def contract(rng, batch, m, n, k, order, dtype, capacity, threads=1):
+    """Contract random operands, c's modes in `order` (positions in batch + m + n); c, truth and scale."""
+    parts = batch + m + n
+    strides = [0] * len(parts)
+    for position, stride in zip(order, row_major([parts[position] for position in order]), strict=True):
+        strides[position] = stride
+    modes = tuple(zip(parts, strides, strict=True))
+    b, m_, n_ = prod(batch), prod(m), prod(n)
+    shape = ContractShape(
+        modes[: len(batch)], modes[len(batch) : len(batch) + len(m)], modes[len(batch) + len(m) :], k
+    )
+    a, other = random_values(rng, (b, m_, k), dtype), random_values(rng, (b, n_, k), dtype)
+    c = np.full(prod(parts), np.nan, dtype)
+    workspace = np.full(capacity, np.nan, dtype) if capacity else None
+    NumpyDevice(threads).bind_contract(shape, a.ravel(), other.ravel(), c, workspace)()
+
+    def arranged(product):
+        return np.ascontiguousarray(product.reshape(parts).transpose(order)).ravel()
+
+    truth = arranged(np.einsum("bmk,bnk->bmn", a.astype(np.complex128), other))
+    scale = arranged(np.einsum("bmk,bnk->bmn", np.abs(a), np.abs(other)))
+    return c, truth, scale
+
+
+def check(dtype, c, truth, scale):
+    assert c.dtype == dtype
+    assert np.all(np.abs(c - truth) <= DTYPES[dtype] * scale)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_order_and_any_workspace(dtype):
+    rng = np.random.default_rng(5)
+    for _ in range(120):
+        batch, m, n = (
+            tuple(int(e) for e in rng.choice([1, 2, 2, 3, 5, 7], rng.integers(0, 4))) for _ in range(3)
+        )
+        order = tuple(int(position) for position in rng.permutation(len(batch + m + n)))
+        k = int(rng.choice([1, 2, 4, 9]))
+        capacity = int(rng.choice([1, 2, 5, 16, 63, 1024, 1 << 18]))
+        check(dtype, *contract(rng, batch, m, n, k, order, dtype, capacity))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])
+def test_direct_orders_need_no_workspace(dtype, order):
+    rng = np.random.default_rng(6)
+    for batch, m, n, k in [
+        (1, 4, 5, 6),
+        (3, 40, 50, 6),
+        (100, 2, 2, 2),
+        (1, 1, 7, 9),
+        (1, 7, 1, 9),
+        (1, 300, 200, 1),
+    ]:
+        check(dtype, *contract(rng, (batch,), (m,), (n,), k, order, dtype, 0))
+
+
+def test_modes_of_extent_one_do_not_spoil_a_direct_order():
+    rng = np.random.default_rng(7)
+    check("float64", *contract(rng, (3,), (4, 1), (5, 1), 2, (4, 0, 1, 2, 3), "float64", 0))
+
+
+def test_a_missing_workspace_is_an_error():
+    with pytest.raises(ValueError, match="workspace"):
+        contract(np.random.default_rng(8), (), (2, 3), (4,), 2, (0, 2, 1), "float64", 0)
+
+
+def test_nothing_contracted_is_zero_and_nothing_stored_is_nothing():
+    rng = np.random.default_rng(9)
+    c, _, _ = contract(rng, (2,), (3,), (4,), 0, (2, 1, 0), "complex64", 0)
+    assert np.array_equal(c, np.zeros(24, np.complex64))
+    c, _, _ = contract(rng, (2,), (0,), (4,), 3, (2, 1, 0), "complex64", 0)
+    assert c.size == 0
+
+
+def test_a_large_interleaved_result():
+    rng = np.random.default_rng(10)
+    order = tuple(int(position) for position in rng.permutation(18))
+    check("complex64", *contract(rng, (2,), (2,) * 9, (2,) * 8, 8, order, "complex64", 4096))
+
+
+@pytest.mark.parametrize("capacity", [1, 3, 10, 97, 500, 5000])
+def test_tiles_fit_and_cover(capacity):
+    rng = np.random.default_rng(capacity)
+    for _ in range(30):
+        parts = [tuple(int(e) for e in rng.choice([1, 2, 3, 11, 101], rng.integers(0, 3))) for _ in range(3)]
+        strides = iter(row_major([e for part in parts for e in part]))
+        shape = ContractShape(*(tuple((extent, next(strides)) for extent in part) for part in parts), 4)
+        tiling = tile(shape, capacity)
+        blocks = (tiling.batch, tiling.m, tiling.n)
+        for part, cut in zip(parts, blocks, strict=True):
+            rows = [row for block in cut for row in range(block.start, block.start + block.rows)]
+            assert rows == list(range(prod(part)))
+        for rows in tiling.copies:
+            assert prod(rows) <= capacity
+        used = {(x.rows, y.rows, z.rows) for x in blocks[0] for y in blocks[1] for z in blocks[2]}
+        assert used <= set(tiling.copies)
+
+
+def test_sums_over_any_modes():
+    rng = np.random.default_rng(11)
+    for _ in range(50):
+        extents = tuple(int(e) for e in rng.integers(1, 4, rng.integers(1, 8)))
+        kept = tuple(bool(flag) for flag in rng.integers(0, 2, len(extents)))
+        source = rng.standard_normal(extents)
+        expected = source.sum(axis=tuple(axis for axis, keep in enumerate(kept) if not keep))
+        target = np.full(expected.size, np.nan)
+        NumpyDevice().bind_sum(target, source.ravel(), extents, kept)()
+        np.testing.assert_allclose(target, expected.ravel(), rtol=0, atol=1e-12)

@@ -1,0 +1,354 @@
+"""Contractions on the GPU, in every precision: the split product's twin here, the device where there is one.
+
+Errors are taken relative to the contraction of absolute values.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+
+from tests.support.contraction.copy import random_values
+from tests.support.kernels.gpus import needs_gpus
+from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.protocols.device import ContractShape
+from tnplan.executor.device.protocols.permutation import row_major
+from tnplan.executor.device.protocols.precision import BLOCK_REALS, check_precision, expected_error, supported
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+CHUNK, TOP, LARGEST = 32, 12, 65000.0
+
+
+GPU = pytest.param("gpu", marks=needs_gpus(1))
+runners = pytest.mark.parametrize("runner", ["cpu", GPU])
+splitters = pytest.mark.parametrize("runner", ["twin", GPU])
+
+
+def shape_of(batch, m, n, k, order):
+    """The shape of a contraction whose c holds batch + m + n in `order`."""
+    parts = batch + m + n
+    strides = [0] * len(parts)
+    for position, stride in zip(order, row_major([parts[position] for position in order]), strict=True):
+        strides[position] = stride
+    modes = tuple(zip(parts, strides, strict=True))
+    return ContractShape(
+        modes[: len(batch)], modes[len(batch) : len(batch) + len(m)], modes[len(batch) + len(m) :], k
+    )
+
+
+def contract_on(runner, shape, a, b, capacity, precision):
+    """c, flat, with NaN where nothing was written; twice on a GPU, whose bits must be the same."""
+    count = prod(shape.sizes[:3])
+    c = np.full(count, np.nan, a.dtype)
+    if runner == "cpu":
+        workspace = np.full(capacity, np.nan, a.dtype) if capacity else None
+        NumpyDevice().bind_contract(shape, a.ravel(), b.ravel(), c, workspace, precision)()
+        return c
+    import cupy
+
+    from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    on_device = cupy.asarray(a.ravel()), cupy.asarray(b.ravel()), cupy.asarray(c)
+    workspace = cupy.full(capacity, np.nan, a.dtype) if capacity else None
+    scratch = cupy.empty(scratch_bytes(shape, a.dtype.name, precision), np.uint8)
+    call = bind_contract(shape, *on_device, workspace, precision, stream, scratch)
+    results = []
+    for _ in range(2):
+        on_device[2].fill(np.nan)
+        cupy.cuda.Device().synchronize()
+        call()
+        stream.synchronize()
+        results.append(on_device[2].get())
+    assert np.array_equal(*(result.view(np.uint8) for result in results))
+    return results[0]
+
+
+def truths(a, b):
+    """The contraction in double precision, and that of absolute values, as [batch, m, n]."""
+    exact = "complex128" if a.dtype.kind == "c" else "float64"
+    a, b = a.astype(exact), b.astype(exact)
+    return np.einsum("bmk,bnk->bmn", a, b), np.einsum("bmk,bnk->bmn", np.abs(a), np.abs(b))
+
+
+def check(runner, batch, m, n, k, order, dtype, capacity, precision, rng):
+    shape = shape_of(batch, m, n, k, order)
+    sizes = shape.sizes
+    a = random_values(rng, (sizes[0], sizes[1], k), dtype)
+    b = random_values(rng, (sizes[0], sizes[2], k), dtype)
+    c = contract_on(runner, shape, a, b, capacity, precision)
+    truth, scale = (
+        np.ascontiguousarray(values.reshape(batch + m + n).transpose(order)).ravel()
+        for values in truths(a, b)
+    )
+    assert c.dtype == dtype
+    assert np.all(np.abs(c - truth) <= expected_error(check_precision(precision, dtype), k) * scale)
+
+
+def every_precision():
+    return [(dtype, precision) for dtype in DTYPES for precision in supported(dtype)]
+
+
+@runners
+@pytest.mark.parametrize(("dtype", "precision"), every_precision())
+def test_any_order_any_workspace_any_precision(runner, dtype, precision):
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        batch, m, n = (
+            tuple(int(e) for e in rng.choice([1, 2, 2, 3, 5, 7, 20], rng.integers(0, 4))) for _ in range(3)
+        )
+        order = tuple(int(position) for position in rng.permutation(len(batch + m + n)))
+        k = int(rng.choice([1, 2, 4, 9, 33]))
+        capacity = int(rng.choice([1, 2, 63, 1024, 1 << 18]))
+        if prod(batch + m + n) <= 1000 * capacity:
+            check(runner, batch, m, n, k, order, dtype, capacity, precision, rng)
+
+
+@runners
+@pytest.mark.parametrize(("dtype", "precision"), every_precision())
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])
+def test_direct_orders_of_every_size(runner, dtype, precision, order):
+    rng = np.random.default_rng(6)
+    for batch, m, n, k in [
+        (1, 4, 5, 6), (3, 40, 50, 6), (100, 2, 2, 2), (1, 1, 7, 9), (1, 7, 1, 9), (1, 300, 200, 1),
+        (1, 130, 260, 70), (2, 128, 32, 64), (1, 257, 3, 128), (1, 129, 129, 129), (5, 17, 16, 4),
+    ]:  # fmt: skip
+        check(runner, (batch,), (m,), (n,), k, order, dtype, 0, precision, rng)
+
+
+@runners
+@pytest.mark.parametrize(("dtype", "precision"), [("complex64", "fp16x3"), ("float32", "fp16x3")])
+def test_large_k_and_interleaved_modes(runner, dtype, precision):
+    rng = np.random.default_rng(10)
+    order = tuple(int(position) for position in rng.permutation(16))
+    check(runner, (), (2,) * 8, (2,) * 8, 3000, order, dtype, 4096, precision, rng)
+
+
+@runners
+def test_nothing_contracted_is_zero_and_nothing_stored_is_nothing(runner):
+    for precision in supported("complex64"):
+        empty = np.zeros((2, 3, 0), np.complex64), np.zeros((2, 4, 0), np.complex64)
+        shape = shape_of((2,), (3,), (4,), 0, (2, 1, 0))
+        assert not np.any(contract_on(runner, shape, *empty, 0, precision))
+        shape = shape_of((2,), (0,), (4,), 3, (2, 1, 0))
+        none = np.zeros((2, 0, 3), np.complex64), np.zeros((2, 4, 3), np.complex64)
+        assert contract_on(runner, shape, *none, 0, precision).size == 0
+
+
+@runners
+def test_a_missing_workspace_is_an_error(runner):
+    values = np.ones((1, 6, 2)), np.ones((1, 4, 2))
+    with pytest.raises(ValueError, match="workspace"):
+        contract_on(runner, shape_of((), (2, 3), (4,), 2, (0, 2, 1)), *values, 0, "fp64")
+
+
+def test_a_precision_that_a_type_does_not_have_is_an_error():
+    with pytest.raises(ValueError, match="fp8"):
+        check_precision("fp8", "float32")
+    with pytest.raises(ValueError, match="fp64"):
+        check_precision("fp64", "complex64")
+    assert check_precision("fp16x3", "complex128") == "fp64"
+    assert supported("complex64") == ("fp32", "tf32", "fp16x3")
+
+
+def split_product(a, b):
+    """a [m, k] times b [n, k] transposed as mma.cu does it: float32 or complex64.
+
+    Chunk by chunk, each row with its own power of two, three products of half-precision numbers.
+    """
+    if a.dtype.kind == "c":  # rows of (re, im); b as (re, -im) for real sums and (im, re) for imaginary ones
+        turned = np.stack([b.conj(), 1j * b.conj()], 1).reshape(2 * len(b), -1)
+        sums = split_product(*(np.ascontiguousarray(x).view(np.float32) for x in (a, turned.astype(a.dtype))))
+        return np.ascontiguousarray(sums).view(a.dtype)
+    sums = np.zeros((len(a), len(b)), np.float32)
+    exponents = [np.full((len(x), 1), 127) for x in (a, b)]
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for first in range(0, a.shape[1], CHUNK):
+            halves = []
+            for side, x in enumerate((a, b)):
+                chunk = x[:, first : first + CHUNK]
+                old = exponents[side]
+                if first == 0 or np.any(np.abs(np.ldexp(chunk, old)) > LARGEST):
+                    most = np.max(np.where(np.isfinite(chunk), np.abs(chunk), 0), axis=1, keepdims=True)
+                    wanted = TOP + 1 - np.frexp(most)[1]
+                    exponents[side] = np.where(most > 0, np.minimum(old, wanted), old)
+                    factor = np.ldexp(np.float32(1), exponents[side] - old)
+                    sums *= factor if side == 0 else factor.T
+                scaled = np.ldexp(chunk, exponents[side]).astype(np.float32)
+                high = scaled.astype(np.float16).astype(np.float32)
+                low = (scaled - high).astype(np.float16).astype(np.float32)
+                halves.append((high, low))
+            (a_high, a_low), (b_high, b_low) = halves
+            sums += a_high @ b_high.T
+            sums += a_high @ b_low.T
+            sums += a_low @ b_high.T
+        return np.ldexp(sums, -(exponents[0] + exponents[1].T)).astype(np.float32)
+
+
+def split_by(runner, a, b):
+    """The product of 2-d a and b by the kernel or its twin."""
+    if runner == "twin":
+        sums = np.zeros((len(a), len(b)), a.dtype)
+        step = BLOCK_REALS // (2 if a.dtype.kind == "c" else 1)
+        for first in range(0, a.shape[1], step):
+            sums += split_product(a[:, first : first + step], b[:, first : first + step])
+        return sums
+    shape = shape_of((), (len(a),), (len(b),), a.shape[1], (0, 1))
+    return contract_on("gpu", shape, a[None], b[None], 0, "fp16x3").reshape(len(a), len(b))
+
+
+def ranges(rng, rows, k, dtype, kind):
+    values = random_values(rng, (rows, k), dtype)
+    if kind == "positive":
+        values = np.abs(values).astype(dtype)
+    elif kind == "tiny":
+        values *= dtype_of(dtype)(1e-20)
+    elif kind == "huge":
+        values *= dtype_of(dtype)(1e15)
+    elif kind == "mixed rows":
+        values *= (10.0 ** rng.uniform(-18, 15, (rows, 1))).astype(np.float32)
+    elif kind == "growing":
+        values *= (10.0 ** np.linspace(-15, 15, k)).astype(np.float32)
+    elif kind == "sparse":
+        values *= rng.random((rows, k)) < 0.02
+    return values
+
+
+def dtype_of(dtype):
+    return np.dtype(dtype).type
+
+
+@splitters
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize(
+    "kind", ["normal", "positive", "tiny", "huge", "mixed rows", "growing", "sparse"]
+)  # fmt: skip
+@pytest.mark.parametrize("k", [5, 256, 1500, 8192])
+def test_three_half_precision_products_are_as_exact_as_promised(runner, dtype, kind, k):
+    rng = np.random.default_rng(k)
+    a, b = (ranges(rng, rows, k, dtype, kind) for rows in (33, 20))
+    if kind in ("tiny", "huge", "growing"):
+        b = ranges(rng, 20, k, dtype, "normal")
+    c = split_by(runner, a, b)
+    truth, scale = (values[0] for values in truths(a[None], b[None]))
+    # What a row's largest number hides: numbers below 2^-37 of it are lost.
+    lost = k * 2.0**-35 * np.abs(a).max(1, keepdims=True).astype(float) * np.abs(b).max(1).astype(float)
+    error = np.abs(c - truth)
+    assert expected_error("fp16x3", k) <= 1e-5
+    assert np.all(error <= expected_error("fp16x3", k) * scale + lost)
+
+
+@splitters
+def test_infinities_and_nans_stay_in_their_rows_and_columns(runner):
+    rng = np.random.default_rng(3)
+    a, b = (random_values(rng, (rows, 100), "float32") for rows in (20, 20))
+    a[3, 50], a[7, 2], b[5, 99] = np.inf, np.nan, -np.inf
+    c = split_by(runner, a, b)
+    bad = np.zeros((20, 20), bool)
+    bad[[3, 7]] = bad[:, 5] = True
+    assert np.array_equal(~np.isfinite(c), bad)
+
+
+def test_errors_grow_with_k_and_precisions_keep_their_order():
+    for k in (1, 16, 256, 4096):
+        exact = [expected_error(precision, k) for precision in ("fp64", "fp32", "fp16x3", "tf32")]
+        assert exact == sorted(exact)
+        assert all(
+            expected_error(p, k) <= expected_error(p, 2 * k) for p in ("fp64", "fp32", "fp16x3", "tf32")
+        )
+
+
+def test_two_tables_hold_the_places_of_a_part():
+    part_tables = pytest.importorskip("tnplan.executor.device.cuda.contract.scatter").part_tables
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        extents = tuple(int(e) for e in rng.choice([1, 2, 3, 6, 7, 20], rng.integers(0, 6)))
+        part = tuple((extent, int(rng.integers(1, 1000))) for extent in extents)
+        high, low = part_tables(part)
+        places = sum(
+            (index * stride for index, (_, stride) in zip(np.indices(extents), part, strict=True)),
+            np.zeros(extents, np.int64),
+        )
+        numbers = np.arange(prod(extents))
+        assert np.array_equal(high[numbers // len(low)] + low[numbers % len(low)], places.ravel())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 3, 0, 1), (2, 0, 3, 1)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [
+        ((4, 2), (2, 3), 1 << 15), ((1, 1), (1, 1), 1 << 14), ((4, 4), (4, 8), 1 << 13),
+        ((3, 3), (1, 5), 3**9), ((8, 8), (8, 8), 1 << 13),
+    ],
+)  # fmt: skip
+@runners
+def test_few_results_of_a_long_sum(runner, m, n, k, dtype, order):
+    rng = np.random.default_rng(11)
+    shape = shape_of((), m, n, k, order)
+    a, b = random_values(rng, (1, prod(m), k), dtype), random_values(rng, (1, prod(n), k), dtype)
+    precision = "fp64" if dtype in ("float64", "complex128") else "fp32"
+    c = contract_on(runner, shape, a, b, 64, precision)
+    truth = np.einsum("bmk,bnk->mn", a.astype(np.complex128), b).reshape((*m, *n)).transpose(order).ravel()
+    scale = np.einsum("bmk,bnk->mn", np.abs(a), np.abs(b)).reshape((*m, *n)).transpose(order).ravel()
+    # As for a sum of the terms of one part: far below that of one sum over all of k.
+    assert np.all(np.abs(c - truth) <= expected_error(precision, 1024) * scale)
+
+
+def test_parts_of_a_long_sum():
+    pytest.importorskip("cupy")
+    from tnplan.executor.device.cuda.contract.split_k import count_parts, split_bytes
+
+    complex64 = np.dtype("complex64")
+    for m, n, k, parts in (
+        (8, 4, 1 << 23, 1 << 13), (8, 4, 1 << 28, 1 << 13), (128, 32, 1 << 21, 1 << 10), (3, 2, 3**9, 9),
+        (1 << 12, 1 << 12, 1 << 14, 1), (8, 4, 2048, 1),
+    ):  # fmt: skip
+        assert count_parts(shape_of((), (m,), (n,), k, (0, 1)), complex64) == parts
+    assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), complex64) == 8 * 32 * 8
+
+
+def test_products_too_long_for_32_bits_go_to_cublas():
+    scratch_bytes = pytest.importorskip("tnplan.executor.device.cuda.contract.dispatch").scratch_bytes
+    for m, scattered in ((1 << 30, True), (1 << 31, False), (1 << 33, False)):
+        for shape in (shape_of((), (m,), (1,), 2, (0, 1)), shape_of((), (1,), (m,), 2, (1, 0))):
+            assert (scratch_bytes(shape, "complex64", "fp16x3") == 0) == scattered
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize(
+    ("m", "n", "order"),
+    [((1 << 32,), (2,), (0, 1)), ((2, 1 << 30), (1,), (1, 0, 2)), ((2, 1 << 30), (2,), (2, 1, 0))],
+)
+def test_more_rows_than_32_bits_count(m, n, order):
+    import cupy
+
+    from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
+
+    k, m_all, n_all = 2, prod(m), prod(n)
+    needed_bytes = 4 * (m_all * (k + n_all) + (1 << 26))
+    if cupy.cuda.runtime.memGetInfo()[0] < needed_bytes:
+        pytest.skip(f"needs {needed_bytes >> 30} GiB of free GPU memory")
+    shape = shape_of((), m, n, k, order)
+    a, b = cupy.ones(k * m_all, np.float32), cupy.arange(1, 1 + k * n_all, dtype=np.float32)
+    a[-4:] = cupy.arange(4)
+    c = cupy.full(m_all * n_all, np.nan, np.float32)
+    workspace = cupy.empty(1 << 22, np.float32)
+    scratch = cupy.empty(scratch_bytes(shape, "float32", "fp32"), np.uint8)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    call = bind_contract(shape, a, b, c, workspace, "fp32", stream, scratch)
+    cupy.cuda.Device().synchronize()
+    call()
+    stream.synchronize()
+    left, right = np.ones((6, k), np.float32), b.get().reshape(n_all, k)
+    left[-2:] = np.arange(4).reshape(2, k)
+    rows = np.array([0, 1, m_all // 2 - 1, m_all // 2, m_all - 2, m_all - 1])
+    index = np.unravel_index(rows, m)
+    start = sum(place * stride for place, (_, stride) in zip(index, shape.m, strict=True))
+    places = start[:, None] + np.arange(n_all) * shape.n[0][1]
+    assert np.array_equal(c[cupy.asarray(places)].get(), left @ right.T)
+    assert not bool(cupy.isnan(c[:: 1 << 12]).any())
+    del a, c
+    cupy.get_default_memory_pool().free_all_blocks()

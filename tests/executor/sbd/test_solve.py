@@ -1,0 +1,348 @@
+"""Solves: energies, several roots, parities, spin, restarts, checkpoints; density matrices of the states."""
+
+from __future__ import annotations
+
+import tracemalloc
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import SharedData
+from tests.support.engines.sbd import (
+    every_string,
+    random_integrals,
+    reference_densities,
+    reference_matrix,
+    some_strings,
+    string_set,
+)
+from tnplan.executor.sbd.basis.carryover import carry_over
+from tnplan.executor.sbd.basis.determinants import ListHamiltonian, from_product
+from tnplan.executor.sbd.basis.fcidump import read_fcidump
+from tnplan.executor.sbd.basis.strings import read_strings
+from tnplan.executor.sbd.properties.reduced_density import densities, occupations, string_weights
+from tnplan.executor.sbd.properties.spin_square import spin_square
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHamiltonian
+from tnplan.executor.sbd.solver import checkpoint as checkpoint_module
+from tnplan.executor.sbd.solver import initial_guess as start_module
+from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
+from tnplan.executor.sbd.solver.davidson import Criteria, Step, _Subspace, davidson
+from tnplan.executor.sbd.solver.memory_estimate import fit_memory
+from tnplan.executor.sbd.solver.solve import SpinPenalty, as_product, solve
+from tnplan.planner.common.errors import InputError
+
+TIGHT = Criteria(residual=1e-9)
+
+
+def small(seed: int = 0, n: int = 6, counts: tuple[int, int] = (3, 3)) -> ProductHamiltonian:
+    """The whole space of a random Hamiltonian."""
+    integrals = random_integrals(n, *counts, seed)
+    sets = [string_set(every_string(n, count), integrals) for count in counts]
+    return ProductHamiltonian(integrals, *sets, threads=1)
+
+
+@pytest.fixture
+def few_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts that are far from the solution, also in small spaces."""
+    monkeypatch.setattr(start_module, "DETERMINANTS", 10)
+
+
+@pytest.mark.usefixtures("few_at_start")
+@pytest.mark.parametrize(("roots", "vectors"), [(1, 16), (1, 4), (4, 4), (4, 40), (7, 16)])
+@pytest.mark.parametrize("counts", [(3, 3), (3, 2)])
+def test_the_lowest_states_are_found(roots: int, vectors: int, counts: tuple[int, int]) -> None:
+    h = small(3, counts=counts)
+    found = solve(h, h.integrals, roots, criteria=Criteria(residual=1e-8, vectors=vectors, steps=300))
+    energies = np.linalg.eigvalsh(ListHamiltonian(h.integrals, from_product(
+        h.alpha.strings, h.beta.strings, np.arange(h.shape[0] * h.shape[1])
+    )).dense())  # fmt: skip
+    assert found.converged
+    assert found.orthogonality < 1e-12
+    np.testing.assert_allclose(found.energies, energies[:roots] + h.integrals.core, atol=1e-9)
+    gram = np.array([[np.vdot(x, y) for x in found.states] for y in found.states])
+    np.testing.assert_allclose(gram, np.eye(roots), atol=1e-8)
+
+
+def test_states_keep_their_parity_and_spin() -> None:
+    h = small(1)
+    found = solve(h, h.integrals, 8, criteria=TIGHT)
+    assert set(found.parities) == {EVEN, ODD}
+    for state, parity in zip(found.states, found.parities, strict=True):
+        assert h.parity_of(state) == parity
+        spin = (np.sqrt(1 + 4 * spin_square(h, state)) - 1) / 2
+        assert abs(spin - round(float(spin))) < 1e-6
+        assert round(float(spin)) % 2 == (parity == ODD)
+
+
+@pytest.mark.usefixtures("few_at_start")
+def test_a_penalty_selects_a_spin_and_energies_are_those_of_h() -> None:
+    h = small(1, n=5)
+    every = solve(h, h.integrals, 20, criteria=TIGHT)
+    spins = [spin_square(h, state) for state in every.states]
+    for spin in (0, 1, 2):
+        found = solve(h, h.integrals, 1, penalty=SpinPenalty(spin, 5.0), criteria=TIGHT)
+        of_spin = [
+            e
+            for e, square in zip(every.energies, spins, strict=True)
+            if abs(square - spin * (spin + 1)) < 0.1
+        ]
+        np.testing.assert_allclose(found.energies, of_spin[:1], atol=1e-8)
+        assert abs(spin_square(h, found.states[0]) - spin * (spin + 1)) < 1e-6
+
+
+def test_a_spin_that_cannot_be() -> None:
+    h = small(1)
+    for spin in (0.5, 4, 1e300):
+        with pytest.raises(InputError, match="for 3 alpha and 3 beta electrons in 6 orbitals; give 0 or an"):
+            solve(h, h.integrals, 1, penalty=SpinPenalty(spin))
+    alike = ProductHamiltonian(h.integrals, string_set([0b000111, 0b001011], h.integrals), threads=1)
+    with pytest.raises(InputError, match="too few open shells"):
+        solve(alike, h.integrals, 1, penalty=SpinPenalty(2))
+    other = small(1, counts=(3, 2))
+    with pytest.raises(InputError, match=r"give 0\.5 or an integer more"):
+        solve(other, other.integrals, 1, penalty=SpinPenalty(1))
+
+
+@pytest.mark.parametrize(("spin", "kept"), [(0, 21), (1, 15), (2, 3)])
+def test_a_spin_keeps_the_states_of_one_parity(spin: int, kept: int) -> None:
+    h = small(1, n=4, counts=(2, 2))
+    assert solve(h, h.integrals, kept, penalty=SpinPenalty(spin)).parities == [-1 if spin == 1 else 1] * kept
+    with pytest.raises(InputError, match=f"roots: are {kept + 1} in a space of {kept} states"):
+        solve(h, h.integrals, kept + 1, penalty=SpinPenalty(spin))
+
+
+@pytest.mark.usefixtures("few_at_start")
+def test_residuals_come_down_to_rounding_errors_and_no_further() -> None:
+    h = small(3)
+    assert solve(h, h.integrals, 2, criteria=Criteria(residual=2e-13)).converged
+    found = solve(h, h.integrals, 2, criteria=Criteria(residual=1e-18))
+    assert not found.converged
+    assert found.steps < 100
+    assert found.residuals.max() < 2e-13
+
+
+@pytest.mark.parametrize("roots", [1, 5])
+def test_every_state_of_a_tiny_space(roots: int) -> None:
+    integrals = random_integrals(4, 1, 2, 6)
+    alpha, beta = string_set([0b0010], integrals), string_set([3, 5, 6, 9, 12], integrals)
+    h = ProductHamiltonian(integrals, alpha, beta)
+    found = solve(h, integrals, roots)
+    matrix = reference_matrix(integrals, list(product([0b0010], [3, 5, 6, 9, 12])))
+    assert found.converged
+    np.testing.assert_allclose(
+        found.energies, np.linalg.eigvalsh(matrix)[:roots] + integrals.core, atol=1e-10
+    )
+    with pytest.raises(InputError, match="roots: are 6 in a space of 5"):
+        solve(h, integrals, 6)
+
+
+@pytest.mark.usefixtures("few_at_start")
+def test_a_list_has_the_energies_of_its_product() -> None:
+    h = small(5, counts=(3, 2))
+    listed = from_product(h.alpha.strings, h.beta.strings, np.arange(300))
+    sparse = ListHamiltonian(h.integrals, listed)
+    found = solve(sparse, h.integrals, 2, criteria=TIGHT)
+    expected = solve(h, h.integrals, 2, criteria=TIGHT)
+    np.testing.assert_allclose(found.energies, expected.energies, atol=1e-10)
+    _, state = as_product(sparse, h.integrals, found.states[0])
+    assert abs(abs(np.vdot(state, expected.states[0])) - 1) < 1e-9
+    with pytest.raises(InputError, match="spin penalty: needs a product"):
+        solve(sparse, h.integrals, 1, penalty=SpinPenalty(0))
+
+
+@pytest.mark.usefixtures("few_at_start")
+def test_a_lost_orthogonality_is_mended() -> None:
+    h = small(2, counts=(3, 2))
+    expected = solve(h, h.integrals, 2, criteria=TIGHT)
+    spoiled = solve(h, h.integrals, 2, criteria=Criteria(residual=1e-9, steps=60, orthogonality=1e-30))
+    assert not spoiled.converged
+    np.testing.assert_allclose(spoiled.energies, expected.energies, atol=1e-9)
+
+
+def test_too_few_vectors_to_start_from() -> None:
+    h = small(2)
+    x = np.zeros(h.shape)
+    x[0, 0] = 1.0
+    with pytest.raises(ValueError, match="1 independent vectors"):
+        davidson(h, 2, [(x, EVEN), (2 * x, EVEN)], TIGHT)
+
+
+@pytest.mark.usefixtures("few_at_start")
+def test_a_solve_goes_on_from_given_states() -> None:
+    h = small(4, counts=(3, 2))
+    first = solve(h, h.integrals, 2, criteria=TIGHT)
+    again = solve(h, h.integrals, 2, criteria=Criteria(residual=1e-8), start=first.states)
+    assert again.steps <= 2
+    mixed = first.states[0] + 0.1 * np.random.default_rng(0).standard_normal(h.shape)
+    np.testing.assert_allclose(
+        solve(h, h.integrals, 2, criteria=TIGHT, start=[mixed]).energies, first.energies, atol=1e-10
+    )
+    for given in ([first.states[0]] * 2, [first.states[1], 1e-200 * first.states[1], -first.states[1]]):
+        found = solve(h, h.integrals, 2, criteria=TIGHT, start=given)
+        np.testing.assert_allclose(found.energies, first.energies, atol=1e-10)
+    with pytest.raises(InputError, match="start: has the shape"):
+        solve(h, h.integrals, 1, start=[np.zeros(h.shape)])
+
+
+@pytest.mark.usefixtures("few_at_start")
+def test_a_killed_solve_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_module, "INTERVAL", 0)
+    h = small(6)
+    path = tmp_path / "state.ckpt"
+    whole = solve(h, h.integrals, 2, criteria=TIGHT)
+
+    killed: list[float] = []
+    found: list[float] = []
+
+    def kill(step: Step) -> None:
+        killed.append(step.energies[0])
+        if step.number == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(h, h.integrals, 2, criteria=TIGHT, checkpoint=path, progress=kill)
+    with pytest.raises(InputError, match="checkpoint of an interrupted solve; continue it with --resume"):
+        solve(h, h.integrals, 2, criteria=TIGHT, checkpoint=path)
+    with pytest.raises(InputError, match="belongs to a solve of other integrals"):
+        solve(h, h.integrals, 1, criteria=TIGHT, checkpoint=path, resume=True)
+    resumed = solve(
+        h, h.integrals, 2, criteria=TIGHT, checkpoint=path, resume=True,
+        progress=lambda step: found.append(step.energies[0]),
+    )  # fmt: skip
+    assert found[0] <= killed[-1] + 1e-12
+    np.testing.assert_allclose(resumed.energies, whole.energies, atol=1e-10)
+    path.write_bytes(b"PK no zip")
+    with pytest.raises(InputError, match="is no checkpoint of a solve"):
+        SolveCheckpoint(path, "x").open(True, h.shape)
+    with path.open("wb") as stream:
+        np.save(stream, np.ones(3))
+    with pytest.raises(InputError, match="is no checkpoint of a solve"):
+        SolveCheckpoint(path, "x").open(True, h.shape)
+
+
+@pytest.mark.usefixtures("few_at_start")
+def test_a_solve_that_does_not_converge_says_so(tmp_path: Path) -> None:
+    h = small(6)
+    found = solve(
+        h, h.integrals, 1, criteria=Criteria(residual=1e-9, steps=3), checkpoint=tmp_path / "state.ckpt"
+    )
+    assert not found.converged
+    assert found.steps == 3
+    assert (tmp_path / "state.ckpt").exists()
+    energy = np.vdot(found.states[0], h.apply(found.states[0])) + h.integrals.core
+    np.testing.assert_allclose(found.energies[0], energy, atol=1e-10)
+
+
+def test_memory_limits_the_vectors() -> None:
+    few = fit_memory(10**6, 1, Criteria(), 500e6)
+    assert 6 <= few.vectors < Criteria().vectors
+    assert fit_memory(10**6, 1, Criteria(), np.inf) == Criteria()
+    with pytest.raises(InputError, match=r"memory: holds 9\.54 MiB of the"):
+        fit_memory(10**6, 1, Criteria(), 1e7)
+
+
+def test_a_restart_takes_the_memory_of_a_vector() -> None:
+    h = small(2, 10, (3, 2))
+    rng = np.random.default_rng(0)
+    space = _Subspace(h, np.zeros(h.shape), 16)
+    for _ in range(16):
+        assert space.add(rng.standard_normal(h.shape), h.parities[0])
+    space.multiply()
+    roots = space.roots()[:3]
+    before = [space.vector(root) for root in roots]
+    tracemalloc.start()
+    try:
+        roots = space.restart(3, roots)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(space) == 6
+    assert peak < 1.1 * before[0].nbytes + 20_000
+    for vector, root in zip(before, roots, strict=True):
+        np.testing.assert_allclose(space.vector(root), vector, atol=1e-12)
+
+
+@pytest.mark.parametrize(("counts", "sizes"), [((2, 2), (10, 10)), ((3, 2), (8, 7)), ((1, 0), (4, 1))])
+def test_densities_equal_the_reference(counts: tuple[int, int], sizes: tuple[int, int]) -> None:
+    n = 5
+    integrals = random_integrals(n, *counts, seed=7)
+    values = [some_strings(n, spin, size, 3) for spin, size in zip(counts, sizes, strict=True)]
+    h = ProductHamiltonian(integrals, *(string_set(part, integrals) for part in values))
+    x = np.random.default_rng(3).standard_normal(h.shape)
+    x /= np.linalg.norm(x)
+    made = densities(h, x)
+    one, two = reference_densities(n, list(product(*values)), x)
+    np.testing.assert_allclose([made.alpha, made.beta], one, atol=1e-13)
+    np.testing.assert_allclose(made.two_alpha, two[0, 0], atol=1e-13)
+    np.testing.assert_allclose(made.two_beta, two[1, 1], atol=1e-13)
+    np.testing.assert_allclose(made.mixed, two[0, 1], atol=1e-13)
+    energy = np.vdot(x, h.apply(x)) + integrals.core
+    np.testing.assert_allclose(made.energy(integrals), energy, atol=1e-11)
+    np.testing.assert_allclose(made.spin_square(), spin_square(h, x), atol=1e-12)
+    n_electrons = sum(counts)
+    np.testing.assert_allclose(np.einsum("ppqq->", made.two), n_electrons * (n_electrons - 1), atol=1e-12)
+    for filled, density in zip(occupations(h, x), (made.alpha, made.beta), strict=True):
+        np.testing.assert_allclose(filled, density.diagonal(), atol=1e-13)
+
+
+def test_densities_equal_those_of_pyscf(shared: SharedData) -> None:
+    selected_ci = pytest.importorskip("pyscf.fci.selected_ci", reason="needs PySCF")
+    integrals = read_fcidump(shared("sbd/n2_631g_14e18o.fcidump"))
+    strings = read_strings(shared("sbd/n2_alpha_1em3.txt"), 18, 7)
+    values = np.array([int(line, 2) for line in strings.lines().split()])
+    strings = strings.take(np.argsort(values)[:90])
+    h = ProductHamiltonian(integrals, strings)
+    x = np.random.default_rng(3).standard_normal(h.shape)
+    x /= np.linalg.norm(x)
+    made = densities(h, x)
+    state = selected_ci._as_SCIvector(x, (np.sort(values)[:90],) * 2)
+    (one_a, one_b), (aa, ab, bb) = selected_ci.SCI().make_rdm12s(state, 18, (7, 7))
+    for own, other in (
+        (made.alpha, one_a), (made.beta, one_b), (made.two_alpha, aa), (made.mixed, ab), (made.two_beta, bb),
+    ):  # fmt: skip
+        np.testing.assert_allclose(own, other, atol=1e-10)
+
+
+ENERGIES = {
+    "n2_alpha_1em3": -109.041621098,
+    "n2_alpha_3em4": -109.046973041,
+    "h2o_alpha_1em3": -76.235946631,
+}
+
+
+@pytest.mark.parametrize("stem", ENERGIES)
+def test_energies_of_molecules(shared: SharedData, stem: str) -> None:
+    name = "n2_631g_14e18o" if stem.startswith("n2") else "h2o_ccpvdz_10e24o"
+    integrals = read_fcidump(shared(f"sbd/{name}.fcidump"))
+    strings = read_strings(shared(f"sbd/{stem}.txt"), integrals.n_orbitals, integrals.n_alpha)
+    h = ProductHamiltonian(integrals, strings, threads=1)
+    found = solve(h, integrals, criteria=Criteria(residual=1e-5))
+    assert found.converged
+    assert found.multiplications <= 40
+    assert abs(found.energies[0] - ENERGIES[stem]) < 1e-8
+
+
+def test_a_whole_space_equals_pyscf() -> None:
+    direct = pytest.importorskip("pyscf.fci.direct_spin1", reason="needs PySCF")
+    from tnplan.executor.sbd.basis.integrals import dense_two
+
+    h = small(9, n=6, counts=(3, 2))
+    energies, _ = direct.kernel(h.integrals.one, dense_two(h.integrals), 6, (3, 2), nroots=2, tol=1e-12)
+    found = solve(h, h.integrals, 2, criteria=TIGHT)
+    np.testing.assert_allclose(found.energies, np.array(energies) + h.integrals.core, atol=1e-9)
+
+
+def test_strings_of_most_weight_are_carried_over() -> None:
+    weights = np.array([0.1, 0.5, 0.1, 0.3])
+    assert carry_over(weights, ratio=0.5).tolist() == [1, 3]
+    assert carry_over(weights, ratio=0.51).tolist() == [1, 3, 0]
+    assert carry_over(weights, missing=0.2).tolist() == [1, 3]
+    assert carry_over(weights, missing=0.1).tolist() == [1, 3, 0]
+    assert carry_over(weights, missing=0.0).tolist() == [1, 3, 0, 2]
+    for bad in ({}, {"ratio": 0.0}, {"ratio": 1.5}, {"missing": 1.0}, {"ratio": 0.5, "missing": 0.5}):
+        with pytest.raises(InputError, match="--carryover"):
+            carry_over(weights, **bad)
+    x = np.array([[0.6, 0.0], [0.0, 0.8]])
+    np.testing.assert_allclose(string_weights(x)[0], [0.36, 0.64])

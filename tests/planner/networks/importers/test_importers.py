@@ -1,0 +1,425 @@
+"""Every importer against the library that it reads from, by values: the path is contracted step by step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cotengra
+import numpy as np
+import opt_einsum
+import pytest
+
+from tests.support.networks import random_path
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers import (
+    from_cotengra,
+    from_cotengra_json,
+    from_cutensornet,
+    from_einsum,
+    from_opt_einsum,
+    load_jet,
+    load_omeinsum,
+    read_any,
+    read_network,
+)
+from tnplan.planner.networks.importers.einsum import parse_equation
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.path_file import save_network, save_path
+from tnplan.planner.networks.tensors import random_tensors
+
+
+def replay(path: ContractionPath, arrays: list[np.ndarray]) -> np.ndarray:
+    """Contract along the path in complex128, all slices summed: slow, obvious, independent of the planner."""
+    network = path.network
+    total = np.zeros(network.output_shape, dtype=np.complex128)
+    for values in np.ndindex(*(network.size_dict[index] for index in path.sliced_inds)):
+        fixed = dict(zip(path.sliced_inds, values, strict=True))
+        live: dict[int, tuple[tuple[str, ...], np.ndarray]] = {}
+        for number, (term, array) in enumerate(zip(network.inputs, arrays, strict=True)):
+            key = tuple(fixed.get(index, slice(None)) for index in term)
+            live[number] = (tuple(i for i in term if i not in fixed), array[key].astype(np.complex128))
+        for number, step in enumerate(path.ssa_path):
+            parts = [live.pop(tensor) for tensor in step]
+            needed = {index for term, _ in live.values() for index in term} | set(network.output)
+            indices = dict.fromkeys(index for term, _ in parts for index in term)
+            kept = tuple(index for index in indices if index in needed)
+            live[len(network.inputs) + number] = (
+                kept,
+                einsum([p[1] for p in parts], [p[0] for p in parts], kept),
+            )
+        ((term, array),) = live.values()
+        total += einsum([array], [term], network.output)
+    return total
+
+
+def einsum(arrays: list[np.ndarray], terms: list[tuple[str, ...]], output: tuple[str, ...]) -> np.ndarray:
+    """NumPy's einsum with index names of any length."""
+    numbers: dict[str, int] = {}
+    operands: list[Any] = []
+    for array, term in zip(arrays, terms, strict=True):
+        operands += [array, [numbers.setdefault(index, len(numbers)) for index in term]]
+    return np.asarray(np.einsum(*operands, [numbers[index] for index in output]))
+
+
+def check(path: ContractionPath, arrays: list[np.ndarray], expected: np.ndarray) -> None:
+    """Replay the path and compare."""
+    result = replay(path, arrays)
+    assert result.shape == np.shape(expected)
+    assert np.allclose(result, expected, rtol=1e-10, atol=1e-12 * (1 + np.abs(expected).max()))
+
+
+def exact(network: Network, arrays: list[np.ndarray]) -> np.ndarray:
+    """The whole network in one einsum."""
+    return einsum([array.astype(np.complex128) for array in arrays], list(network.inputs), network.output)
+
+
+CASES = {
+    "chain": "ab,bc,cd->ad",
+    "hyper-index": "ah,bh,ch,h->abc",
+    "hyper-index, summed": "ah,bh,ch->a",
+    "open on two": "ab,ab,bc->ab",
+    "trace": "aab,bcc->",
+    "diagonal": "aab,bc->ac",
+    "lone index": "ab,bcz->a",
+    "scalars": ",ab,,b->a",
+    "disconnected": "ab,cd,e->aec",
+    "single": "abc->ca",
+    "single trace": "aa->",
+    "two": "ab,bc->ca",
+    "nothing": "->",
+    "repeated term": "ab,ab,ab->",
+}
+EXTENTS = dict(zip("abcdehz", (2, 3, 1, 4, 2, 3, 5), strict=True))
+
+
+def operands_of(equation: str, seed: int = 0) -> list[np.ndarray]:
+    """Random arrays of the extents above for an equation."""
+    shapes = [[EXTENTS[index] for index in term] for term in equation.split("->")[0].split(",")]
+    return random_tensors(parse_equation(equation, shapes), "complex128", seed)
+
+
+@pytest.mark.parametrize("equation", CASES.values(), ids=CASES)
+def test_einsum(equation: str) -> None:
+    arrays = operands_of(equation)
+    expected = np.einsum(equation, *arrays)
+    check(from_einsum(equation, arrays), arrays, expected)
+    check(from_einsum(equation, [array.shape for array in arrays]), arrays, expected)
+
+
+@pytest.mark.parametrize("equation", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("optimize", ["greedy", "optimal"])
+def test_opt_einsum(equation: str, optimize: str) -> None:
+    arrays = operands_of(equation)
+    expected = np.einsum(equation, *arrays)
+    pair = opt_einsum.contract_path(equation, *arrays, optimize=optimize)
+    for form in (pair, pair[0], pair[1]):
+        check(from_opt_einsum(equation, arrays, form), arrays, expected)
+    numpy_path = np.einsum_path(equation, *arrays, optimize=optimize)
+    for form in (numpy_path, numpy_path[0]):
+        check(from_opt_einsum(equation, arrays, form), arrays, expected)
+
+
+@pytest.mark.parametrize("equation", CASES.values(), ids=CASES)
+def test_cotengra_tree(equation: str) -> None:
+    arrays = operands_of(equation)
+    inputs, output = cotengra.utils.eq_to_inputs_output(equation)
+    tree = cotengra.array_contract_tree(
+        inputs, output, {index: EXTENTS[index] for term in inputs for index in term}, optimize="greedy"
+    )
+    check(from_cotengra(tree), arrays, np.einsum(equation, *arrays))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_cotengra_trees_with_slices(seed: int) -> None:
+    inputs, output, _, sizes = cotengra.utils.rand_equation(
+        8, 3, n_out=2, n_hyper_in=2, n_hyper_out=1, d_min=1, d_max=4, seed=seed
+    )
+    tree = cotengra.array_contract_tree(inputs, output, sizes, optimize="greedy", canonicalize=False)
+    generator = np.random.default_rng(seed)
+    closed = sorted({index for term in inputs for index in term} - set(output))
+    for index in generator.choice(closed, size=2, replace=False):
+        tree.remove_ind_(str(index))
+    path = from_cotengra(tree, dtype="complex128", name="random")
+    assert set(path.sliced_inds) == set(tree.sliced_inds)
+    assert path.n_slices == tree.nslices
+    arrays = random_tensors(path.network, "complex128", seed)
+    check(path, arrays, tree.contract(arrays))
+
+
+def test_cotengra_labels_of_any_kind() -> None:
+    tree = cotengra.ContractionTree.from_path(
+        [(0, ("x", 1)), (("x", 1), 2)], (0,), {0: 2, ("x", 1): 3, 2: 4}, path=[(0, 1)]
+    )
+    path = from_cotengra(tree)
+    assert path.network.inputs == (("0", "('x', 1)"), ("('x', 1)", "2"))
+    assert path.network.size_dict == {"0": 2, "('x', 1)": 3, "2": 4}
+    clash = cotengra.ContractionTree.from_path(
+        [(0, "0"), ("0", 2)], (0,), {0: 2, "0": 3, 2: 4}, path=[(0, 1)]
+    )
+    with pytest.raises(InputError, match="labels 0 and '0' have one name"):
+        from_cotengra(clash)
+
+
+def test_cotengra_trees_that_are_refused() -> None:
+    inputs, output, sizes = [("a", "b"), ("b", "c"), ("c",)], ("a",), {"a": 2, "b": 3, "c": 4}
+    with pytest.raises(InputError, match="is not complete"):
+        from_cotengra(cotengra.ContractionTree(inputs, output, sizes))
+    tree = cotengra.ContractionTree.from_path(inputs, output, sizes, path=[(0, 1), (0, 1)])
+    with pytest.raises(InputError, match=r"index 'a' is open and sliced; .*'allow_outer': False"):
+        from_cotengra(tree.remove_ind("a"))
+    with pytest.raises(InputError, match="index 'b' is projected on 1"):
+        from_cotengra(tree.remove_ind("b", project=1))
+
+
+def test_cotengra_json(tmp_path: Path) -> None:
+    inputs, output, _, sizes = cotengra.utils.rand_equation(7, 3, n_out=1, d_min=2, d_max=3, seed=1)
+    cotengra.utils.save_to_json(inputs, output, sizes, str(tmp_path / "net.json"))
+    tree = cotengra.array_contract_tree(inputs, output, sizes, optimize="greedy", canonicalize=False)
+    sliced = next(index for index in sorted(sizes) if index not in output)
+    (tmp_path / "path.json").write_text(json.dumps([list(step) for step in tree.get_path()]))
+    paths = [
+        from_cotengra_json(tmp_path / "net.json", tmp_path / "path.json", sliced_inds=[sliced]),
+        from_cotengra_json(tmp_path / "net.json", tree.get_path(), sliced_inds=[sliced]),
+        from_cotengra_json(tmp_path / "net.json", tree.get_ssa_path(), ssa=True, sliced_inds=[sliced]),
+    ]
+    assert paths[0] == paths[1]
+    arrays = random_tensors(paths[0].network, "complex128", 0)
+    expected = cotengra.array_contract(arrays, inputs, output)
+    for path in paths:
+        check(path, arrays, expected)
+    with pytest.raises(
+        InputError, match=r"net\.json: is a network without a path; find a path with 'tnplan search'"
+    ):
+        read_any(tmp_path / "net.json")
+    network, dtype, place, values = read_network(tmp_path / "net.json")
+    assert (network, dtype, place, values) == (paths[0].network, "complex64", None, None)
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "message"),
+    [
+        ({"inputs": [["a"]], "output": []}, [], r"n.json: size_dict: is missing"),
+        ({"inputs": "a", "output": [], "size_dict": {}}, [], r"n.json: inputs: is str, not list"),
+        ({"inputs": ["a"], "output": [], "size_dict": {}}, [], r"n.json: inputs\[0\]: is no list of indices"),
+        ({"inputs": [["a"]], "output": [], "size_dict": {}}, [], "index 'a' has no size"),
+        (
+            {"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}},
+            [[0, "x"]],
+            r"path\[0\]: \[0, 'x'\] is no",
+        ),
+        ({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, [[0, 2]], r"path\[0\]: position 2"),
+        ({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, [], "2 tensors are left"),
+    ],
+)
+def test_wrong_cotengra_json_is_named(tmp_path: Path, document: Any, path: Any, message: str) -> None:
+    (tmp_path / "n.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=message):
+        from_cotengra_json(tmp_path / "n.json", path)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "message"),
+    [
+        ("ab,bc->ac", [(2, 3)], "has 2 terms for 1 operands"),
+        ("ab,bc->ac", [(2, 3), (4, 2)], "operand 1: index 'b' has extent 4 here and 3 before"),
+        ("ab,bc->ac", [(2, 3), (1, 2)], "operand 1: index 'b' has extent 1 here and 3 before"),
+        ("ab,bc->ac", [(2, 3), (3,)], r"operand 1: has shape \(3,\) for the indices 'bc'"),
+        ("...a,ab", [(2,), (2, 2)], "has an ellipsis"),
+        ("ab,b1->a", [(2, 3), (3, 2)], "has the character '1'"),
+        ("ab,bc->z", [(2, 3), (3, 2)], "index 'z' is on no tensor"),
+        ("ab,bc->aa", [(2, 3), (3, 2)], "index 'a' stands 2 times"),
+    ],
+)
+def test_wrong_equations_are_named(equation: str, shapes: list[tuple[int, ...]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_einsum(equation, shapes)
+
+
+def test_implicit_output_is_numpy_s() -> None:
+    arrays = operands_of("cb,ba,d")
+    assert parse_equation("cb, ba, d", arrays).output == ("a", "c", "d")
+    check(from_einsum("cb, ba, d", arrays), arrays, np.einsum("cb,ba,d", *arrays))
+
+
+def test_cutensornet() -> None:
+    arrays = operands_of("ab,bd,de->ae")
+    modes = {"a": 0, "b": 1, "d": 2, "e": "x"}
+    inputs = [[modes[index] for index in term] for term in ("ab", "bd", "de")]
+    extents = {modes[index]: EXTENTS[index] for index in modes}
+    slices = [(modes["b"], 1), modes["d"]]
+    path = from_cutensornet(inputs, [0, "x"], extents, [(1, 2), (0, 1)], slices)
+    assert path.sliced_inds == ("1", "2")
+    check(path, arrays, np.einsum("ab,bd,de->ae", *arrays))
+    assert from_cutensornet(inputs, [0, "x"], extents, [(1, 2), (0, 1)], [(2, 4)]).sliced_inds == ()
+    with pytest.raises(InputError, match=r"slices\[0\]: mode 2 keeps extent 2 of 4"):
+        from_cutensornet(inputs, [0, "x"], extents, [(1, 2), (0, 1)], [(2, 2)])
+    with pytest.raises(InputError, match=r"slices\[0\]: mode 9 is on no tensor"):
+        from_cutensornet(inputs, [0, "x"], extents, [(1, 2), (0, 1)], [9])
+    with pytest.raises(InputError, match="extents: mode 1 has none"):
+        from_cutensornet(inputs, [0, "x"], {0: 2}, [(1, 2), (0, 1)])
+
+
+def node(ixs: list[Any], iy: list[Any], *args: Any) -> dict[str, Any]:
+    """An inner node as writejson has it."""
+    return {"isleaf": False, "args": list(args), "eins": {"ixs": ixs, "iy": iy}}
+
+
+def leaf(number: int) -> dict[str, Any]:
+    """A leaf, counted from 1."""
+    return {"isleaf": True, "tensorindex": number}
+
+
+OMEINSUM = {
+    "label-type": "Int64",
+    "inputs": [[1, 2], [2, 3], [3, 4, 4], [2]],
+    "output": [1],
+    "tree": node(
+        [[1, 2], [2]],
+        [1],
+        leaf(1),
+        node([[2, 3], [3, 4, 4], [2]], [2], leaf(2), leaf(3), leaf(4)),
+    ),
+    "slices": [3],
+}
+
+
+@pytest.mark.parametrize("sizes", [2, {1: 2, 2: 3, 3: 4, 4: 2}, {"1": 2, "2": 3, "3": 4, "4": 2}])
+def test_omeinsum(tmp_path: Path, sizes: Any) -> None:
+    (tmp_path / "o.json").write_text(json.dumps(OMEINSUM))
+    path = load_omeinsum(tmp_path / "o.json", sizes=sizes)
+    assert path.ssa_path == ((1, 2, 3), (0, 4))
+    assert path.sliced_inds == ("3",)
+    arrays = random_tensors(path.network, "complex128", 0)
+    check(path, arrays, np.einsum("ab,bc,cdd,b->a", *arrays))
+    if sizes == 2:
+        assert read_any(tmp_path / "o.json") == (path, None)
+
+
+def test_omeinsum_single_leaf_and_deep_trees(tmp_path: Path) -> None:
+    single = {"label-type": "Char", "inputs": [["a"]], "output": ["a"], "tree": leaf(1)}
+    (tmp_path / "o.json").write_text(json.dumps(single))
+    assert load_omeinsum(tmp_path / "o.json").ssa_path == ()
+    count = 300
+    inputs = [[k, k + 1] for k in range(count)]
+    tree: Any = leaf(1)
+    for number in range(1, count):
+        tree = node([[0, number], inputs[number]], [0, number + 1], tree, leaf(number + 1))
+    tree["eins"]["iy"] = [0, count]
+    first: Any = tree
+    while not first["args"][0]["isleaf"]:
+        first = first["args"][0]
+    first["eins"]["ixs"][0] = inputs[0]
+    (tmp_path / "o.json").write_text(json.dumps({"inputs": inputs, "output": [0, count], "tree": tree}))
+    path = load_omeinsum(tmp_path / "o.json")
+    assert path.ssa_path[:3] == ((0, 1), (count, 2), (count + 1, 3))
+    assert len(path.ssa_path) == count - 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tree": leaf(9)}, "tree: tensorindex: is 9; use 1 to 4"),
+        ({"tree": {"isleaf": "no"}}, "tree: isleaf: is str, not bool"),
+        ({"tree": node([[1, 2]], [1], leaf(2))}, r"tree.args\[0\]: has labels \[1, 2\], but inputs\[1\]"),
+        ({"tree": node([[1, 2]], [1], leaf(1), leaf(2))}, "tree: eins: has 1 terms for 2 args"),
+        ({"tree": node([[1, 2], [2, 3]], [1], leaf(1), leaf(2))}, "tensors are left at its end"),
+        ({"slices": [1]}, "sliced_inds: index '1' is open"),
+        ({"output": [7]}, "index '7' is on no tensor"),
+        ({"inputs": [1]}, "its inputs or slices are no lists"),
+    ],
+)
+def test_wrong_omeinsum_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    (tmp_path / "o.json").write_text(json.dumps({**OMEINSUM, **changes}))
+    with pytest.raises(InputError, match=message) as caught:
+        load_omeinsum(tmp_path / "o.json")
+    assert str(caught.value).startswith(str(tmp_path / "o.json"))
+
+
+JET = {
+    "path": [[0, 1], [2, 3]],
+    "tensors": [
+        [["A"], ["a", "b"], [2, 3], [[k, -k] for k in range(6)]],
+        [["B"], ["b"], [3], [[1, 0], [0, 1], [2, 0]]],
+        [["C"], [], [], [[0, 2]]],
+    ],
+}
+
+
+def test_jet(tmp_path: Path) -> None:
+    (tmp_path / "jet.json").write_text(json.dumps(JET))
+    path, arrays = load_jet(tmp_path / "jet.json")
+    assert path.network.output == ("a",)
+    check(path, arrays, 2j * np.arange(6).reshape(2, 3) * (1 - 1j) @ np.array([1, 1j, 2]))
+    again, values = read_any(tmp_path / "jet.json")
+    assert again == path
+    assert values is not None
+    assert all(np.array_equal(x, y) for x, y in zip(values, arrays, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"path": [[0, 1]]}, "2 tensors are left"),
+        ({"tensors": [[["A"], ["a"], [2]]]}, r"tensors\[0\]: is not \[tags, indices, shape, values\]"),
+        ({"tensors": [[[], ["a"], [2], [[1, 0]]]]}, r"tensors\[0\]: its values do not fill its shape"),
+        ({"tensors": [[[], ["a"], [1, 1], [[1, 0]]]]}, r"tensors\[0\]: has 2 extents for the indices"),
+        ({"tensors": [[[], ["a", "b"], [-1, 3], [[1, 0]] * 6]]}, r"tensors\[0\]: \[-1, 3\] is no shape"),
+        ({"tensors": [[[], ["a"], [1.0], [[1, 0]]]]}, r"tensors\[0\]: \[1.0\] is no shape"),
+        ({"tensors": [[[], ["a"], ["1"], [[1, 0]]]]}, r"tensors\[0\]: \['1'\] is no shape"),
+        ({"tensors": [[[], ["a"], [True], [[1, 0]]]]}, r"tensors\[0\]: \[True\] is no shape"),
+        (
+            {"tensors": [[[], ["a"], [1], [[1, 0]]], [[], ["a"], [2], [[1, 0], [1, 0]]]]},
+            r"tensors\[1\]: index 'a' has extent 2, and 1 before",
+        ),
+    ],
+)
+def test_wrong_jet_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    (tmp_path / "jet.json").write_text(json.dumps({**JET, **changes}))
+    with pytest.raises(InputError, match=message):
+        load_jet(tmp_path / "jet.json")
+
+
+def test_jet_sycamore(shared: Any) -> None:
+    """Jet's own circuit: our path costs what cotengra counts, and the network has an amplitude's size."""
+    path, arrays = load_jet(shared / "paths/jet_sycamore_m10.json")
+    assert len(arrays) == 322
+    assert path.network.output == ()
+    tree = cotengra.ContractionTree.from_path(
+        path.network.inputs, path.network.output, path.network.size_dict, ssa_path=path.ssa_path
+    )
+    assert tree.is_complete()
+    assert np.log2(tree.max_size()) < 40
+    assert sum(array.size for array in arrays) == sum(np.prod(path.network.shape(i)) for i in range(322))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_path_files_are_read_as_they_are(tmp_path: Path, seed: int) -> None:
+    path = random_path(seed)
+    save_path(path, tmp_path / "p.json")
+    assert read_any(tmp_path / "p.json") == (path, None)
+    assert read_network(tmp_path / "p.json") == (path.network, path.dtype, None, None)
+    arrays = random_tensors(path.network, path.dtype, seed)
+    check(path, arrays, exact(path.network, arrays))
+
+
+def test_files_of_no_kind(tmp_path: Path) -> None:
+    for text in ("[]", "{}", '{"a": 1}', "3"):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(InputError, match="is no kind of path that we read"):
+            read_any(tmp_path / "x.json")
+    (tmp_path / "x.json").write_text('{"inputs": [], "ssa_path": []}')
+    with pytest.raises(InputError, match="format: is missing"):
+        read_any(tmp_path / "x.json")
+    save_network(Network((("a",),), (), {"a": 2}), tmp_path / "n.json", dtype="float32")
+    with pytest.raises(InputError, match="find a path with 'tnplan search'"):
+        read_any(tmp_path / "n.json")
+    assert read_network(tmp_path / "n.json")[1] == "float32"
+
+
+def test_files_nested_too_deeply(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(InputError, match="is nested too deeply"):
+        read_any(tmp_path / "x.json")

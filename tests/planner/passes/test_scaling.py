@@ -1,0 +1,39 @@
+"""Planning stays linear in the number of steps, counted in function calls."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from math import inf
+
+from tests.planner.passes.test_passes import window
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.passes.pipeline import plan
+
+WIDTH = 30
+
+
+def calls(steps: int, hardware: str) -> int:
+    """Function calls to plan `steps` contractions of a 2^30-element tensor in a row over 8 ranks."""
+    path = window(steps, WIDTH)
+    profile = cProfile.Profile(time.perf_counter)
+    profile.enable()
+    plan(path, load_profile(hardware), devices=8, ranks_per_group=8, memory_bytes=inf)
+    profile.disable()
+    return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+
+def test_ten_thousand_steps_cost_ten_times_a_thousand() -> None:
+    assert calls(10_000, "gb200-nvl72") <= 11 * calls(1_000, "gb200-nvl72")
+
+
+def test_steps_in_chains_too() -> None:
+    assert calls(3_000, "h200-nvlink") <= 11 * calls(300, "h200-nvlink")
+
+
+def test_masks_do_not_grow_with_the_network() -> None:
+    from tnplan.planner.passes.tree.build import build
+
+    for steps in (100, 10_000):
+        assert len(build(window(steps, WIDTH)).slot_extents) == WIDTH + 1

@@ -1,0 +1,114 @@
+"""Every real path and network at hand plans at 1 to 1024 ranks, is accepted, and replays without values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import opt_einsum
+import pytest
+
+from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from tnplan.planner.networks.importers import read_any, read_network
+from tnplan.planner.passes.pipeline import Planner
+from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule.schedule import Schedule
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared" / "data"
+RANKS = (1, 2, 8, 64, 1024)
+
+
+def sources() -> Iterator[Path]:
+    """The paths that come with the project and those that lie beside a checkout."""
+    own = sorted((ROOT / "paths").glob("*.json"))
+    yield from own
+    names = {source.name for source in own}
+    yield from sorted(source for source in (SHARED / "paths").glob("*.json") if source.name not in names)
+    yield from sorted((SHARED / "networks").glob("*.json"))
+
+
+def load(source: Path) -> ContractionPath:
+    """A path file of any kind; a network without a path is given a greedy one."""
+    if source.parent.name != "networks":
+        return read_any(source)[0]
+    network, dtype, _, _ = read_network(source)
+    terms = [set(term) for term in network.inputs]
+    linear = opt_einsum.paths.greedy(terms, set(network.output), network.size_dict)
+    return ContractionPath(network, ssa_from_linear(linear, len(network.inputs)), (), dtype, source.stem)
+
+
+def check_counters(schedule: Schedule) -> None:
+    """The bytes of a null replay are the predicted ones.
+
+    They are counted from the slowest tier on: the model may charge a byte to a slower tier than it takes.
+    Splits of odd extents are predicted by their worst overlap, at another rank for each exchange: no one rank
+    receives all of it.
+    """
+    predicted = moved_by_tier(schedule)
+    most = 0
+    size = schedule.ranks_per_group
+    # Ranks whose digits are equal, or replicate, keep more of their own data in an exchange than the others.
+    for rank in sorted({0, size // 9, size // 8, size // 7, size // 3, size - 1}):
+        counts, peak_bytes = null_replay(schedule, rank)
+        assert peak_bytes <= schedule.predicted.peak_bytes
+        for tier in range(len(predicted)):
+            assert sum(counts.received_bytes[tier:]) <= sum(predicted[tier:])
+        most = max(most, sum(counts.received_bytes))
+    if all(mode.extent == 2 for mode in schedule.modes):
+        assert most >= 0.95 * sum(predicted)
+
+
+def moved_by_tier(schedule: Schedule) -> list[int]:
+    """Predicted bytes by tier of `once` and one slice, with what its early sum repeats."""
+    totals = [0] * len(schedule.steps[0].moved_bytes_by_tier)
+    for step in schedule.steps:
+        for tier, moved in enumerate(step.moved_bytes_by_tier):
+            totals[tier] += moved * step.repeats
+    return totals
+
+
+def test_there_are_real_paths() -> None:
+    assert len(list((ROOT / "paths").glob("*.json"))) >= 5
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data, which is not here")
+def test_the_shared_paths_are_found() -> None:
+    assert len(list(sources())) > 25
+
+
+@pytest.mark.parametrize("source", list(sources()), ids=lambda source: f"{source.parent.name}/{source.stem}")
+def test_plans_at_every_number_of_ranks(source: Path) -> None:
+    path = load(source)
+    profile = load_profile("dgx-h100")
+    one_round = replace(
+        profile, exchange_bytes=1 << 62
+    )  # petabytes in rounds of 1 GiB would take hours to count
+    unlimited, limited = Planner(path, one_round, inf), Planner(path, profile, 80e9)
+    for ranks in RANKS:
+        schedule = unlimited.plan(ranks)
+        verify(schedule)
+        check_counters(schedule)
+        if schedule.predicted.peak_bytes <= 80e9:
+            assert limited.plan(ranks).predicted.peak_bytes <= 80e9
+        else:
+            fits_or_names_the_step(limited, ranks)
+
+
+def fits_or_names_the_step(planner: Planner, ranks: int) -> None:
+    """Meet the limit with another plan, or refuse with the step, the size and the remedy."""
+    try:
+        schedule = planner.plan(ranks)
+    except InputError as error:
+        refusal = error
+    else:
+        assert schedule.predicted.peak_bytes <= 80e9
+        return
+    assert refusal.place.startswith("step ")
+    assert "iB" in refusal.problem
+    assert "more memory" in refusal.remedy

@@ -1,0 +1,247 @@
+"""The joint search: costs that a recount confirms, limits kept, legal paths of the right value, time kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import cotengra
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.support.networks import random_path
+from tests.support.search import cost_of, odd_network, prepared, recount
+from tnplan.cli import search as search_command
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.path_file import load_path, save_network
+from tnplan.planner.networks.tensors import random_tensors
+from tnplan.planner.search import anneal_kernel as kernel
+from tnplan.planner.search import waist_kernel as waist
+from tnplan.planner.search.anneal_state import (
+    Heat,
+    bits_of,
+    pairs_of,
+    sliced_bits,
+)  # fmt: skip
+from tnplan.planner.search.cotengra_search import Effort, search_path
+from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.workloads.mixed import peps_network, regular_network
+
+ROUND = Effort(time_s=4, max_trials=2, max_rounds=2)
+LATTICE = peps_network(5, 5, 0, extents=(2, 3))
+
+
+@pytest.mark.parametrize("weight", [0.0, 3.5])
+@pytest.mark.parametrize("seed", range(6))
+def test_costs_after_random_moves_are_those_of_a_recount(seed: int, weight: float) -> None:
+    """At a temperature at which almost every move is taken, and with no block to take the sums afresh."""
+    network = odd_network(seed)
+    bits = bits_of(network.size_dict)
+    problem, state, _ = prepared(network, 24.0, weight, seed)
+    for _ in range(30):
+        for _ in range(40):
+            kernel._rotate(problem, state, 5.0, 1.0, 50.0)
+            kernel._change_slices(problem, state, 1.0, 50.0)
+        sliced = {name for name, bit in bits.items() if state.place[bit] >= 0}
+        assert state.counts[0] == len(sliced)
+        assert not sliced & set(network.output)
+        cost, largest = recount(network, state, sliced, weight)
+        slices = math.prod(network.size_dict[name] for name in sliced)
+        assert state.totals[0] * slices == pytest.approx(cost, rel=1e-9)
+        assert (largest > 24) == (state.counts[1] > 0) == (state.totals[1] > 0)
+        assert largest == max(state.size)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_moves_taken_back_leave_nothing(seed: int) -> None:
+    network = odd_network(seed)
+    problem, state, _ = prepared(network, 24.0, 3.5, seed)
+    state.totals[1] = max(state.totals[1], 0.0)
+    before = [array.copy() for array in (state.size, state.span, state.cost, state.kept, state.totals)]
+    for _ in range(200):
+        kernel._change_slices(problem, state, 1.0, -1e9)
+    after = (state.size, state.span, state.cost, state.kept, state.totals)
+    for old, new in zip(before, after, strict=True):
+        assert np.array_equal(old, new)
+
+
+@pytest.mark.parametrize("limit", [2.0, 12.0, 60.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_slicing_to_a_limit_fits_and_stops_there(seed: int, limit: float) -> None:
+    """What it leaves costs what a recount says; the last index was needed."""
+    network = odd_network(seed)
+    network = Network(network.inputs, (), network.size_dict)
+    bits = bits_of(network.size_dict)
+    problem, state, _ = prepared(network, limit, 3.5, seed)
+    kernel.slice_to_limit(problem, state)
+    order = [int(bit) for bit in state.sliced[: state.counts[0]]]
+    sliced = {name for name, bit in bits.items() if bit in order}
+    cost, largest = recount(network, state, sliced, 3.5)
+    slices = math.prod(network.size_dict[name] for name in sliced)
+    assert state.totals[0] * slices == pytest.approx(cost)
+    assert largest <= limit
+    if order:
+        kernel.toggle(problem, state, order[-1])
+        assert state.counts[1] > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_keeps_the_limit_and_costs_what_it_says(seed: int) -> None:
+    network = odd_network(seed)
+    problem, state, best = prepared(network, 30.0, 3.5, seed)
+    kernel.anneal(problem, state, best, Heat(8.0, 0.4, 0.02, 1.0), 0, 20, 20)
+    assert math.isfinite(best.score[0])
+    names = {bit: name for name, bit in bits_of(network.size_dict).items()}
+    sliced = {names[bit] for bit in sliced_bits(best)}
+    waist.restore(problem, state, best.left, best.right, best.parent, best.kept)
+    cost, largest = recount(network, state, sliced, 3.5)
+    assert largest <= 30
+    assert best.score[0] == pytest.approx(math.log2(cost))
+    path = ContractionPath(network, pairs_of(best), tuple(sorted(sliced)))
+    assert path_figures(path).log2_largest == pytest.approx(math.log2(largest))
+
+
+def value(path: ContractionPath, arrays: list[Any]) -> Any:
+    """The sum over slices of plain pairwise einsums along the path."""
+    network = path.network
+    names = {index: number for number, index in enumerate(sorted(network.size_dict))}
+    total: Any = 0.0
+    for place in np.ndindex(*(network.size_dict[index] for index in path.sliced_inds)):
+        at = dict(zip(path.sliced_inds, place, strict=True))
+        held = {}
+        for number, (term, array) in enumerate(zip(network.inputs, arrays, strict=True)):
+            cut = array[tuple(at.get(index, slice(None)) for index in term)]
+            held[number] = (tuple(index for index in term if index not in at), cut)
+        for number, (a, b) in enumerate(path.ssa_path):
+            (x_term, x), (y_term, y) = held.pop(a), held.pop(b)
+            wanted = {index for term, _ in held.values() for index in term} | set(network.output)
+            legs = tuple(index for index in dict.fromkeys(x_term + y_term) if index in wanted)
+            held[len(network.inputs) + number] = legs, np.einsum(
+                x, [names[i] for i in x_term], y, [names[i] for i in y_term], [names[i] for i in legs]
+            )  # fmt: skip
+        ((term, array),) = held.values()
+        total = total + np.einsum(array, [names[i] for i in term], [names[i] for i in network.output])
+    return total
+
+
+@pytest.mark.parametrize("minimize", ["flops", "time", "fused"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_value_is_the_network_s(seed: int, minimize: str) -> None:
+    network = odd_network(seed)
+    arrays = random_tensors(network, "complex128", seed)
+    path = search_path(
+        network, "complex128", max_tensor_elements=40, methods=("joint",), minimize=minimize, effort=ROUND,
+        seed=seed, profile=load_profile("h200-nvlink"),
+    )  # fmt: skip
+    assert 2 ** path_figures(path).log2_largest <= 40 + 1e-9
+    expected = cotengra.array_contract(arrays, network.inputs, network.output, optimize="greedy")
+    assert np.allclose(value(path, arrays), expected, rtol=1e-10)
+    assert path.meta["objective"] == minimize
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_networks(seed: int) -> None:
+    """Traces, scalars, disconnected parts, single tensors, extents of 1."""
+    given = random_path(seed)
+    limit = max(given.network.output_size, 4)
+    path = search_path(
+        given.network, given.dtype, max_tensor_elements=limit, methods=("joint",),
+        effort=Effort(0.5, 2, 1), from_paths=[given] if seed % 2 else [],
+    )  # fmt: skip
+    assert path_figures(path).log2_largest <= math.log2(limit) + 1e-9 or len(given.network.inputs) == 1
+    assert all(given.network.size_dict[index] > 1 for index in path.sliced_inds)
+    assert all(len(step) == 2 for step in path.ssa_path)
+
+
+def test_same_seed_same_path() -> None:
+    network = regular_network(40, 0, extents=(2, 3))
+    found = [
+        search_path(
+            network, "complex64", max_tensor_elements=2**8, methods=("joint",), seed=s,
+            effort=Effort(10, 2, 2),
+        )
+        for s in (1, 1, 2)
+    ]  # fmt: skip
+    assert (found[0].ssa_path, found[0].sliced_inds) == (found[1].ssa_path, found[1].sliced_inds)
+    assert (found[0].ssa_path, found[0].sliced_inds) != (found[2].ssa_path, found[2].sliced_inds)
+
+
+def test_start_from_a_path_is_never_worse() -> None:
+    start = search_path(LATTICE, "complex64", max_tensor_elements=2**8, effort=Effort(60, 6, 3))
+    better = search_path(
+        LATTICE, "complex64", max_tensor_elements=2**8, from_paths=[start], methods=("joint",),
+        minimize="flops", effort=ROUND,
+    )  # fmt: skip
+    assert cost_of(better, 0.0) <= cost_of(start, 0.0) * (1 + 1e-9)
+    unlimited = search_path(LATTICE, "complex64", from_paths=[start], methods=("joint",), effort=ROUND)
+    assert unlimited.sliced_inds == start.sliced_inds or not unlimited.sliced_inds
+
+
+def test_the_cheapest_of_several_paths_comes_first() -> None:
+    starts = [
+        search_path(LATTICE, "complex64", max_tensor_elements=2**8, effort=Effort(60, 1, 0), seed=seed)
+        for seed in range(6)
+    ]
+    options = {"methods": ("joint",), "minimize": "flops", "max_tensor_elements": 2**8}
+    alone = [
+        search_path(LATTICE, "complex64", from_paths=[start], effort=Effort(0), **options)  # type: ignore[arg-type]
+        for start in starts
+    ]
+    together = search_path(LATTICE, "complex64", from_paths=starts, effort=Effort(0), **options)  # type: ignore[arg-type]
+    costs = [cost_of(path, 0.0) for path in alone]
+    assert len(set(costs)) > 1
+    assert cost_of(together, 0.0) == min(costs)
+
+
+def test_time_is_kept_and_progress_told() -> None:
+    """Once the moves are compiled, which a first search does."""
+    search_path(LATTICE, "complex64", methods=("joint",), effort=Effort(0.1, 1, 1))
+    told: list[float] = []
+    before = time.monotonic()
+    path = search_path(
+        peps_network(9, 9, 1, extents=(2, 3)), "complex64", max_tensor_elements=2**16, methods=("joint",),
+        minimize="flops", effort=Effort(5.0),
+        report=lambda _, found: told.append(cost_of(found, 0.0)),
+    )  # fmt: skip
+    assert 4.0 - 2.0 < time.monotonic() - before < 6.0 + 2.0
+    assert told == sorted(told, reverse=True)
+    assert told[-1] == cost_of(path, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minimize": "size"}, "--minimize: 'size' is unknown with method joint"),
+        ({"minimize": "time"}, "--minimize: is time, without a machine"),
+        (
+            {"minimize": "fused", "methods": ("greedy",)},
+            "--minimize: 'fused' is unknown without method joint",
+        ),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        search_path(LATTICE, "complex64", **{"methods": ("joint",), "effort": ROUND, **options})
+
+
+def test_command_line(tmp_path: Path) -> None:
+    save_network(LATTICE, tmp_path / "n.json", dtype="complex64")
+    done = CliRunner().invoke(
+        search_command.command,
+        [
+            str(tmp_path / "n.json"), "--method", "joint", "--minimize", "time", "--hardware", "h200-nvlink",
+            "--max-tensor", "2^8", "--time", "2", "-o", str(tmp_path / "p.json"),
+        ],
+        catch_exceptions=False,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    path = load_path(tmp_path / "p.json")
+    assert path_figures(path).log2_largest <= 8
+    assert path.meta["objective"] == "time"
+    assert "joint annealing" in path.meta["search"]

@@ -1,0 +1,53 @@
+"""Circuits with known values for the tests of the Pauli engine."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.support.kernels.gpus import needs_gpus
+from tnplan.executor.pauli.algebra.gates import Step, rotation
+from tnplan.executor.pauli.resources import Resources
+
+ENGINES = (
+    pytest.param(Resources("hash"), id="hash"),
+    pytest.param(Resources("sort"), id="sort"),
+    pytest.param(Resources(device="gpu"), id="gpu", marks=needs_gpus(1)),
+)
+"""What one test body runs on."""
+
+
+def eagle_edges() -> list[tuple[int, int]]:
+    """The 144 edges of the heavy-hexagon lattice of 127 qubits: seven rows joined by 24 bridges."""
+    rows = [range(14), *(range(18 + 19 * r, 33 + 19 * r) for r in range(5)), range(113, 127)]
+    edges = [(q, q + 1) for row in rows for q in row[:-1]]
+    for gap in range(6):
+        upper, lower = rows[gap], rows[gap + 1]
+        for k in range(4):
+            column = 4 * k + 2 * (gap % 2)
+            bridge = 14 + 19 * gap + k
+            above = upper[column]
+            below = lower[column - (1 if gap == 5 else 0)]
+            edges += [(above, bridge), (bridge, below)]
+    return edges
+
+
+def kicked_ising(n_qubits: int, edges: list[tuple[int, int]], theta: float, steps: int) -> list[Step]:
+    """`steps` times RX(theta) on every qubit and RZZ(-pi/2) on every edge."""
+    layer: list[Step] = [rotation("X", (q,), theta) for q in range(n_qubits)]
+    layer += [rotation("ZZ", edge, -math.pi / 2) for edge in edges]
+    return layer * steps
+
+
+def chain_edges(n_qubits: int) -> list[tuple[int, int]]:
+    """Neighbours on an open chain."""
+    return [(q, q + 1) for q in range(n_qubits - 1)]
+
+
+def ising_trotter(n_qubits: int, angle: float, layers: int) -> list[Step]:
+    """`layers` times RZZ on the even and odd bonds of a ring and RX on every qubit, all by `angle`."""
+    bonds = [(q, (q + 1) % n_qubits) for start in (0, 1) for q in range(start, n_qubits, 2)]
+    layer: list[Step] = [rotation("ZZ", bond, angle) for bond in bonds]
+    layer += [rotation("X", (q,), angle) for q in range(n_qubits)]
+    return layer * layers

@@ -1,0 +1,20 @@
+"""Run under mpirun: the command line, with a rank whose changes of layout fail. Arguments: RANK, others."""
+
+from __future__ import annotations
+
+import sys
+
+from mpi4py import MPI
+
+from tnplan.api import calibrate as calibration
+from tnplan.cli.main import main
+
+
+def struck(*arguments: object) -> None:
+    raise RuntimeError("struck by a test")
+
+
+if __name__ == "__main__":
+    if MPI.COMM_WORLD.Get_rank() == int(sys.argv.pop(1)):
+        calibration.swap_time = struck
+    main()

@@ -1,0 +1,33 @@
+"""Runs a circuit's propagation in which ranks refuse on the way. Arguments: RANKS HOW CIRCUIT [--debug].
+
+RANKS, such as 0,1, refuse; the others wait for them in a collective call. HOW is alike, apart (each in other
+words), or late (the last rank two seconds after the others).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from tnplan.api import propagate as propagation
+from tnplan.cli.main import main
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.planner.common.errors import InputError
+
+ranks, how = sys.argv[1:3]
+
+
+def refused(problem: object, limits: object, use: Any, *options: object) -> None:
+    world: Communicator = use.ranks
+    if str(world.rank) not in ranks.split(","):
+        world.barrier()
+    if how == "late" and world.rank == world.size - 1:
+        time.sleep(2)
+    raise InputError("step 1", f"struck{world.rank if how == 'apart' else ''} by a test", "leave it out")
+
+
+if __name__ == "__main__":
+    propagation._solve = refused  # type: ignore[assignment]
+    sys.argv[1:] = [*sys.argv[4:], "pauli", sys.argv[3], "--observable", "Z0"]
+    main()

@@ -1,0 +1,104 @@
+"""Networks and states of the joint search, and what its trees cost, counted slowly."""
+
+from __future__ import annotations
+
+import math
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.search import waist_kernel as waist
+from tnplan.planner.search.anneal_state import (
+    Best,
+    Problem,
+    State,
+    kept_words,
+    make_problem,
+    new_state,
+    tree_of,
+)  # fmt: skip
+
+
+def odd_network(seed: int, tensors: int = 14, indices: int = 22) -> Network:
+    """Indices of extent 1, 2, 3 on two to four tensors, the first two of them also open."""
+    draw = random.Random(seed)
+    terms: list[list[str]] = [[] for _ in range(tensors)]
+    for number in range(indices):
+        for tensor in draw.sample(range(tensors), min(tensors, draw.choice((2, 2, 2, 3, 4)))):
+            terms[tensor].append(f"i{number}")
+    for tensor in range(tensors):
+        if not terms[tensor]:
+            terms[tensor].append("i5")
+    sizes = {f"i{number}": draw.choice((1, 2, 2, 3)) for number in range(indices)}
+    return Network(tuple(map(tuple, terms)), ("i0", "i1"), sizes)
+
+
+def chain_path(network: Network, seed: int) -> tuple[tuple[int, int], ...]:
+    """Random pairs."""
+    draw = random.Random(seed)
+    left = list(range(len(network.inputs)))
+    pairs: list[tuple[int, int]] = []
+    while len(left) > 1:
+        a, b = (left.pop(draw.randrange(len(left))) for _ in range(2))
+        left.append(len(network.inputs) + len(pairs))
+        pairs.append((a, b))
+    return tuple(pairs)
+
+
+def prepared(
+    network: Network, limit: float, weight: float, seed: int, waist_limit: float = math.inf
+) -> tuple[Problem, State, Best]:
+    problem = make_problem(network.inputs, network.output, network.size_dict, limit, weight, waist_limit)
+    n = len(network.inputs)
+    state = new_state(problem, n, seed)
+    best = Best(
+        *tree_of(chain_path(network, seed), n), kept_words(problem, ()), np.full(1, math.inf)
+    )  # fmt: skip
+    waist.restore(problem, state, best.left, best.right, best.parent, best.kept)
+    return problem, state, best
+
+
+def recount(network: Network, tree: Any, sliced: set[str], weight: float) -> tuple[float, float]:
+    """The cost of all slices and a slice's largest tensor, counted index by index from the children alone.
+
+    Each side of the root is computed for all values of the sliced indices that are not summed on the other
+    side, the last step for those of the side that has the fewer.
+    """
+    n = len(network.inputs)
+    root = int(np.argmin(tree.parent))
+    sizes = {**network.size_dict, **dict.fromkeys(sliced, 1)}
+
+    def tensors(v: int) -> set[int]:
+        return {v} if v < n else tensors(tree.left[v]) | tensors(tree.right[v])
+
+    def legs(v: int) -> set[str]:
+        inside = tensors(v)
+        others = {index for t in range(n) if t not in inside for index in network.inputs[t]}
+        return {i for t in inside for i in network.inputs[t]} & (others | set(network.output))
+
+    def size(indices: set[str]) -> float:
+        return math.prod(sizes[index] for index in indices)
+
+    def step(v: int) -> float:
+        a, b = legs(int(tree.left[v])), legs(int(tree.right[v]))
+        return max(size(a | b), weight * (size(a) + size(b) + size(legs(v))))
+
+    def side(v: int) -> float:
+        return 0.0 if v < n else step(v) + side(int(tree.left[v])) + side(int(tree.right[v]))
+
+    tops = [int(tree.left[root]), int(tree.right[root])]
+    held = [{index for tensor in tensors(v) for index in network.inputs[tensor]} for v in tops]
+    times = [math.prod(network.size_dict[index] for index in sliced & indices) for indices in held]
+    total = step(root) * min(times) + sum(side(v) * many for v, many in zip(tops, times, strict=True))
+    return total, max(size(legs(v)) for v in range(2 * n - 1))
+
+
+def cost_of(path: ContractionPath, weight: float) -> float:
+    """The cost of all slices of a path of pairs, its last step the waist."""
+    left, right, parent = tree_of(path.ssa_path, len(path.network.inputs))
+    tree = SimpleNamespace(left=left, right=right, parent=parent)
+    return recount(path.network, tree, set(path.sliced_inds), weight)[0]

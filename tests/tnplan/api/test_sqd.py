@@ -1,0 +1,103 @@
+"""The solver for qiskit-addon-sqd: results of its kind, energies and density matrices against PySCF's."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.engines.sbd import every_string, random_integrals, some_strings
+from tnplan.api.sqd import sci_solver
+from tnplan.executor.sbd.basis.integrals import dense_two
+from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.planner.common.errors import InputError
+
+N = 6
+INTEGRALS = random_integrals(N, 3, 2, 5)
+TIGHT = {"criteria": Criteria(residual=1e-8), "device": "cpu", "threads": 1}
+
+
+@pytest.fixture
+def addon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package, or stand-ins with the fields of its results where it is not installed."""
+    try:
+        import qiskit_addon_sqd.fermion  # noqa: F401
+    except ImportError:
+
+        @dataclass(frozen=True)
+        class SCIState:
+            amplitudes: np.ndarray
+            ci_strs_a: np.ndarray
+            ci_strs_b: np.ndarray
+            norb: int
+            nelec: tuple[int, int]
+
+        @dataclass(frozen=True)
+        class SCIResult:
+            energy: float
+            sci_state: SCIState | None
+            orbital_occupancies: tuple[np.ndarray, np.ndarray]
+            rdm1: np.ndarray | None = None
+            rdm2: np.ndarray | None = None
+
+        fermion: Any = ModuleType("qiskit_addon_sqd.fermion")
+        fermion.SCIState, fermion.SCIResult = SCIState, SCIResult
+        monkeypatch.setitem(sys.modules, "qiskit_addon_sqd", ModuleType("qiskit_addon_sqd"))
+        monkeypatch.setitem(sys.modules, "qiskit_addon_sqd.fermion", fermion)
+
+
+@pytest.mark.usefixtures("addon")
+def test_subspaces_have_the_results_of_pyscf() -> None:
+    direct = pytest.importorskip("pyscf.fci.direct_spin1", reason="needs PySCF")
+    two = dense_two(INTEGRALS)
+    whole = tuple(np.array(every_string(N, count)) for count in (3, 2))
+    part = tuple(np.array(some_strings(N, count, 9, 2)) for count in (3, 2))
+    first, second = sci_solver([whole, part], INTEGRALS.one, two, N, (3, 2), rdm=True, **TIGHT)
+    energy, state = direct.kernel(INTEGRALS.one, two, N, (3, 2), tol=1e-12)
+    one_body, two_body = direct.make_rdm12(state, N, (3, 2))
+    np.testing.assert_allclose(first.energy, energy, atol=1e-9)
+    np.testing.assert_allclose(first.rdm1, one_body, atol=1e-6)
+    np.testing.assert_allclose(first.rdm2, two_body, atol=1e-6)
+    occupancies = [density.diagonal() for density in direct.make_rdm1s(state, N, (3, 2))]
+    np.testing.assert_allclose(first.orbital_occupancies, occupancies, atol=1e-6)
+    assert second.energy > first.energy
+    np.testing.assert_array_equal(second.sci_state.ci_strs_b, part[1])
+    assert second.sci_state.amplitudes.shape == (9, 9)
+    assert (second.sci_state.norb, second.sci_state.nelec) == (N, (3, 2))
+
+
+@pytest.mark.usefixtures("addon")
+def test_a_spin_is_selected() -> None:
+    few = random_integrals(4, 2, 1, 5)
+    whole = tuple(np.array(every_string(4, count)) for count in (2, 1))
+    doublet, quartet = (
+        sci_solver([whole], few.one, dense_two(few), 4, (2, 1), spin_sq=square, **TIGHT)[0]
+        for square in (0.75, 3.75)
+    )
+    assert doublet.rdm1 is None
+    assert doublet.energy < quartet.energy
+
+
+@pytest.mark.usefixtures("addon")
+def test_bad_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 10)
+    strings = [(np.array([7, 11]), np.array([3, 5]))]
+    two = dense_two(INTEGRALS)
+    with pytest.raises(InputError, match="one_body_tensor: has the shape"):
+        sci_solver(strings, INTEGRALS.one, two, N + 1, (3, 2))
+    with pytest.raises(InputError, match="fills 3 orbitals, not 2"):
+        sci_solver([strings[0][:1] * 2], INTEGRALS.one, two, N, (3, 2), **TIGHT)
+    whole = tuple(np.array(every_string(N, count)) for count in (3, 2))
+    with pytest.raises(InputError, match="did not converge in 2 steps"):
+        sci_solver([whole], INTEGRALS.one, two, N, (3, 2), **{**TIGHT, "criteria": Criteria(1e-12, steps=2)})
+
+
+def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "qiskit_addon_sqd", None)
+    monkeypatch.setitem(sys.modules, "qiskit_addon_sqd.fermion", None)
+    with pytest.raises(InputError, match="pip install qiskit-addon-sqd"):
+        sci_solver([], INTEGRALS.one, dense_two(INTEGRALS), N, (3, 2))

@@ -1,0 +1,1 @@
+"""The Python API: one file a call."""

@@ -1,0 +1,220 @@
+"""`calibrate`: measures the machine at hand and makes its hardware profile.
+
+Rank 0 measures what a device does alone while the others wait; then all measure changes of layout together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tnplan.api.execute import blas_threads
+from tnplan.executor.calibration.between import swap_time
+from tnplan.executor.calibration.fit import chip_rates, swap_rate
+from tnplan.executor.calibration.local import CHAINS, LocalBench
+from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.protocols.communicator import Communicator, agree, ending_together
+from tnplan.executor.device.protocols.device import Device
+from tnplan.executor.device.protocols.precision import supported
+from tnplan.executor.device.selection.select import check_device, open_device
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import check_writable, write_text
+from tnplan.planner.common.units import size_text
+from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
+
+GPU_BYTES = 1 << 31
+CPU_BYTES = 1 << 26
+WORKSPACE_SHARE = 8
+"""A product's tile is this part of a buffer, but at most what the base profile says."""
+SWAP_STEP = 4
+LEAST_SWAP_BYTES = 1 << 20
+LATENCY_BYTES = 1 << 12
+ALIGNMENT_BYTES = 256
+
+Say = Callable[[str], None]
+
+
+def calibrate(
+    base: str | Path,
+    output: str | Path | None = None,
+    *,
+    name: str | None = None,
+    device: str = "auto",
+    size_bytes: int | None = None,
+    dtypes: Sequence[str] = tuple(ITEM_BYTES),
+    say: Say = lambda line: None,
+) -> Profile:
+    """Measure this machine; the profile, written to `output` (TOML) where that is given.
+
+    What is not measured comes from the profile `base`: exchanges need ranks (under mpirun the call is
+    collective), tiers beyond the first a network. `size_bytes` is that of each of the two tensors that a
+    device works on (default: 2 GiB on a GPU, 64 MiB on a CPU), less what goes beyond a multiple of 256. A CPU
+    works with one thread a rank. `say` hears of every figure, on rank 0, which alone reads and writes files.
+    Raises InputError before anything is measured.
+    """
+    check_device(device)
+    if name == "":
+        raise InputError("--name", "is empty", "name the profile, or leave it out for the base's name")
+    if size_bytes is not None:
+        check_count("--size", size_bytes, LEAST_SWAP_BYTES)
+    for dtype in dtypes:
+        if dtype not in ITEM_BYTES:
+            raise InputError("--dtype", f"{dtype!r} is unknown", f"choose from {', '.join(ITEM_BYTES)}")
+
+    def prepare() -> Profile:
+        if output is not None:
+            check_writable(output)
+        try:
+            return load_profile(base)
+        except InputError as error:
+            place = "--base" if error.place == "--hardware" else error.place
+            raise InputError(place, error.problem, error.remedy) from None
+
+    def work(world: Communicator, known: Profile) -> Profile:
+        return _Calibration(world, known, device, size_bytes, dtypes, say).profile(name)
+
+    world = world_communicator()
+    if world is None:
+        known = prepare()
+        with blas_threads(1):
+            profile = run_ranks(1, lambda rank: work(rank, known))[0]
+    else:
+        with ending_together(world), blas_threads(1):
+            read = agree(world, lambda: prepare() if world.rank == 0 else None)
+            profile = work(world, world.broadcast_object(read, 0))
+    if output is not None and (world is None or world.rank == 0):
+        write_text(output, profile_text(profile))
+    return profile
+
+
+class _Calibration:
+    def __init__(
+        self, world: Communicator, base: Profile, device: str, size_bytes: int | None,
+        dtypes: Sequence[str], say: Say,
+    ) -> None:  # fmt: skip
+        self.base, self.dtypes = base, dtypes
+        self.say: Say = say if world.rank == 0 else lambda line: None
+        self.chosen = open_device(
+            device, world, 2 * (size_bytes or GPU_BYTES), 1, 2 * (size_bytes or CPU_BYTES)
+        )
+        self.ranks = self.chosen.ranks.split(0, world.rank)
+        given = size_bytes or (GPU_BYTES if self.device.name == "gpu" else CPU_BYTES)
+        self.size_bytes, workspace, self.exchange_bytes = (
+            size // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+            for size in (given, min(base.tile_bytes, given // WORKSPACE_SHARE),
+                         min(base.exchange_bytes, given // 2))
+        )  # fmt: skip
+        self.bench = LocalBench(self.device, self.size_bytes, max(workspace, self.exchange_bytes), workspace)
+
+    @property
+    def device(self) -> Device:
+        return self.chosen.device
+
+    def profile(self, name: str | None) -> Profile:
+        """All figures; collective."""
+        ranks = self.ranks
+        try:
+            self.say(self.chosen.line)
+            local = agree(ranks, lambda: self._local() if ranks.rank == 0 else {})
+            figures: dict[str, Any] = ranks.broadcast_object(local, 0)
+            tier = self._tier(figures["permute_bytes_per_s"])
+            total_bytes, free_bytes = self.device.memory()
+            arena_bytes = self.device.peak_bytes
+            figures["memory_bytes"] = total_bytes
+            figures["reserved_bytes"] = max(0, total_bytes - free_bytes - arena_bytes)
+            self.say(
+                f"memory {size_text(total_bytes)}, of which {size_text(figures['reserved_bytes'])} are taken"
+            )
+            tiers = self.base.tiers if tier is None else (tier, *self.base.tiers[1:])
+            ranks.close()
+            return replace(self.base, name=name or self.base.name, tiers=tiers, **figures)
+        finally:
+            self.chosen.close()
+
+    def _local(self) -> dict[str, Any]:
+        """What one device does alone."""
+        bench, say = self.bench, self.say
+        memory, permute = bench.copy_bytes_per_s(), bench.permute_bytes_per_s("complex64")
+        say(f"copy {memory / 1e12:.3f} TB/s, permutation {permute / 1e12:.3f} TB/s")
+        launch_s = bench.launch_s()
+        say(f"launch {launch_s * 1e6:.2f} us")
+        direct: dict[str, dict[str, GemmCurve]] = {}
+        scattered: dict[str, dict[str, GemmCurve]] = {}
+        for dtype in self.dtypes:
+            for precision in supported(dtype):
+                if precision not in self.base.flop_per_s.get(dtype, {}):
+                    continue
+                for table, apart in ((direct, False), (scattered, True)):
+                    extents = bench.product_extents(dtype)
+                    rates = [bench.product_flop_per_s(dtype, precision, k, apart) for k in extents]
+                    table.setdefault(dtype, {})[precision] = GemmCurve(extents, tuple(rates))
+                    kind = "scattered" if apart else "direct"
+                    listed = ", ".join(f"{rate / 1e12:.3g}" for rate in rates)
+                    say(
+                        f"{dtype} {precision} {kind}, TFLOP/s at k = n = "
+                        f"{extents[0]}..{extents[-1]}: {listed}"
+                    )
+        flop_per_s = {
+            dtype: {
+                precision: max(direct[dtype][precision].flop_per_s) if dtype in direct else rate
+                for precision, rate in rates.items()
+            }
+            for dtype, rates in self.base.flop_per_s.items()
+        }
+        return {
+            "memory_bytes_per_s": memory, "permute_bytes_per_s": permute, "launch_s": launch_s,
+            "gemm_curves": {**self.base.gemm_curves, **direct},
+            "scattered_curves": {**self.base.scattered_curves, **scattered},
+            "flop_per_s": flop_per_s, **self._fused(permute),
+        }  # fmt: skip
+
+    def _fused(self, permute_bytes_per_s: float) -> dict[str, Any]:
+        """Rates of fused chains, for a base profile that has them."""
+        if not self.base.fused_bytes:
+            return {}
+        names = ("fused_tile_bytes_per_s", "fused_flop_per_s")
+        tables = {
+            name: {key: dict(rates) for key, rates in getattr(self.base, name).items()} for name in names
+        }
+        for dtype in self.dtypes:
+            for precision in self.base.fused_flop_per_s.get(dtype, {}):
+                chains = [
+                    self.bench.chain_time(dtype, precision, logs, self.base.fused_bytes) for logs in CHAINS
+                ]
+                measured = [chain for chain in chains if chain is not None]
+                rates = chip_rates(measured, permute_bytes_per_s, self.base.short_run_bytes)
+                for name, rate in zip(names, rates, strict=True):
+                    tables[name][dtype][precision] = rate
+                listed = ", ".join(f"{chain.time_s * 1e3:.3g}" for chain in measured)
+                self.say(f"{dtype} {precision} chains {listed} ms: {rates[1] / 1e12:.3g} TFLOP/s, "
+                         f"{rates[0] / 1e12:.3g} TB/s on chip")  # fmt: skip
+        return tables
+
+    def _tier(self, permute_bytes_per_s: float) -> Tier | None:
+        """The first tier, from exchanges of all ranks; None with one rank."""
+        ranks = self.ranks
+        if ranks.size == 1:
+            return None
+        latency = swap_time(
+            self.device, ranks, LATENCY_BYTES * ranks.size, self.size_bytes, self.exchange_bytes
+        )
+        points: list[float] = []
+        rates: list[float] = []
+        shard_bytes = LEAST_SWAP_BYTES
+        while shard_bytes <= self.size_bytes:
+            swap = swap_time(self.device, ranks, shard_bytes, self.size_bytes, self.exchange_bytes)
+            points.append(swap.received_bytes)
+            rates.append(swap_rate(swap, permute_bytes_per_s))
+            self.say(f"swap of {size_text(shard_bytes)} over {ranks.size} ranks: {rates[-1] / 1e9:.4g} GB/s")
+            shard_bytes *= SWAP_STEP
+        first = self.base.tiers[0]
+        return replace(
+            first, devices=max(first.devices, ranks.size) if first.devices else 0,
+            bytes_per_s=rates[-1], latency_s=latency.time_s,
+            curve_bytes=tuple(points), curve_bytes_per_s=tuple(rates),
+        )  # fmt: skip

@@ -1,0 +1,111 @@
+"""Arrays in files, compressed and back: `tnplan compress`, `tnplan decompress`. The codecs are in compress/.
+
+The compressed file is a stream of `tnplan.compress.format.stream`; the report that these functions return is for people and
+programs, and is not kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.compress.cpu import codec
+from tnplan.compress.format.errors import CodecError
+from tnplan.compress.format.stream import Header
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import check_writable, file_path, write_file
+
+SUFFIX = ".tnz"
+
+
+def compress_file(
+    source: str | Path, output: str | Path | None = None, bound: float = 1e-3, *, mode: str = "range",
+    setting: str = "auto", nonfinite: str = "keep",
+) -> dict[str, Any]:  # fmt: skip
+    """Compress the array of a .npy file to `output` (default: its name with .tnz at the end).
+
+    Bounds, modes and settings are those of `compress.compress`. Returns the report: sizes, ratio, time.
+    Raises InputError for what cannot be done; then nothing is written.
+    """
+    target = Path(f"{file_path(source)}{SUFFIX}") if output is None else file_path(output)
+    check_writable(target, source)
+    start_s = perf_counter()
+    array = load_array(source)
+    try:
+        header, pieces = codec.encode(array, bound, mode=mode, setting=setting, nonfinite=nonfinite)
+        write_file(target, lambda stream: stream.writelines(pieces))
+    except CodecError as error:
+        raise in_file(source, error) from None
+    return _report(header, array.nbytes, target.stat().st_size, target, perf_counter() - start_s)
+
+
+def decompress_file(source: str | Path, output: str | Path | None = None) -> dict[str, Any]:
+    """Write the array of a compressed file as .npy (default name: without .tnz). Returns the report.
+
+    Under the default name it replaces no file: that may be the exact array. InputError otherwise.
+    """
+    name = str(file_path(source))
+    if output is None and not name.endswith(SUFFIX):
+        raise InputError(name, f"does not end in {SUFFIX}", "name the output with -o")
+    target = file_path(output) if output is not None else Path(name.removesuffix(SUFFIX))
+    if output is None and target.exists():
+        raise InputError(str(target), "is there already", "name the output with -o")
+    check_writable(target, source)
+    start_s = perf_counter()
+    try:
+        with Path(name).open("rb") as stream:
+            size_bytes = Path(name).stat().st_size
+            header, array = codec.decode(stream, codec.allocate, size_bytes)
+    except OSError as error:
+        raise InputError(
+            name, f"cannot be read ({error.strerror})", "check the name and its rights"
+        ) from None
+    except CodecError as error:
+        raise in_file(source, error) from None
+    write_file(target, lambda stream: np.lib.format.write_array(stream, array, allow_pickle=False))
+    return _report(header, array.nbytes, size_bytes, target, perf_counter() - start_s)
+
+
+def load_array(source: str | Path) -> NDArray[Any]:
+    """The array of a .npy file, mapped into memory where that can be done."""
+    path = file_path(source)
+    try:
+        with path.open("rb") as stream:
+            if stream.read(6) != b"\x93NUMPY":
+                raise InputError(str(path), "is no .npy file", "give an array that numpy.save wrote")
+        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    except OSError as error:
+        raise InputError(
+            str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
+        ) from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(str(path), f"cannot be read ({error})", "give an array of numbers, whole") from None
+    return array
+
+
+def in_file(source: str | Path, error: CodecError) -> InputError:
+    """A codec's error about the array of a file, as the command line shows it."""
+    place = str(source) if error.place in ("array", "stream") else f"{source}: {error.place}"
+    return InputError(place, error.problem, error.remedy)
+
+
+def _report(header: Header, array_bytes: int, size_bytes: int, output: Path, time_s: float) -> dict[str, Any]:
+    return {
+        "output": str(output),
+        "dtype": header.dtype,
+        "shape": list(header.shape),
+        "mode": header.mode,
+        "bound": header.bound,
+        "coder": header.coder,
+        "mirror": header.mirror,
+        "array_bytes": array_bytes,
+        "stream_bytes": size_bytes,
+        "ratio": array_bytes / size_bytes,
+        "time_s": time_s,
+    }

@@ -1,0 +1,81 @@
+"""`sci_solver` for qiskit-addon-sqd: its configuration recovery with subspaces diagonalized by tnplan.
+
+    from tnplan.api.sqd import sci_solver
+    qiskit_addon_sqd.fermion.diagonalize_fermionic_hamiltonian(..., sci_solver=sci_solver)
+
+Knows the interface of qiskit-addon-sqd (SCIState, SCIResult), which is imported when called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.planner.common.errors import InputError
+
+Array = NDArray[Any]
+
+SPIN_WEIGHT = 0.2
+"""Hartree by which S^2 is held to `spin_sq`, as qiskit-addon-sqd's own solver does it."""
+
+
+def sci_solver(
+    ci_strings: Sequence[tuple[Array, Array]], one_body_tensor: Array, two_body_tensor: Array, norb: int,
+    nelec: tuple[int, int], *, spin_sq: float | None = None, rdm: bool = False, **options: Any,
+) -> list[Any]:  # fmt: skip
+    """The ground state, an SCIResult, in each subspace: alpha and beta strings, in which bit p is orbital p.
+
+    `one_body_tensor` [p, q] and `two_body_tensor` (pq|rs) [p, q, r, s] are as PySCF keeps them; energies are
+    without the core's. `spin_sq` raises states of other S^2 than s (s + 1). With `rdm`, results carry
+    spin-summed density matrices. `options` go to `tnplan.diagonalize`, such as `device`, `criteria` and
+    `precision`. Under mpirun the call is collective; other ranks than 0 get an empty list. Raises InputError
+    for what cannot be used, and where a solve does not converge.
+    """
+    try:
+        package = import_module("qiskit_addon_sqd.fermion")
+    except ImportError as error:
+        raise InputError(
+            "sci_solver", f"needs qiskit-addon-sqd ({error})", "install it with: pip install qiskit-addon-sqd"
+        ) from None
+    from tnplan.api.diagonalize import diagonalize
+    from tnplan.executor.sbd.basis.integrals import from_arrays
+    from tnplan.executor.sbd.solver.solve import SpinPenalty
+
+    if np.shape(one_body_tensor) != (norb, norb):
+        raise InputError(
+            "one_body_tensor", f"has the shape {np.shape(one_body_tensor)} for {norb} orbitals",
+            f"give {norb} x {norb} integrals",
+        )  # fmt: skip
+    integrals = from_arrays(one_body_tensor, two_body_tensor, *nelec)
+    penalty = None
+    if spin_sq is not None:
+        penalty = SpinPenalty(float(np.sqrt(0.25 + spin_sq) - 0.5), SPIN_WEIGHT)
+    results = []
+    for alpha, beta in ci_strings:
+        found = diagonalize(
+            integrals, list(alpha), list(beta), penalty=penalty, rdm=rdm, **options,
+        )  # fmt: skip
+        if not found.solution.converged:
+            raise InputError(
+                "sci_solver", f"did not converge in {found.solution.steps} steps",
+                "allow more steps or a larger residual in `criteria`",
+            )  # fmt: skip
+        if not found.states:
+            continue
+        counts = found.report["occupations"]
+        matrices = {}
+        if rdm:
+            matrices = {"rdm1": found.densities[0].one, "rdm2": found.densities[0].two}
+        results.append(
+            package.SCIResult(
+                float(found.energies[0]),
+                package.SCIState(found.states[0], np.asarray(alpha), np.asarray(beta), norb, nelec),
+                (np.array(counts["alpha"][0]), np.array(counts["beta"][0])),
+                **matrices,
+            )
+        )
+    return results
