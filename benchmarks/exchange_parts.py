@@ -134,7 +134,7 @@ class SlowLine:
 
         self.inner, self.bytes_per_s, self.stream = inner, bytes_per_s, device.stream
         self.line = cupy.cuda.Stream(non_blocking=True)
-        self.kernel = load_kernel("wait.cu", "wait", {}, Path(__file__).parent)
+        self.kernel = load_kernel(Path(__file__).parent / "wait.cu", "wait", {})
         self.new_event = lambda: cupy.cuda.Event(disable_timing=True)
         self.overlaps = True
 

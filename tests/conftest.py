@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.kernels.compress_devices import has_compiler, make_device
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.root import ROOT
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-ROOT = Path(__file__).resolve().parent.parent
 
 settings.register_profile("local", max_examples=50, deadline=None)
 settings.register_profile(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tnplan.planner.networks.importers import from_cotengra
     from tnplan.planner.projection.projection import Projection
     from tnplan.planner.schedule.schedule import Schedule
+
+__version__ = version("tnplan")
 
 __all__ = [
     "compare_codecs",
@@ -60,7 +63,7 @@ def load_path(path: str | Path) -> ContractionPath:
     """Read a path.json, or another file that holds a network with a path (docs/formats.md lists them).
 
     The name of its file of tensors comes back as a full path, so that it is found from anywhere. Values that
-    the file itself carries are left out: `tnplan.planner.networks.importers` has the readers that return them.
+    the file itself carries are left out: `networks.importers` has the readers that return them.
     """
     from dataclasses import replace
 
@@ -88,7 +91,7 @@ def plan(
 
     `ranks_per_group` ranks share a slice (default: the fastest number). `memory_bytes` limits a rank
     (default: the profile's; math.inf: unlimited). `compress` is the option of `tnplan plan`, such as
-    "exchange=1e-3:4,store=1e-3:3". Raises tnplan.planner.common.errors.InputError where nothing fits.
+    "exchange=1e-3:4,store=1e-3:3". Raises InputError where nothing fits.
     """
     from tnplan.planner.hardware.compression_options import parse_request
     from tnplan.planner.passes import pipeline

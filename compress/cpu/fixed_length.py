@@ -1,4 +1,4 @@
-"""The coder `fast`: the sizes of the tiles as 32-bit words, then their bytes (`tnplan.compress.cpu.fixed_length_kernel`).
+"""The coder `fast`: the sizes of the tiles as 32-bit words, then their bytes (`cpu.fixed_length_kernel`).
 
 Knows whole numbers in tile order; never values or bounds.
 """

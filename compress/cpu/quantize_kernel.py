@@ -1,7 +1,7 @@
 """The numba kernels between values and whole numbers, a frame at a time. Imported lazily.
 
 A frame's values are a flat array of its real numbers, components interleaved: component c of element e at
-`components * e + c`. Quantized numbers are in tile order (`tnplan.compress.format.bit_tiling`), one row a component; places
+`components * e + c`. Quantized numbers are in tile order (`format.bit_tiling`), one row a component; places
 beyond the last element hold 0. Every kernel decodes what it encodes and appends the place of each element
 that would miss its bound to `places`; it returns how many there are, also where they are more than fit.
 """

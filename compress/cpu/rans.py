@@ -1,4 +1,4 @@
-"""The coder `small`: tables of token frequencies, then segments of rANS words (`tnplan.compress.cpu.rans_kernel`).
+"""The coder `small`: tables of token frequencies, then segments of rANS words (`cpu.rans_kernel`).
 
 Layout: u32 log2 of the tiles a segment, u32 size of the tables; tables; for each segment a u32 of its number
 of words; for each its 32 states (u32) and words (u16); all filled up to 4 bytes. Tables are the numbers of

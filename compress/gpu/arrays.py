@@ -1,6 +1,6 @@
 """Arrays of other libraries through the interface of `compress`; their device is given, or is known.
 
-Whoever can drive a library's arrays registers a device for it (`tnplan.executor.device.cuda.array_codec` does for CuPy).
+Whoever can drive a library's arrays registers a device for it (`cuda.array_codec` does for CuPy).
 An array belongs to the library that its type's module starts with. Streams stay where the arrays are; what
 is NumPy's goes to the device that is given. Frames that a CPU stored without loss have no kernel: the host
 decodes streams with such, and the array is copied to the device.
@@ -55,9 +55,7 @@ def device_of(array: Any, name: str, wanted: str) -> Device:
 def check_device(device: Any) -> Device:
     """The device; CodecError for what is none."""
     if isinstance(device, type) or not isinstance(device, Device):
-        raise CodecError(
-            "device", f"is {device!r}", "give one: tnplan.executor.device.cuda.array_codec.CupyCodec()"
-        )
+        raise CodecError("device", f"is {device!r}", "give one, such as CupyCodec() of tnplan.executor")
     return device
 
 

@@ -1,4 +1,4 @@
-"""Streams read where they are: the kernels of compress/kernels in the order of `tnplan.compress.cpu.codec.decode`.
+"""Streams read where they are: the kernels of compress/kernels in the order of `codec.decode`.
 
 The host knows the header, or the device tells it first; what the kernels found of the stream, checksums and
 the header's bytes included, the device tells when all is done. Knows no CuPy; the device is given

@@ -1,6 +1,6 @@
 """Streams written where the array is: the kernels of compress/kernels in the order of `codec.encode`.
 
-A device is given (`tnplan.compress.gpu.device.Device`). Streams are those of the CPU, byte for byte, but for frames
+A device is given (`device.Device`). Streams are those of the CPU, byte for byte, but for frames
 without loss, which are stored raw here. The host waits for what a survey finds, and for the stream's size.
 Nothing is allocated but workspace of a batch of frames; the output buffer is the caller's.
 """

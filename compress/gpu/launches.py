@@ -140,48 +140,48 @@ def _structure(data: bytes) -> Array[c_char]:
 
 def plan(entry: str) -> Launch:
     """A kernel of plan.cu: one block."""
-    return Launch("plan.cu", entry, (1, 1), THREADS)
+    return Launch("common/plan.cu", entry, (1, 1), THREADS)
 
 
 def fast_encode(n_frames: int, n_tiles: int) -> Launch:
     """A block a tile, of frames of equal size."""
-    return Launch("fast.cu", "fast_encode", (n_tiles, n_frames), THREADS)
+    return Launch("fixed_length/encode.cu", "fast_encode", (n_tiles, n_frames), THREADS)
 
 
 def fast_pack(n_frames: int, n_tiles: int) -> Launch:
     """A warp a tile, of frames of equal size."""
-    return Launch("fast.cu", "fast_pack", (-(-n_tiles * WARP // THREADS), n_frames), THREADS)
+    return Launch("fixed_length/encode.cu", "fast_pack", (-(-n_tiles * WARP // THREADS), n_frames), THREADS)
 
 
 def fast_decode(n_frames: int, n_tiles: int) -> Launch:
     """A block a tile, of frames of equal size; before them blocks that look at frames and form checksums."""
     blocks = DECODE_HEADS + -(-n_tiles // TILES_PER_CHECK) + n_tiles
-    return Launch("fast_decode.cu", "fast_decode", (blocks, n_frames), THREADS)
+    return Launch("fixed_length/decode.cu", "fast_decode", (blocks, n_frames), THREADS)
 
 
 def small_count(n_frames: int, n_tiles: int) -> Launch:
     """A warp a tile, of frames of equal size."""
-    return Launch("small_encode.cu", "small_count", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
+    return Launch("rans/encode.cu", "small_count", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
 
 
 def small_plan(n_frames: int) -> Launch:
     """A block a frame."""
-    return Launch("small_heads.cu", "small_plan", (n_frames, 1), THREADS)
+    return Launch("rans/heads.cu", "small_plan", (n_frames, 1), THREADS)
 
 
 def small_encode(n_frames: int, n_tiles: int) -> Launch:
     """A warp a segment, of which a frame has at most as many as tiles."""
-    return Launch("small_encode.cu", "small_encode", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
+    return Launch("rans/encode.cu", "small_encode", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
 
 
 def small_pack(n_frames: int, n_tiles: int) -> Launch:
     """A block a segment, of which a frame has at most as many as tiles."""
-    return Launch("small_encode.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
+    return Launch("rans/encode.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
 
 
 def small_index(n_frames: int) -> Launch:
     """A block that finds frames, and one for each."""
-    return Launch("small_heads.cu", "small_index", (1 + n_frames, 1), THREADS)
+    return Launch("rans/heads.cu", "small_index", (1 + n_frames, 1), THREADS)
 
 
 def small_decode(n_frames: int, n_tiles: int) -> Launch:
@@ -189,29 +189,29 @@ def small_decode(n_frames: int, n_tiles: int) -> Launch:
     checksums."""
     shares = -(-n_tiles // SMALL_WARPS) + -(-n_tiles // TILES_PER_CHECK)
     blocks = min(shares * n_frames, MOST_CLAIMING)
-    return Launch("small_decode.cu", "small_decode", (blocks, 1), SMALL_THREADS)
+    return Launch("rans/decode.cu", "small_decode", (blocks, 1), SMALL_THREADS)
 
 
 def frames(entry: str, blocks: int, n_frames: int = 1) -> Launch:
     """A kernel of frames.cu, with so many blocks along x."""
-    return Launch("frames.cu", entry, (blocks, n_frames), THREADS)
+    return Launch("common/frames.cu", entry, (blocks, n_frames), THREADS)
 
 
 def tell_header() -> Launch:
     """A warp."""
-    return Launch("frames_read.cu", "tell_header", (1, 1), WARP)
+    return Launch("common/frames_read.cu", "tell_header", (1, 1), WARP)
 
 
 def put_exact_values(n_frames: int) -> Launch:
     """A few blocks a frame."""
-    return Launch("frames_read.cu", "put_exact_values", (EXACT_BLOCKS, n_frames), THREADS)
+    return Launch("common/frames_read.cu", "put_exact_values", (EXACT_BLOCKS, n_frames), THREADS)
 
 
 def neighbours(blocks: int, n_axes: int) -> Launch:
     """So many blocks share the samples, along each few axes."""
-    return Launch("survey.cu", "neighbours", (blocks, -(-n_axes // AXES_AT_ONCE)), THREADS)
+    return Launch("common/survey.cu", "neighbours", (blocks, -(-n_axes // AXES_AT_ONCE)), THREADS)
 
 
 def survey(entry: str, blocks: int) -> Launch:
     """A kernel of survey.cu, with so many blocks."""
-    return Launch("survey.cu", entry, (blocks, 1), THREADS)
+    return Launch("common/survey.cu", entry, (blocks, 1), THREADS)

@@ -44,7 +44,7 @@ class Buffer:
     """A piece of every rank's arena: at `offset_bytes`, `size_bytes` long (that of the largest shard).
 
     A tensor's shard is stored row-major with `modes` from slowest to fastest; `layout` names the mode that
-    each digit of the grid spreads (see `tnplan.planner.hardware.process_grid`). Over the digits in `partial` the shards
+    each digit of the grid spreads (see `hardware.process_grid`). Over the digits in `partial` the shards
     are terms still to be summed. A workspace, or a compressed tensor, has no modes and `workspace` true.
     """
 

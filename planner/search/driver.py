@@ -1,6 +1,6 @@
 """The joint search: rounds of the compiled annealing of tree and sliced indices, one or several at once.
 
-Keeps the time, the processes and the checkpoint; tnplan.planner.search.round_policy decides what a round is. Knows no
+Keeps the time, the processes and the checkpoint; `round_policy` decides what a round is. Knows no
 memory and no machine, only the limit on a tensor's elements and what an element read or written costs.
 """
 

@@ -12,6 +12,7 @@ from typing import Any
 import opt_einsum
 import pytest
 
+from tests.support.root import ROOT
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
@@ -22,7 +23,6 @@ from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.search.path_cost import path_figures
 from tnplan.planner.workloads.lattice import lattice_circuit
 
-ROOT = Path(__file__).resolve().parent.parent
 PATH = ROOT / "paths" / "sycamore_n53_m10_b22_flops.json"
 
 

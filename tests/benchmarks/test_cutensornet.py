@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from tests.support.root import ROOT
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.search.path_cost import path_figures
 
-ROOT = Path(__file__).resolve().parent.parent
 FILES = ("sycamore_n53_m10_b22_flops", "regular_84_3_b22_flops", "zuchongzhi_n60_m24_b32_fused")
 
 

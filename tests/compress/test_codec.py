@@ -26,13 +26,13 @@ from tests.support.kernels.compress_arrays import (
 )
 from tnplan.compress import (
     CodecError,
-    codec,
     compress,
     compress_into,
     decompress,
     decompress_into,
     worst_size_bytes,
 )
+from tnplan.compress.cpu import codec
 from tnplan.compress.format.stream import Header, Quantizer, header_size_bytes, pack_header, read_header
 
 SETTINGS = ("fast", "small", "auto")

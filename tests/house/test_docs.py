@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from math import cos
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.support.engines.sbd import every_string, random_integrals
+from tests.support.root import ROOT
 from tnplan import diagonalize
 from tnplan.executor.contraction.run import result
 from tnplan.executor.contraction.run import run_report as record
@@ -20,7 +23,7 @@ from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.planner.networks import path_file
 from tnplan.planner.schedule import schedule
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = ROOT / "docs"
 QASM = 'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[2];\ncreg c[2];\nh q[0];\ncx q[0],q[1];\n'
 
 
@@ -90,3 +93,88 @@ def test_configuration_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run_example("sbd.md", 1, **names)["found"]
     expected = diagonalize(integrals, every_string(6, 5)).energies[0] - integrals.core
     assert found.energy == pytest.approx(expected)
+
+
+def test_help_equals_the_document(tmp_path: Path) -> None:
+    """In a process of its own: a command that was called without its group keeps other options of help."""
+    new = tmp_path / "cli.md"
+    subprocess.run([sys.executable, "-m", "tnplan.cli.document", str(new)], cwd=ROOT, check=True)
+    golden = ROOT / "docs" / "cli.md"
+    assert new.read_text() == golden.read_text(), "run 'python -m tnplan.cli.document'"
+
+
+def test_links_of_the_documents_exist() -> None:
+    broken = []
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+            if "://" not in target and not (path.parent / target).exists():
+                broken.append(f"{path.name}: {target}")
+    assert broken == []
+
+
+def test_written_versions_equal_the_constants(tmp_path: Path) -> None:
+    from tnplan.api.execute import execute
+    from tnplan.executor.contraction.run import run_report as record
+    from tnplan.planner.hardware.profile import load_profile
+    from tnplan.planner.networks import path_file
+    from tnplan.planner.networks.contraction_path import ContractionPath
+    from tnplan.planner.networks.network import Network
+    from tnplan.planner.passes.pipeline import plan
+    from tnplan.planner.schedule import file as schedule_file
+    from tnplan.planner.schedule import schedule as schedule_module
+
+    network = Network((("a", "b"), ("b", "c")), ("a",), {"a": 4, "b": 6, "c": 2})
+    path = ContractionPath(network, ((0, 1),), ("b",), "float64", "small")
+    path_file.save_path(path, tmp_path / "path.json")
+    schedule = plan(path, load_profile("cpu"), devices=2, ranks_per_group=2, threshold_bytes=8)
+    schedule_file.save_schedule(schedule, tmp_path / "schedule.json")
+    execute(schedule, [np.ones(network.shape(i)) for i in range(2)], output=tmp_path / "result.npy")
+    written = ((path_file, "path.json"), (schedule_module, "schedule.json"), (record, "result.json"))
+    for module, name in written:
+        document = json.loads((tmp_path / name).read_text())
+        assert (document["format"], document["version"]) == (module.FORMAT, module.VERSION)
+        latest = max(
+            int(number) for number in re.findall(r"^(\d+) \(\d{4}-\d\d-\d\d\):", module.__doc__ or "", re.M)
+        )
+        assert latest == module.VERSION
+    assert path_file.load_path(tmp_path / "path.json") == path
+    read = schedule_file.load_schedule(tmp_path / "schedule.json")
+    assert read == schedule
+    assert schedule_file.with_identity(read).identity == schedule.identity
+
+
+def test_the_examples_of_the_documents_are_read(tmp_path: Path) -> None:
+    from tnplan.planner.hardware.profile import load_profile
+    from tnplan.planner.networks.path_file import load_path
+
+    for document, language, load in (
+        ("formats.md", "json", load_path),
+        ("hardware.md", "toml", load_profile),
+    ):
+        blocks = re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+        assert blocks
+        for number, block in enumerate(blocks):
+            path = tmp_path / f"{number}.{language}"
+            path.write_text(block)
+            load(path)
+
+
+def test_the_rates_of_products_in_the_documents_are_those_of_the_profile() -> None:
+    from tnplan.planner.hardware.profile import load_profile
+
+    profile = load_profile("h200-nvlink")
+    curves = [
+        (profile.gemm_curves[dtype][precision], profile.scattered_curves[dtype][precision])
+        for dtype, precision in (
+            ("complex64", "fp32"), ("complex64", "tf32"), ("complex64", "fp16x3"), ("complex128", "fp64"),
+        )
+    ]  # fmt: skip
+    text = (ROOT / "docs" / "gpu.md").read_text()
+    rows = re.findall(r"^\| (\d+) \|((?: \d+ / \d+ \|){4})$", text, re.MULTILINE)
+    assert len(rows) > 5
+    for k, cells in rows:
+        rates = [[curve.flop_per_s[curve.k.index(int(k))] / 1e12 for curve in pair] for pair in curves]
+        assert cells == "".join(f" {direct:.0f} / {apart:.0f} |" for direct, apart in rates), k
+    tier = profile.tiers[0]
+    listed = [f"{rate / 1e9:.0f}" for rate in tier.curve_bytes_per_s]
+    assert f"{', '.join(listed[:-1])} and {listed[-1]} GB/s" in text

@@ -1,6 +1,6 @@
 """Arrays in files, compressed and back: `tnplan compress`, `tnplan decompress`. The codecs are in compress/.
 
-The compressed file is a stream of `tnplan.compress.format.stream`; the report that these functions return is for people and
+The compressed file is a stream of `format.stream`; the report that these functions return is for people and
 programs, and is not kept.
 """
 

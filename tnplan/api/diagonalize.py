@@ -149,13 +149,13 @@ def diagonalize(
 ) -> Diagonalization:  # fmt: skip
     """The lowest states of a Hamiltonian among the products of half-strings, or among a list of determinants.
 
-    `integrals` is an FCIDUMP file or `tnplan.executor.sbd.basis.integrals.from_arrays(...)`; `alpha` and `beta` (default:
+    `integrals` is an FCIDUMP file or `integrals.from_arrays(...)`; `alpha` and `beta` (default:
     those of alpha) are files, integers whose bit p is orbital p, or string sets. `start` are states, or the
     file of an earlier result. The result goes to `output` (.npz, and a .json beside it), which also keeps a
     checkpoint while the solve runs. `memory_bytes` and `threads` are those of a rank. `device` is "gpu" (one
     for each rank), "cpu", or "auto": GPUs where there are any and they can do it; `announce` gets a line
     that says which. With `precision` "mixed", early iterations are in fp32. Under mpirun the call is
-    collective; rank 0 reads and writes all files and alone has states. Raises tnplan.planner.common.errors.InputError for
+    collective; rank 0 reads and writes all files and alone has states. Raises InputError for
     input that cannot be used.
     """
     begin = perf_counter()

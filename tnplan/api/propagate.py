@@ -102,7 +102,7 @@ def propagate(
     `max_weight`; the others count as dropped. `gradient` adds the derivatives by the angles of all rotations
     to the report. `keep` says which terms the result has on every rank: all, its own, or none; in the
     Schroedinger picture it has all. `record` is a file for the terms at every step: JSON, or a plot where it
-    ends in .svg. Under mpirun the call is collective, and rank 0 writes. Raises tnplan.planner.common.errors.InputError for
+    ends in .svg. Under mpirun the call is collective, and rank 0 writes. Raises InputError for
     what cannot be done.
     """
     limits = Truncation() if truncation is None else truncation

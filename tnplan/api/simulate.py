@@ -119,7 +119,7 @@ def simulate(
     the name of the final one (.json).
     Refuses, before anything is allocated, what needs more than `memory_bytes` a rank or than is free. `ranks`
     in this process share the state, a power of two; under mpirun its ranks do, and the call is collective.
-    Raises tnplan.planner.common.errors.InputError for what cannot be done.
+    Raises InputError for what cannot be done.
     """
     world = world_communicator()
     if world is not None and ranks not in (1, world.size):

@@ -1,6 +1,6 @@
 """A schedule bound to a library that contracts tensors in any order of modes and exchanges blocks.
 
-It takes the schedules of `tnplan.planner.passes.lowering.unfuse`. What the library does not do is the device's. Knows the
+It takes the schedules of `lowering.unfuse`. What the library does not do is the device's. Knows the
 library's interface alone.
 """
 

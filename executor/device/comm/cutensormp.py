@@ -62,7 +62,7 @@ def check_versions(cutensor_version: tuple[int, int, int], nccl_version: int) ->
 
 
 class CutensorMp:
-    """The libraries on one rank of a group; see `tnplan.executor.device.protocols.tensor_library.TensorLibrary`.
+    """The libraries on one rank of a group; see `tensor_library.TensorLibrary`.
 
     Shards are contracted by cuTENSOR, and exchanges of blocks are cuTENSORMp's. It could contract too, but
     takes 3.5 s where c interleaves the modes of a and b and 10 ms where it does not (2.6 on H200s, m = 2^20,

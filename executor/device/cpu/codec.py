@@ -11,13 +11,17 @@ from tnplan.compress.cpu.codec import decompress_into, flat_values, worst_size_b
 from tnplan.compress.cpu.codec import encode as encode_stream
 from tnplan.compress.format.bounds import error_limit, extent
 from tnplan.compress.format.stream import Header
-from tnplan.executor.device.protocols.codec import SUMMED, NoRoomError, Packed, measured, sample_stride
+from tnplan.executor.device.protocols.codec import (
+    HOST_FRAME_LOG2,
+    SUMMED,
+    NoRoomError,
+    Packed,
+    measured,
+    sample_stride,
+)
 from tnplan.planner.hardware.compression_options import Lossy
 
 Array = NDArray[np.generic]
-
-FRAME_LOG2 = 18
-"""Frames of a quarter of a million elements stay in the caches and need little memory."""
 
 
 class NumpyCodec:
@@ -25,11 +29,11 @@ class NumpyCodec:
 
     def worst_bytes(self, count: int, dtype: str) -> int:
         """Bytes that are enough for the stream of any `count` elements."""
-        return worst_size_bytes((count,), dtype, FRAME_LOG2)
+        return worst_size_bytes((count,), dtype, HOST_FRAME_LOG2)
 
     def encode(self, values: Array, lossy: Lossy, setting: str, out: NDArray[np.uint8]) -> Packed:
         """Write the stream, piece by piece."""
-        header, pieces = encode_stream(values, lossy.bound, setting=setting, frame_log2=FRAME_LOG2)
+        header, pieces = encode_stream(values, lossy.bound, setting=setting, frame_log2=HOST_FRAME_LOG2)
         at = 0
         for piece in pieces:
             if at + len(piece) > len(out):

@@ -1,4 +1,4 @@
-"""The device of `tnplan.compress.gpu.encode` and `tnplan.compress.gpu.decode`: CuPy's arrays, kernels from the cache.
+"""The device of `gpu.encode` and `gpu.decode`: CuPy's arrays, kernels from the cache.
 
 Knows how kernels are launched; never what a stream holds. Importing it makes `compress.compress` and
 `compress.decompress` take CuPy arrays.
@@ -138,7 +138,7 @@ class CupyCodec:
 @cache
 def _kernel(device: int, file: str, entry: str, dtype: str) -> int:
     """A kernel of the current device, whose number only tells kernels of several apart."""
-    return int(load_kernel(file, entry, defines(dtype), FOLDER).kernel.ptr)
+    return int(load_kernel(FOLDER / file, entry, defines(dtype)).kernel.ptr)
 
 
 @cache

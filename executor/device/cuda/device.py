@@ -6,6 +6,7 @@ Knows flat views, boxes and strides; never schedules or ranks. What computes is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -27,6 +28,7 @@ from tnplan.executor.device.protocols.precision import check_precision
 Array = Any
 """A flat cupy.ndarray over the arena."""
 
+ADD_FILE = Path(__file__).parent / "add.cu"
 STAGING_BYTES = 64 << 20
 REALS = {4: "float", 8: "double"}
 UNIT_BYTES = 16
@@ -179,7 +181,7 @@ class CupyDevice:
         real_bytes = target.real.itemsize
         n_reals = target.nbytes // real_bytes
         width = add_width(real_bytes, n_reals, target.data.ptr, source.data.ptr)
-        kernel = load_kernel("add.cu", "add", add_defines(real_bytes, width))
+        kernel = load_kernel(ADD_FILE, "add", add_defines(real_bytes, width))
         n_units = n_reals // width
         most = self._properties["multiProcessorCount"] * ADD_BLOCKS_A_MULTIPROCESSOR
         grid = (min(-(-n_units // ADD_THREADS), most),)

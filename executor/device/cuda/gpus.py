@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -57,7 +58,7 @@ def check_free(number: int, needed_bytes: int) -> None:
 def check_nccl() -> None:
     """Raise InputError where NCCL is not installed."""
     try:
-        from tnplan.executor.device.comm import nccl
+        import_module("cupy_backends.cuda.libs.nccl")
     except ImportError:
         raise InputError(
             PLACE, "NCCL, which connects GPUs, is not installed", "install it with: pip install 'tnplan[gpu]'"

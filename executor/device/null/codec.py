@@ -6,9 +6,8 @@ from math import ceil
 
 from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.format.stream import Header
-from tnplan.executor.device.cpu.codec import FRAME_LOG2
 from tnplan.executor.device.null.device import NullView
-from tnplan.executor.device.protocols.codec import Packed, sample_count
+from tnplan.executor.device.protocols.codec import HOST_FRAME_LOG2, Packed, sample_count
 from tnplan.planner.hardware.compression_options import Lossy
 
 
@@ -17,7 +16,7 @@ class NullCodec:
 
     def worst_bytes(self, count: int, dtype: str) -> int:
         """Those of a CPU."""
-        return worst_size_bytes((count,), dtype, FRAME_LOG2)
+        return worst_size_bytes((count,), dtype, HOST_FRAME_LOG2)
 
     def encode(self, values: NullView, lossy: Lossy, setting: str, out: NullView) -> Packed:
         """A stream of the ratio that is counted on."""

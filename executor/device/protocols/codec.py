@@ -14,6 +14,8 @@ from tnplan.compress.format.stream import Header
 from tnplan.executor.device.protocols.device import View
 from tnplan.planner.hardware.compression_options import Lossy
 
+HOST_FRAME_LOG2 = 18
+"""Frames of a quarter of a million elements stay in the caches of a CPU and need little memory."""
 LEAST_SAMPLE = 64
 MOST_SAMPLE = 1 << 16
 SAMPLED = 1023

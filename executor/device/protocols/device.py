@@ -110,7 +110,7 @@ class Device(Protocol):
     ) -> Call:  # fmt: skip
         """c = the sum over k of a times b; `workspace` is a tile of the product if c has another order.
 
-        `precision` and `engine` are those of `tnplan.planner.schedule.schedule.Contract`: values are multiplied at least
+        `precision` and `engine` are those of `schedule.Contract`: values are multiplied at least
         that precisely (a type of 64 bits a real number always in fp64).
         """
 
@@ -125,7 +125,7 @@ class Device(Protocol):
         """out = the operand contracted with every branch in turn, in tiles of at most `capacity_bytes`. With
         `closing` the sum of the products with that, formed in double precision, is added to the number `out`.
 
-        `precision` is that of `tnplan.planner.schedule.schedule.Fused`, as in `bind_contract`. Raises ValueError where
+        `precision` is that of `schedule.Fused`, as in `bind_contract`. Raises ValueError where
         `tnplan.planner.hardware.fusion_tile` finds no tile.
         """
 

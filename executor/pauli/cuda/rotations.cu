@@ -21,10 +21,10 @@
 // the table and its partner's key; a pair's two coefficients are read and written. Frequencies are followed only
 // where they are a limit. When many rows are no terms, the gaps are closed before more rotations begin.
 
-#include "pauli.cuh"
-#include "pauli_blocks.cuh"
-#include "pauli_tally.cuh"
-#include "pauli_scan.cuh"
+#include "table.cuh"
+#include "blocks.cuh"
+#include "tally.cuh"
+#include "scan.cuh"
 
 static_assert(MEMBERS <= 8 * sizeof(Pattern), "a pattern has a bit for each member, and a warp a lane");
 

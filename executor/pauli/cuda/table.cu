@@ -1,8 +1,8 @@
 // Changes of all terms in a pass: transfers, Cliffords, sweeps; and rotations in two halves, for branches that go to
 // another rank. See pauli.cuh. Twin: executor/pauli/terms/hash_table_kernel.py.
 
-#include "pauli.cuh"
-#include "pauli_blocks.cuh"
+#include "table.cuh"
+#include "blocks.cuh"
 
 struct Turn {
     Word generator[WORDS];

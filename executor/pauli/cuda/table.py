@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -24,6 +25,7 @@ Array = NDArray[Any]
 Lists = tuple[Any, Any, Any]
 """Branches on the GPU: rows or numbers of rows, values, frequencies."""
 
+TABLE_FILE, ROTATIONS_FILE = (Path(__file__).parent / name for name in ("table.cu", "rotations.cu"))
 SMALLEST = 1 << 18
 FILL = 2
 """Entries of the table for each row, at least."""
@@ -103,11 +105,11 @@ class GpuTable:
     def __init__(self, keys: Array, coefficients: Array) -> None:
         self.words, self.dtype = keys.shape[1], coefficients.dtype
         self.load = cache(
-            lambda name: load_kernel("pauli.cu", name, pauli_defines(self.words, self.dtype.name))
+            lambda name: load_kernel(TABLE_FILE, name, pauli_defines(self.words, self.dtype.name))
         )
         self.load_turns = cache(
             lambda by_passes: load_kernel(
-                "pauli_turns.cu", "turns", turns_defines(self.words, self.dtype.name, by_passes)
+                ROTATIONS_FILE, "turns", turns_defines(self.words, self.dtype.name, by_passes)
             )
         )
         self.stream = cupy.cuda.get_current_stream()

@@ -5,6 +5,7 @@ Knows CuPy, cuBLAS and launches; nothing of strings and integrals. Everything ru
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -19,11 +20,11 @@ from tnplan.planner.common.errors import InputError
 Array = Any
 """A cupy.ndarray."""
 
-FILE = "excite.cu"
+FILE = Path(__file__).parent / "excite.cu"
 REALS = {"float32": "float", "float64": "double"}
 THREADS = 256
 MOST_TILES = 65535
-TILES_FILE = "excite_tiles.cu"
+TILES_FILE = Path(__file__).parent / "excite_tiles.cu"
 HELD_WARPS = 12
 """That a multiprocessor is to hold of `mixed`."""
 LEAST_CAPABILITY = 80
@@ -66,7 +67,7 @@ def check_gpu(n_beta: int) -> None:
 
 
 class CupyBatch:
-    """See `tnplan.executor.sbd.sigma.batched.BatchSteps`. Works on the GPU and the stream that are current at first."""
+    """See `batched.BatchSteps`. Works on the GPU and the stream that are current at first."""
 
     def __init__(self, dtype: str = "float64") -> None:
         """Gives back memory that CuPy keeps for arrays that are gone, such as those of another precision."""

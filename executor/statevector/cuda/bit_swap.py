@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -19,7 +20,7 @@ from tnplan.executor.device.cuda.runtime.launch import Launch
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call
 
-SWAP_FILE = "state_swap.cu"
+SWAP_FILE = Path(__file__).parent / "swap.cu"
 THREADS, AT_ONCE = 512, 4
 BLOCKS_A_MULTIPROCESSOR = 4
 BESIDE_THREADS = 256

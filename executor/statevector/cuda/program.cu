@@ -62,7 +62,7 @@ struct Tiles {
     }
 };
 
-#include "state_gates.cuh"
+#include "gates.cuh"
 
 // Bit i of a number goes to bit i of the digits of BITS; neighbours that stay neighbours go together.
 template <Code BITS, int COUNT> __device__ __forceinline__ unsigned spread(unsigned number)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -30,7 +31,9 @@ from tnplan.planner.common.errors import InputError
 Array = Any
 """A cupy.ndarray."""
 
-PASS_FILE, PROGRAM_FILE, MEASURE_FILE = "state_pass.cu", "state_program.cu", "state_measure.cu"
+PASS_FILE, PROGRAM_FILE, MEASURE_FILE = (
+    Path(__file__).parent / name for name in ("pass.cu", "program.cu", "measure.cu")
+)
 REALS = {"complex64": "float", "complex128": "double"}
 TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
 """64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
@@ -171,7 +174,7 @@ class ProgramLaunch:
 
 
 class CupyState:
-    """See `tnplan.executor.statevector.simulator.State`; 2^n_bits amplitudes, those of rank `rank` among several."""
+    """See `simulator.State`; 2^n_bits amplitudes, those of rank `rank` among several."""
 
     name = "gpu"
 

@@ -15,11 +15,11 @@ from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.hardware.process_grid import Layout, grid_size, largest_part, largest_shard
 from tnplan.planner.hardware.profile import profile_from_document
-from tnplan.planner.passes.lowering.liveness import reads
 from tnplan.planner.passes.verify.chains import chain_cut, chain_problems, keeps_off
 from tnplan.planner.passes.verify.compressed import exchange_problems, memory_problems, stored_problems
 from tnplan.planner.passes.verify.indices import index_problems
 from tnplan.planner.passes.verify.loops import loop_problems
+from tnplan.planner.passes.verify.operands import operands
 from tnplan.planner.schedule.overlap_rows import beside, end_of, exchange_spans, others
 from tnplan.planner.schedule.schedule import (
     ENGINES,
@@ -235,7 +235,7 @@ class _Verifier:
             self._define(item.c)
             self._check_contract(item)
         elif isinstance(item, Fused):
-            for buffer in reads(item):
+            for buffer in operands(item):
                 self._read(buffer)
             if self._takes_place(item):
                 self._forget({item.operand})

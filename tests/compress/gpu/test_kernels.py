@@ -21,13 +21,9 @@ from tnplan.compress import (
     CodecError,
     StreamError,
     decompress,
-    device_codec,
-    device_frames,
-    device_survey,
-    entropy,
-    launches,
     worst_size_bytes,
 )
+from tnplan.compress.cpu import rans as entropy
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.cpu.frame import encode_frame, quantize
 from tnplan.compress.format.bit_tiling import NATURAL, class_counts, sampled
@@ -42,6 +38,10 @@ from tnplan.compress.format.stream import (
     read_frame,
     read_header,
 )
+from tnplan.compress.gpu import encode as device_codec
+from tnplan.compress.gpu import frames as device_frames
+from tnplan.compress.gpu import launches
+from tnplan.compress.gpu import survey as device_survey
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
 from tnplan.compress.gpu.survey import OVERLAP_SUMS, add_overlaps, extents, overlap_sums, squares, survey

@@ -10,6 +10,7 @@ from pathlib import Path
 import opt_einsum
 import pytest
 
+from tests.support.root import ROOT
 from tnplan.executor.contraction.run.dry_run import null_replay
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
@@ -19,7 +20,6 @@ from tnplan.planner.passes.pipeline import Planner
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
-ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 RANKS = (1, 2, 8, 64, 1024)
 

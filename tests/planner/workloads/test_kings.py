@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import eager_profile
+from tests.support.root import ROOT
 from tests.support.workloads import closed_value, greedy_ssa_path
 from tnplan.api.execute import execute
 from tnplan.cli.main import cli
@@ -34,7 +35,6 @@ from tnplan.planner.workloads.kings import (
     log2_bound,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
 BOARDS = {1: 2, 2: 5, 3: 35, 4: 314, 5: 6427, 6: 202841}
 """Placements of kings that attack none of the others, on n x n squares (OEIS A063443)."""
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.root import ROOT
 from tnplan.executor.statevector.codegen.pass_program import Program, tile_numbers
 
 EMULATOR = Path(__file__).resolve().parent / "simt" / "emulator.hpp"
-KERNEL = Path(__file__).resolve().parents[1] / "executor" / "device" / "kernels" / "state_program.cu"
+KERNEL = ROOT / "executor" / "statevector" / "cuda" / "program.cu"
 OPTIONS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-w")
 TYPES = """
 #define __grid_constant__
@@ -42,7 +43,7 @@ extern "C" void call(unsigned blocks, Amplitude* state, Place rank_base, const T
 """
 
 
-SWAP = KERNEL.with_name("state_swap.cu")
+SWAP = KERNEL.with_name("swap.cu")
 CALL_SWAP = """
 extern "C" void call(const Sides* sides)
 {

@@ -6,9 +6,6 @@ Rank 0 writes the result; the schedule is the same on every number of ranks that
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.support.contraction.compression import EXCHANGE, arrays_of, exchanging, plan_exchanges
 from tnplan.api.execute import execute

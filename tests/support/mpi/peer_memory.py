@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from math import prod
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import cupy
 import numpy as np

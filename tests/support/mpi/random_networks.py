@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import sys
 from math import inf
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from mpi4py import MPI
 

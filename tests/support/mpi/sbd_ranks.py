@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.support.engines.sbd import random_integrals, some_strings, string_set
 from tnplan.executor.device.comm.mpi import world
 from tnplan.executor.sbd.sigma import cost_model as cost

@@ -19,6 +19,7 @@ import tnplan
 from tests.planner.projection.test_projection import made_schedule
 from tests.support.contraction.executor import no_early_sums
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
+from tests.support.root import ROOT
 from tnplan.cli.main import run
 from tnplan.executor.contraction.run.dry_run import null_replay
 from tnplan.planner.common.errors import InputError
@@ -39,7 +40,6 @@ from tnplan.reporting.memory_only import memory_points
 from tnplan.reporting.page import report_page
 from tnplan.reporting.paper_values import WORKLOADS, PaperRow
 
-ROOT = Path(__file__).resolve().parent.parent
 PROFILES = ("dgx-h100", "h200-nvlink", "gb200-nvl72")
 DEVICES = (1, 2, 4, 8, 16)
 

@@ -1,6 +1,6 @@
 // How an array is coded by `fast`: as the host says, or as it would once it knew what a survey has found.
 
-#include "fast.cuh"
+#include "../fixed_length/fixed_length.cuh"
 #include "bound.cuh"
 #include "plan.cuh"
 

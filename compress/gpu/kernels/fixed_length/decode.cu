@@ -1,11 +1,11 @@
 // The coder `fast` reads.
 
-#include "fast.cuh"
-#include "fast_read.cuh"
-#include "checksum.cuh"
-#include "wait.cuh"
+#include "fixed_length.cuh"
 #include "read.cuh"
-#include "verdict.cuh"
+#include "../common/checksum.cuh"
+#include "../common/wait.cuh"
+#include "../common/read.cuh"
+#include "../common/verdict.cuh"
 
 // Words of a checksum in flight, and blocks on a multiprocessor, as registers allow.
 #define AT_ONCE 2

@@ -1,8 +1,8 @@
 // The coder `fast` writes: tiles are coded, and brought to their places in the stream.
 
-#include "fast.cuh"
-#include "checksum.cuh"
-#include "plan.cuh"
+#include "fixed_length.cuh"
+#include "../common/checksum.cuh"
+#include "../common/plan.cuh"
 
 // Vectors and words in flight, and blocks on a multiprocessor, as registers allow.
 #define LOADED 8u

@@ -3,7 +3,7 @@
 // Frames of equal size lie behind one another. Memory is touched in the order of its addresses, a warp a row;
 // numbers change places with those of the tile in shared memory, at `spread` places against bank conflicts.
 
-#include "tile.cuh"
+#include "../common/tile.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / LANES)

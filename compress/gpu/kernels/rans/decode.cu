@@ -1,12 +1,12 @@
 // The coder `small` reads.
 
-#include "small.cuh"
-#include "checksum.cuh"
-#include "wait.cuh"
+#include "rans.cuh"
+#include "../common/checksum.cuh"
+#include "../common/wait.cuh"
+#include "../common/read.cuh"
+#include "../common/verdict.cuh"
+#include "../common/claims.cuh"
 #include "read.cuh"
-#include "verdict.cuh"
-#include "claims.cuh"
-#include "small_read.cuh"
 
 // Tiles whose share of a payload a block sums.
 #define TILES_A_CHECK 32

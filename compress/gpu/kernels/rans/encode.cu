@@ -1,6 +1,6 @@
 // The coder `small` writes: tokens are counted, segments coded, and brought to their places in the stream.
 
-#include "small.cuh"
+#include "rans.cuh"
 
 // Loads in flight where only magnitudes are wanted.
 #define AHEAD (VALUE_BYTES > 8 ? 8 : 128 / VALUE_BYTES)

@@ -1,11 +1,11 @@
 // The heads of frames of the coder `small` (compress/cpu/rans.py): planned from counts, and read.
 
-#include "small.cuh"
-#include "checksum.cuh"
-#include "wait.cuh"
-#include "read.cuh"
-#include "verdict.cuh"
-#include "claims.cuh"
+#include "rans.cuh"
+#include "../common/checksum.cuh"
+#include "../common/wait.cuh"
+#include "../common/read.cuh"
+#include "../common/verdict.cuh"
+#include "../common/claims.cuh"
 
 // Segments whose sizes a thread takes at once.
 #define SIZES 4

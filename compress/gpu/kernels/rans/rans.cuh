@@ -3,7 +3,7 @@
 // Frames of equal size lie behind one another. Every lane keeps the magnitudes of its own rounds of a tile, so
 // that contexts need no exchange. Rounds go in groups of eight, whose neighbours elsewhere are summed at once.
 
-#include "tile.cuh"
+#include "../common/tile.cuh"
 
 #define WARPS 4
 #define THREADS (WARPS * LANES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ Array = Any
 Multiply = Callable[[int, int, int], None]
 """c = a b^T of row-major matrices at three addresses: a, b, c."""
 
+PRODUCTS_FILE = Path(__file__).parent / "kernels" / "products.cu"
 EFFICIENT_EXTENT = 256
 """Tiles keep m and n at least this large where they can: below it cuBLAS loses much of its rate."""
 SMALL_PRODUCT = 512
@@ -152,7 +154,7 @@ def bind_product(
 def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -> Multiply:
     count = n_batch * m * n
     short = n_batch * max(m, n) * max(n, k) < SHORT_INDEX
-    kernel = load_kernel("products.cu", "products", products_defines(dtype, short))
+    kernel = load_kernel(PRODUCTS_FILE, "products", products_defines(dtype, short))
     grid = (min(-(-count // PRODUCT_THREADS), PRODUCT_BLOCKS),)
     index = np.uint32 if short else np.uint64
     sizes = np.int64(count), index(m), index(n), np.int32(k)

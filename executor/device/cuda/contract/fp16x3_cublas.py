@@ -8,6 +8,7 @@ than mma.cu where every number is multiplied often enough to pay for its splitti
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from tnplan.executor.device.protocols.precision import BLOCK_REALS
 Array = Any
 """A flat cupy.ndarray."""
 
+FILE = Path(__file__).parent / "kernels" / "halves.cu"
 LEAST_SIDE = 512
 """The fewest rows and columns."""
 LEAST_SUM = 2048
@@ -124,7 +126,7 @@ def bind_halves(
     stride, row_bytes = np.int64(cut.reals), cut.reals * REAL_BYTES
 
     def launch(entry: str, count: int, *arguments: np.generic) -> Launch:
-        kernel = load_kernel("halves.cu", entry, halves_defines(cut.parts))
+        kernel = load_kernel(FILE, entry, halves_defines(cut.parts))
         return Launch(kernel, min(count, MOST_BLOCKS), THREADS, arguments, 0, stream, (scratch, tables))
 
     def find(count: int, exponents: int) -> Launch:
@@ -188,7 +190,7 @@ def bind_exponents(start: int, reals: int, rows: int, exponents: int, parts: int
 
     Argument 0 is that address; `parts`: the reals of an element.
     """
-    kernel = load_kernel("halves.cu", "row_exponents", halves_defines(parts))
+    kernel = load_kernel(FILE, "row_exponents", halves_defines(parts))
     arguments = np.uint64(start), np.int64(reals), np.int32(reals), np.uint32(rows), np.uint64(exponents)
     return Launch(kernel, min(-(-rows // WARPS), MOST_BLOCKS), THREADS, arguments, 0, stream)
 

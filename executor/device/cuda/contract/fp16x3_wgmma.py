@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -29,6 +30,7 @@ Array = Any
 Modes = tuple[tuple[int, int], ...]
 """(extent, stride in c) of modes, row-major."""
 
+FILE = Path(__file__).parent / "kernels" / "wgmma.cu"
 COMPUTE_CAPABILITY = "90"
 """Of the GPUs that have the instructions; later ones have others."""
 GROUPS = {32: 5, 64: 3, 128: 2}
@@ -171,8 +173,7 @@ def _kernels(block_columns: int, device: int) -> tuple[Any, Any, int]:
     """Both kernels, and the multiprocessors of the current device (a key of the cache)."""
     defines = wgmma_defines(block_columns)
     split, multiply = (
-        load_kernel("wgmma.cu", entry, defines, own_instructions=True)
-        for entry in ("split_columns", "contract")
+        load_kernel(FILE, entry, defines, own_instructions=True) for entry in ("split_columns", "contract")
     )
     multiply.max_dynamic_shared_size_bytes = STAGES_BYTES
     return split, multiply, int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])

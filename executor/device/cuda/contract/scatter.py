@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -25,6 +26,7 @@ from tnplan.executor.device.protocols.precision import BLOCK_REALS
 Array = Any
 """A flat cupy.ndarray."""
 
+KERNELS = Path(__file__).parent / "kernels"
 MMA_CHUNK = 32
 """Reals of a row that mma.cu holds at once, as two halves of two bytes, in two stages."""
 FMA_THREADS = 256
@@ -39,7 +41,7 @@ LONGEST_SIDE = 2**31 - 2**9
 class Blocking:
     """A kernel and how it cuts the product: rows and columns of a block of threads, shared memory besides."""
 
-    file: str
+    file: Path
     block_m: int
     block_n: int
     threads: int
@@ -54,7 +56,7 @@ def mma_blocking(block_m: int, block_n: int, warp_m: int, warp_n: int, blocks: i
     threads = block_m // warp_m * (block_n // warp_n) * 32
     shared_bytes = 2 * 2 * 2 * MMA_CHUNK * (block_m + block_n)
     defines = (("BM", block_m), ("BN", block_n), ("WM", warp_m), ("WN", warp_n), ("BLOCKS", blocks))
-    return Blocking("mma.cu", block_m, block_n, threads, shared_bytes, BLOCK_REALS, defines)
+    return Blocking(KERNELS / "mma.cu", block_m, block_n, threads, shared_bytes, BLOCK_REALS, defines)
 
 
 def fma_blocking(rows: int, columns: int, across: int, blocks: int, chunk: int = 16) -> Blocking:
@@ -63,7 +65,7 @@ def fma_blocking(rows: int, columns: int, across: int, blocks: int, chunk: int =
     defines = (
         ("ROWS", rows), ("COLUMNS", columns), ("ACROSS", across), ("CHUNK", chunk), ("BLOCKS", blocks),
     )  # fmt: skip
-    return Blocking("fma.cu", block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines)
+    return Blocking(KERNELS / "fma.cu", block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines)
 
 
 def blocking(precision: str, n: int, is_complex: bool) -> Blocking:
@@ -101,7 +103,7 @@ def bind_scattered(
     m_tiles, n_tiles = -(-m // blocks.block_m), -(-n // blocks.block_n)
     n_blocks = n_batch * m_tiles * n_tiles
     if reals > LONGEST_ROW or m > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
-        raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file}")
+        raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file.name}")
     device = cupy.cuda.Device().id
     vector = 4 if reals % 4 == 0 and (a.data.ptr | b.data.ptr) % 16 == 0 else parts
     tables = [place_tables(part) for part in (shape.batch, m_part, n_part)]

@@ -6,6 +6,7 @@ long_sums.cu or cuBLAS forms the parts, which are added in double precision.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tnplan.executor.device.protocols.precision import DOUBLE
 Array = Any
 """A flat cupy.ndarray."""
 
+FILE = Path(__file__).parent / "kernels" / "long_sums.cu"
 LONG_SUM = 4096
 """Sums of fewer terms are never split."""
 PART_TERMS = 1024
@@ -138,7 +140,7 @@ def _bind_thin(a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: 
         vector = 1
     threads = 32 * count_blocks(m, n, block)
     defines = long_sums_defines(terms.dtype.name, block, vector, threads)
-    kernel = load_kernel("long_sums.cu", "sum_parts", defines)
+    kernel = load_kernel(FILE, "sum_parts", defines)
     arguments: list[np.generic] = [
         *(np.uint64(array.data.ptr) for array in (a, b, terms)), np.int64(k), np.uint32(length),
         np.int32(m), np.int32(n),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import gcd, prod
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -32,6 +33,7 @@ from tnplan.executor.device.protocols.permutation import Axis, Copy, offsets, ro
 Array = Any
 """A flat cupy.ndarray: a view of memory that stays where it is."""
 
+COPY_FILE, SUM_FILE = (Path(__file__).parent / name for name in ("copy.cu", "sum.cu"))
 UNIT_BYTES = (4, 8, 16)
 SUM_THREADS = 256
 SUM_BLOCKS = 4096
@@ -132,7 +134,7 @@ def bind_sum(
     outputs, terms = lengths[0] * lengths[1], lengths[2] * lengths[3]
     lanes = SUM_THREADS if terms >= TERMS_A_BLOCK and outputs < OUTPUTS_MANY else 1
     kind = target.dtype
-    kernel = load_kernel("sum.cu", "sum_axes", sum_defines(kind, lanes))
+    kernel = load_kernel(SUM_FILE, "sum_axes", sum_defines(kind, lanes))
     blocks = min(SUM_BLOCKS, -(-outputs * lanes // SUM_THREADS))
     pointers = [np.uint64(array.data.ptr) for array in (target, source, table)]
     return Launch(kernel, blocks, SUM_THREADS, [*pointers, *map(np.uint32, lengths)], 0, stream, table)
@@ -207,7 +209,7 @@ def _filled(
     entry: str, unit_bytes: int, add: bool, real: str, threads: int, shared: int, device: int
 ) -> tuple[Any, int]:
     """A kernel, and how many of its blocks run at once on the current device (a key of the cache)."""
-    kernel = load_kernel("copy.cu", entry, copy_defines(unit_bytes, add, real, threads))
+    kernel = load_kernel(COPY_FILE, entry, copy_defines(unit_bytes, add, real, threads))
     if shared:
         kernel.preferred_shared_memory_carveout = 100
         kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)

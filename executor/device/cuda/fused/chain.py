@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -20,6 +21,7 @@ from tnplan.executor.device.protocols.device import Call, FusedShape, nothing
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.fusion_tile import MOST_STAGES
 
+FILE = Path(__file__).parent / "fused.cu"
 TILE_BYTES = (16384, 32768)
 """The capacities of a tile that the kernel has been made for: blocks of 32 to 256 threads."""
 THREADS_A_MULTIPROCESSOR = 1024
@@ -75,7 +77,7 @@ def bind_fused(
     kept = (*on_device, sums)
     calls = [holding, Launch(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept)]
     if sums is not None:
-        add_up = load_kernel("fused.cu", "add_up", dict(defines))
+        add_up = load_kernel(FILE, "add_up", dict(defines))
         parts: list[Any] = [np.uint64(sums.data.ptr), np.int32(blocks), np.uint64(out.data.ptr)]
         calls.append(Launch(add_up, 1, tables.threads, parts, 0, stream, kept))
 
@@ -89,7 +91,7 @@ def bind_fused(
 def prepare_fused(chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int) -> None:
     """Compile the kernels of chains, each a shape and a precision, all at once; raises as `bind_fused`."""
     compile_ahead(
-        "fused.cu",
+        FILE,
         [
             dict(
                 kernel_defines(
@@ -123,7 +125,7 @@ def _on_device(tables: FusedTables) -> tuple[Any, ...]:
 def _hold(defines: Defines, device: int) -> tuple[Any, int]:
     """The kernel that holds the branches, and the address of constant memory that it writes."""
     given = dict(defines)
-    return load_kernel("fused.cu", "hold", given), load_symbol("fused.cu", "constant_branches", given)
+    return load_kernel(FILE, "hold", given), load_symbol(FILE, "constant_branches", given)
 
 
 @lru_cache(maxsize=1024)
@@ -137,7 +139,7 @@ def _kernel(defines: Defines, threads: int, shared_bytes: int, device: int) -> t
             f"makes a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for a block",
             f"plan for it with {TILE_BYTES[0]}, or 0 for no chains",
         )
-    kernel = load_kernel("fused.cu", "fused", dict(defines))
+    kernel = load_kernel(FILE, "fused", dict(defines))
     kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
     a_multiprocessor = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
         kernel.kernel.ptr, threads, shared_bytes

@@ -30,26 +30,21 @@ CACHE_FOLDER = "TNPLAN_KERNEL_CACHE"
 OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization", "--diag-suppress=177")
 """The compiler's; the last one is for functions that a kernel's definitions leave unused."""
 
-KERNELS = Path(__file__).parent / "kernels"
-
 Defines = tuple[tuple[str, str], ...]
 
 
-def source(file: str, folder: Path = KERNELS) -> str:
-    """The text of a kernel file, with the files of the same folder that it includes."""
-    text = (folder / file).read_text(encoding="utf-8")
-    return re.sub(r'^#include "(.+)"$', lambda line: source(line[1], folder), text, flags=re.MULTILINE)
+def source(file: Path) -> str:
+    """The text of a kernel file, with the files that it includes; their names start from its own folder."""
+    text = file.read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: source(file.parent / line[1]), text, flags=re.MULTILINE)
 
 
-def compile_cubin(
-    file: str, defines: Mapping[str, str | int], arch: str, folder: Path = KERNELS, strict: bool = False
-) -> bytes:
+def compile_cubin(file: Path, defines: Mapping[str, str | int], arch: str, strict: bool = False) -> bytes:
     """Compile a kernel file for an architecture such as 'sm_90'; ValueError gives the compiler's log.
 
     `strict`: the compiler's warnings are errors too.
     """
-    text = source(file, folder)
-    program = nvrtc.createProgram(text, file, (), ())
+    program = nvrtc.createProgram(source(file), file.name, (), ())
     options = [
         *OPTIONS,
         f"--gpu-architecture={arch}",
@@ -60,32 +55,31 @@ def compile_cubin(
         cubin: bytes = nvrtc.getCUBIN(program)
         log = nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError:
-        raise ValueError(f"{file} does not compile for {arch}: {nvrtc.getProgramLog(program)}") from None
+        raise ValueError(f"{file.name} does not compile for {arch}: {nvrtc.getProgramLog(program)}") from None
     finally:
         nvrtc.destroyProgram(program)
     if strict and log:
-        raise ValueError(f"{file} compiles for {arch} with warnings: {log}")
+        raise ValueError(f"{file.name} compiles for {arch} with warnings: {log}")
     return cubin
 
 
 def load_kernel(
-    file: str, entry: str, defines: Mapping[str, str | int], folder: Path = KERNELS,
-    own_instructions: bool = False,
-) -> Any:  # fmt: skip
+    file: Path, entry: str, defines: Mapping[str, str | int], own_instructions: bool = False
+) -> Any:
     """Kernel `entry` of `file` with these definitions, for the current device; launched like a RawKernel.
 
     `own_instructions`: it has some that later architectures lack.
     """
-    module = _module(cupy.cuda.Device().id, file, _sorted(defines), folder, own_instructions)
+    module = _module(cupy.cuda.Device().id, file, _sorted(defines), own_instructions)
     return module.get_function(entry)
 
 
-def load_symbol(file: str, name: str, defines: Mapping[str, str | int], folder: Path = KERNELS) -> int:
+def load_symbol(file: Path, name: str, defines: Mapping[str, str | int]) -> int:
     """The address of variable `name` of `file` with these definitions, on the current device."""
-    return int(_module(cupy.cuda.Device().id, file, _sorted(defines), folder).get_global(name).ptr)
+    return int(_module(cupy.cuda.Device().id, file, _sorted(defines)).get_global(name).ptr)
 
 
-def compile_ahead(file: str, several: Iterable[Mapping[str, str | int]]) -> None:
+def compile_ahead(file: Path, several: Iterable[Mapping[str, str | int]]) -> None:
     """Have the kernels of `file` with each of these definitions in the cache, for the current device.
 
     As many are compiled at once as this process has cores, in an order of its own: ranks that start together
@@ -100,9 +94,9 @@ def compile_ahead(file: str, several: Iterable[Mapping[str, str | int]]) -> None
 
 
 @cache
-def _module(device: int, file: str, defines: Defines, folder: Path, own_instructions: bool = False) -> Any:
+def _module(device: int, file: Path, defines: Defines, own_instructions: bool = False) -> Any:
     arch = _arch(device) + "a" * own_instructions
-    return cupy.RawModule(path=str(cached_cubin(file, defines, arch, folder)))
+    return cupy.RawModule(path=str(cached_cubin(file, defines, arch)))
 
 
 def _sorted(defines: Mapping[str, str | int]) -> Defines:
@@ -114,17 +108,17 @@ def _arch(device: int | None = None) -> str:
     return f"sm_{cupy.cuda.Device(device).compute_capability}"
 
 
-def cached_cubin(file: str, defines: Defines, arch: str, folder: Path = KERNELS) -> Path:
+def cached_cubin(file: Path, defines: Defines, arch: str) -> Path:
     """The compiled kernel's file in the cache, compiled now where it is not there."""
-    path = cache_folder() / f"{cache_key(file, defines, arch, folder)}.cubin"
+    path = cache_folder() / f"{cache_key(file, defines, arch)}.cubin"
     if path.exists():
         return path
     if os.environ.get(NEVER_COMPILE, "0") not in ("", "0"):
         raise InputError(
-            NEVER_COMPILE, f"is set, and kernel {file} for {arch} is not in {path.parent}",
+            NEVER_COMPILE, f"is set, and kernel {file.name} for {arch} is not in {path.parent}",
             "run the schedule once without it, or copy the cache of a machine that has run it",
         )  # fmt: skip
-    cubin = compile_cubin(file, dict(defines), arch, folder)
+    cubin = compile_cubin(file, dict(defines), arch)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -145,10 +139,10 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "tnplan" / "kernels"
 
 
-def cache_key(file: str, defines: Defines, arch: str, folder: Path = KERNELS) -> str:
+def cache_key(file: Path, defines: Defines, arch: str) -> str:
     """The SHA-256 of everything that the compiled kernel depends on."""
     parts = (
-        source(file, folder),
+        source(file),
         *OPTIONS,
         arch,
         *(f"{name}={value}" for name, value in defines),

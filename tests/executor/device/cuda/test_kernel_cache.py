@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from tests.executor.device.cuda.test_fused import random_chain
+from tests.support.root import ROOT
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
-ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "executor" / "device" / "kernels"
 ARCHITECTURES = ("sm_80", "sm_90")
 OWN_INSTRUCTIONS = {"wgmma.cu": ("sm_90a",)}

@@ -17,6 +17,7 @@ from tests.support.contraction.executor import contract_pairwise, lattice
 from tests.support.contraction.fused import chains, fused_rates, fusing_profile, stem_path
 from tests.support.contraction.overlap import SharedArrays, hiding_profile, in_parts, planned, swapping_path
 from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path
+from tests.support.root import ROOT
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.run.dry_run import null_replay
 from tnplan.executor.device.comm.threads import ThreadCommunicator
@@ -35,7 +36,7 @@ from tnplan.planner.schedule.schedule import VERSION, Contract, Fused, Schedule
 from tnplan.reporting import json_documents as documents
 from tnplan.reporting import tables
 
-PATHS = Path(__file__).resolve().parent.parent / "paths"
+PATHS = ROOT / "paths"
 BATCHES = 10
 PER_BATCH = 12
 CAPACITY = 4096

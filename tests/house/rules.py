@@ -1,0 +1,215 @@
+"""The rules of the house as functions from a checkout's root to the places that break them.
+
+Every rule takes the root, so that a test can hold it against a small tree that breaks it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FOLDERS = ("planner", "executor", "compress")
+"""Top-level folders that are installed and imported as packages of `tnplan`."""
+ENGINES = ("contraction", "pauli", "sbd", "statevector")
+MOST_ENTRIES = 14
+MOST_PARAMETERS = 8
+MANY_ENTRIES = ("tnplan/cli", "planner/networks/importers")
+"""Folders with one file a command or an importer, which may have more entries."""
+GPU_LIBRARIES = ("cupy", "cupy_backends", "cuda", "nvmath", "cuquantum", "cutensor")
+EXECUTOR_MAY = tuple(f"tnplan.planner.{name}" for name in ("schedule", "networks", "hardware", "common"))
+VERIFY = "tnplan.planner.passes.verify"
+STAGES = tuple(f"tnplan.planner.passes.{name}" for name in ("tree", "sharding", "fusion", "lowering"))
+"""Each may import itself and those before it."""
+DEVICE = "tnplan.executor.device"
+DEVICE_LEVELS = (("protocols",), ("cpu", "null", "cuda.runtime"), ("cuda",), ("comm",), ("selection",))
+"""Each may import itself and those below; those of one level do not import each other."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """A module, the line of an import in it, and the full name of what is imported."""
+
+    module: str
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line} imports {self.name}"
+
+
+def within(name: str, *packages: str) -> bool:
+    """Whether a dotted name is one of the packages, or is inside one."""
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def sources(root: Path) -> list[Path]:
+    """All Python files of the product, each by its path in the repository (not through `tnplan`'s links)."""
+    found = []
+    for folder in (*FOLDERS, "tnplan"):
+        for path in sorted((root / folder).rglob("*.py")):
+            inside = path.relative_to(root).parts
+            if folder != "tnplan" or inside[1] not in FOLDERS:
+                found.append(path)
+    return found
+
+
+def module_name(path: Path, root: Path) -> str:
+    """The dotted name under which a file is imported."""
+    parts = path.relative_to(root).with_suffix("").parts
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(parts if parts[0] == "tnplan" else ("tnplan", *parts))
+
+
+def imports(path: Path, root: Path) -> Iterator[Import]:
+    """Everything that a file imports anywhere in it, relative imports resolved."""
+    module = module_name(path, root)
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield Import(module, node.lineno, f"{stem}.{alias.name}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            name = node.args[0] if node.args else None
+            if isinstance(name, ast.Constant):
+                yield Import(module, node.lineno, str(name.value))
+
+
+@cache
+def all_imports(root: Path) -> tuple[Import, ...]:
+    """Those of all files of the product."""
+    return tuple(one for path in sources(root) for one in imports(path, root))
+
+
+def forbidden(
+    root: Path, packages: Sequence[str], others: Sequence[str], but: Sequence[str] = ()
+) -> list[str]:
+    """Imports of `others` in `packages`, except of what `but` names."""
+    return [
+        str(one)
+        for one in all_imports(root)
+        if within(one.module, *packages) and within(one.name, *others) and not within(one.name, *but)
+    ]
+
+
+def bare_imports(root: Path, folders: Sequence[str] = ("tests", "benchmarks")) -> list[str]:
+    """Imports of `planner`, `executor` or `compress` without `tnplan`, also in tests and benchmarks."""
+    files = [*sources(root), *(path for folder in folders for path in sorted((root / folder).rglob("*.py")))]
+    return [str(one) for path in files for one in imports(path, root) if within(one.name, *FOLDERS)]
+
+
+def device_level(module: str) -> tuple[int, str] | None:
+    """The level of a module of the device layer and its package there, or None for what has none."""
+    found = None
+    for level, packages in enumerate(DEVICE_LEVELS):
+        for package in packages:
+            # `cuda.runtime` is also within `cuda`: the longest name decides.
+            if within(module, f"{DEVICE}.{package}") and (found is None or len(package) > len(found[1])):
+                found = level, package
+    return found
+
+
+def device_arrows(root: Path) -> list[str]:
+    """Imports in the device layer that go up, or across a level."""
+    broken = []
+    for one in all_imports(root):
+        here, there = device_level(one.module), device_level(one.name)
+        if here and there and (there[0] > here[0] or (there[0] == here[0] and there[1] != here[1])):
+            broken.append(str(one))
+    return broken
+
+
+def engine_arrows(root: Path) -> list[str]:
+    """Engines that import each other, and devices that import an engine."""
+    engines = [f"tnplan.executor.{name}" for name in ENGINES]
+    above = [*engines, "tnplan.executor.calibration"]
+    broken = forbidden(root, [DEVICE, "tnplan.executor.observables"], above)
+    for engine in engines:
+        broken += forbidden(root, [engine], [other for other in above if other != engine])
+    return broken
+
+
+def stage_arrows(root: Path) -> list[str]:
+    """Passes that import a later stage, or anything of `passes` that is no stage."""
+    broken = []
+    for number, stage in enumerate(STAGES):
+        broken += forbidden(root, [stage], ["tnplan.planner.passes"], STAGES[: number + 1])
+    return broken
+
+
+def gpu_imports(root: Path) -> list[str]:
+    """Imports of GPU libraries outside of folders named cuda, gpu or comm."""
+    return [
+        str(one)
+        for one in all_imports(root)
+        if within(one.name, *GPU_LIBRARIES) and not {"cuda", "gpu", "comm"} & set(one.module.split("."))
+    ]
+
+
+def gpu_sources(root: Path) -> list[str]:
+    """CUDA sources outside of such folders."""
+    files = [path for folder in FOLDERS for path in (root / folder).rglob("*.cu*")]
+    return [str(path) for path in files if not {"cuda", "gpu", "comm"} & set(path.relative_to(root).parts)]
+
+
+def full_folders(root: Path) -> list[str]:
+    """Folders with more entries than one can take in at a glance."""
+    broken = []
+    for folder in sorted({path.parent for path in sources(root)} | {root / name for name in FOLDERS}):
+        entries = [entry for entry in folder.iterdir() if entry.name != "__pycache__"]
+        name = folder.relative_to(root).as_posix()
+        if len(entries) > MOST_ENTRIES and name not in MANY_ENTRIES:
+            broken.append(f"{name} has {len(entries)} entries")
+    return broken
+
+
+def repeated_classes(root: Path) -> list[str]:
+    """Names that stand for two classes of planner, executor and compress."""
+    places = defaultdict(list)
+    for path in sources(root):
+        module = module_name(path, root)
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and within(module, *(f"tnplan.{name}" for name in FOLDERS)):
+                places[node.name].append(module)
+    return [f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1]
+
+
+def long_signatures(root: Path) -> list[str]:
+    """Functions with more parameters than a reader keeps in mind.
+
+    Those of commands and of numba kernels are not counted, nor are keyword-only options of public functions.
+    """
+    broken = []
+    for path in sources(root):
+        module = module_name(path, root)
+        if within(module, "tnplan.cli") or module.endswith("_kernel"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            given = [*node.args.posonlyargs, *node.args.args]
+            counted = len(given) - (bool(given) and given[0].arg in ("self", "cls"))
+            if node.name.startswith("_"):
+                counted += len(node.args.kwonlyargs)
+            if counted > MOST_PARAMETERS:
+                broken.append(f"{module}.{node.name} at line {node.lineno} has {counted} parameters")
+    return broken
+
+
+def unlike_twins(root: Path) -> list[str]:
+    """Files of `null` without a file or folder of the same name in `protocols`, `cpu` or `cuda`."""
+    device = root / "executor" / "device"
+    stems = {
+        name: {entry.stem for entry in (device / name).iterdir() if entry.suffix == ".py" or entry.is_dir()}
+        for name in ("protocols", "cpu", "cuda", "null")
+    }
+    others = stems["protocols"] & stems["cpu"] & stems["cuda"]
+    return [f"executor/device/null/{stem}.py has no twins" for stem in sorted(stems["null"] - others)]

@@ -1,0 +1,50 @@
+"""Names and sizes: what a folder, a class name and a signature may be; a broken rule is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.house import rules
+from tests.support.root import ROOT
+
+CLASS = "class Plan:\n    pass\n"
+LONG = "def f(a, b, c, d, e, f, g, h, i):\n    pass\n"
+
+RULES: dict[str, tuple[Callable[[Path], list[str]], dict[str, str]]] = {
+    "folders": (rules.full_folders, {f"planner/search/file_{number}.py": "" for number in range(15)}),
+    "classes": (rules.repeated_classes, {"planner/search/a.py": CLASS, "compress/cpu/b.py": CLASS}),
+    "parameters": (rules.long_signatures, {"compress/cpu/a.py": LONG}),
+    "methods": (
+        rules.long_signatures,
+        {"executor/a.py": "class A:\n    def _f(self, a, b, c, d, *, e, f, g, h, i):\n        pass\n"},
+    ),
+    "twins": (
+        rules.unlike_twins,
+        {
+            f"executor/device/{name}": ""
+            for name in ("protocols/codec.py", "cpu/codec.py", "cuda/codec.py", "null/x.py")
+        },
+    ),
+    "sources": (rules.gpu_sources, {"executor/pauli/table.cuh": ""}),
+}
+"""Each rule with files that break it."""
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_house_keeps_the_rule(name: str) -> None:
+    assert RULES[name][0](ROOT) == []
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_broken_rule_is_seen(name: str, tmp_path: Path) -> None:
+    rule, files = RULES[name]
+    for folder in rules.FOLDERS:
+        (tmp_path / folder).mkdir()
+    for file, text in files.items():
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert len(rule(tmp_path)) == 1
