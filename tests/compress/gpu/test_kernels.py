@@ -48,8 +48,8 @@ from tnplan.compress.gpu.survey import OVERLAP_SUMS, add_overlaps, extents, over
 
 ARCHITECTURES = ("sm_80", "sm_90")
 FILES = (
-    "fast.cu", "fast_decode.cu", "frames.cu", "frames_read.cu", "plan.cu", "small_decode.cu",
-    "small_encode.cu", "small_heads.cu", "survey.cu",
+    "common/frames.cu", "common/frames_read.cu", "common/plan.cu", "common/survey.cu",
+    "fixed_length/decode.cu", "fixed_length/encode.cu", "rans/decode.cu", "rans/encode.cu", "rans/heads.cu",
 )  # fmt: skip
 CODERS = ("fast", "small")
 KINDS = (
@@ -378,7 +378,7 @@ def test_kernels_compile(file: str, arch: str) -> None:
     from cupy_backends.cuda.libs import nvrtc
 
     for dtype in ("float64", "complex64"):
-        program = nvrtc.createProgram(source(file), file, (), ())
+        program = nvrtc.createProgram(source(launches.FOLDER / file), file, (), ())
         options = ["--std=c++17", f"--gpu-architecture={arch}"]
         nvrtc.compileProgram(program, options + [f"-D{n}={v}" for n, v in launches.defines(dtype).items()])
         assert nvrtc.getCUBIN(program).startswith(b"\x7fELF")
@@ -387,5 +387,5 @@ def test_kernels_compile(file: str, arch: str) -> None:
 
 def test_every_kernel_file_is_compiled_here() -> None:
     folder = Path(str(launches.FOLDER))
-    assert {path.name for path in folder.glob("*.cu")} == set(FILES)
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*.cu")} == set(FILES)
     assert sys.byteorder == "little"

@@ -21,10 +21,10 @@ EMULATOR = Path(__file__).resolve().parent / "simt" / "emulator.hpp"
 OPTIONS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
 
 
-def source(file: str) -> str:
+def source(file: Path) -> str:
     """A kernel file with the files that it includes."""
-    text = (launches.FOLDER / file).read_text(encoding="utf-8")
-    return re.sub(r'^#include "(.+)"$', lambda line: source(line[1]), text, flags=re.MULTILINE)
+    text = file.read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: source(file.parent / line[1]), text, flags=re.MULTILINE)
 
 
 def has_compiler() -> bool:
@@ -51,8 +51,8 @@ class Emulated:
 
     def _library(self, file: str) -> ctypes.CDLL:
         if file not in self.libraries:
-            text = source(file)
-            wrapped = self.folder / f"{file}.{self.dtype}.cpp"
+            text = source(launches.FOLDER / file)
+            wrapped = self.folder / f"{file.replace('/', '.')}.{self.dtype}.cpp"
             defines = "".join(f"#define {n} {v}\n" for n, v in launches.defines(self.dtype).items())
             wrappers = "".join(
                 map(_wrapper, re.findall(r'extern "C" __global__ .*?\)\s(\w+)\(\s*(.*?)\)\n\{', text, re.S))

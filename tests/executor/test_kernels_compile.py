@@ -1,0 +1,214 @@
+"""Every CUDA kernel compiles without a GPU, with the definitions that bound calls give it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tests.executor.device.cuda.test_fused import random_chain
+from tests.support.root import ROOT
+from tnplan.planner.hardware.fusion_tile import fused_tile
+
+EXECUTOR = ROOT / "executor"
+ARCHITECTURES = ("sm_80", "sm_90")
+OWN_INSTRUCTIONS = {"device/cuda/contract/kernels/wgmma.cu": ("sm_90a",)}
+"""Files that one architecture alone can have."""
+DTYPES = ("float32", "float64", "complex64", "complex128")
+ELF = b"\x7fELF"
+
+pytestmark = pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
+
+Defines = dict[str, str | int]
+
+
+def of_add() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.device import REALS, add_defines, add_width
+
+    for real_bytes in REALS:
+        for n_reals in (63, 64):
+            yield add_defines(real_bytes, add_width(real_bytes, n_reals, 0, 4096))
+
+
+def of_copy() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.copy.permute import UNIT_BYTES, copy_defines
+    from tnplan.executor.device.cuda.copy.tiling import BLOCK_THREADS
+
+    for threads in BLOCK_THREADS:
+        for unit_bytes in UNIT_BYTES:
+            yield copy_defines(unit_bytes, False, "float", threads)
+        for unit_bytes, real in ((4, "float"), (16, "float"), (8, "double"), (16, "double")):
+            yield copy_defines(unit_bytes, True, real, threads)
+
+
+def of_excite() -> Iterator[Defines]:
+    from tnplan.executor.sbd.cuda.steps import excite_defines
+
+    yield from map(excite_defines, ("float32", "float64"))
+
+
+def of_excite_tiles() -> Iterator[Defines]:
+    from tnplan.executor.sbd.cuda.steps import tile_defines
+
+    for dtype, held, warps in product(("float32", "float64"), (False, True), (4, 6)):
+        yield tile_defines(dtype, held, warps)
+
+
+def of_pauli() -> Iterator[Defines]:
+    from tnplan.executor.pauli.cuda.table import pauli_defines
+
+    for words, dtype in product((2, 4, 8), DTYPES[:2]):
+        yield pauli_defines(words, dtype)
+
+
+def of_pauli_turns() -> Iterator[Defines]:
+    from tnplan.executor.pauli.cuda.table import turns_defines
+
+    for words, dtype, by_passes in product((2, 4, 8), DTYPES[:2], (True, False)):
+        yield turns_defines(words, dtype, by_passes)
+
+
+def of_sum() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.copy.permute import SUM_THREADS, sum_defines
+
+    for dtype, lanes in product(DTYPES, (1, SUM_THREADS)):
+        yield sum_defines(np.dtype(dtype), lanes)
+
+
+def of_products() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.contract.dispatch import products_defines
+
+    for dtype, short in product(DTYPES, (False, True)):
+        yield products_defines(dtype, short)
+
+
+def of_long_sums() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.contract.split_k import count_blocks, long_sums_defines, result_block
+
+    for dtype, (m, n), vector in product(DTYPES, ((1, 1), (3, 16), (16, 32)), (1, 2)):
+        block = result_block(m, n, np.dtype(dtype).itemsize)
+        yield long_sums_defines(dtype, block, vector, 32 * count_blocks(m, n, block))
+
+
+def of_contract(precision: str) -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.contract.scatter import blocking, contract_defines
+
+    for parts, n in product((1, 2), (2, 32, 64, 1024)):
+        blocks = blocking(precision, n, parts == 2)
+        adds = (False, True) if blocks.longest_sum < 1 << 20 else (False,)
+        for vector, add in product((4, parts), adds):
+            yield contract_defines(blocks, parts, vector, add)
+
+
+def of_wgmma() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.contract.fp16x3_wgmma import GROUPS, wgmma_defines
+
+    yield from map(wgmma_defines, GROUPS)
+
+
+def of_fused() -> Iterator[Defines]:
+    """Those of random chains of each type that fit, and of one large product."""
+    from tnplan.executor.device.cuda.fused.chain import TERMS, TILE_BYTES, chosen, kernel_defines
+    from tnplan.executor.device.protocols.device import FusedShape
+
+    modes = tuple((mode, 2) for mode in range(20))
+    fresh = tuple((mode, 2) for mode in range(20, 25))
+    large = FusedShape(modes, ((*fresh, *modes[15:]),), (*modes[:15], *fresh))
+    for dtype, capacity_bytes in product(DTYPES, TILE_BYTES):
+        itemsize = np.dtype(dtype).itemsize
+        chance = random.Random(itemsize + capacity_bytes)
+        shapes = [large] if capacity_bytes == max(TILE_BYTES) else []
+        while len(shapes) < 3:
+            shape = random_chain(chance, 17)
+            if fused_tile(shape.operand, shape.branches, shape.out, capacity_bytes // itemsize):
+                shapes.append(shape)
+        for shape, precision in product(shapes, ("fp32", *(TERMS if dtype == "complex64" else ()))):
+            made = chosen(shape, dtype, capacity_bytes, precision)
+            yield dict(kernel_defines(dtype, *made, adds=shape is shapes[2], closes=shape is shapes[1]))
+
+
+def of_state_measure() -> Iterator[Defines]:
+    from tnplan.executor.statevector.cuda.state import measure_defines
+
+    yield from map(measure_defines, DTYPES[2:])
+
+
+def of_state_pass() -> Iterator[Defines]:
+    from tnplan.executor.statevector.cuda.state import PROGRAM_TILES, TILES, pass_defines
+
+    for dtype in DTYPES[2:]:
+        for bits in (2, TILES[dtype].bits, PROGRAM_TILES[dtype].wide_bits):
+            yield pass_defines(dtype, bits)
+
+
+def of_state_program() -> Iterator[Defines]:
+    from tests.planner.networks.circuits.test_circuits import random_circuit
+    from tests.support.engines.statevector import plan_of, qft
+    from tnplan.executor.statevector.codegen.pass_program import make_program
+    from tnplan.executor.statevector.cuda.state import PROGRAM_TILES, program_defines
+
+    tiles = [(name, tile) for name in DTYPES[2:] for tile in (PROGRAM_TILES[name], PROGRAM_TILES[name].wide)]
+    for (dtype, tile), circuit in product(tiles, (qft(16), random_circuit(16, 60, 1))):
+        item = plan_of(circuit, tile).passes[0]
+        made = make_program(item, 16, tile.register_bits, np.dtype(dtype).itemsize)
+        assert made is not None
+        defines = program_defines(dtype, made, item.held, tile.register_bits, 16)
+        yield defines
+    yield {**defines, "NEIGHBOURS": 2}
+
+
+def of_state_swap() -> Iterator[Defines]:
+    from tnplan.executor.statevector.cuda.bit_swap import swap_defines
+
+    for size, bits, threads, at_once in product((8, 16), ((0,), (27, 3)), (256, 512), (4, 8)):
+        yield swap_defines(size, bits, threads, at_once)
+
+
+CASES = {
+    "device/cuda/add.cu": of_add,
+    "device/cuda/copy/copy.cu": of_copy,
+    "sbd/cuda/excite.cu": of_excite,
+    "sbd/cuda/excite_tiles.cu": of_excite_tiles,
+    "device/cuda/contract/kernels/fma.cu": lambda: of_contract("fp32"),
+    "device/cuda/fused/fused.cu": of_fused,
+    "device/cuda/contract/kernels/halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),
+    "device/cuda/contract/kernels/long_sums.cu": of_long_sums,
+    "device/cuda/contract/kernels/mma.cu": lambda: of_contract("fp16x3"),
+    "pauli/cuda/table.cu": of_pauli,
+    "pauli/cuda/rotations.cu": of_pauli_turns,
+    "device/cuda/contract/kernels/products.cu": of_products,
+    "statevector/cuda/measure.cu": of_state_measure,
+    "statevector/cuda/pass.cu": of_state_pass,
+    "statevector/cuda/program.cu": of_state_program,
+    "statevector/cuda/swap.cu": of_state_swap,
+    "device/cuda/copy/sum.cu": of_sum,
+    "device/cuda/contract/kernels/wgmma.cu": of_wgmma,
+}
+COMPILED = [(file, arch) for file in CASES for arch in OWN_INSTRUCTIONS.get(file, ARCHITECTURES)]
+
+
+def test_every_kernel_file_is_compiled_here() -> None:
+    assert {path.relative_to(EXECUTOR).as_posix() for path in EXECUTOR.rglob("*.cu")} == set(CASES)
+
+
+@pytest.mark.parametrize(("file", "arch"), COMPILED)
+def test_kernels_compile(file: str, arch: str) -> None:
+    from tnplan.executor.device.cuda.runtime.kernel_cache import compile_cubin
+
+    distinct = {tuple(sorted(defines.items())) for defines in CASES[file]()}
+    assert len(distinct) >= 2
+    for defines in sorted(distinct, key=str):
+        assert compile_cubin(EXECUTOR / file, dict(defines), arch, strict=True).startswith(ELF)
+
+
+def test_every_header_is_included_by_a_kernel() -> None:
+    from tnplan.executor.device.cuda.runtime.kernel_cache import source
+
+    texts = [source(EXECUTOR / file) for file in CASES]
+    assert not any("#include" in text for text in texts)
+    for header in EXECUTOR.rglob("*.cuh"):
+        assert any(source(header) in text for text in texts)
