@@ -73,7 +73,7 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
     context.ensure_object(Settings).debug = value
     if value:
         logging.basicConfig(format="%(message)s")
-        logging.getLogger("executor").setLevel(logging.DEBUG)
+        logging.getLogger("tnplan").setLevel(logging.DEBUG)
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
