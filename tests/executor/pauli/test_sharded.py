@@ -188,9 +188,9 @@ def test_a_gpu_gives_the_terms_of_a_thread(name: str, precision: str) -> None:
 def test_blocks_have_as_many_threads_as_their_kernels_are_compiled_for() -> None:
     pytest.importorskip("cupy")
     from tnplan.executor.device.cuda.runtime.kernel_cache import source
-    from tnplan.executor.pauli.cuda.table import TOGETHER_THREADS
+    from tnplan.executor.pauli.cuda.table import ROTATIONS_FILE, TOGETHER_THREADS
 
-    assert f"#define THREADS {TOGETHER_THREADS}\n" in source("pauli_turns.cu")
+    assert f"#define THREADS {TOGETHER_THREADS}\n" in source(ROTATIONS_FILE)
     assert TOGETHER_THREADS % 32 == 0
 
 
