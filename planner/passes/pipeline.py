@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import inf
 
 from tnplan.planner.common.checks import check_count
@@ -91,7 +92,7 @@ def plan(
     best_s = inf
     refusal: InputError | None = None
     for size in group_sizes(devices, path.n_slices):
-        if planner.least_s(devices, size) >= best_s * (1 - WORTH_PLANNING):
+        if planner.estimated_s(devices, size) >= best_s * (1 - WORTH_PLANNING):
             continue
         try:
             schedule = planner.plan(size, policy, devices // size)
@@ -154,6 +155,19 @@ class Planner:
     def least_s(self, devices: int, ranks: int) -> float:
         """What no plan for groups of `ranks` ranks undercuts on `devices` devices."""
         return self._least.of(ranks, devices // ranks)
+
+    def estimated_s(self, devices: int, ranks: int) -> float:
+        """About what a plan for groups of `ranks` ranks takes on `devices` devices at best."""
+        nesting, alone_s = self._alone
+        return divided_s(alone_s, nesting, devices, ranks)
+
+    @cached_property
+    def _alone(self) -> tuple[Nesting, tuple[float, float]]:
+        """The nesting of the least work where memory is no limit, and the seconds of one rank with it."""
+        nesting = self.loops.nesting(inf if any(self.shares_of_room) else 0.0)
+        tree = replace(self.tree, nesting=nesting)
+        program = self._attempt(tree, (), "ours", inf, self._threshold("ours"), inf).program
+        return nesting, seconds_alone(program, nesting, self.profile.launch_s)
 
     def nestings(self, ranks: int, groups: int) -> tuple[Nesting, ...]:
         """The nestings that a plan is tried with: it depends on the number of groups by these alone."""

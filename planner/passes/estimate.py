@@ -1,0 +1,31 @@
+"""What a group of ranks may take, as far as one rank tells: an estimate by which `plan` leaves sizes out.
+
+Smaller shards may allow longer chains, so that a group may be faster. Plans nothing itself.
+"""
+
+from __future__ import annotations
+
+from planner.passes.lower import Program
+from planner.passes.nesting import Nesting
+from planner.schedule import Contract, Fused
+
+
+def seconds_alone(program: Program, nesting: Nesting, launch_s: float) -> tuple[float, float]:
+    """Seconds of one rank without launches: of all that is done once, and of one slice in the mean."""
+    times_s = {True: 0.0, False: 0.0}
+    for step in program.steps:
+        times_s[step.once] += step.predicted_s * (1.0 if step.once else step.often)
+    often = zip(nesting.repeats, (1, *nesting.serves[1:]), program.segments, strict=True)
+    for repeats, serves, segment in often:
+        launches = sum(isinstance(instruction, Contract | Fused) for instruction in segment)
+        times_s[segment is program.segments[0]] -= launches * launch_s * repeats / serves
+    return times_s[True], times_s[False]
+
+
+def divided_s(alone_s: tuple[float, float], nesting: Nesting, devices: int, ranks: int) -> float:
+    """Seconds of all slices on `devices` devices, were the work of one divided evenly by `ranks`."""
+    once_s, slice_s = alone_s
+    n_slices, groups = nesting.n_slices, devices // ranks
+    # Without an early sum there may be more slices, which groups share more evenly.
+    rounds = n_slices / groups if nesting.summed else -(-n_slices // groups)
+    return (once_s + rounds * slice_s) / ranks
