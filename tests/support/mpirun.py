@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.root import ROOT
+
 SCRIPTS = Path(__file__).parent / "mpi"
 BESIDE = Path(sys.executable).parent / "mpirun"
 MPIRUN = str(BESIDE) if BESIDE.exists() else shutil.which("mpirun")
@@ -37,7 +39,7 @@ def mpirun(n_ranks: int, *arguments: object, **variables: str) -> subprocess.Com
     What the launcher itself adds is left out: the reset of a terminal, and its notice of the ranks' status.
     """
     command = [str(MPIRUN), "-n", str(n_ranks), sys.executable, *map(str, arguments)]
-    environment = {**os.environ, **variables}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     done.stdout = TERMINAL_RESET.sub("", done.stdout)
     done.stderr = STATUS_NOTICE.sub("", done.stderr)
