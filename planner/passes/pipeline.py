@@ -25,6 +25,7 @@ from tnplan.planner.passes.lowering.extend_lifetimes import apart
 from tnplan.planner.passes.lowering.lower import lower
 from tnplan.planner.passes.lowering.settle_overlap import beside
 from tnplan.planner.passes.lowering.spill import store
+from tnplan.planner.passes.lowering.work_estimate import divided_s, seconds_alone
 from tnplan.planner.passes.sharding import policies
 from tnplan.planner.passes.sharding.assign_digits import place
 from tnplan.planner.passes.sharding.by_tier import distribute_by_tier

@@ -5,9 +5,9 @@ Smaller shards may allow longer chains, so that a group may be faster. Plans not
 
 from __future__ import annotations
 
-from planner.passes.lower import Program
-from planner.passes.nesting import Nesting
-from planner.schedule import Contract, Fused
+from tnplan.planner.passes.lowering.lower import Program
+from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.schedule.schedule import Contract, Fused
 
 
 def seconds_alone(program: Program, nesting: Nesting, launch_s: float) -> tuple[float, float]:
