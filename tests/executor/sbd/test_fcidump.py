@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.engines.sbd import fcidump_text, random_integrals
+from tests.support.root import ROOT
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.fcidump_header import COUNTS, LABELS, MEANINGS, OCCUPATIONS
 from tnplan.planner.common.errors import InputError
@@ -110,7 +111,7 @@ def doubled(draw: st.DrawFn) -> tuple[list[str], int, int]:
     return lines, twice[chosen], len(rows) + chosen
 
 
-CASES = Path(__file__).parents[2] / "shared" / "cases" / "sbd"
+CASES = ROOT.parent / "shared" / "cases" / "sbd"
 HEADER = "&FCI NORB=3,NELEC=3,MS2=1 /"
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import tnplan
 from tests.planner.networks.circuits.test_circuits import state_vector
 from tests.support.engines.statevector import NO_BITS, TOLERANCE, random_unitary, simulator_of
+from tests.support.root import ROOT
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import parse
@@ -149,9 +150,11 @@ def check_with_bounds() -> None:
 def test_no_index_is_out_of_bounds(tmp_path: Path) -> None:
     """In a process of its own, whose kernels are compiled with checks: an IndexError, not spoilt memory."""
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    text = "import conftest, test_statevector_wide as case; case.check_with_bounds()"
+    text = (
+        "import tests.conftest, tests.executor.statevector.test_wide_gates as case; case.check_with_bounds()"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", text], cwd=Path(__file__).parent, env=environment, capture_output=True,
+        [sys.executable, "-c", text], cwd=ROOT, env=environment, capture_output=True,
         text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

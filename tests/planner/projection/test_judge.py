@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from math import inf
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.contraction.fused import fusing_profile, stem_path
 from tests.support.networks import eager_profile, random_path
+from tests.support.root import ROOT
 from tnplan.planner.common.errors import InputError, OverLimitError
 from tnplan.planner.hardware.group_sizes import divisors_and_powers
 from tnplan.planner.hardware.profile import Profile, load_profile
@@ -30,7 +30,6 @@ from tnplan.planner.projection.projection import Projection, project
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting.memory_only import memory_points
 
-ROOT = Path(__file__).resolve().parent.parent
 COUNTS = (1, 2, 3, 6)
 MANY_PATHS = 5
 
