@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.executor.device.cuda.test_fused import random_chain
+from tests.support.contraction.fused import random_chain
 from tests.support.root import ROOT
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
@@ -146,7 +146,7 @@ def of_state_pass() -> Iterator[Defines]:
 
 
 def of_state_program() -> Iterator[Defines]:
-    from tests.planner.networks.circuits.test_circuits import random_circuit
+    from tests.support.circuits import random_circuit
     from tests.support.engines.statevector import plan_of, qft
     from tnplan.executor.statevector.codegen.pass_program import make_program
     from tnplan.executor.statevector.cuda.state import PROGRAM_TILES, program_defines

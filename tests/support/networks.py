@@ -121,3 +121,13 @@ def agrees(result: NDArray[np.generic], path: ContractionPath, arrays: list[NDAr
 def shown(value: object) -> str:
     """A parameter in the name of its test, which is the same in every process."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(value))[:60]
+
+
+def window(steps: int, width: int) -> ContractionPath:
+    """A tensor of `width` binary modes through `steps` steps, each of which replaces its oldest mode."""
+    inputs = [tuple(f"b{number}" for number in range(width))]
+    inputs += [(f"b{number}", f"b{number + width}") for number in range(steps)]
+    output = tuple(f"b{number}" for number in range(steps, steps + width))
+    sizes = {f"b{number}": 2 for number in range(steps + width)}
+    ssa = [(0, 1)] + [(len(inputs) + number, number + 2) for number in range(steps - 1)]
+    return ContractionPath(Network(tuple(inputs), output, sizes), tuple(ssa))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed
-from tnplan.executor.contraction.run.rank_run import Bind, Job, Outcome, Progress, run_rank
+from tnplan.executor.contraction.run.rank_run import Bind, ContractionRun, Outcome, Progress, run_rank
 from tnplan.executor.contraction.run.result import FORMAT as SHARDS_FORMAT
 from tnplan.executor.contraction.run.result import (
     count_not_finite,
@@ -79,7 +79,7 @@ class ExecutionResult:
 class _Request:
     """The checked arguments of `execute`, equal on every rank."""
 
-    job: Job
+    job: ContractionRun
     tensors: list[NDArray[Any]]
     result: str
     output: Path | None
@@ -186,7 +186,7 @@ def _prepare(
     values = "" if kept is None else values_identity(arrays)
     if asked.checkpoints and kept is None:
         raise InputError("--compress", "there are no checkpoints to compress", "leave checkpoints out")
-    job = Job(plan, chosen, kept, resume, values, engine, asked.checkpoints)
+    job = ContractionRun(plan, chosen, kept, resume, values, engine, asked.checkpoints)
     return _Request(job, arrays, result, target, threads, device)
 
 

@@ -30,7 +30,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class ContractionRun:
     """What to run: slices first .. stop-1, with checkpoints in a folder (None: without).
 
     `values` is the identity of the tensors' values, which belongs to that of a checkpoint. `engine` names
@@ -65,7 +65,7 @@ class Outcome:
 
 
 def run_rank(
-    job: Job,
+    job: ContractionRun,
     tensors: Sequence[NDArray[Any]],
     world: Communicator,
     device: Device,
@@ -112,7 +112,9 @@ def run_rank(
     return outcome
 
 
-def _checkpoint(job: Job, share: Share, world: Communicator, group: Communicator) -> Checkpoint | None:
+def _checkpoint(
+    job: ContractionRun, share: Share, world: Communicator, group: Communicator
+) -> Checkpoint | None:
     if job.checkpoint_folder is None:
         return None
     identity = Run(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype, job.values)

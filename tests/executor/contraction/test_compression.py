@@ -14,20 +14,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.executor.contraction.redistribute.test_packed import local, random_case
 from tests.support.contraction.compression import (
     EXCHANGE,
     FREE,
+    SMALL_ARRAYS,
+    SMALL_PATH,
+    InterruptedRunError,
     MovingBeside,
     arrays_of,
     distance,
     exchanging,
     instructions,
     plan_exchanges,
+    short_of_memory,
     waiting,
 )
 from tests.support.contraction.copy import random_values
 from tests.support.contraction.executor import make_case
+from tests.support.contraction.redistribution import local, random_case
 from tests.support.kernels.gpus import DEVICES, needs_gpus, opened
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tnplan.api.execute import execute
@@ -54,7 +58,7 @@ from tnplan.planner.hardware.process_grid import box_shape, grid_size
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.file import save_schedule
-from tnplan.planner.schedule.schedule import Encode, Schedule
+from tnplan.planner.schedule.schedule import Encode
 
 STORE = Compression(store=Lossy(1e-3, 3.0))
 
@@ -264,21 +268,6 @@ def test_what_does_not_fit_a_limit_runs_with_stored_tensors() -> None:
     assert found.report["predicted"]["codec_s"] > 0
 
 
-def short_of_memory(ratio: float = 3.0, share: float = 0.85, sliced: int = 4) -> Schedule:
-    """A small plan with slices that stores tensors."""
-    path = waiting(4, 1 << 7, 16, sliced=sliced)
-    profile = replace(load_profile("cpu"), codecs=FREE)
-    peak_bytes = plan(path, profile, memory_bytes=inf).predicted.peak_bytes
-    compression = Compression(store=Lossy(1e-3, ratio))
-    schedule = plan(path, profile, memory_bytes=int(share * peak_bytes), compression=compression)
-    assert instructions(schedule, Encode)
-    return schedule
-
-
-SMALL_PATH = waiting(4, 1 << 7, 16, sliced=4)
-SMALL_ARRAYS = arrays_of(SMALL_PATH)
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_stored_tensors_serve_every_slice(ranks: int) -> None:
     plain = plan(SMALL_PATH, load_profile("cpu"), memory_bytes=inf)
@@ -338,10 +327,6 @@ def test_what_execute_cannot_compress_is_refused(text: str, problem: str) -> Non
 def test_libraries_do_not_compress() -> None:
     with pytest.raises(InputError, match="cutensormp compresses nothing"):
         execute(plan_exchanges(2, EXCHANGE), ARRAYS, device="gpu", engine="cutensormp")
-
-
-class InterruptedRunError(Exception):
-    """Stands for whatever ends a run."""
 
 
 def test_checkpoints_are_compressed_without_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.executor.contraction.test_compression import SMALL_ARRAYS, InterruptedRunError, short_of_memory
 from tests.support.contraction.compression import (
     EXCHANGE,
     FREE,
+    SMALL_ARRAYS,
+    InterruptedRunError,
     arrays_of,
     exchanging,
     instructions,
     plan_exchanges,
+    short_of_memory,
     slow_profile,
     waiting,
 )

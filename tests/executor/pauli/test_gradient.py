@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.planner.networks.circuits.test_circuits import random_circuit
+from tests.support.circuits import random_circuit
 from tests.support.engines.pauli import chain_edges, kicked_ising
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.pauli.algebra import expectation

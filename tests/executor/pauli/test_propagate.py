@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.planner.networks.circuits.test_circuits import random_circuit, state_vector
+from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.pauli import ENGINES, chain_edges, eagle_edges, ising_trotter, kicked_ising
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.channels import (

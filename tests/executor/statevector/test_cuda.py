@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.planner.networks.circuits.test_circuits import random_circuit
+from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft
 from tests.support.kernels.gpus import count_gpus, needs_gpus
 from tnplan.executor.statevector.codegen.register_rounds import IN_REGISTERS, make_rounds

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.planner.networks.circuits.test_circuits import random_circuit, state_vector
+from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import hadamards, many_kinds, on_ranks, plan_of, qft, simulator_of
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.planner.networks.circuits.test_circuits import random_circuit, state_vector
+from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import (
     dense_matrix,
     hadamards,

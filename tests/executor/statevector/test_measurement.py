@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from tests.planner.networks.circuits.test_circuits import contract, random_circuit, state_vector
+from tests.support.circuits import contract, random_circuit, state_vector
 from tests.support.engines.statevector import NO_BITS, hadamards, many_kinds, simulator_of
 from tnplan.executor.observables.pauli_sum import parse, pauli_sum
 from tnplan.executor.pauli.algebra.expectation import in_bits

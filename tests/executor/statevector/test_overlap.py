@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.planner.networks.circuits.test_circuits import state_vector
+from tests.support.circuits import state_vector
 from tests.support.engines.statevector import hadamards, on_ranks, qft
 from tnplan.executor.device.cuda.runtime import signals as stream_signal
 from tnplan.executor.device.cuda.runtime.signals import COUNTER_BYTES, Signals

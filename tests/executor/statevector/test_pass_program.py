@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.planner.networks.circuits.test_circuits import random_circuit
+from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, random_unitary
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.statevector_emulator import emulate, emulate_swap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.planner.networks.circuits.test_circuits import random_circuit
+from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import dense_matrix, hadamards, many_kinds, qft, random_unitary
 from tnplan.executor.statevector.gates.multiplexed_gate import Block, gate_block
 from tnplan.executor.statevector.gates.phase_commutation import cost, is_rotation, lighter

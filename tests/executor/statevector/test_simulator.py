@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.planner.networks.circuits.test_circuits import random_circuit, state_vector
+from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, simulator_of
 from tnplan.executor.statevector.cpu.reference import apply_pass
 from tnplan.executor.statevector.cpu.state import TILES, HostState

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tnplan
-from tests.planner.networks.circuits.test_circuits import state_vector
+from tests.support.circuits import state_vector
 from tests.support.engines.statevector import NO_BITS, TOLERANCE, random_unitary, simulator_of
 from tests.support.root import ROOT
 from tnplan.executor.device.comm.threads import run_ranks

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from tests.planner.passes.test_passes import window
+from tests.support.networks import window
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.schedule import Contract

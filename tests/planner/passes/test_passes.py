@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.networks import eager_profile, random_path
+from tests.support.networks import eager_profile, random_path, window
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.cost import CostModel, make_grid
 from tnplan.planner.hardware.group_sizes import group_sizes
@@ -39,16 +39,6 @@ from tnplan.planner.passes.tree.build import build
 from tnplan.planner.passes.tree.mode_order import depths, reorder
 
 SEEDS = range(150)
-
-
-def window(steps: int, width: int) -> ContractionPath:
-    """A tensor of `width` binary modes through `steps` steps, each of which replaces its oldest mode."""
-    inputs = [tuple(f"b{number}" for number in range(width))]
-    inputs += [(f"b{number}", f"b{number + width}") for number in range(steps)]
-    output = tuple(f"b{number}" for number in range(steps, steps + width))
-    sizes = {f"b{number}": 2 for number in range(steps + width)}
-    ssa = [(0, 1)] + [(len(inputs) + number, number + 2) for number in range(steps - 1)]
-    return ContractionPath(Network(tuple(inputs), output, sizes), tuple(ssa))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

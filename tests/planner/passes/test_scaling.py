@@ -7,7 +7,7 @@ import pstats
 import time
 from math import inf
 
-from tests.planner.passes.test_passes import window
+from tests.support.networks import window
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.passes.pipeline import plan
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.contraction.schedules import made_schedule
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import Planner, plan
-from tnplan.planner.passes.tree.build import build
 from tnplan.planner.projection import projection
 from tnplan.planner.projection.projection import project
-from tnplan.planner.schedule.schedule import Prediction, Schedule, Step
+from tnplan.planner.schedule.schedule import Schedule
 
 PROFILE = load_profile("dgx-h100")
 
@@ -25,29 +25,6 @@ def chain_path(name: str = "chain", sliced: tuple[str, ...] = (), extent: int = 
     inputs = (("a", "b"), ("b", "c"), ("c", "d"), ("d", "a"))
     network = Network(inputs, (), dict.fromkeys("abcd", extent))
     return ContractionPath(network, ((0, 1), (4, 2), (5, 3)), sliced, "complex64", name)
-
-
-def made_schedule(
-    path: ContractionPath, profile: Profile, ranks: int, slice_s: float, once_s: float = 0.0
-) -> Schedule:
-    """A schedule with nothing but what a projection reads; the last step takes the seconds of a slice."""
-    tree = build(path)
-    products = [tree.extent(tuple({*tree.legs[a], *tree.legs[b]})) for a, b in tree.children]
-    steps = [
-        Step("local", (), (), (), (), 1, count, 1, 1, 8, 0, (0,), 8.0, 0.0, 0.0, 0.0,
-             once=bool(path.sliced_inds) and not tree.nesting.part[tree.n_leaves + number])
-        for number, count in enumerate(products)
-    ]  # fmt: skip
-    steps[-1] = replace(
-        steps[-1], contract_s=slice_s / 2, permute_s=slice_s / 8, exchange_s=slice_s / 4, codec_s=slice_s / 8
-    )
-    return Schedule(
-        path_identity=path.name, name=path.name, policy="ours", dtype=path.dtype, precision="fp32",
-        profile=profile.document(), ranks_per_group=ranks, grid=(), memory_bytes=None, threshold_bytes=8,
-        size_dict=path.network.size_dict, leaves=path.network.inputs, output=path.network.output,
-        sliced=path.sliced_inds, tensors=None, modes=(), indices={}, buffers=(), once=(), body=(),
-        steps=tuple(steps), result=0, predicted=Prediction(once_s, slice_s, 0.0, 8.0, 0, 0, 100 // ranks, 50),
-    )  # fmt: skip
 
 
 def planner_of(

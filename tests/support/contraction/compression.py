@@ -15,11 +15,11 @@ from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.protocols.communicator import Message
 from tnplan.executor.device.protocols.device import Call
 from tnplan.planner.hardware.compression_options import Compression, Lossy
-from tnplan.planner.hardware.profile import Codec, Profile, Tier
+from tnplan.planner.hardware.profile import Codec, Profile, Tier, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.schedule.schedule import Instruction, Schedule
+from tnplan.planner.schedule.schedule import Encode, Instruction, Schedule
 
 FREE = {name: Codec(1e12, 1e12) for name in ("fast", "small")}
 """Codecs that cost nothing, so that compressing pays on any slow tier."""
@@ -139,3 +139,23 @@ class MovingBeside:
             self.under_way -= 1
 
         return begin, end
+
+
+def short_of_memory(ratio: float = 3.0, share: float = 0.85, sliced: int = 4) -> Schedule:
+    """A small plan with slices that stores tensors."""
+    path = waiting(4, 1 << 7, 16, sliced=sliced)
+    profile = replace(load_profile("cpu"), codecs=FREE)
+    peak_bytes = plan(path, profile, memory_bytes=inf).predicted.peak_bytes
+    compression = Compression(store=Lossy(1e-3, ratio))
+    schedule = plan(path, profile, memory_bytes=int(share * peak_bytes), compression=compression)
+    assert instructions(schedule, Encode)
+    return schedule
+
+
+SMALL_PATH = waiting(4, 1 << 7, 16, sliced=4)
+
+SMALL_ARRAYS = arrays_of(SMALL_PATH)
+
+
+class InterruptedRunError(Exception):
+    """Stands for whatever ends a run."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf, prod
 
 from tests.support.contraction.executor import check_result
 from tests.support.networks import eager_profile, random_arrays
 from tnplan.api.execute import execute
+from tnplan.executor.device.protocols.device import FusedShape
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
@@ -104,3 +105,29 @@ def stem_path(seed: int) -> ContractionPath:
     sliced = tuple(index for index in inside if chance.random() < 0.1)
     network = Network(tuple(terms), tuple(held), sizes)
     return ContractionPath(network, tuple(steps), sliced, chance.choice(DTYPES), f"stem {seed}")
+
+
+def random_chain(chance: random.Random, most: int) -> FusedShape:
+    """A chain of up to 5 branches on an operand of binary modes, and at times one of extent 3."""
+    extents = dict.fromkeys(range(60), 2)
+    operand = list(range(chance.randint(6, most)))
+    if chance.random() < 0.5:
+        extents[chance.randrange(2)] = 3
+    held, fresh, branches = list(operand), len(operand), []
+    for _ in range(chance.randint(1, 5)):
+        near = [mode for mode in held if extents[mode] == 2][-8:]
+        summed = chance.sample(near, min(len(near), chance.randint(1, 4)))
+        brought = list(range(fresh, fresh + chance.randint(0, 4)))
+        fresh += len(brought)
+        held = [mode for mode in held if mode not in summed] + brought
+        branch = brought + summed
+        branches.append(branch if chance.random() < 0.7 else chance.sample(branch, len(branch)))
+    if chance.random() < 0.3:
+        chance.shuffle(held)
+    else:
+        held.sort(key=lambda mode: mode if mode < len(operand) else chance.random() * len(operand))
+
+    def sized(modes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        return tuple((mode, extents[mode]) for mode in modes)
+
+    return FusedShape(sized(operand), tuple(map(sized, branches)), sized(held))

@@ -7,7 +7,7 @@ from math import prod
 import cupy
 import numpy as np
 
-from tests.executor.contraction.redistribute.test_packed import local, random_case
+from tests.support.contraction.redistribution import local, random_case
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.contraction.redistribute.packed import bind_exchange
 from tnplan.executor.contraction.redistribute.peer_copy import Places

@@ -12,7 +12,7 @@ import pytest
 
 import tnplan
 import tnplan.api.simulate
-from tests.planner.networks.circuits.test_circuits import random_circuit, state_vector
+from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import qft
 from tnplan.cli.main import run
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse

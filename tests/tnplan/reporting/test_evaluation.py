@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tnplan
-from tests.planner.projection.test_projection import made_schedule
 from tests.support.contraction.executor import no_early_sums
+from tests.support.contraction.schedules import made_schedule
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tests.support.root import ROOT
 from tnplan.cli.main import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.executor.contraction.redistribute.test_packed import random_case, run_case, transfers
+from tests.support.contraction.redistribution import random_case, run_case, transfers
 from tnplan.executor.contraction.redistribute import plan as exchange
 from tnplan.executor.contraction.redistribute.plan import Shards
 from tnplan.executor.device.comm.threads import ThreadCommunicator

@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from tests.executor.contraction.redistribute.test_packed import local, random_case, transfers
 from tests.support.contraction.overlap import SharedArrays
+from tests.support.contraction.redistribution import local, random_case, transfers
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.contraction.redistribute.packed import bind_exchange
 from tnplan.executor.contraction.redistribute.peer_copy import Places, can_be_direct, runs, subgroup

@@ -11,28 +11,10 @@ import pytest
 
 from tests.support.bad_input import snapshot
 from tests.support.contraction.executor import Case, make_case
-from tnplan.api.execute import ExecutionResult, execute
+from tests.support.contraction.resume import InterruptedRunError
+from tnplan.api.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.schedule.schedule import Schedule
-
-
-class InterruptedRunError(Exception):
-    """Stands for whatever ends a run."""
-
-
-def interrupted_and_resumed(
-    schedule: Schedule, arrays: list[np.ndarray], output: Path, after: int
-) -> ExecutionResult:  # fmt: skip
-    """A run that ends after so many slices, and the one that goes on from there."""
-
-    def progress(done: int, n_slices: int) -> None:
-        if done == after:
-            raise InterruptedRunError
-
-    with pytest.raises(InterruptedRunError):
-        execute(schedule, arrays, output=output, progress=progress, threads=1)
-    return execute(schedule, arrays, output=output, resume=True, threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.planner.passes.fusion.test_closing_chains import closing, meeting_path
 from tests.planner.passes.lowering.test_compression import EXCHANGE
-from tests.planner.passes.tree.test_early_sums import SCHEDULE
 from tests.support.contraction.compression import plan_exchanges
 from tests.support.contraction.fused import planned
 from tests.support.contraction.overlap import hiding_profile, in_parts, swapping_path
 from tests.support.contraction.overlap import planned as planned_hiding
+from tests.support.contraction.schedules import SCHEDULE, closing, meeting_path
 from tnplan.executor.contraction.bind.program import Program
 from tnplan.executor.contraction.run.dry_run import null_replay
 from tnplan.planner.schedule.schedule import Schedule

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.executor.device.cuda.test_contract import TOP, contract_on, ranges, shape_of, splitters, truths
 from tests.support.contraction.copy import random_values
+from tests.support.kernels.contract import TOP, contract_on, ranges, shape_of, splitters, truths
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.protocols.precision import BLOCK_REALS, expected_error
 

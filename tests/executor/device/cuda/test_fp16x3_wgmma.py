@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.executor.device.cuda.test_contract import (
+from tests.support.contraction.copy import random_values
+from tests.support.kernels.contract import (
     CHUNK,
     LARGEST,
     TOP,
@@ -15,7 +16,6 @@ from tests.executor.device.cuda.test_contract import (
     splitters,
     truths,
 )
-from tests.support.contraction.copy import random_values
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.protocols.precision import BLOCK_REALS, expected_error
 

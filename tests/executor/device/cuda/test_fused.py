@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from tests.support.contraction.fused import random_chain
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.calibration.local import chain_shape
 from tnplan.executor.device.cpu.device import NumpyDevice
@@ -25,32 +26,6 @@ TERMS = {"tf32": 1, "fp16x3": 3}
 TF32_CUT = np.uint32(0xFFFFE000)
 TF32_HALF = np.uint32(0x1000)
 GPU = pytest.param("gpu", marks=needs_gpus(1))
-
-
-def random_chain(chance: random.Random, most: int) -> FusedShape:
-    """A chain of up to 5 branches on an operand of binary modes, and at times one of extent 3."""
-    extents = dict.fromkeys(range(60), 2)
-    operand = list(range(chance.randint(6, most)))
-    if chance.random() < 0.5:
-        extents[chance.randrange(2)] = 3
-    held, fresh, branches = list(operand), len(operand), []
-    for _ in range(chance.randint(1, 5)):
-        near = [mode for mode in held if extents[mode] == 2][-8:]
-        summed = chance.sample(near, min(len(near), chance.randint(1, 4)))
-        brought = list(range(fresh, fresh + chance.randint(0, 4)))
-        fresh += len(brought)
-        held = [mode for mode in held if mode not in summed] + brought
-        branch = brought + summed
-        branches.append(branch if chance.random() < 0.7 else chance.sample(branch, len(branch)))
-    if chance.random() < 0.3:
-        chance.shuffle(held)
-    else:
-        held.sort(key=lambda mode: mode if mode < len(operand) else chance.random() * len(operand))
-
-    def sized(modes: Sequence[int]) -> tuple[tuple[int, int], ...]:
-        return tuple((mode, extents[mode]) for mode in modes)
-
-    return FusedShape(sized(operand), tuple(map(sized, branches)), sized(held))
 
 
 def run_twin(

@@ -5,49 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import cotengra
 import numpy as np
 import pytest
 
+from tests.support.circuits import contract, random_circuit, state_vector
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import KINDS, fsim, gate
 from tnplan.planner.networks.circuits.load import load_circuit
 from tnplan.planner.networks.circuits.qsim import load_qsim, parse_qsim, save_qsim
-from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.simplify import simplify
-
-
-def state_vector(circuit: Circuit) -> np.ndarray:
-    """The final state with one axis a qubit, by dense contraction of each gate."""
-    state = np.zeros((2,) * circuit.n_qubits, dtype=np.complex128)
-    state[(0,) * circuit.n_qubits] = 1
-    for item in circuit.gates:
-        q = len(item.qubits)
-        state = np.tensordot(item.matrix.reshape((2,) * (2 * q)), state, (range(q, 2 * q), item.qubits))
-        state = np.moveaxis(state, range(q), item.qubits)
-    return state
-
-
-def contract(network: Network, arrays: list[np.ndarray]) -> np.ndarray:
-    """The whole network, by cotengra."""
-    return np.asarray(cotengra.array_contract(arrays, network.inputs, network.output, optimize="greedy"))
-
-
-def random_circuit(n_qubits: int, n_gates: int, seed: int) -> Circuit:
-    """Every kind of gate, with random angles on random qubits."""
-    generator = np.random.default_rng(seed)
-    names = sorted(KINDS)
-    gates = []
-    for number in range(n_gates):
-        name = names[number % len(names)] if number < len(names) else str(generator.choice(names))
-        kind = KINDS[name]
-        qubits = generator.choice(n_qubits, size=kind.n_qubits, replace=False)
-        gates.append(
-            gate(name, [int(q) for q in qubits], generator.uniform(-3, 3, size=kind.n_params).tolist())
-        )
-    return Circuit(n_qubits, tuple(gates))
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))

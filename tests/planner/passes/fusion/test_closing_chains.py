@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.contraction.fused import check, planned
+from tests.support.contraction.schedules import closing, meeting_path
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.contraction.run.dry_run import null_replay
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
-from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.passes.lowering.spill import _reading
 from tnplan.planner.passes.lowering.unfuse import separate
 from tnplan.planner.passes.verify.chains import chain_problems
@@ -22,44 +21,6 @@ from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Contract, Fused, ReduceScatter, Schedule
 
 SEEDS = range(6)
-
-
-def meeting_path(seed: int, dtype: str = "complex64", n_sliced: int = 0) -> ContractionPath:
-    """Two stems that end with the same 11 modes and close the network; indices of the first are sliced."""
-    chance = random.Random(seed)
-    shared = [f"h{number}" for number in range(11)]
-    terms: list[tuple[str, ...]] = []
-    steps: list[tuple[int, int]] = []
-    sides = []
-    for side in "ab":
-        own = iter(f"{side}{number}" for number in range(40))
-        branches, late = [], chance.sample(shared, 5)
-        held = [mode for mode in shared if mode not in late]
-        while late:
-            brought = [late.pop() for _ in range(min(len(late), chance.randint(1, 2)))]
-            summed = [next(own) for _ in range(chance.randint(1, 2))]
-            held += summed
-            branches.append(tuple(chance.sample(summed + brought, len(summed + brought))))
-        chance.shuffle(held)
-        sides.append([tuple(held), *branches])
-    for side in sides:
-        terms += side
-    ends, first, node = [], 0, len(terms)
-    for side in sides:
-        stem = first
-        for branch in range(first + 1, first + len(side)):
-            steps.append((stem, branch))
-            stem, node = node, node + 1
-        ends.append(stem)
-        first += len(side)
-    steps.append((ends[0], ends[1]))
-    sizes = {index: 2 for term in terms for index in term}
-    sliced = tuple(sorted(index for index in sizes if index[0] == "a"))[:n_sliced]
-    return ContractionPath(Network(tuple(terms), (), sizes), tuple(steps), sliced, dtype, f"meeting {seed}")
-
-
-def closing(schedule: Schedule) -> list[Fused]:
-    return [item for item in schedule.instructions if isinstance(item, Fused) and item.closing is not None]
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(1))])

@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.planner.passes.test_passes import window
 from tests.support.contraction.executor import contract_pairwise, lattice
 from tests.support.contraction.fused import chains, fused_rates, fusing_profile, stem_path
 from tests.support.contraction.overlap import SharedArrays, hiding_profile, in_parts, planned, swapping_path
-from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path
+from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path, window
 from tests.support.root import ROOT
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.run.dry_run import null_replay

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from itertools import product
 from math import inf, prod
@@ -11,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.executor.contraction.run.test_checkpoint import interrupted_and_resumed
-from tests.support.contraction.executor import contract_fixed, contract_pairwise, lattice
+from tests.support.contraction.executor import contract_fixed, contract_pairwise
+from tests.support.contraction.resume import interrupted_and_resumed
+from tests.support.contraction.schedules import PATH, SCHEDULE, planned, sliced_lattice
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints
@@ -33,20 +33,6 @@ from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Accumulate, Decode, Encode, FixSlice, Part, Schedule, Zero
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_figures
-
-
-def sliced_lattice(seed: int, bond: int = 2, dtype: str = "complex64", n_sliced: int = 6) -> ContractionPath:
-    """Random bonds of a lattice sliced that is contracted row by row."""
-    path = lattice(5, 4, bond, 0, dtype, n_open=1)
-    bonds = sorted(set(path.network.size_dict) - {*path.network.output})
-    return replace(path, sliced_inds=tuple(random.Random(seed).sample(bonds, n_sliced)))
-
-
-def planned(path: ContractionPath, ranks: int = 1, memory_bytes: float = inf) -> Schedule:
-    return plan(
-        path, eager_profile(4096), devices=ranks, ranks_per_group=ranks, memory_bytes=memory_bytes,
-        threshold_bytes=1,
-    )  # fmt: skip
 
 
 def nested(path: ContractionPath, room: float = inf, groups: int = 1) -> tuple[Tree, Nesting]:
@@ -84,9 +70,6 @@ def work_of(path: ContractionPath, tree: Tree, nesting: Nesting) -> float:
     return total
 
 
-PATH = sliced_lattice(5)
-"""Two loops of slices around the sum, and one after it; three indices are summed."""
-SCHEDULE = planned(PATH)
 NEST = [number for number, part in enumerate(SCHEDULE.outer) if part.inner]
 
 

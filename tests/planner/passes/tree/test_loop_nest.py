@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.executor.contraction.run.test_checkpoint import interrupted_and_resumed
 from tests.support.contraction.executor import contract_fixed, contract_pairwise, lattice, no_early_sums
+from tests.support.contraction.resume import interrupted_and_resumed
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, random_path
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints

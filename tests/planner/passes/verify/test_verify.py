@@ -8,8 +8,7 @@ from math import inf
 
 import pytest
 
-from tests.planner.passes.test_passes import window
-from tests.support.networks import eager_profile, random_path
+from tests.support.networks import eager_profile, random_path, window
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
