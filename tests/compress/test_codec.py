@@ -23,6 +23,7 @@ from tests.support.kernels.compress_arrays import (
     holds_bound,
     make_array,
     overflows,
+    product_tensor,
 )
 from tnplan.compress import (
     CodecError,
@@ -124,18 +125,6 @@ def test_minus_zero_is_not_the_mirror_of_zero() -> None:
     packed = compress(array, 0.0)
     assert packed.header.mirror == "none"
     assert np.array_equal(np.signbit(decompress(packed.data)), np.signbit(array))
-
-
-def product_tensor(axes: int, telling: tuple[int, ...], seed: int) -> np.ndarray:
-    """A complex64 tensor whose magnitude depends on all binary axes but those in `telling`."""
-    generator = np.random.default_rng(seed)
-    numbers = np.arange(1 << axes)
-    size = np.ones(1 << axes)
-    for axis in range(axes):
-        if axis not in telling:
-            size *= np.where(numbers >> axis & 1, generator.uniform(0.05, 0.5), 1.0)
-    values = generator.normal(size=(1 << axes, 2)) * size[:, None]
-    return np.ascontiguousarray(values).view(np.complex128)[:, 0].astype(np.complex64)
 
 
 @pytest.mark.parametrize("setting", ["fast", "small"])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.planner.workloads.test_qaoa import dense_terms
 from tests.support.kernels.compress_arrays import make_array
 from tests.support.root import ROOT
+from tests.support.workloads import dense_terms
 from tnplan.cli.main import run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.workloads.qaoa import edge_network, maxcut_graph, random_angles

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.kernels.compress_arrays import bits, make_array
+from tests.support.kernels.compress_streams import mutated
 from tnplan.compress import CodecError, StreamError, compress, decompress
 from tnplan.compress.format import stream as stream_module
 from tnplan.compress.format.stream import (
@@ -46,30 +47,6 @@ def streams() -> list[bytes]:
         array = make_array(kind, size, ("complex64", "float64", "float32")[number % 3], number)
         made.append(compress(array, bound, mode=mode, setting=setting, frame_log2=12).data)
     return made
-
-
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """One to four changes: bits, bytes, truncation, growth, exchanged and repeated parts."""
-    out = bytearray(data)
-    for _ in range(chance.randint(1, 4)):
-        place, other = (chance.randrange(len(out) + 1) for _ in range(2))
-        what = chance.randrange(7)
-        if what == 0 and place < len(out):
-            out[place] ^= 1 << chance.randrange(8)
-        elif what == 1 and place < len(out):
-            out[place] = chance.choice((0, 255, chance.randrange(256)))
-        elif what == 2:
-            del out[place:]
-        elif what == 3:
-            out[place:place] = chance.randbytes(chance.randint(1, 20))
-        elif what == 4:
-            del out[place : place + chance.randint(1, 20)]
-        elif what == 5:
-            part = out[other : other + 16]
-            out[place : place + len(part)] = part
-        else:
-            out[place : place + 8] = struct.pack("<Q", chance.getrandbits(64) >> chance.randrange(64))
-    return bytes(out)
 
 
 def test_mutated_streams_are_refused_or_unchanged() -> None:

@@ -9,6 +9,9 @@ import numpy as np
 
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.simplify import simplify
+from tnplan.planner.workloads.qaoa import (
+    Edge,
+)
 
 
 def greedy_ssa_path(network: Network) -> tuple[tuple[int, int], ...]:
@@ -44,3 +47,17 @@ def closed_value(network: Network, arrays: Sequence[np.ndarray]) -> complex:
         live.add(len(terms))
         terms.append(kept)
     return complex(values[-1])
+
+
+def dense_terms(n_vertices: int, edges: list[Edge], gammas: list[float], betas: list[float]) -> np.ndarray:
+    """<Z_u Z_v> of every edge in the state vector, all gates on all vertices; vertex v is bit v."""
+    bits = (np.arange(2**n_vertices)[:, None] >> np.arange(n_vertices)) & 1
+    signs = np.array([(1 - 2 * bits[:, u]) * (1 - 2 * bits[:, v]) for u, v in edges])
+    cut = ((1 - signs) / 2).sum(0)
+    state = np.full(2**n_vertices, 2 ** (-n_vertices / 2), complex)
+    for gamma, beta in zip(gammas, betas, strict=True):
+        state = state * np.exp(-1j * gamma * cut)
+        for vertex in range(n_vertices):
+            flipped = state[np.arange(2**n_vertices) ^ (1 << vertex)]
+            state = np.cos(beta) * state - 1j * np.sin(beta) * flipped
+    return np.asarray(signs @ np.abs(state) ** 2)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compress.gpu.test_kernels import CODERS, payloads_of, sealed
-from tests.compress.gpu.test_known_header import restored
 from tests.support.kernels.compress_arrays import bits, make_array
+from tests.support.kernels.compress_streams import CODERS, payloads_of, restored, sealed
 from tnplan.compress import Compressed, StreamError, compress, decompress
 from tnplan.compress.cpu.frame import CODED, CODED_HEAD, filled
 from tnplan.compress.format.stream import frame_seed, pack_frame, pack_header

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 import struct
 import sys
@@ -14,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compress.test_stream import mutated
 from tests.support.kernels.compress_arrays import DTYPES, bits, make_array, parts
 from tests.support.kernels.compress_devices import source
+from tests.support.kernels.compress_streams import CODERS, mutated, payloads_of, sealed
 from tnplan.compress import (
     CodecError,
     StreamError,
@@ -31,12 +30,7 @@ from tnplan.compress.format.bounds import error_limit, extent, quantizer
 from tnplan.compress.format.reflection import fill_mirrored, mirror_of
 from tnplan.compress.format.stream import (
     Header,
-    frame_seed,
     header_size_bytes,
-    pack_frame,
-    pack_header,
-    read_frame,
-    read_header,
 )
 from tnplan.compress.gpu import encode as device_codec
 from tnplan.compress.gpu import frames as device_frames
@@ -51,7 +45,6 @@ FILES = (
     "common/frames.cu", "common/frames_read.cu", "common/plan.cu", "common/survey.cu",
     "fixed_length/decode.cu", "fixed_length/encode.cu", "rans/decode.cu", "rans/encode.cu", "rans/heads.cu",
 )  # fmt: skip
-CODERS = ("fast", "small")
 KINDS = (
     ("normal", 1e-3), ("sparse", 1e-2), ("nonfinite", 1e-2), ("product", 1e-3), ("constant", 1e-2),
     ("huge range", 1e-9),
@@ -89,11 +82,6 @@ def stream_of(array: np.ndarray, header: Header, limits: tuple[float, ...]) -> b
             payload = bytes(8) + own.tobytes() + bytes(-own.nbytes % 8)
         payloads.append(payload)
     return sealed(header, payloads)
-
-
-def sealed(header: Header, payloads: list[bytes]) -> bytes:
-    seed = frame_seed(header)
-    return b"".join([pack_header(header), *(pack_frame(one, k, seed) for k, one in enumerate(payloads))])
 
 
 def written(device: Any, array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
@@ -169,12 +157,6 @@ def test_small_reads_rounds_of_more_words_than_are_brought_at_once(device: Any) 
     (n_words,) = np.frombuffer(payload[32 + tables_bytes + -tables_bytes % 4 :][:4], "<u4").tolist()
     assert n_words > 64 * len(array[100::100])
     assert np.array_equal(bits(restored(device, wanted, array)), bits(decompress(wanted)))
-
-
-def payloads_of(data: bytes) -> list[bytes]:
-    source = io.BytesIO(data)
-    header = read_header(source)
-    return [read_frame(source, n, frame_seed(header), 1 << 30) for n, _ in enumerate(header.frames())]
 
 
 @pytest.mark.parametrize("coder", CODERS)

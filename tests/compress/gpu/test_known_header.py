@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compress.test_stream import mutated
 from tests.support.kernels.compress_arrays import bits, make_array
+from tests.support.kernels.compress_streams import mutated, restored
 from tnplan.compress import CodecError, Compressed, StreamError, compress, decompress
-from tnplan.compress.cpu.codec import flat_values
-from tnplan.compress.format.stream import Header, header_size_bytes
+from tnplan.compress.format.stream import header_size_bytes
 from tnplan.compress.gpu import frames as device_frames
-from tnplan.compress.gpu.decode import decode
 from tnplan.planner.common.errors import InputError
 
 CASES = (
@@ -26,13 +24,6 @@ CASES = (
     ("product", 70_000, "float32", 1e-3, "pointwise", 13),
 )  # fmt: skip
 MUTATIONS = 60
-
-
-def restored(device: Any, data: bytes, like: np.ndarray, header: Header | None) -> np.ndarray:
-    """The array that the device reads."""
-    values = device.zeros(flat_values(like).size, like.real.dtype.name)
-    decode(device, device.upload(np.frombuffer(data, np.uint8)), values, header)
-    return device.download(values).view(like.dtype).reshape(like.shape)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("coder", ["fast", "small"])

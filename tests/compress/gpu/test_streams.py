@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compress.test_codec import product_tensor
-from tests.support.kernels.compress_arrays import bits, make_array
+from tests.support.kernels.compress_arrays import bits, make_array, product_tensor
 from tests.support.kernels.compress_devices import EmulatedDevice
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.compress import CodecError, StreamError, compress, decompress, worst_size_bytes

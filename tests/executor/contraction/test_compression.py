@@ -19,7 +19,6 @@ from tests.support.contraction.compression import (
     FREE,
     SMALL_ARRAYS,
     SMALL_PATH,
-    InterruptedRunError,
     MovingBeside,
     arrays_of,
     distance,
@@ -32,6 +31,7 @@ from tests.support.contraction.compression import (
 from tests.support.contraction.copy import random_values
 from tests.support.contraction.executor import make_case
 from tests.support.contraction.redistribution import local, random_case
+from tests.support.contraction.resume import InterruptedRunError
 from tests.support.kernels.gpus import DEVICES, needs_gpus, opened
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tnplan.api.execute import execute

@@ -16,7 +16,6 @@ from tests.support.contraction.compression import (
     EXCHANGE,
     FREE,
     SMALL_ARRAYS,
-    InterruptedRunError,
     arrays_of,
     exchanging,
     instructions,
@@ -25,6 +24,7 @@ from tests.support.contraction.compression import (
     slow_profile,
     waiting,
 )
+from tests.support.contraction.resume import InterruptedRunError
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.bind import binder as binding
 from tnplan.executor.contraction.bind.program import arena_bytes, needed_bytes

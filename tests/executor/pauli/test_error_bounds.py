@@ -11,11 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tnplan
-from tests.executor.pauli.test_propagate import dense
+from tests.support.engines.pauli import dense
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, dephasing, depolarizing
 from tnplan.executor.pauli.algebra.expectation import in_product, overlap, overlap_error, product_state
-from tnplan.executor.pauli.algebra.gates import Rotation, Step, Transfer, gate_steps, local_words, word_masks
+from tnplan.executor.pauli.algebra.gates import (
+    PauliStep,
+    Rotation,
+    TransferMatrix,
+    gate_steps,
+    local_words,
+    word_masks,
+)
 from tnplan.executor.pauli.algebra.schroedinger import forward
 from tnplan.executor.pauli.gradient import gradient
 from tnplan.executor.pauli.propagate import propagate
@@ -45,9 +52,9 @@ def gates(draw: st.DrawFn, n_qubits: int) -> Gate:
 
 
 @st.composite
-def any_steps(draw: st.DrawFn, n_qubits: int) -> list[Step]:
+def any_steps(draw: st.DrawFn, n_qubits: int) -> list[PauliStep]:
     """Gates, rotations about any word, and channels, also one that is not unital."""
-    steps: list[Step] = []
+    steps: list[PauliStep] = []
     for _ in range(draw(st.integers(0, 10))):
         kind, qubit = draw(st.sampled_from("grrc")), draw(st.integers(0, n_qubits - 1))
         if kind == "g":
@@ -80,7 +87,7 @@ def truncations(draw: st.DrawFn, n_qubits: int) -> Truncation:
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[list[Step], PauliSum, np.ndarray, Truncation]:
+def problems(draw: st.DrawFn) -> tuple[list[PauliStep], PauliSum, np.ndarray, Truncation]:
     """Steps, an observable, the Bloch vectors of a product state, and a truncation."""
     n = draw(st.integers(1, 4))
     vector = st.sampled_from([(0, 0, 1), (0, 0, -1), (0.6, 0, 0.8), (0.1, 0.2, -0.3), (0, 0, 0), (0, 1, 0)])
@@ -88,7 +95,7 @@ def problems(draw: st.DrawFn) -> tuple[list[Step], PauliSum, np.ndarray, Truncat
     return draw(any_steps(n)), draw(observables(n)), bloch, draw(truncations(n))
 
 
-def exact_value(steps: list[Step], terms: PauliSum, bloch: np.ndarray) -> float:
+def exact_value(steps: list[PauliStep], terms: PauliSum, bloch: np.ndarray) -> float:
     """tr(rho O), O taken back through the whole map of every step as a vector of all words' coefficients."""
     n = terms.n_qubits
     words = local_words(n)
@@ -111,11 +118,11 @@ def exact_value(steps: list[Step], terms: PauliSum, bloch: np.ndarray) -> float:
     return float(np.trace(rho @ operator).real)
 
 
-def column(step: Step, a: int) -> np.ndarray:
+def column(step: PauliStep, a: int) -> np.ndarray:
     """What a Clifford or a channel makes of the local word that word `a` has on its qubits."""
     assert not isinstance(step, Rotation)
     local = sum((a >> 2 * q & 3) << 2 * j for j, q in enumerate(step.qubits))
-    if isinstance(step, Transfer):
+    if isinstance(step, TransferMatrix):
         return np.asarray(step.matrix[:, local])
     return np.where(np.arange(len(step.images)) == step.images[local], step.signs[local], 0)
 
@@ -138,7 +145,7 @@ def agrees(dropped: Dropped, error: float, bound: float) -> None:
 @pytest.mark.parametrize("use", USES, ids=("hash", "threads", "sort"))
 @given(problems())
 def test_the_error_of_an_observable_is_within_its_bound(
-    use: Resources, problem: tuple[list[Step], PauliSum, np.ndarray, Truncation]
+    use: Resources, problem: tuple[list[PauliStep], PauliSum, np.ndarray, Truncation]
 ) -> None:
     steps, terms, bloch, limits = problem
     exact = exact_value(steps, terms, bloch)
@@ -155,20 +162,20 @@ def test_the_error_of_an_observable_is_within_its_bound(
 @pytest.mark.parametrize("use", USES, ids=("hash", "threads", "sort"))
 @given(problems())
 def test_the_error_of_a_state_is_within_its_bound(
-    use: Resources, problem: tuple[list[Step], PauliSum, np.ndarray, Truncation]
+    use: Resources, problem: tuple[list[PauliStep], PauliSum, np.ndarray, Truncation]
 ) -> None:
     steps, terms, bloch, limits = problem
     start, left_out = product_state(bloch, limits.max_weight)
     done = propagate(forward(steps), start, limits, use)
     value, dropped = overlap(done.result, terms), left_out + done.dropped
-    is_unital = all(not isinstance(step, Transfer) or step.is_unital for step in steps)
+    is_unital = all(not isinstance(step, TransferMatrix) or step.is_unital for step in steps)
     bound = overlap_error(dropped, terms, value, is_unital=is_unital)
     agrees(dropped, abs(value - exact_value(steps, terms, bloch)), bound)
 
 
 @given(problems())
 def test_the_tape_of_gradients_counts_what_it_drops(
-    problem: tuple[list[Step], PauliSum, np.ndarray, Truncation],
+    problem: tuple[list[PauliStep], PauliSum, np.ndarray, Truncation],
 ) -> None:
     steps, terms, bloch, limits = problem
     found = gradient(steps, terms, limits, state=bloch)

@@ -23,8 +23,8 @@ from tnplan.executor.pauli.algebra.expectation import (
 from tnplan.executor.pauli.algebra.gates import (
     TURNS,
     Clifford,
+    PauliStep,
     Rotation,
-    Step,
     circuit_steps,
     gate_steps,
     heisenberg_matrix,
@@ -43,9 +43,9 @@ OBSERVABLE = parse("Z2 + 0.5*X0 Y3 - 0.25*Z1 Z4 + 0.1*X2", 5)
 BLOCH = np.array([[0.6, 0, 0.8], [0, 1, 0], [0, 0, -1], [0.3, 0.2, 0.1], [1, 0, 0]])
 
 
-def with_channels() -> list[Step]:
+def with_channels() -> list[PauliStep]:
     """Rotations among Cliffords, channels and a gate that is neither; some by multiples of pi/2."""
-    steps: list[Step] = [rotation("XZ", (0, 2), 0.4), *gate_steps(gate("cnot", (1, 3)))]
+    steps: list[PauliStep] = [rotation("XZ", (0, 2), 0.4), *gate_steps(gate("cnot", (1, 3)))]
     steps += [rotation("Y", (q,), 0.2 + q) for q in range(5)]
     steps += [
         amplitude_damping(2, 0.2),
@@ -56,7 +56,7 @@ def with_channels() -> list[Step]:
     return steps
 
 
-def without_channels() -> list[Step]:
+def without_channels() -> list[PauliStep]:
     steps = list(circuit_steps(random_circuit(5, 40, 3)))
     return [*steps, rotation("ZZ", (2, 3), math.pi), *kicked_ising(5, chain_edges(5), 0.3, 2)]
 
@@ -66,9 +66,9 @@ def without_channels() -> list[Step]:
 @pytest.mark.parametrize("state", ["01101", BLOCH])
 def test_gradients_equal_the_shift_rule(make: object, limits: Truncation, state: str | np.ndarray) -> None:
     """For a rotation exp(-i a P / 2): dE/da = (E(a + pi/2) - E(a - pi/2)) / 2, exactly."""
-    steps: list[Step] = make()  # type: ignore[operator]
+    steps: list[PauliStep] = make()  # type: ignore[operator]
 
-    def value(changed: list[Step]) -> float:
+    def value(changed: list[PauliStep]) -> float:
         done = propagate(changed, OBSERVABLE).result
         return float(done.coefficients @ state_values(done, state))
 
@@ -131,7 +131,7 @@ def turned(words: list[tuple[str, float]]) -> np.ndarray:
     return total
 
 
-def maps(steps: tuple[Step, ...], n_qubits: int) -> np.ndarray:
+def maps(steps: tuple[PauliStep, ...], n_qubits: int) -> np.ndarray:
     """[b, a]: what steps make of word a."""
     columns = []
     for row in np.eye(4**n_qubits, dtype=int).tolist():
@@ -175,7 +175,7 @@ def test_only_rotations_have_derivatives() -> None:
 
 @pytest.mark.parametrize("make", [with_channels, without_channels])
 def test_both_pictures_give_the_same_value(make: object) -> None:
-    steps: list[Step] = make()  # type: ignore[operator]
+    steps: list[PauliStep] = make()  # type: ignore[operator]
     rng = np.random.default_rng(2)
     isometry = np.linalg.qr(rng.normal(size=(8, 4)) + 1j * rng.normal(size=(8, 4)))[0]
     steps.append(kraus_channel((3, 0), list(isometry.reshape(2, 4, 4))))

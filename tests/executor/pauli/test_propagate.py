@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit, state_vector
-from tests.support.engines.pauli import ENGINES, chain_edges, eagle_edges, ising_trotter, kicked_ising
+from tests.support.engines.pauli import ENGINES, chain_edges, dense, eagle_edges, ising_trotter, kicked_ising
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.channels import (
     amplitude_damping,
@@ -21,9 +21,9 @@ from tnplan.executor.pauli.algebra.channels import (
 from tnplan.executor.pauli.algebra.expectation import in_bits, in_product, overlap
 from tnplan.executor.pauli.algebra.gates import (
     Clifford,
+    PauliStep,
     Rotation,
-    Step,
-    Transfer,
+    TransferMatrix,
     circuit_steps,
     gate_steps,
     heisenberg_matrix,
@@ -38,13 +38,6 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.gates import KINDS, gate
-
-
-def dense(terms: PauliSum) -> np.ndarray:
-    """The matrix of a sum on a few qubits; qubit 0 is the most significant bit."""
-    words = local_words(terms.n_qubits)
-    numbers = {word_masks(range(terms.n_qubits), word): word for word in range(len(words))}
-    return np.asarray(sum(c * words[numbers[x, z]] for x, z, c in terms.masks()))
 
 
 def random_sum(n_qubits: int, n_terms: int, seed: int) -> PauliSum:
@@ -225,7 +218,7 @@ def test_random_noisy_circuits_equal_the_density_matrix(use: Resources) -> None:
     damped = [np.diag([1, math.sqrt(0.8)]), np.array([[0, math.sqrt(0.2)], [0, 0]])]
     words = [word_masks((0,), word) for word in range(4)]
     strikes = {(0, 0): 0.8, (1, 0): 0.1, (1, 1): 0.04, (0, 1): 0.06}
-    steps: list[Step] = []
+    steps: list[PauliStep] = []
     operations: list[tuple[Sequence[int], list[np.ndarray]]] = []
     for number, item in enumerate(random_circuit(n, 36, 4).gates):
         steps += gate_steps(item)
@@ -351,6 +344,6 @@ def test_gates_are_recognized() -> None:
         name: type(gate_steps(gate(name, range(KINDS[name].n_qubits), [0.3, 0.7][: KINDS[name].n_params]))[0])
         for name in KINDS
     }
-    assert {name for name, kind in kinds.items() if kind is Transfer} == {"rxy", "fs", "hz_1_2"}
+    assert {name for name, kind in kinds.items() if kind is TransferMatrix} == {"rxy", "fs", "hz_1_2"}
     assert {name for name, kind in kinds.items() if kind is Rotation} == {"t", "rx", "ry", "rz", "cp"}
     assert kinds["is"] is kinds["cnot"] is kinds["x_1_2"] is Clifford

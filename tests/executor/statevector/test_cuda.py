@@ -12,7 +12,7 @@ import tnplan
 from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft
 from tests.support.kernels.gpus import count_gpus, needs_gpus
-from tnplan.executor.statevector.codegen.register_rounds import IN_REGISTERS, make_rounds
+from tnplan.executor.statevector.codegen.register_rounds import IN_REGISTERS, register_rounds
 from tnplan.executor.statevector.cpu.reference import apply_pass
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.scheduling.pass_tables import BLOCK, TWIST, pass_tables
@@ -113,7 +113,7 @@ def test_rounds_hold_the_targets_of_their_steps_in_order(register_bits: int) -> 
     for circuit in (random_circuit(N_BITS, 200, 4), many_kinds(N_BITS, 30, 5), qft(N_BITS)):
         for item in plan_of(circuit, Tile(9, 2, 2)).passes:
             tables = pass_tables(item, N_BITS, 0)
-            made = make_rounds(tables, register_bits)
+            made = register_rounds(tables, register_bits)
             done = [step for row in made.rounds.tolist() for step in range(row[1], row[2])]
             assert done == list(range(len(item.steps)))
             for wide, begin, end, twist, *bits in made.rounds.tolist():
@@ -126,4 +126,4 @@ def test_rounds_hold_the_targets_of_their_steps_in_order(register_bits: int) -> 
                     if targets and not wide:
                         assert targets == [bits[step[7 + k]] for k in range(len(targets))]
     with pytest.raises(ValueError, match="a tile of 1 bits"):
-        make_rounds(pass_tables(plan_of(hadamards(1), Tile(4, 1, 1)).passes[0], 1, 0), 2)
+        register_rounds(pass_tables(plan_of(hadamards(1), Tile(4, 1, 1)).passes[0], 1, 0), 2)

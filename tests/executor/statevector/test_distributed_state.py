@@ -18,11 +18,11 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.distributed_state import SpreadState
-from tnplan.executor.statevector.gates.multiplexed_gate import gate_block
-from tnplan.executor.statevector.prepared_program import make_script
-from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange, first_places
-from tnplan.executor.statevector.scheduling.tiled_passes import MODES, SHORT_BITS, Tile, compile_blocks
+from tnplan.executor.statevector.distributed_state import DistributedState
+from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
+from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
+from tnplan.executor.statevector.scheduling.tiled_passes import MODES, SHORT_BITS, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Circuit
@@ -59,8 +59,8 @@ def test_answers_are_the_same_on_every_rank(n_ranks: int) -> None:
 
     def work(ranks: Communicator) -> None:
         own = HostState(N - n_ranks.bit_length() + 1, "complex128", 1, ranks.rank)
-        simulator = Simulator(SpreadState(own, ranks) if n_ranks > 1 else own, N, "compiled", 3)
-        simulator.run(make_script(circuit.gates), np.zeros(0, np.uint8))
+        simulator = Simulator(DistributedState(own, ranks) if n_ranks > 1 else own, N, "compiled", 3)
+        simulator.run(prepare_program(circuit.gates), np.zeros(0, np.uint8))
         assert simulator.norm() == pytest.approx(1, abs=1e-12)
         np.testing.assert_allclose(simulator.array(), state.reshape(-1), rtol=0, atol=1e-12)
         found = simulator.probabilities((8, 0, 4))
@@ -80,12 +80,12 @@ def test_answers_are_the_same_on_every_rank(n_ranks: int) -> None:
     run_ranks(n_ranks, work)
 
 
-def exchanges(circuit: Circuit, n_inside: int) -> list[Exchange]:
+def exchanges(circuit: Circuit, n_inside: int) -> list[QubitExchange]:
     n = circuit.n_qubits
-    blocks = [gate_block(item) for item in circuit.gates]
+    blocks = [from_gate(item) for item in circuit.gates]
     before = first_places(blocks, n, n_inside)
-    plan = compile_blocks(blocks, before, Tile(14, 2, 2), "compiled", n_inside)
-    return [step for step in plan.steps if isinstance(step, Exchange)]
+    plan = compile_gates(blocks, before, Tile(14, 2, 2), "compiled", n_inside)
+    return [step for step in plan.steps if isinstance(step, QubitExchange)]
 
 
 @pytest.mark.parametrize("rank_bits", [1, 2, 3])
@@ -100,9 +100,9 @@ def test_an_exchange_takes_no_more_passes(n: int, rank_bits: int) -> None:
     """Passes before it that fill no tile with what comes after it do so after it."""
     tile = Tile(13, 3, 1, 5, True, 14)
     for circuit in (hadamards(n), Circuit(n, qft(n).gates[: -(n // 2)])):
-        blocks = [gate_block(item) for item in circuit.gates]
+        blocks = [from_gate(item) for item in circuit.gates]
         n_inside = n - rank_bits
-        plan = compile_blocks(blocks, first_places(blocks, n, n_inside), tile, "compiled", n_inside)
+        plan = compile_gates(blocks, first_places(blocks, n, n_inside), tile, "compiled", n_inside)
         assert len(plan.passes) == 1 + ceil((n - tile.bits) / (tile.bits - tile.run_bits))
         assert len(plan.steps) == len(plan.passes) + 1
 
@@ -115,12 +115,12 @@ def test_exchanges_move_long_runs(seed: int) -> None:
     for _ in range(12):
         gates += [gate("h", (q,)) for q in range(14)]
         gates += [gate("cz", tuple(map(int, pair))) for pair in generator.permutation(14).reshape(-1, 2)]
-    blocks = [gate_block(item) for item in gates]
+    blocks = [from_gate(item) for item in gates]
     moved = []
     for programs in (False, True):
         tile = Tile(9, SHORT_BITS, 1, 4, programs)
-        plan = compile_blocks(blocks, range(13, -1, -1), tile, "compiled", 11)
-        moved.append([a for step in plan.steps if isinstance(step, Exchange) for a, _ in step.pairs])
+        plan = compile_gates(blocks, range(13, -1, -1), tile, "compiled", 11)
+        moved.append([a for step in plan.steps if isinstance(step, QubitExchange) for a, _ in step.pairs])
     assert len(moved[0]) == len(moved[1])
     assert min(moved[0]) < SHORT_BITS <= min(moved[1])
 
@@ -135,7 +135,7 @@ def test_diagonals_and_names_need_no_exchange() -> None:
 
 def test_an_exchange_is_the_swap_of_its_bits() -> None:
     plan = plan_of(hadamards(5), Tile(3, 0, 1), n_inside=3)
-    moved = [step for step in plan.steps if isinstance(step, Exchange)]
+    moved = [step for step in plan.steps if isinstance(step, QubitExchange)]
     assert len(moved) == 1
     assert {bit < 3 for pair in moved[0].pairs for bit in pair[:1]} == {True}
     assert sorted(plan.after) == list(range(5))

@@ -20,12 +20,12 @@ from tests.support.engines.statevector import (
 )
 from tnplan.executor.statevector.cpu.reference import apply_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import (
-    Block,
+    MultiplexedGate,
     as_swap,
     commute,
     expanded,
-    gate_block,
-    matrix_block,
+    from_gate,
+    from_matrix,
     merged,
 )
 from tnplan.executor.statevector.gates.phase_polynomial import Twist, gathered, split
@@ -34,7 +34,7 @@ from tnplan.executor.statevector.scheduling import tiled_passes as passes
 from tnplan.executor.statevector.scheduling.fusion import fuse
 from tnplan.executor.statevector.scheduling.qubit_cover import choose, cover, sweep
 from tnplan.executor.statevector.scheduling.qubit_remapping import first_places
-from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile, compile_blocks
+from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile, compile_gates
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import KINDS, gate
@@ -46,38 +46,38 @@ TILES = (Tile(4, 1, 3), Tile(3, 0, 2), Tile(6, 2, 3), Tile(10, 2, 4))
 def test_every_gate_is_its_block(name: str) -> None:
     kind = KINDS[name]
     item = gate(name, range(kind.n_qubits), [0.3, 0.7][: kind.n_params])
-    block = gate_block(item).on(list(range(kind.n_qubits))[::-1])
+    block = from_gate(item).on(list(range(kind.n_qubits))[::-1])
     np.testing.assert_allclose(dense_matrix([block], kind.n_qubits), item.matrix, atol=1e-14)
 
 
 def test_targets_are_the_qubits_that_change() -> None:
-    forms = {name: gate_block(gate(name, range(KINDS[name].n_qubits), [0.3, 0.7][: KINDS[name].n_params]))
+    forms = {name: from_gate(gate(name, range(KINDS[name].n_qubits), [0.3, 0.7][: KINDS[name].n_params]))
              for name in KINDS}  # fmt: skip
     assert (forms["cnot"].targets, forms["cnot"].selectors) == ((1,), (0,))
     assert (forms["cz"].targets, forms["cz"].selectors) == ((), (0, 1))
     assert (forms["fs"].targets, forms["fs"].selectors) == ((0, 1), ())
     toffoli = np.eye(8, dtype=np.complex128)[[0, 1, 2, 3, 4, 5, 7, 6]]
-    assert matrix_block((4, 2, 7), toffoli).targets == (7,)
-    idle = matrix_block((0, 1), np.kron(np.eye(2), random_unitary(1, np.random.default_rng(1))))
+    assert from_matrix((4, 2, 7), toffoli).targets == (7,)
+    idle = from_matrix((0, 1), np.kron(np.eye(2), random_unitary(1, np.random.default_rng(1))))
     assert (idle.targets, idle.selectors) == ((1,), ())
 
 
 def test_exchanges_are_seen_with_their_phases() -> None:
     for name in ("sw", "is"):
         item = gate(name, (0, 1))
-        phases = as_swap(gate_block(item))
+        phases = as_swap(from_gate(item))
         assert phases is not None
         swapped = dense_matrix([phases.on([1, 0])], 2)[[0, 2, 1, 3]]
         np.testing.assert_allclose(swapped, item.matrix, atol=1e-15)
-    assert as_swap(gate_block(gate("fs", (0, 1), (0.3, 0.1)))) is None
-    assert as_swap(gate_block(gate("cz", (0, 1)))) is None
+    assert as_swap(from_gate(gate("fs", (0, 1), (0.3, 0.1)))) is None
+    assert as_swap(from_gate(gate("cz", (0, 1)))) is None
 
 
-def random_block(generator: np.random.Generator, n_bits: int) -> Block:
+def random_block(generator: np.random.Generator, n_bits: int) -> MultiplexedGate:
     bits = [int(b) for b in generator.permutation(n_bits)]
     t, s = int(generator.integers(0, 3)), int(generator.integers(0, 3))
     matrices = np.array([random_unitary(t, generator) for _ in range(2**s)])
-    return Block(tuple(bits[:t]), tuple(bits[t : t + s]), matrices)
+    return MultiplexedGate(tuple(bits[:t]), tuple(bits[t : t + s]), matrices)
 
 
 @given(st.integers(0, 10**9))
@@ -90,7 +90,7 @@ def test_merging_is_multiplying(seed: int) -> None:
     if commute(first, second):
         np.testing.assert_allclose(dense_matrix([second, first], 5), expected, atol=1e-13)
     every = (4, 3, 2, 1, 0)
-    wide = Block(every, (), expanded(first, every, ()))
+    wide = MultiplexedGate(every, (), expanded(first, every, ()))
     np.testing.assert_allclose(dense_matrix([wide], 5), dense_matrix([first], 5), atol=1e-13)
 
 
@@ -101,7 +101,7 @@ def test_diagonals_gather_into_a_quadratic_form(seed: int) -> None:
     for _ in range(6):
         s = int(generator.integers(1, 3))
         bits = tuple(int(b) for b in generator.choice(5, size=s, replace=False))
-        blocks.append(Block((), bits, np.exp(1j * generator.uniform(-3, 3, size=(2**s, 1, 1)))))
+        blocks.append(MultiplexedGate((), bits, np.exp(1j * generator.uniform(-3, 3, size=(2**s, 1, 1)))))
     expected = np.diag(dense_matrix(blocks, 5))
     twist = gathered(blocks, 5)
     np.testing.assert_allclose(np.exp(1j * twist.phases(range(4, -1, -1))), expected, atol=1e-13)
@@ -130,14 +130,14 @@ def test_fused_blocks_do_the_same(seed: int, width: int) -> None:
     steps = fuse(blocks, held, 6, width)
     apply_pass(state, Pass(tuple(range(6)), steps))
     np.testing.assert_allclose(state, expected, atol=1e-12)
-    assert sum(isinstance(step, Block) and bool(step.targets) for step in steps) <= 12
+    assert sum(isinstance(step, MultiplexedGate) and bool(step.targets) for step in steps) <= 12
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_plans_equal_dense_states(mode: str, tile: Tile) -> None:
     for circuit in (random_circuit(3, 40, 1), random_circuit(7, 120, 2), many_kinds(5, 12, 3), qft(6)):
-        if max(len(gate_block(item).targets) for item in circuit.gates) > tile.bits - tile.run_bits:
+        if max(len(from_gate(item).targets) for item in circuit.gates) > tile.bits - tile.run_bits:
             continue
         n = circuit.n_qubits
         plan = plan_of(circuit, tile, mode)
@@ -173,7 +173,7 @@ def test_several_ways_take_fewer_passes_than_the_best_bits_of_each(seed: int) ->
         order = [int(q) for q in generator.permutation(n)]
         gates = [gate("x_1_2", (q,)) for q in range(n)]
         gates += [gate("cz", pair) for pair in zip(order[::2], order[1::2], strict=True)]
-        blocks += [gate_block(item) for item in gates]
+        blocks += [from_gate(item) for item in gates]
     left, n_greedy = blocks, 0
     while left:
         _, left = sweep(left, choose(left, 3, 9))
@@ -224,9 +224,9 @@ def test_diagonals_and_exchanges_take_no_pass_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: gate_block(Gate("odd", (0,), 2 * np.eye(2, dtype=np.complex128)), "gate 3 (odd)"),
+        (lambda: from_gate(Gate("odd", (0,), 2 * np.eye(2, dtype=np.complex128)), "gate 3 (odd)"),
          r"gate 3 \(odd\): is not unitary"),
-        (lambda: matrix_block(tuple(range(6)), random_unitary(6, np.random.default_rng(0)), "gate 1"),
+        (lambda: from_matrix(tuple(range(6)), random_unitary(6, np.random.default_rng(0)), "gate 1"),
          "gate 1: changes 6 qubits at once; split it into gates on 5 or fewer"),
         (lambda: plan_of(qft(3), Tile(4, 1, 2), "fast"), "mode: is 'fast'"),
         (lambda: Tile(3, 2, 2), "tile: of 3 bits"),
@@ -249,9 +249,9 @@ def test_passes_are_put_off_where_that_takes_less_time(
 ) -> None:
     """H on all: 13 + 9 + 9 bits have runs of 2^4; more need 13 + 10 + 10, wide tiles, or a fourth pass."""
     monkeypatch.setattr(passes, "SHORT_PRICE", price)
-    blocks = [gate_block(item) for item in hadamards(n).gates]
+    blocks = [from_gate(item) for item in hadamards(n).gates]
     places = first_places(blocks, n, n_inside)
-    plan = compile_blocks(blocks, places, Tile(13, 3, 1, 5, True, wide), "compiled", n_inside)
+    plan = compile_gates(blocks, places, Tile(13, 3, 1, 5, True, wide), "compiled", n_inside)
     found = [str(len(step.held)) if isinstance(step, Pass) else "X" for step in plan.steps]
     assert found == sizes.split()
     short = any(3 not in item.held for item in plan.passes)
@@ -259,10 +259,10 @@ def test_passes_are_put_off_where_that_takes_less_time(
 
 
 def test_blocks_on_the_same_bits_with_the_same_matrix_are_merged_once() -> None:
-    first, second = gate_block(gate("h", (0,))), gate_block(gate("is", (0, 1)))
+    first, second = from_gate(gate("h", (0,))), from_gate(gate("is", (0, 1)))
     moved, back = first.on((2, 1, 0)), first.on((2, 1, 0)).on((2, 1, 0))
     assert moved != first
     assert back == first
     assert hash(back) == hash(first)
-    assert gate_block(gate("h", (0,))) != first
+    assert from_gate(gate("h", (0,))) != first
     assert merged(back, second, 0b11) is merged(first, second, 0b11)

@@ -17,9 +17,9 @@ from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.measurement import Question, answer
-from tnplan.executor.statevector.prepared_program import Mixture, make_script
-from tnplan.executor.statevector.scheduling.pass_tables import Tables
-from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange
+from tnplan.executor.statevector.prepared_program import Mixture, prepare_program
+from tnplan.executor.statevector.scheduling.pass_tables import PassTables
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
@@ -231,21 +231,21 @@ def test_a_measurement_is_not_final_where_something_follows_it(after: Operation)
 
 def test_noise_of_unitaries_is_drawn_ahead() -> None:
     program = depolarized(circuit_program(hadamards(3)), 0.2)
-    script = make_script(program.operations)
+    script = prepare_program(program.operations)
     assert sum(isinstance(item, Mixture) for item in script) == 3
     asked = []
 
     class Recording(HostState):
-        def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Tables]:
+        def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[PassTables]:
             asked.append(again)
             return super().prepare(steps, again)
 
     simulator = Simulator(Recording(3, "complex128"), 3, seed=1)
     simulator.run(script, NO_BITS)
     assert simulator.passes == 1
-    simulator.run(make_script(circuit_program(hadamards(3)).operations), NO_BITS)
+    simulator.run(prepare_program(circuit_program(hadamards(3)).operations), NO_BITS)
     assert asked == [False, True]  # what is drawn is not done again
-    assert not any(isinstance(item, Mixture) for item in make_script((Channel((0,), DAMPING),)))
+    assert not any(isinstance(item, Mixture) for item in prepare_program((Channel((0,), DAMPING),)))
 
 
 def test_conditions_read_what_measurements_wrote() -> None:

@@ -17,10 +17,10 @@ from tests.support.engines.statevector import hadamards, on_ranks, qft
 from tnplan.executor.device.cuda.runtime import signals as stream_signal
 from tnplan.executor.device.cuda.runtime.signals import COUNTER_BYTES, Signals
 from tnplan.executor.statevector.distributed_state import PreparedOverlap
-from tnplan.executor.statevector.gates.multiplexed_gate import gate_block
+from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.scheduling.overlap import Overlap, with_overlaps
-from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange, first_places
-from tnplan.executor.statevector.scheduling.tiled_passes import SHORT_BITS, Pass, Tile, compile_blocks
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
+from tnplan.executor.statevector.scheduling.tiled_passes import SHORT_BITS, Pass, Tile, compile_gates
 from tnplan.planner.networks.circuits.circuit import Circuit
 from tnplan.planner.networks.circuits.gates import gate
 
@@ -65,12 +65,12 @@ def test_exchanges_beside_passes_change_no_bit(n_ranks: int, monkeypatch: pytest
 
 def test_overlaps_take_the_steps_in_their_order() -> None:
     circuit = layers(30, 12)
-    blocks = [gate_block(item) for item in circuit.gates]
+    blocks = [from_gate(item) for item in circuit.gates]
     tile = Tile(13, 3, 1, 5, True)
-    steps = compile_blocks(blocks, range(29, -1, -1), tile, "compiled", 28).steps
+    steps = compile_gates(blocks, range(29, -1, -1), tile, "compiled", 28).steps
     passes = [isinstance(step, Pass) for step in steps]
     found = with_overlaps(steps, passes, 28, tile, 11)
-    flat: list[Pass | Exchange] = []
+    flat: list[Pass | QubitExchange] = []
     for step in found:
         flat += (*step.before, step.exchange, *step.after) if isinstance(step, Overlap) else (step,)
     assert list(map(id, flat)) == list(map(id, steps))
@@ -93,8 +93,8 @@ def test_an_exchange_of_more_has_more_room(
 ) -> None:
     """Pieces before the turn are beside the two passes before, with wide tiles at 33 qubits on four ranks."""
     tile = Tile(13, 3, 1, 5, True, 14)
-    blocks = [gate_block(item) for item in make(n).gates]
-    plan = compile_blocks(blocks, first_places(blocks, n, n_inside), tile, "compiled", n_inside)
+    blocks = [from_gate(item) for item in make(n).gates]
+    plan = compile_gates(blocks, first_places(blocks, n, n_inside), tile, "compiled", n_inside)
     (found,) = with_overlaps(plan.steps, [isinstance(s, Pass) for s in plan.steps], n_inside, tile)
     assert isinstance(found, Overlap)
     assert (len(found.before), len(found.after), found.share) == (2, 1, share)
@@ -173,7 +173,7 @@ def test_streams_exchange_what_all_have_done_and_go_on_with_what_has_come(
 
         peers = [peer for peer in range(n_ranks) if peer != rank]
         bits = tuple(range(n_parts.bit_length() - 1))
-        step = Overlap((), Exchange(()), (), bits, bits if not turn else (5, 6, 7), turn)
+        step = Overlap((), QubitExchange(()), (), bits, bits if not turn else (5, 6, 7), turn)
         n_after, n_pieces = len(step.awaits), len(step.pieces)
         kernels = [act(beside, "swap", rank, piece) for piece in range(n_pieces)]
         swap = cupy_swap.PartSwap(kernels, Signals(rank, addresses).bind(peers, beside), beside)
@@ -201,7 +201,7 @@ def test_streams_exchange_what_all_have_done_and_go_on_with_what_has_come(
 
 @pytest.mark.parametrize("turn", [0, 1, 2])
 def test_pieces_are_all_amplitudes_once_when_their_parts_are_done(turn: int) -> None:
-    step = Overlap((), Exchange(()), (), (2, 3, 5), (2, 3, 5) if not turn else (1, 2), turn)
+    step = Overlap((), QubitExchange(()), (), (2, 3, 5), (2, 3, 5) if not turn else (1, 2), turn)
     index = np.arange(64)
 
     def chosen(bits: tuple[int, ...], value: int) -> np.ndarray:

@@ -15,9 +15,9 @@ from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, random_unitary
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.statevector_emulator import emulate, emulate_swap
-from tnplan.executor.statevector.codegen.pass_program import Program, make_program
+from tnplan.executor.statevector.codegen.pass_program import PassProgram, make_program
 from tnplan.executor.statevector.cpu.reference import apply_pass
-from tnplan.executor.statevector.gates.multiplexed_gate import Block, gate_block
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_polynomial import Twist
 from tnplan.executor.statevector.gates.phases import as_phases
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
@@ -30,7 +30,7 @@ Run = Callable[..., None]
 
 
 def emulated(
-    state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: Path, bits: Sequence[int] = ()
+    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, folder: Path, bits: Sequence[int] = ()
 ) -> None:  # fmt: skip
     real = {"complex64": "float", "complex128": "double"}[state.dtype.name]
     defines: dict[str, Any] = {
@@ -43,7 +43,7 @@ def emulated(
 
 
 def on_gpu(
-    state: np.ndarray, item: Pass, made: Program, tile: Tile, folder: Path, bits: Sequence[int] = ()
+    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, folder: Path, bits: Sequence[int] = ()
 ) -> None:  # fmt: skip
     from tnplan.executor.statevector.cuda.state import CupyState
 
@@ -124,8 +124,8 @@ def test_parts_of_a_pass_are_the_whole(run: Run, bits: tuple[int, ...], tmp_path
     held = tuple(bit for bit in range(N_BITS) if bit not in (3, 6, 9, 10))
     pairs = np.triu(generator.uniform(-3, 3, (N_BITS, N_BITS)), 1)
     twist = Twist(0.2, generator.uniform(-3, 3, N_BITS), pairs + pairs.T)
-    steps = [gate_block(gate("y_1_2", (bit,))) for bit in held]
-    item = Pass(held, (*steps[:4], twist, *steps[4:], gate_block(gate("cz", (3, 10)))))
+    steps = [from_gate(gate("y_1_2", (bit,))) for bit in held]
+    item = Pass(held, (*steps[:4], twist, *steps[4:], from_gate(gate("cz", (3, 10)))))
     state = np.exp(1j * generator.uniform(-3, 3, 2**N_BITS)).astype(np.complex64)
     made = make_program(item, N_BITS, 3, 8)
     assert made is not None
@@ -147,11 +147,11 @@ def test_diagonals_of_every_form(run: Run, tmp_path: Path) -> None:
     pairs += pairs.T
     far = ~np.isin(np.arange(N_BITS), held)
     pairs[np.ix_(~far, ~far)] = 0
-    table = Block((), (9, 5, 4, 1), np.exp(1j * generator.uniform(-3, 3, (16, 1, 1))))
-    scaled = Block((), (10, 8, 2), generator.uniform(0, 1, (8, 1, 1)) + 0j)
+    table = MultiplexedGate((), (9, 5, 4, 1), np.exp(1j * generator.uniform(-3, 3, (16, 1, 1))))
+    scaled = MultiplexedGate((), (10, 8, 2), generator.uniform(0, 1, (8, 1, 1)) + 0j)
     near = Twist(0.3, np.zeros(N_BITS), np.where(np.outer(~far, ~far), generator.uniform(1, 2), 0))
     np.fill_diagonal(near.pairs, 0)
-    flip = Block((7,), (11, 3, 0), np.array([*[np.eye(2)] * 7, [[0, 1j], [1, 0]]]))
+    flip = MultiplexedGate((7,), (11, 3, 0), np.array([*[np.eye(2)] * 7, [[0, 1j], [1, 0]]]))
     item = Pass(held, (Twist(0.2, generator.uniform(-3, 3, N_BITS), pairs), table, near, flip, scaled))
     state = np.exp(1j * generator.uniform(-3, 3, 2**N_BITS))
     expected = state.copy()
@@ -168,8 +168,8 @@ def test_diagonals_of_every_form(run: Run, tmp_path: Path) -> None:
 def wide_pass(n_bits: int, tile: Tile, dtype: str) -> tuple[Pass, np.ndarray, np.ndarray]:
     """A pass in wide tiles, a state, and what the pass makes of it."""
     held = (*range(tile.run_bits + 1), *range(n_bits - tile.wide_bits + tile.run_bits + 1, n_bits))
-    steps = tuple(gate_block(gate("ry", (bit,), (0.3 + bit,))) for bit in held)
-    item = Pass(held, (*steps[::2], gate_block(gate("cp", (4, n_bits - 1), (0.7,))), *steps[1::2]))
+    steps = tuple(from_gate(gate("ry", (bit,), (0.3 + bit,))) for bit in held)
+    item = Pass(held, (*steps[::2], from_gate(gate("cp", (4, n_bits - 1), (0.7,))), *steps[1::2]))
     generator = np.random.default_rng(3)
     state = generator.normal(size=2**n_bits) + 1j * generator.normal(size=2**n_bits)
     state = (state / np.linalg.norm(state)).astype(dtype)
@@ -215,7 +215,7 @@ def test_neighbouring_tiles_at_the_same_time_change_no_bit(monkeypatch: pytest.M
     from tnplan.executor.statevector.cuda import state as cupy_state
 
     n_bits, tile = 22, Tile(13, 3, 1, 5, True)
-    steps = tuple(gate_block(gate("ry", (bit,), (0.3 + bit,))) for bit in (*range(3), *range(12, 22)))
+    steps = tuple(from_gate(gate("ry", (bit,), (0.3 + bit,))) for bit in (*range(3), *range(12, 22)))
     item = Pass((*range(3), *range(12, 22)), steps)
     values = np.random.default_rng(3).normal(size=2**n_bits).astype(np.complex64)
     found = []
@@ -251,10 +251,10 @@ def test_a_cz_signs_the_gates_after_it(run: Run, tmp_path: Path) -> None:
     steps = []
     for turn in range(40):
         bit, first, second = (int(k) for k in generator.permutation(N_BITS)[:3])
-        steps.append(gate_block(gate("cz", (first, second))))
+        steps.append(from_gate(gate("cz", (first, second))))
         kind = ("h", (), "ry", (0.3 + turn,), "y_1_2", ())[2 * (turn % 3) :]
-        steps.append(gate_block(gate(kind[0], (bit if bit in held else held[turn % 9],), kind[1])))
-    steps += [gate_block(gate("cz", (j, j + 1))) for j in range(N_BITS - 1)]
+        steps.append(from_gate(gate(kind[0], (bit if bit in held else held[turn % 9],), kind[1])))
+    steps += [from_gate(gate("cz", (j, j + 1))) for j in range(N_BITS - 1)]
     item = Pass(held, tuple(steps))
     state = np.exp(1j * generator.uniform(-3, 3, 2**N_BITS))
     expected = state.copy()
@@ -272,8 +272,8 @@ def test_exchanges_at_the_end_are_a_way_to_store(
     run: Run, pairs: tuple[tuple[int, int], ...], tmp_path: Path
 ) -> None:
     held = (0, 1, 2, 3, 4, 6, 8, 9, 11)
-    steps = [gate_block(gate("ry", (bit,), (0.3 + bit,))) for bit in held]
-    item = Pass(held, (*steps, *(gate_block(gate("sw", pair)) for pair in pairs)))
+    steps = [from_gate(gate("ry", (bit,), (0.3 + bit,))) for bit in held]
+    item = Pass(held, (*steps, *(from_gate(gate("sw", pair)) for pair in pairs)))
     state = np.exp(1j * np.random.default_rng(2).uniform(-3, 3, 2**N_BITS))
     expected = state.copy()
     apply_pass(expected, item)
@@ -373,21 +373,25 @@ def test_the_same_structure_is_the_same_text() -> None:
 
 
 def test_steps_that_no_program_takes() -> None:
-    wide = Block((3, 2, 1), (), np.linalg.qr(np.random.default_rng(1).normal(size=(8, 8)))[0][None] + 0j)
-    chosen = Block((3,), (11, 10, 9, 8), np.broadcast_to(np.array([[0, 1], [1, 0]]) + 0j, (16, 2, 2)))
-    chosen = Block((3,), chosen.selectors, chosen.blocks * np.arange(16)[:, None, None])
+    wide = MultiplexedGate(
+        (3, 2, 1), (), np.linalg.qr(np.random.default_rng(1).normal(size=(8, 8)))[0][None] + 0j
+    )
+    chosen = MultiplexedGate(
+        (3,), (11, 10, 9, 8), np.broadcast_to(np.array([[0, 1], [1, 0]]) + 0j, (16, 2, 2))
+    )
+    chosen = MultiplexedGate((3,), chosen.selectors, chosen.blocks * np.arange(16)[:, None, None])
     for step in (wide, chosen):
         assert make_program(Pass(tuple(range(8)), (step,)), N_BITS, 4, 8) is None
 
 
 def test_phases_are_found_in_a_table() -> None:
     values = np.exp(1j * np.array([0.1, 0.5, 1.1, -2.9]))
-    form = as_phases(Block((), (4, 2), values.reshape(-1, 1, 1)), 6)
+    form = as_phases(MultiplexedGate((), (4, 2), values.reshape(-1, 1, 1)), 6)
     assert form is not None
     assert form.n_terms == 3
     found = form.factor({2: np.array([0, 1, 0, 1]), 4: np.array([0, 0, 1, 1])}) * np.exp(1j * form.constant)
     np.testing.assert_allclose(found, values, atol=1e-14)
-    assert as_phases(Block((), (0,), np.array([1, 0.5]).reshape(-1, 1, 1) + 0j), 6) is None
+    assert as_phases(MultiplexedGate((), (0,), np.array([1, 0.5]).reshape(-1, 1, 1) + 0j), 6) is None
     odd = np.ones((8, 1, 1), np.complex128)
     odd[7] = -1
-    assert as_phases(Block((), (2, 1, 0), odd), 6) is None
+    assert as_phases(MultiplexedGate((), (2, 1, 0), odd), 6) is None

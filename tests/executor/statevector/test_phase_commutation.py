@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import dense_matrix, hadamards, many_kinds, qft, random_unitary
-from tnplan.executor.statevector.gates.multiplexed_gate import Block, gate_block
-from tnplan.executor.statevector.gates.phase_commutation import cost, is_rotation, lighter
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
+from tnplan.executor.statevector.gates.phase_commutation import commute_phases, cost, is_rotation
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import gate
 
@@ -32,15 +32,15 @@ def unitaries(depth: int) -> Circuit:
     ids=["unitaries", "qft", "h", "every", "kinds"],
 )
 def test_the_product_is_the_same(circuit: Circuit, rotations: bool) -> None:
-    blocks = [gate_block(item) for item in circuit.gates]
-    made = lighter(blocks, N, rotations)
+    blocks = [from_gate(item) for item in circuit.gates]
+    made = commute_phases(blocks, N, rotations)
     np.testing.assert_allclose(dense_matrix(made, N), dense_matrix(blocks, N), rtol=0, atol=1e-12)
     assert not any(block.is_identity for block in made)
 
 
 def test_gates_on_one_qubit_have_two_equal_elements() -> None:
-    blocks = [gate_block(item) for item in unitaries(4).gates]
-    singles = [block for block in lighter(blocks, N) if block.targets]
+    blocks = [from_gate(item) for item in unitaries(4).gates]
+    singles = [block for block in commute_phases(blocks, N) if block.targets]
     assert len(singles) == 4 * N - 3  # a qubit without a neighbour in a layer has two gates in a row
     assert {cost(block.blocks[0]) for block in blocks if len(block.targets) == 1} == {12}
     assert {cost(block.blocks[0]) for block in blocks if len(block.targets) == 1} == {12}
@@ -48,19 +48,19 @@ def test_gates_on_one_qubit_have_two_equal_elements() -> None:
 
 
 def test_gates_on_one_qubit_are_rotations_between_phases() -> None:
-    blocks = [gate_block(item) for item in unitaries(4).gates]
-    singles = [block for block in lighter(blocks, N, rotations=True) if block.targets]
+    blocks = [from_gate(item) for item in unitaries(4).gates]
+    singles = [block for block in commute_phases(blocks, N, rotations=True) if block.targets]
     assert len(singles) == 4 * N - 3
     assert all(is_rotation(block.blocks[0]) for block in singles)
-    flat = Block((0,), (), np.array([[[1, -1], [1, 1]]]) + 0j)
-    made = lighter([flat], N, rotations=True)
+    flat = MultiplexedGate((0,), (), np.array([[[1, -1], [1, 1]]]) + 0j)
+    made = commute_phases([flat], N, rotations=True)
     assert made[0].targets == (0,)  # a matrix of units alone is not taken apart
 
 
 def test_neighbours_on_a_qubit_are_one() -> None:
     generator = np.random.default_rng(3)
     first, second = (random_unitary(1, generator) for _ in range(2))
-    chosen = Block((1,), (0,), np.array([np.eye(2), first]))
-    singles = [Block((q,), (), matrix[None]) for q, matrix in ((0, first), (2, first), (0, second))]
-    made = lighter([*singles, chosen, singles[0]], N)
+    chosen = MultiplexedGate((1,), (0,), np.array([np.eye(2), first]))
+    singles = [MultiplexedGate((q,), (), matrix[None]) for q, matrix in ((0, first), (2, first), (0, second))]
+    made = commute_phases([*singles, chosen, singles[0]], N)
     assert [block.targets for block in made if block.targets] == [(2,), (0,), (1,), (0,)]

@@ -22,9 +22,9 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.distributed_state import SpreadState
-from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, Block, gate_block
-from tnplan.executor.statevector.prepared_program import Segment, make_script
+from tnplan.executor.statevector.distributed_state import DistributedState
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate, from_gate
+from tnplan.executor.statevector.prepared_program import Segment, prepare_program
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile
 from tnplan.executor.statevector.simulator import Simulator
@@ -61,14 +61,14 @@ class Wide:
         rows = front.reshape(*self.matrices.shape[:2], -1)
         return np.moveaxis((self.matrices @ rows).reshape(front.shape), range(len(axes)), axes)
 
-    def block(self) -> Block:
+    def block(self) -> MultiplexedGate:
         """The gate as the engine has it."""
         if len(self.controls) + len(self.targets) > LARGEST_MATRIX:
-            return Block(self.targets, self.controls, self.matrices)
+            return MultiplexedGate(self.targets, self.controls, self.matrices)
         n, side = self.matrices.shape[:2]
         matrix = np.zeros((n, side, n, side), np.complex128)
         matrix[np.arange(n), :, np.arange(n), :] = self.matrices
-        return gate_block(Gate("wide", (*self.controls, *self.targets), matrix.reshape(n * side, -1)))
+        return from_gate(Gate("wide", (*self.controls, *self.targets), matrix.reshape(n * side, -1)))
 
 
 def wide(n_qubits: int, n_targets: int, n_controls: int, only_ones: bool, seed: int) -> Wide:
@@ -108,7 +108,7 @@ def simulated(
     def work(ranks: Communicator) -> np.ndarray:
         own = HostState(n - rank_bits, dtype, 1, ranks.rank)
         own.tile = tile or own.tile
-        simulator = Simulator(SpreadState(own, ranks) if rank_bits else own, n, mode, 3)
+        simulator = Simulator(DistributedState(own, ranks) if rank_bits else own, n, mode, 3)
         simulator.apply(segment)
         return simulator.array()
 
@@ -194,14 +194,14 @@ def test_what_changes_too_many_qubits_is_refused_in_one_line() -> None:
 
 def test_a_channel_on_many_qubits_may_change_few() -> None:
     phases = np.diag(np.exp(1j * np.arange(64)))
-    script = make_script([Channel(tuple(range(6)), (phases,))])
+    script = prepare_program([Channel(tuple(range(6)), (phases,))])
     simulator = Simulator(HostState(7, "complex128"), 7)
     simulator.run(script, NO_BITS)
     assert simulator.amplitudes(["0" * 7])[0] == pytest.approx(1)
 
 
 def test_kernels_are_given_no_block_with_more_targets_than_they_take() -> None:
-    item = Pass(tuple(range(8)), (Block(tuple(range(6)), (), np.eye(64)[None] + 0j),))
+    item = Pass(tuple(range(8)), (MultiplexedGate(tuple(range(6)), (), np.eye(64)[None] + 0j),))
     with pytest.raises(ValueError, match="a block has 6 targets, and kernels take 5"):
         pass_tables(item, 8, 0)
     with pytest.raises(InputError, match="tile: has clusters of 6 bits; use 5 or fewer"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tests.support.workloads import closed_value
+from tests.support.workloads import closed_value, dense_terms
 from tnplan.cli.main import cli
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.path_file import load_network
@@ -18,7 +18,6 @@ from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors
 from tnplan.planner.workloads.qaoa import (
     EDGE_INDEX,
-    Edge,
     cut_network,
     edge_network,
     light_cone,
@@ -28,20 +27,6 @@ from tnplan.planner.workloads.qaoa import (
 
 GRAPHS = [(4, 3, 1, 0), (8, 3, 1, 1), (8, 3, 2, 2), (10, 3, 3, 3), (9, 4, 2, 4), (10, 5, 1, 5), (6, 1, 2, 6)]
 """Vertices, degree, layers, seed."""
-
-
-def dense_terms(n_vertices: int, edges: list[Edge], gammas: list[float], betas: list[float]) -> np.ndarray:
-    """<Z_u Z_v> of every edge in the state vector, all gates on all vertices; vertex v is bit v."""
-    bits = (np.arange(2**n_vertices)[:, None] >> np.arange(n_vertices)) & 1
-    signs = np.array([(1 - 2 * bits[:, u]) * (1 - 2 * bits[:, v]) for u, v in edges])
-    cut = ((1 - signs) / 2).sum(0)
-    state = np.full(2**n_vertices, 2 ** (-n_vertices / 2), complex)
-    for gamma, beta in zip(gammas, betas, strict=True):
-        state = state * np.exp(-1j * gamma * cut)
-        for vertex in range(n_vertices):
-            flipped = state[np.arange(2**n_vertices) ^ (1 << vertex)]
-            state = np.cos(beta) * state - 1j * np.sin(beta) * flipped
-    return np.asarray(signs @ np.abs(state) ** 2)
 
 
 @pytest.mark.parametrize(("n_vertices", "degree", "layers", "seed"), GRAPHS)

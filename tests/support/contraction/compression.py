@@ -153,9 +153,4 @@ def short_of_memory(ratio: float = 3.0, share: float = 0.85, sliced: int = 4) ->
 
 
 SMALL_PATH = waiting(4, 1 << 7, 16, sliced=4)
-
 SMALL_ARRAYS = arrays_of(SMALL_PATH)
-
-
-class InterruptedRunError(Exception):
-    """Stands for whatever ends a run."""

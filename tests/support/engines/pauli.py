@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.executor.pauli.algebra.gates import Step, rotation
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.gates import (
+    PauliStep,
+    local_words,
+    rotation,
+    word_masks,
+)
 from tnplan.executor.pauli.resources import Resources
 
 ENGINES = (
@@ -33,9 +40,9 @@ def eagle_edges() -> list[tuple[int, int]]:
     return edges
 
 
-def kicked_ising(n_qubits: int, edges: list[tuple[int, int]], theta: float, steps: int) -> list[Step]:
+def kicked_ising(n_qubits: int, edges: list[tuple[int, int]], theta: float, steps: int) -> list[PauliStep]:
     """`steps` times RX(theta) on every qubit and RZZ(-pi/2) on every edge."""
-    layer: list[Step] = [rotation("X", (q,), theta) for q in range(n_qubits)]
+    layer: list[PauliStep] = [rotation("X", (q,), theta) for q in range(n_qubits)]
     layer += [rotation("ZZ", edge, -math.pi / 2) for edge in edges]
     return layer * steps
 
@@ -45,9 +52,16 @@ def chain_edges(n_qubits: int) -> list[tuple[int, int]]:
     return [(q, q + 1) for q in range(n_qubits - 1)]
 
 
-def ising_trotter(n_qubits: int, angle: float, layers: int) -> list[Step]:
+def ising_trotter(n_qubits: int, angle: float, layers: int) -> list[PauliStep]:
     """`layers` times RZZ on the even and odd bonds of a ring and RX on every qubit, all by `angle`."""
     bonds = [(q, (q + 1) % n_qubits) for start in (0, 1) for q in range(start, n_qubits, 2)]
-    layer: list[Step] = [rotation("ZZ", bond, angle) for bond in bonds]
+    layer: list[PauliStep] = [rotation("ZZ", bond, angle) for bond in bonds]
     layer += [rotation("X", (q,), angle) for q in range(n_qubits)]
     return layer * layers
+
+
+def dense(terms: PauliSum) -> np.ndarray:
+    """The matrix of a sum on a few qubits; qubit 0 is the most significant bit."""
+    words = local_words(terms.n_qubits)
+    numbers = {word_masks(range(terms.n_qubits), word): word for word in range(len(words))}
+    return np.asarray(sum(c * words[numbers[x, z]] for x, z, c in terms.masks()))

@@ -112,3 +112,15 @@ def overflows(array: Array) -> bool:
             if finite.size and not np.isfinite(finite.max() - finite.min()):
                 return True
     return False
+
+
+def product_tensor(axes: int, telling: tuple[int, ...], seed: int) -> np.ndarray:
+    """A complex64 tensor whose magnitude depends on all binary axes but those in `telling`."""
+    generator = np.random.default_rng(seed)
+    numbers = np.arange(1 << axes)
+    size = np.ones(1 << axes)
+    for axis in range(axes):
+        if axis not in telling:
+            size *= np.where(numbers >> axis & 1, generator.uniform(0.05, 0.5), 1.0)
+    values = generator.normal(size=(1 << axes, 2)) * size[:, None]
+    return np.ascontiguousarray(values).view(np.complex128)[:, 0].astype(np.complex64)

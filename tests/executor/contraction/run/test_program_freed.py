@@ -7,19 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.planner.passes.lowering.test_compression import EXCHANGE
-from tests.support.contraction.compression import plan_exchanges
+from tests.support.contraction.compression import EXCHANGE, plan_exchanges
 from tests.support.contraction.fused import planned
 from tests.support.contraction.overlap import hiding_profile, in_parts, swapping_path
 from tests.support.contraction.overlap import planned as planned_hiding
-from tests.support.contraction.schedules import SCHEDULE, closing, meeting_path
+from tests.support.contraction.schedules import closing, early_sums_schedule, meeting_path
 from tnplan.executor.contraction.bind.program import Program
 from tnplan.executor.contraction.run.dry_run import null_replay
 from tnplan.planner.schedule.schedule import Schedule
-
-
-def with_early_sums() -> Schedule:
-    return SCHEDULE
 
 
 def with_a_chain_that_closes() -> Schedule:
@@ -39,7 +34,7 @@ def with_compressed_exchanges() -> Schedule:
 
 @pytest.mark.parametrize(
     "made",
-    [with_early_sums, with_a_chain_that_closes, with_exchanges_in_parts, with_compressed_exchanges],
+    [early_sums_schedule, with_a_chain_that_closes, with_exchanges_in_parts, with_compressed_exchanges],
 )
 def test_it_is_freed_with_its_last_reference(made: Callable[[], Schedule]) -> None:
     schedule = made()

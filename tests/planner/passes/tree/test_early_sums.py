@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.contraction.executor import contract_fixed, contract_pairwise
 from tests.support.contraction.resume import interrupted_and_resumed
-from tests.support.contraction.schedules import PATH, SCHEDULE, planned, sliced_lattice
+from tests.support.contraction.schedules import EARLY_SUMS_PATH, early_sums_schedule, planned, sliced_lattice
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints
@@ -70,6 +70,7 @@ def work_of(path: ContractionPath, tree: Tree, nesting: Nesting) -> float:
     return total
 
 
+SCHEDULE = early_sums_schedule()
 NEST = [number for number, part in enumerate(SCHEDULE.outer) if part.inner]
 
 
@@ -78,7 +79,7 @@ def test_the_case_has_all_kinds_of_parts() -> None:
         (2, 0), (2, 1), (2, 2), (2, 3), (2, 0)
     ]  # fmt: skip
     assert len(SCHEDULE.sliced) == 3
-    assert sorted((*SCHEDULE.sliced, *SCHEDULE.summed)) == sorted(PATH.sliced_inds)
+    assert sorted((*SCHEDULE.sliced, *SCHEDULE.summed)) == sorted(EARLY_SUMS_PATH.sliced_inds)
     assert SCHEDULE.n_slices == 8
 
 
@@ -151,13 +152,13 @@ def test_a_replay_gives_the_value(ranks: int, seed: int) -> None:
 @pytest.mark.parametrize("groups", [1, 2, 3, 8, 11])
 @pytest.mark.parametrize("slices", [None, (1, 6)])
 def test_groups_and_some_of_the_slices(groups: int, slices: tuple[int, int] | None) -> None:
-    arrays = random_arrays(PATH, 3)
+    arrays = random_arrays(EARLY_SUMS_PATH, 3)
     done = execute(SCHEDULE, arrays, ranks=groups, slices=slices)
     expected = np.zeros(SCHEDULE.output_shape, dtype="complex128")
     rounds = range(SCHEDULE.repeats(len(SCHEDULE.summed)))
     for number, inner in product(range(*(slices or (0, SCHEDULE.n_slices))), rounds):
         values = {**SCHEDULE.slice_values(number), **SCHEDULE.summed_values(inner)}
-        expected += contract_fixed(PATH, arrays, values)
+        expected += contract_fixed(EARLY_SUMS_PATH, arrays, values)
     assert done.array is not None
     assert np.abs(done.array - expected).max() < 1e-5 * np.abs(expected).max()
 
@@ -165,7 +166,7 @@ def test_groups_and_some_of_the_slices(groups: int, slices: tuple[int, int] | No
 @pytest.mark.parametrize("after", range(1, 8))
 def test_an_interrupted_run_goes_on(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "INTERVAL", 0)
-    arrays = random_arrays(PATH, 3)
+    arrays = random_arrays(EARLY_SUMS_PATH, 3)
     resumed = interrupted_and_resumed(SCHEDULE, arrays, tmp_path / "result.npy", after)
     whole = execute(SCHEDULE, arrays, threads=1)
     assert np.array_equal(resumed.array, whole.array)  # type: ignore[arg-type]
@@ -277,10 +278,10 @@ def test_tensors_that_wait_are_compressed_across_an_early_sum() -> None:
 
 
 def test_groups_without_work_weigh_against_an_early_sum() -> None:
-    few, many = (nested(PATH, groups=groups)[1] for groups in (1, 64))
+    few, many = (nested(EARLY_SUMS_PATH, groups=groups)[1] for groups in (1, 64))
     assert few.n_slices == 8
     assert many.n_slices == 64
-    rows = project([PATH], eager_profile(4096), [1, 64], memory_bytes=inf).rows
+    rows = project([EARLY_SUMS_PATH], eager_profile(4096), [1, 64], memory_bytes=inf).rows
     assert rows[0].schedule.summed
     assert rows[1].time_s <= rows[0].schedule.projected_s(8)
 

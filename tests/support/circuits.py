@@ -1,0 +1,41 @@
+"""Random circuits and their states by dense contraction."""
+
+from __future__ import annotations
+
+import cotengra
+import numpy as np
+
+from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.gates import KINDS, gate
+from tnplan.planner.networks.network import Network
+
+
+def state_vector(circuit: Circuit) -> np.ndarray:
+    """The final state with one axis a qubit, by dense contraction of each gate."""
+    state = np.zeros((2,) * circuit.n_qubits, dtype=np.complex128)
+    state[(0,) * circuit.n_qubits] = 1
+    for item in circuit.gates:
+        q = len(item.qubits)
+        state = np.tensordot(item.matrix.reshape((2,) * (2 * q)), state, (range(q, 2 * q), item.qubits))
+        state = np.moveaxis(state, range(q), item.qubits)
+    return state
+
+
+def contract(network: Network, arrays: list[np.ndarray]) -> np.ndarray:
+    """The whole network, by cotengra."""
+    return np.asarray(cotengra.array_contract(arrays, network.inputs, network.output, optimize="greedy"))
+
+
+def random_circuit(n_qubits: int, n_gates: int, seed: int) -> Circuit:
+    """Every kind of gate, with random angles on random qubits."""
+    generator = np.random.default_rng(seed)
+    names = sorted(KINDS)
+    gates = []
+    for number in range(n_gates):
+        name = names[number % len(names)] if number < len(names) else str(generator.choice(names))
+        kind = KINDS[name]
+        qubits = generator.choice(n_qubits, size=kind.n_qubits, replace=False)
+        gates.append(
+            gate(name, [int(q) for q in qubits], generator.uniform(-3, 3, size=kind.n_params).tolist())
+        )
+    return Circuit(n_qubits, tuple(gates))
