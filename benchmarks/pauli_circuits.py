@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum, masks, merge, pauli_sum
-from tnplan.executor.pauli.algebra.gates import Clifford, Step, circuit_steps, rotation
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
 from tnplan.planner.networks.circuits.circuit import Circuit
 from tnplan.planner.networks.circuits.gates import gate
 
@@ -38,7 +38,7 @@ def ising_2d(side: int, layers: int, angle: float) -> list[Turn]:
     return (layer + [("ZZ", bond, angle) for bond in bonds]) * layers
 
 
-def steps_of(turns: list[Turn]) -> list[Step]:
+def steps_of(turns: list[Turn]) -> list[PauliStep]:
     """The rotations as steps."""
     return [rotation(*turn) for turn in turns]
 
@@ -50,7 +50,7 @@ def clifford_layer(n_qubits: int, first: str) -> list[Clifford]:
     return circuit_steps(Circuit(n_qubits, tuple(gates)))  # type: ignore[return-value]
 
 
-def mixed(n_qubits: int, n_gates: int, rotations: float, seed: int = 0) -> list[Step]:
+def mixed(n_qubits: int, n_gates: int, rotations: float, seed: int = 0) -> list[PauliStep]:
     """Random gates: this share of rotations RX, RY, RZ, the rest H, S and CNOT alike."""
     rng, gates = np.random.default_rng(seed), []
     for _ in range(n_gates):

@@ -45,7 +45,7 @@ from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.pair_tiling import ROWS
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ProductHamiltonian, row_costs
-from tnplan.executor.sbd.sigma.row_partition import share_rows
+from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import solve
 from tnplan.planner.common.files import write_text
@@ -195,7 +195,7 @@ def projected(h: ProductHamiltonian, one_s: float, profile_name: str) -> list[di
     state_bytes = 8.0 * h.shape[0] * h.shape[1]
     rows = []
     for devices in DEVICES:
-        shares = share_rows(work, devices)
+        shares = partition_rows(work, devices)
         most = max(work[slice(*shares.rows(rank))].sum() for rank in range(devices)) / work.sum()
         inside = min(devices, profile.tiers[0].devices)
         sent_bytes = state_bytes * (1 + 1 / devices)

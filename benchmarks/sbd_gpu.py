@@ -15,10 +15,10 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ProductHamiltonian
-from tnplan.executor.sbd.solver.davidson import Criteria, Step
-from tnplan.executor.sbd.solver.setup import choose_device, open_site
+from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep
+from tnplan.executor.sbd.solver.setup import choose_device, set_up_solve
 from tnplan.executor.sbd.solver.solve import solve
-from tnplan.executor.sbd.solver.vector_backend import Spread
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 
 REPEATS = 5
 
@@ -29,12 +29,12 @@ def measured_large(world: Communicator, integrals: Integrals, strings: Any, ring
     try:
         with chosen.on_stream():
             criteria = Criteria(vectors=6)
-            site = open_site(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
+            site = set_up_solve(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
             assert isinstance(site.hamiltonian, ProductHamiltonian)
             place = site.place
             if ring:
                 make = partial(make_rows, site.hamiltonian)
-                place = Spread(site.hamiltonian, chosen.ranks, make, gathers=False)
+                place = DistributedVectors(site.hamiltonian, chosen.ranks, make, gathers=False)
             assert place is not None
             operator = place.operator("float64")
             x = np.random.default_rng(0).standard_normal(site.hamiltonian.shape)
@@ -109,10 +109,10 @@ def solved(
     """A solve on the GPUs of the ranks: its energy, times and memory."""
     begin = time.perf_counter()
     chosen = choose_device("gpu", world, 1)
-    steps: list[Step] = []
+    steps: list[DavidsonStep] = []
     try:
         with chosen.on_stream():
-            site = open_site(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
+            site = set_up_solve(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
             ready_s = time.perf_counter() - begin
             found = solve(
                 site.hamiltonian, integrals, criteria=site.criteria, place=site.place, progress=steps.append

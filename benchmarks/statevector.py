@@ -28,7 +28,7 @@ import numpy as np
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.gates.multiplexed_gate import Block, matrix_block
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_matrix
 from tnplan.executor.statevector.prepared_program import Segment
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.networks.circuits.gates import KINDS
@@ -57,9 +57,9 @@ def ours(gates: list[Pair], n: int, threads: int, mode: str) -> np.ndarray:
     return simulator.state.to_host()
 
 
-def _block(name: str, qubits: tuple[int, ...], angle: float) -> Block:
+def _block(name: str, qubits: tuple[int, ...], angle: float) -> MultiplexedGate:
     matrix = KINDS[name].matrix(-angle) if name == "cp" else KINDS[name].matrix()
-    return matrix_block(qubits, np.asarray(matrix, np.complex128))
+    return from_matrix(qubits, np.asarray(matrix, np.complex128))
 
 
 def lightning(gates: list[Pair], n: int) -> np.ndarray:

@@ -28,7 +28,7 @@ from statevector_circuits import CIRCUITS
 from statevector_rows import write_rows
 
 from tnplan.executor.statevector.cuda.state import CupyState
-from tnplan.executor.statevector.gates.multiplexed_gate import gate_block
+from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.prepared_program import Segment
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.networks.circuits.circuit import Gate
@@ -70,7 +70,7 @@ def ours(
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Times of a circuit by this engine, and its first amplitudes."""
     simulator = Simulator(CupyState(n, "complex64"), n, mode)
-    segment = Segment(tuple(gate_block(item) for item in gates))
+    segment = Segment(tuple(from_gate(item) for item in gates))
     begin = perf_counter()
     _, prepared = simulator.prepare(segment)
     cupy.cuda.Device().synchronize()

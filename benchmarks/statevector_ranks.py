@@ -28,8 +28,8 @@ from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cuda.bit_swap import StateSwap
 from tnplan.executor.statevector.cuda.state import CupyState, between_gpus
-from tnplan.executor.statevector.distributed_state import Prepared, PreparedOverlap, SpreadState
-from tnplan.executor.statevector.gates.multiplexed_gate import gate_block
+from tnplan.executor.statevector.distributed_state import DistributedState, PreparedExchange, PreparedOverlap
+from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.prepared_program import Segment
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.errors import InputError
@@ -72,17 +72,17 @@ def measured(name: str, n: int, ranks: Communicator, rounds: int, nccl: float) -
     """The row of one circuit."""
     own = CupyState(n - ranks.size.bit_length() + 1, "complex64", ranks.rank)
     swap = StateSwap(own.amplitudes, ranks)
-    alone, beside = SpreadState(own, ranks, swap, NEVER), SpreadState(own, ranks, swap)
+    alone, beside = DistributedState(own, ranks, swap, NEVER), DistributedState(own, ranks, swap)
     simulator = Simulator(alone, n)
-    segment = Segment(tuple(gate_block(item) for item in CIRCUITS[name](n)))
+    segment = Segment(tuple(from_gate(item) for item in CIRCUITS[name](n)))
     plan, steps = simulator.prepare(segment)
     together = beside.prepare(plan.steps)
     simulator.apply(segment)
     norm = simulator.norm()
     if abs(norm - 1) > NORM:
         raise RuntimeError(f"{name} at {n} qubits: the norm is {norm}")
-    passes = [step for step in steps if not isinstance(step, Prepared)]
-    exchanges = [step for step in steps if isinstance(step, Prepared)]
+    passes = [step for step in steps if not isinstance(step, PreparedExchange)]
+    exchanges = [step for step in steps if isinstance(step, PreparedExchange)]
     overlaps = [step for step in together if isinstance(step, PreparedOverlap)]
 
     def run(chosen: list[Any]) -> None:

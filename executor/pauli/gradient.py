@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import state_values
-from tnplan.executor.pauli.algebra.gates import Rotation, Step, Transfer, simple_steps
+from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation, TransferMatrix, simple_steps
 from tnplan.executor.pauli.algebra.tableau import absorb
-from tnplan.executor.pauli.propagate import Work, check_room, check_steps
+from tnplan.executor.pauli.propagate import Propagator, check_room, check_steps
 from tnplan.executor.pauli.terms.ledger import Dropped
-from tnplan.executor.pauli.terms.tape import Change, TapedTerms, Turn
+from tnplan.executor.pauli.terms.tape import TapedMap, TapedRotation, TapedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 
@@ -37,7 +37,7 @@ class Gradient:
 
 
 def gradient(
-    steps: Sequence[Step],
+    steps: Sequence[PauliStep],
     observable: PauliSum,
     truncation: Truncation | None = None,
     *,
@@ -60,14 +60,14 @@ def gradient(
         chosen = set(wanted)
     state_values(observable, state)
     simple = simple_steps(steps)
-    todo: Sequence[Step] = [step if k in chosen else simple[k] for k, step in enumerate(steps)]
+    todo: Sequence[PauliStep] = [step if k in chosen else simple[k] for k, step in enumerate(steps)]
     start, origins, signs = observable, tuple(range(len(todo))), (1,) * len(todo)
-    if not limits.needs_letters and not any(isinstance(step, Transfer) for step in todo):
+    if not limits.needs_letters and not any(isinstance(step, TransferMatrix) for step in todo):
         absorbed = absorb(todo, observable, chosen)
         todo, start = absorbed.rotations, absorbed.observable
         origins, signs = absorbed.origins, absorbed.signs
     terms = TapedTerms(start)
-    Work(terms, limits, None, None, "stop").run(todo)
+    Propagator(terms, limits, None, None, "stop").run(todo)
     final = terms.terms.rows()
     weights = state_values(final, state)
     slopes = np.zeros(terms.n_numbers, final.coefficients.dtype)
@@ -76,17 +76,17 @@ def gradient(
     turns = [k for k, step in enumerate(todo) if isinstance(step, Rotation)]
     for entry in reversed(terms.tape):
         derivative = _back(entry, slopes)
-        if isinstance(entry, Turn):
+        if isinstance(entry, TapedRotation):
             number = turns.pop(0)
             derivatives[origins[number]] = signs[number] * derivative
     derivatives[sorted(set(range(len(steps))) - chosen)] = 0
     return Gradient((weights * final.coefficients).sum().item(), derivatives, terms.books.dropped())
 
 
-def _back(entry: Turn | Change, slopes: Array) -> Any:
+def _back(entry: TapedRotation | TapedMap, slopes: Array) -> Any:
     """Take the slopes from after a step to before it; the derivative by its angle, if it is a rotation."""
     own = slopes[entry.terms]
-    if isinstance(entry, Change):
+    if isinstance(entry, TapedMap):
         before = entry.factors * own
         for places, weights, targets in entry.sent:
             before[places] += weights * slopes[targets]

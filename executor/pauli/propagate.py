@@ -17,9 +17,9 @@ from tnplan.executor.observables.pauli_sum import PauliSum, pack, pack_all
 from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import (
     Clifford,
+    PauliStep,
     Rotation,
-    Step,
-    Transfer,
+    TransferMatrix,
     quarter_turns,
     simple_steps,
 )
@@ -88,7 +88,7 @@ class Propagation:
 
 
 def propagate(
-    steps: Sequence[Step],
+    steps: Sequence[PauliStep],
     observable: PauliSum,
     truncation: Truncation | None = None,
     resources: Resources | None = None,
@@ -122,7 +122,7 @@ def propagate(
     start = use.converted(start)
     terms = open_terms(start, use)
     try:
-        work = Work(terms, limits, stop_above, room, use.when_full)
+        work = Propagator(terms, limits, stop_above, room, use.when_full)
         work.run(todo, progress)
         n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(terms.in_bits(state))
         size_bytes = max(work.size_bytes, terms.size_bytes)
@@ -141,11 +141,11 @@ def propagate(
 
 
 def prepared(
-    steps: Sequence[Step], observable: PauliSum, keep_cliffords: bool
-) -> tuple[Sequence[Step], PauliSum]:
+    steps: Sequence[PauliStep], observable: PauliSum, keep_cliffords: bool
+) -> tuple[Sequence[PauliStep], PauliSum]:
     """Steps and observable with Cliffords absorbed where nothing is against it."""
     todo = simple_steps(steps)
-    if keep_cliffords or any(isinstance(step, Transfer) for step in todo):
+    if keep_cliffords or any(isinstance(step, TransferMatrix) for step in todo):
         return todo, observable
     absorbed = absorb(todo, observable)
     return absorbed.rotations, absorbed.observable
@@ -176,9 +176,9 @@ def turned(angle: float) -> tuple[float, float]:
     return (math.cos(angle), math.sin(angle)) if turns is None else EXACT_TURNS[turns]
 
 
-def fused(steps: Sequence[Step]) -> list[Rotation | Transfer | list[Clifford]]:
+def fused(steps: Sequence[PauliStep]) -> list[Rotation | TransferMatrix | list[Clifford]]:
     """The steps from the last to the first, Cliffords in a row as one batch."""
-    batches: list[Rotation | Transfer | list[Clifford]] = []
+    batches: list[Rotation | TransferMatrix | list[Clifford]] = []
     for step in reversed(steps):
         if not isinstance(step, Clifford):
             batches.append(step)
@@ -189,12 +189,12 @@ def fused(steps: Sequence[Step]) -> list[Rotation | Transfer | list[Clifford]]:
     return batches
 
 
-def first_rotations(batches: Sequence[Rotation | Transfer | list[Clifford]]) -> list[Rotation]:
+def first_rotations(batches: Sequence[Rotation | TransferMatrix | list[Clifford]]) -> list[Rotation]:
     """The rotations that come first."""
     return list(takewhile(lambda batch: isinstance(batch, Rotation), batches))  # type: ignore[arg-type]
 
 
-def check_steps(steps: Sequence[Step], n_qubits: int) -> None:
+def check_steps(steps: Sequence[PauliStep], n_qubits: int) -> None:
     """Refuse steps on qubits that the observable's circuit does not have, and angles that are not finite."""
     is_right, both = True, 0
     for step in steps:
@@ -227,7 +227,7 @@ def check_room(observable: PauliSum, limits: Truncation, stop_above: int | None)
             )
 
 
-class Work:
+class Propagator:
     """What is done to the terms at each step."""
 
     def __init__(
@@ -251,7 +251,7 @@ class Work:
         if room is not None:
             terms.limit(room)
 
-    def run(self, steps: Sequence[Step], progress: Callable[[Progress], None] | None = None) -> None:
+    def run(self, steps: Sequence[PauliStep], progress: Callable[[Progress], None] | None = None) -> None:
         """All steps, from the last to the first."""
         batches, terms, said_s = fused(steps), self.terms, perf_counter()
         number, spread = 0, 0 if self.has_ranks else len(batches)
@@ -268,7 +268,7 @@ class Work:
                 said_s = perf_counter()
                 progress(Progress(number, len(batches), terms.n, terms.size_bytes))
 
-    def do(self, batch: Rotation | Transfer | list[Clifford], *, last: bool) -> None:
+    def do(self, batch: Rotation | TransferMatrix | list[Clifford], *, last: bool) -> None:
         """One step, and the truncation that is due after it."""
         self.number += 1
         self._make_room(batch)
@@ -286,7 +286,7 @@ class Work:
                     "allow more terms or truncate",
                 )  # fmt: skip
 
-    def _reshard(self, batches: Sequence[Rotation | Transfer | list[Clifford]]) -> int:
+    def _reshard(self, batches: Sequence[Rotation | TransferMatrix | list[Clifford]]) -> int:
         """Spread the terms for the rotations that come first; how many steps then need no other spread."""
         masks = [(rotation.x, rotation.z) for rotation in first_rotations(batches)]
         return max(1, self.terms.reshard(pack_all(masks, self.terms.n_qubits)))
@@ -321,13 +321,13 @@ class Work:
         self.number += len(rotations)
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
 
-    def _make_room(self, batch: Rotation | Transfer | list[Clifford]) -> None:
+    def _make_room(self, batch: Rotation | TransferMatrix | list[Clifford]) -> None:
         """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""
         if self.room is None or isinstance(batch, list):
             return
         n, factor = self.terms.all_ranks(self.terms.n), 2
         new = n
-        if isinstance(batch, Transfer):
+        if isinstance(batch, TransferMatrix):
             factor = int(np.count_nonzero(batch.matrix, axis=0).max())
             new = n * (factor - 1)
         elif 2 * n > self.room:
@@ -342,10 +342,10 @@ class Work:
         self.full += 1
         self.terms.keep_largest(max(1, self.room // factor))
 
-    def _apply(self, batch: Rotation | Transfer | list[Clifford]) -> None:
+    def _apply(self, batch: Rotation | TransferMatrix | list[Clifford]) -> None:
         if isinstance(batch, list):
             self.terms.clifford(batch)
-        elif isinstance(batch, Transfer):
+        elif isinstance(batch, TransferMatrix):
             self.has_zeros = True
             self.terms.transfer(batch, self.limits.branch_cut)
         else:

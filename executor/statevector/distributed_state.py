@@ -1,4 +1,4 @@
-"""A state over several ranks, which looks like one: see `tnplan.executor.statevector.simulator.State`.
+"""A state over several ranks, which looks like one: see `tnplan.executor.statevector.simulator.StateVector`.
 
 Rank r holds the amplitudes whose highest index bits are r. Every call is collective, and gives every rank the
 same answer. Passes are each rank's own; an exchange swaps index bits by messages between pairs of ranks or in
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS, Overlap, with_overlaps
-from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.errors import InputError
 
@@ -32,7 +32,7 @@ Piece = tuple[Sequence[int], int]
 """The amplitudes in which some bits have a value, bit k of it that of bits[k]."""
 
 
-class PartSwap(Protocol):
+class PiecewiseExchange(Protocol):
     """An exchange of one piece after another, beside other work of the device."""
 
     def begin(self, piece: int) -> None:
@@ -42,7 +42,7 @@ class PartSwap(Protocol):
         """What is given to the device from now on finds the piece, and those before, exchanged."""
 
 
-class Swap(Protocol):
+class PeerExchange(Protocol):
     """Exchanges without messages: see `tnplan.executor.statevector.cuda.bit_swap.StateSwap`."""
 
     def bind(self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int) -> Call | None:
@@ -51,15 +51,15 @@ class Swap(Protocol):
     def bind_parts(
         self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int, pieces: Sequence[Piece],
         share: int, wide: Sequence[bool],
-    ) -> PartSwap | None:  # fmt: skip
+    ) -> PiecewiseExchange | None:  # fmt: skip
         """The same for each piece in turn; `share` as in `Overlap`, `wide` as `beside_wide` of it."""
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedExchange:
     """An exchange, and the call that does it without messages."""
 
-    exchange: Exchange
+    exchange: QubitExchange
     call: Call | None
 
 
@@ -70,10 +70,10 @@ class PreparedOverlap:
     `begins` has the pieces to exchange after each part before, `awaits` the one that each part after needs.
     """
 
-    exchange: Exchange
+    exchange: QubitExchange
     before: Sequence[Sequence[Call]]
     begins: Sequence[Sequence[int]]
-    swap: PartSwap
+    swap: PiecewiseExchange
     awaits: Sequence[int]
     after: Sequence[Sequence[Call]]
 
@@ -116,11 +116,11 @@ class _Ended:
         )  # fmt: skip
 
 
-class SpreadState:
+class DistributedState:
     """The parts of all ranks of `ranks` together, that of this rank being `own`."""
 
     def __init__(
-        self, own: Any, ranks: Communicator, swap: Swap | None = None,
+        self, own: Any, ranks: Communicator, swap: PeerExchange | None = None,
         least_tile_bits: int = LEAST_TILE_BITS,
     ) -> None:  # fmt: skip
         """`own` is a `HostState` or a `CupyState`, whose arrays `ranks` sends where `swap` gives no call.
@@ -139,7 +139,7 @@ class SpreadState:
         """Back to |0...0>."""
         self.own.restart()
 
-    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
+    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[Any]:
         """The tables of passes; exchanges with the call that does them in peers' memory, if any."""
         passes = [step for step in steps if isinstance(step, Pass)]
         made = dict(zip(map(id, passes), self.own.prepare(passes, again), strict=True))
@@ -149,7 +149,7 @@ class SpreadState:
             if isinstance(step, Overlap):
                 found += self._beside(step, made)
             else:
-                found.append(self._alone(step) if isinstance(step, Exchange) else made[id(step)])
+                found.append(self._alone(step) if isinstance(step, QubitExchange) else made[id(step)])
         return found
 
     def _beside(self, step: Overlap, made: dict[int, Any]) -> list[Any]:
@@ -167,21 +167,21 @@ class SpreadState:
         ]
         return [PreparedOverlap(step.exchange, calls[0], step.begins, swap, step.awaits, calls[1])]
 
-    def _part_swap(self, step: Overlap) -> PartSwap | None:
+    def _part_swap(self, step: Overlap) -> PiecewiseExchange | None:
         if self._swap is None:
             return _ByMessages(lambda bits, part: self._exchange(step.exchange, bits, part), step.pieces)
         inside, own, peers = self._peers(step.exchange)
         wide = step.beside_wide(self.tile.bits)
         return self._swap.bind_parts(inside, peers, own, step.pieces, step.share, wide)
 
-    def _alone(self, exchange: Exchange) -> Prepared:
+    def _alone(self, exchange: QubitExchange) -> PreparedExchange:
         inside, own, peers = self._peers(exchange)
         call = self._swap.bind(inside, peers, own) if self._swap is not None else None
-        return Prepared(exchange, call)
+        return PreparedExchange(exchange, call)
 
     def apply(self, prepared: Any) -> None:
         """Do a step."""
-        if isinstance(prepared, Prepared):
+        if isinstance(prepared, PreparedExchange):
             if prepared.call is not None:
                 prepared.call()
             else:
@@ -194,7 +194,7 @@ class SpreadState:
         size_bytes = self.own.amplitudes.nbytes
         self.sent_bytes += size_bytes - (size_bytes >> len(prepared.exchange.pairs))
 
-    def _peers(self, exchange: Exchange) -> tuple[list[int], int, list[tuple[int, int]]]:
+    def _peers(self, exchange: QubitExchange) -> tuple[list[int], int, list[tuple[int, int]]]:
         """Bits inside, this rank's value of those outside, and every other value with its rank.
 
         In such an order that at every turn the ranks are pairs, each with links of its own.
@@ -209,7 +209,7 @@ class SpreadState:
         ]
         return inside, own, peers
 
-    def _exchange(self, exchange: Exchange, bits: Sequence[int] = (), part: int = 0) -> None:
+    def _exchange(self, exchange: QubitExchange, bits: Sequence[int] = (), part: int = 0) -> None:
         """Swap bits: what has value b in the bits inside goes to the rank with value b in the bits outside.
 
         It takes the place of what that peer sends. The pieces of all peers are on their way at once. Only

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.statevector.prepared_program import make_script
+from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
@@ -105,7 +105,7 @@ def answer(
     measured = final_measurements(program)
     if measured is None:
         return _from_trajectories(simulator, program, question, progress)
-    script = make_script([gate for gate in program.operations if isinstance(gate, Gate)])
+    script = prepare_program([gate for gate in program.operations if isinstance(gate, Gate)])
     simulator.run(script, np.zeros(0, np.uint8))
     counts = None
     if question.shots is not None:
@@ -132,7 +132,7 @@ def _from_trajectories(
     """Run a program once a shot. Its final measurements are one draw, and leave the state as it is."""
     assert question.shots is not None
     operations, measured = without_final_measurements(program.operations)
-    script = make_script(operations)
+    script = prepare_program(operations)
     writes = measures(program.operations)
     texts, values = [], []
     for shot in range(question.shots):

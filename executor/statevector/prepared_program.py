@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.gates.multiplexed_gate import Block, gate_block, matrix_block
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.program import Channel, Conditional, Measurement, Operation, Reset
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 UNITARY = 1e-12
 IMPOSSIBLE = 1e-12
 """Outcomes of less probability are rounding and are never taken."""
-Unitaries = tuple[list[float], tuple[Block | None, ...]]
+Unitaries = tuple[list[float], tuple[MultiplexedGate | None, ...]]
 """Of a mixture: the probabilities added up, and a block for each on qubits 0, 1, ..., None for identities."""
 
 
@@ -27,7 +27,7 @@ Unitaries = tuple[list[float], tuple[Block | None, ...]]
 class Segment:
     """Blocks on qubits that act one after another."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[MultiplexedGate, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +36,8 @@ class Branch:
 
     bits: tuple[int, ...]
     value: int
-    body: tuple[Item, ...]
-    otherwise: tuple[Item, ...]
+    body: tuple[PreparedStep, ...]
+    otherwise: tuple[PreparedStep, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +60,10 @@ def cumulated(weights: Array) -> Array:
     return np.cumsum(np.where(weights > IMPOSSIBLE * weights.sum(), weights, 0))
 
 
-Item = Segment | Branch | Mixture | Measurement | Reset | Channel
+PreparedStep = Segment | Branch | Mixture | Measurement | Reset | Channel
 
 
-def make_script(operations: Sequence[Operation], place: str = "") -> tuple[Item, ...]:
+def prepare_program(operations: Sequence[Operation], place: str = "") -> tuple[PreparedStep, ...]:
     """The items of operations; raises InputError for a gate that is not unitary or too large.
 
     `place` says in errors which operation these are inside of.
@@ -73,13 +73,13 @@ def make_script(operations: Sequence[Operation], place: str = "") -> tuple[Item,
 
 def _make_script(
     operations: Sequence[Operation], place: str, known: dict[int, Unitaries | None]
-) -> tuple[Item, ...]:
+) -> tuple[PreparedStep, ...]:
     """`known`: what was made of operators before, by the identity of their tuple."""
-    items: list[Item] = []
-    blocks: list[Block] = []
+    items: list[PreparedStep] = []
+    blocks: list[MultiplexedGate] = []
     for number, operation in enumerate(operations):
         if isinstance(operation, Gate):
-            blocks.append(gate_block(operation, f"{place}gate {number} ({operation.name})"))
+            blocks.append(from_gate(operation, f"{place}gate {number} ({operation.name})"))
             continue
         if blocks:
             items.append(Segment(tuple(blocks)))
@@ -103,14 +103,14 @@ def _unitaries(kraus: Sequence[Array], place: str) -> Unitaries | None:
     side = len(kraus[0])
     qubits = tuple(range(side.bit_length() - 1))
     for operator in kraus:
-        matrix_block(qubits, operator, place)
+        from_matrix(qubits, operator, place)
     weights = np.array([np.trace(k.conj().T @ k).real / side for k in kraus])
-    blocks: list[Block | None] = []
+    blocks: list[MultiplexedGate | None] = []
     for weight, operator in zip(weights, kraus, strict=True):
         product = operator.conj().T @ operator
         if not np.allclose(product, weight * np.eye(side), rtol=0, atol=UNITARY):
             return None
-        block = matrix_block(qubits, operator / np.sqrt(weight), place) if weight else None
+        block = from_matrix(qubits, operator / np.sqrt(weight), place) if weight else None
         blocks.append(None if block is None or block.is_identity else block)
     return cumulated(weights).tolist(), tuple(blocks)
 

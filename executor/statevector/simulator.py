@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.statevector.gates.multiplexed_gate import Block, matrix_block
-from tnplan.executor.statevector.prepared_program import Item, Mixture, Segment, cumulated
-from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange, first_places
-from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Plan, Tile, compile_blocks, rename
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_matrix
+from tnplan.executor.statevector.prepared_program import Mixture, PreparedStep, Segment, cumulated
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates, rename
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import check_qubits
 from tnplan.planner.networks.circuits.gates import X
@@ -29,7 +29,7 @@ LARGEST_MARGINAL = 26
 PLANS_KEPT = 64
 
 
-class State(Protocol):
+class StateVector(Protocol):
     """The amplitudes of one rank, on one device."""
 
     n_bits: int
@@ -38,7 +38,7 @@ class State(Protocol):
     def restart(self) -> None:
         """Back to |0...0>."""
 
-    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
+    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[Any]:
         """What `apply` needs of each step of a plan, made ahead; `again`: it may be done more than once."""
 
     def apply(self, prepared: Any) -> None:
@@ -91,16 +91,18 @@ def check_marginal(qubits: Sequence[int], n_qubits: int, place: str) -> None:
 class Simulator:
     """`n_qubits` qubits whose amplitudes are in `state`; `seed` decides measurements and samples."""
 
-    def __init__(self, state: State, n_qubits: int, mode: str = "compiled", seed: int | None = None) -> None:
+    def __init__(
+        self, state: StateVector, n_qubits: int, mode: str = "compiled", seed: int | None = None
+    ) -> None:
         self.state, self.n_qubits, self.mode = state, n_qubits, mode
         self.where = tuple(n_qubits - 1 - qubit for qubit in range(n_qubits))
         self.random = np.random.default_rng(seed)
         self.passes = self.exchanges = 0
         """Passes, and exchanges of bits between ranks, done so far."""
         self._fresh = True
-        self._prepared: dict[tuple[Segment, tuple[int, ...], bool], tuple[Plan, list[Any]]] = {}
+        self._prepared: dict[tuple[Segment, tuple[int, ...], bool], tuple[PassPlan, list[Any]]] = {}
 
-    def run(self, script: Sequence[Item], bits: Array) -> None:
+    def run(self, script: Sequence[PreparedStep], bits: Array) -> None:
         """Do a script; measurements write to the classical `bits`, uint8, conditions read them.
 
         Segments with nothing between them but unitary noise, which is drawn ahead, are compiled as one.
@@ -120,7 +122,7 @@ class Simulator:
                 bits[item.bit] = self.measure(item.qubit)
             elif isinstance(item, Reset):
                 if self.measure(item.qubit):
-                    self._once(matrix_block((item.qubit,), X))
+                    self._once(from_matrix((item.qubit,), X))
             elif isinstance(item, Channel):
                 self.disturb(item)
             else:
@@ -135,7 +137,7 @@ class Simulator:
             blocks = [block for segment in segments for block in segment.blocks]
             self._do(*self._compiled(blocks, again=False))
 
-    def prepare(self, segment: Segment) -> tuple[Plan, list[Any]]:
+    def prepare(self, segment: Segment) -> tuple[PassPlan, list[Any]]:
         """The passes that apply a segment now and their tables, which are kept."""
         key = (segment, self.where, self._fresh)
         if key not in self._prepared:
@@ -159,19 +161,19 @@ class Simulator:
         self.state.load(amplitudes)
         self.where, self._fresh = where, False
 
-    def _once(self, block: Block) -> None:
+    def _once(self, block: MultiplexedGate) -> None:
         """Apply one block that is not worth keeping."""
         self._do(*self._compiled((block,), again=False))
 
-    def _compiled(self, blocks: Sequence[Block], again: bool = True) -> tuple[Plan, list[Any]]:
+    def _compiled(self, blocks: Sequence[MultiplexedGate], again: bool = True) -> tuple[PassPlan, list[Any]]:
         n_inside = self.state.n_bits
         if self._fresh:  # |0...0> is the same wherever the qubits are
             wires, _ = rename(blocks, range(self.n_qubits))
             self.where = first_places(wires, self.n_qubits, n_inside)
-        plan = compile_blocks(blocks, self.where, self.state.tile, self.mode, n_inside)
+        plan = compile_gates(blocks, self.where, self.state.tile, self.mode, n_inside)
         return plan, self.state.prepare(plan.steps, again)
 
-    def _do(self, plan: Plan, prepared: Sequence[Any]) -> None:
+    def _do(self, plan: PassPlan, prepared: Sequence[Any]) -> None:
         for item in prepared:
             self.state.apply(item)
         self.passes += len(plan.passes)
@@ -184,7 +186,7 @@ class Simulator:
         value = int(self._choose(weights))
         kept = np.zeros((2, 1, 1), np.complex128)
         kept[value] = 1 / np.sqrt(weights[value])
-        self._once(Block((), (qubit,), kept))
+        self._once(MultiplexedGate((), (qubit,), kept))
         return value
 
     def disturb(self, channel: Channel) -> int:
@@ -193,7 +195,7 @@ class Simulator:
         weights = np.array([np.trace(k @ density @ k.conj().T).real for k in channel.kraus])
         number = int(self._choose(weights))
         scale = np.sqrt(np.trace(density).real / weights[number])
-        self._once(matrix_block(channel.qubits, channel.kraus[number] * scale, "channel"))
+        self._once(from_matrix(channel.qubits, channel.kraus[number] * scale, "channel"))
         return number
 
     def _choose(self, weights: Array) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.pauli.algebra.gates import LARGEST_STEP, Transfer, heisenberg_matrix
+from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, TransferMatrix, heisenberg_matrix
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 
@@ -18,36 +18,36 @@ Array = NDArray[Any]
 COMPLETE = 1e-10
 
 
-def pauli_channel(qubit: int, x: float, y: float, z: float) -> Transfer:
+def pauli_channel(qubit: int, x: float, y: float, z: float) -> TransferMatrix:
     """X, Y or Z strikes with the probabilities `x`, `y` and `z`."""
     x, y, z = (_probability(p, f"probability of {name}") for name, p in (("x", x), ("y", y), ("z", z)))
     _probability(x + y + z, "sum of probabilities")
-    return Transfer(_qubits([qubit]), np.diag([1, 1 - 2 * (y + z), 1 - 2 * (x + y), 1 - 2 * (x + z)]))
+    return TransferMatrix(_qubits([qubit]), np.diag([1, 1 - 2 * (y + z), 1 - 2 * (x + y), 1 - 2 * (x + z)]))
 
 
-def depolarizing(qubits: Sequence[int], probability: float) -> Transfer:
+def depolarizing(qubits: Sequence[int], probability: float) -> TransferMatrix:
     """With `probability` one of the 4^k - 1 words other than I strikes, each alike; k is 1 to 3."""
     probability, own = _probability(probability, "probability"), _qubits(qubits)
     k = len(own)
-    if not 1 <= k <= LARGEST_STEP:
-        raise InputError("depolarizing", f"acts on {k} qubits", f"give 1 to {LARGEST_STEP}")
+    if not 1 <= k <= MOST_QUBITS:
+        raise InputError("depolarizing", f"acts on {k} qubits", f"give 1 to {MOST_QUBITS}")
     scale = 1 - probability * 4**k / (4**k - 1)
-    return Transfer(own, np.diag([1.0] + [scale] * (4**k - 1)))
+    return TransferMatrix(own, np.diag([1.0] + [scale] * (4**k - 1)))
 
 
-def dephasing(qubit: int, probability: float) -> Transfer:
+def dephasing(qubit: int, probability: float) -> TransferMatrix:
     """Z strikes with `probability`."""
     return pauli_channel(qubit, 0, 0, probability)
 
 
-def amplitude_damping(qubit: int, probability: float) -> Transfer:
+def amplitude_damping(qubit: int, probability: float) -> TransferMatrix:
     """|1> falls to |0> with `probability`: Z becomes (1 - p) Z + p I."""
     probability = _probability(probability, "probability")
     keep = math.sqrt(1 - probability)
     return kraus_channel([qubit], [np.diag([1, keep]), np.array([[0, math.sqrt(probability)], [0, 0]])])
 
 
-def kraus_channel(qubits: Sequence[int], kraus: Sequence[Array]) -> Transfer:
+def kraus_channel(qubits: Sequence[int], kraus: Sequence[Array]) -> TransferMatrix:
     """The channel of Kraus operators, [2^k, 2^k] each, the first qubit being the most significant bit."""
     own = _qubits(qubits)
     side = 2 ** len(own)
@@ -55,16 +55,16 @@ def kraus_channel(qubits: Sequence[int], kraus: Sequence[Array]) -> Transfer:
         operators = [np.asarray(k, dtype=np.complex128) for k in kraus]
     except (TypeError, ValueError):
         operators = []
-    if not 1 <= len(own) <= LARGEST_STEP or not operators or any(k.shape != (side, side) for k in operators):
+    if not 1 <= len(own) <= MOST_QUBITS or not operators or any(k.shape != (side, side) for k in operators):
         raise InputError(
             "channel",
             f"has no operators for {len(own)} qubits",
-            f"give {side} x {side} matrices for 1 to {LARGEST_STEP} qubits",
+            f"give {side} x {side} matrices for 1 to {MOST_QUBITS} qubits",
         )
     total = sum(k.conj().T @ k for k in operators)
     if not np.allclose(total, np.eye(side), rtol=0, atol=COMPLETE):
         raise InputError("channel", "does not keep the trace", "give K with sum of K^dagger K = 1")
-    return Transfer(own, heisenberg_matrix(operators))
+    return TransferMatrix(own, heisenberg_matrix(operators))
 
 
 def _qubits(qubits: Sequence[int]) -> tuple[int, ...]:

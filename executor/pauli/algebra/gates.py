@@ -26,7 +26,7 @@ Array = NDArray[Any]
 EXACT = 1e-14
 """Elements nearer than this to 0 or 1 are 0 or 1: the rounding of a gate's matrix."""
 UNITARY = 1e-9
-LARGEST_STEP = 3
+MOST_QUBITS = 3
 """Qubits of a gate that is neither diagonal nor a rotation."""
 SAME = 1e-12
 """How far the matrix of a gate may be from the rotations that its name stands for."""
@@ -59,7 +59,7 @@ class Clifford:
 
 
 @dataclass(frozen=True, eq=False)
-class Transfer:
+class TransferMatrix:
     """Local word a becomes the sum over b of matrix[b, a] times local word b; `matrix` is float64."""
 
     qubits: tuple[int, ...]
@@ -76,7 +76,7 @@ class Transfer:
         return not np.any(self.matrix[0, 1:])
 
 
-Step = Rotation | Clifford | Transfer
+PauliStep = Rotation | Clifford | TransferMatrix
 
 
 def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
@@ -89,7 +89,7 @@ def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
     return Rotation(*masks(list(zip(letters, own, strict=True)), None, "rotation"), angle)
 
 
-def circuit_steps(circuit: Circuit, *, turns: bool = False) -> tuple[Step, ...]:
+def circuit_steps(circuit: Circuit, *, turns: bool = False) -> tuple[PauliStep, ...]:
     """The steps of a circuit in the order in which its gates act; `turns` as in `gate_steps`."""
     return tuple(
         step
@@ -98,7 +98,7 @@ def circuit_steps(circuit: Circuit, *, turns: bool = False) -> tuple[Step, ...]:
     )
 
 
-def gate_steps(gate: Gate, place: str = "gate", *, turns: bool = False) -> tuple[Step, ...]:
+def gate_steps(gate: Gate, place: str = "gate", *, turns: bool = False) -> tuple[PauliStep, ...]:
     """A gate as one Clifford, one rotation, commuting rotations (diagonal gates) or one transfer.
 
     With `turns` a gate that has angles is rotations also where these make it a Clifford, for gradients: by
@@ -111,10 +111,10 @@ def gate_steps(gate: Gate, place: str = "gate", *, turns: bool = False) -> tuple
     named = _named(gate) if has_turns else ()
     if named:
         return named
-    mapped = clifford_or_transfer(gate.qubits, [gate.matrix]) if q <= LARGEST_STEP else None
+    mapped = clifford_or_transfer(gate.qubits, [gate.matrix]) if q <= MOST_QUBITS else None
     if isinstance(mapped, Clifford) and not has_turns:
         return (mapped,)
-    turned = _as_rotation(gate) if q <= LARGEST_STEP else None
+    turned = _as_rotation(gate) if q <= MOST_QUBITS else None
     if turned is not None:
         return (turned,)
     if gate.is_diagonal:
@@ -122,12 +122,12 @@ def gate_steps(gate: Gate, place: str = "gate", *, turns: bool = False) -> tuple
         return tuple(rotations) if has_turns else tuple(_simple(step) for step in rotations)
     if mapped is None:
         raise InputError(
-            place, f"acts on {q} qubits", f"split it into gates on {LARGEST_STEP} or fewer, or diagonal ones"
+            place, f"acts on {q} qubits", f"split it into gates on {MOST_QUBITS} or fewer, or diagonal ones"
         )
     return (mapped,)
 
 
-def clifford_or_transfer(qubits: tuple[int, ...], kraus: Sequence[Array]) -> Clifford | Transfer:
+def clifford_or_transfer(qubits: tuple[int, ...], kraus: Sequence[Array]) -> Clifford | TransferMatrix:
     """The map P to sum of K^dagger P K, as a Clifford where it takes words to words."""
     matrix = heisenberg_matrix(kraus)
     near = np.abs(np.abs(matrix) - 1) <= EXACT
@@ -135,7 +135,7 @@ def clifford_or_transfer(qubits: tuple[int, ...], kraus: Sequence[Array]) -> Cli
         images = np.argmax(near, axis=0)
         signs = np.sign(matrix[images, np.arange(len(images))])
         return Clifford(qubits, images.astype(np.int64), signs.astype(np.int64))
-    return Transfer(qubits, np.where(np.abs(matrix) <= EXACT, 0, matrix))
+    return TransferMatrix(qubits, np.where(np.abs(matrix) <= EXACT, 0, matrix))
 
 
 def heisenberg_matrix(kraus: Sequence[Array]) -> Array:
@@ -222,7 +222,7 @@ def _diagonal(qubits: tuple[int, ...], phases: Array) -> list[Rotation]:
 
 
 @lru_cache(maxsize=4096)
-def _simple(step: Rotation) -> Step:
+def _simple(step: Rotation) -> PauliStep:
     """A rotation by a multiple of pi/2 on at most two qubits as a Clifford."""
     both = step.x | step.z
     qubits = tuple(q for q in range(both.bit_length()) if both >> q & 1)
@@ -238,10 +238,10 @@ def _simple(step: Rotation) -> Step:
     return clifford_or_transfer(qubits, [unitary])
 
 
-def simple_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
+def simple_steps(steps: Sequence[PauliStep]) -> tuple[PauliStep, ...]:
     """The same steps, with rotations that are Clifford gates on one or two qubits made Cliffords."""
-    simple: list[Step] = []
-    known: dict[tuple[int, int, float], Step] = {}
+    simple: list[PauliStep] = []
+    known: dict[tuple[int, int, float], PauliStep] = {}
     for step in steps:
         if isinstance(step, Rotation):
             key = step.x, step.z, step.angle

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tnplan.executor.pauli.algebra.gates import Clifford, Rotation, Step, Transfer
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, TransferMatrix
 
 
-def forward(steps: Sequence[Step]) -> tuple[Step, ...]:
+def forward(steps: Sequence[PauliStep]) -> tuple[PauliStep, ...]:
     """Steps through which `propagate` takes a sum A to U A U^dagger, or a state through its channels.
 
     A density matrix evolves as the sum of its words; see `expectation.product_state`. Nothing is divided by
@@ -18,11 +18,11 @@ def forward(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(adjoint(step) for step in reversed(steps))
 
 
-def adjoint(step: Step) -> Step:
+def adjoint(step: PauliStep) -> PauliStep:
     """The step whose map of words is the transpose of this one's."""
     if isinstance(step, Rotation):
         return Rotation(step.x, step.z, -step.angle)
     if isinstance(step, Clifford):
         sources = np.argsort(step.images)
         return Clifford(step.qubits, sources, step.signs[sources])
-    return Transfer(step.qubits, np.ascontiguousarray(step.matrix.T))
+    return TransferMatrix(step.qubits, np.ascontiguousarray(step.matrix.T))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum, n_words, pack, pauli_sum
-from tnplan.executor.pauli.algebra.gates import Clifford, Rotation, Step, quarter_turns, word_masks
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, quarter_turns, word_masks
 
 Array = NDArray[Any]
 Word = tuple[int, int, int]
@@ -39,7 +39,7 @@ def signed(word: Word) -> Masks:
     return x, z, 1 - (e - (x & z).bit_count()) % 4
 
 
-class Frame:
+class Tableau:
     """The tableau of the Cliffords so far; `images[0]` are those of X_q, `images[1]` those of Z_q."""
 
     def __init__(self, n_qubits: int) -> None:
@@ -88,13 +88,15 @@ def _changes(step: Clifford | Rotation) -> tuple[Change, ...]:
     changes: list[Change] = []
     for q in (q for q in range(both.bit_length()) if both >> q & 1):
         for part, word in enumerate(((1 << q, 0), (0, 1 << q))):
-            x, z, sign = turned(step, *word) if isinstance(step, Rotation) else mapped(step, *word)
+            x, z, sign = (
+                rotation_image(step, *word) if isinstance(step, Rotation) else clifford_image(step, *word)
+            )
             if (x, z, sign) != (*word, 1):
                 changes.append((part, q, (x & z).bit_count() + 1 - sign, _factors(x, z)))
     return tuple(changes)
 
 
-def mapped(step: Clifford, x: int, z: int) -> tuple[int, int, int]:
+def clifford_image(step: Clifford, x: int, z: int) -> tuple[int, int, int]:
     """What a Clifford makes of a word: masks and sign."""
     local = sum(((x >> q & 1) + 2 * (z >> q & 1)) << 2 * j for j, q in enumerate(step.qubits))
     keep = ~sum(1 << q for q in step.qubits)
@@ -102,7 +104,7 @@ def mapped(step: Clifford, x: int, z: int) -> tuple[int, int, int]:
     return x & keep | new_x, z & keep | new_z, int(step.signs[local])
 
 
-def turned(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
+def rotation_image(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
     """What a rotation by a multiple of pi/2 makes of a word: masks and sign."""
     turns = quarter_turns(step.angle)
     assert turns is not None
@@ -116,7 +118,7 @@ def turned(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class CliffordLayer:
     """Cliffords as one map of packed words: P becomes the product of the images of its factors.
 
     `images` is uint64 [128 W, 2 W]: row b is the image of the word that has bit b alone; `powers` int32
@@ -129,9 +131,9 @@ class Layer:
 
 
 @lru_cache(maxsize=64)
-def layer(gates: tuple[Clifford, ...], n_qubits: int) -> Layer:
+def clifford_layer(gates: tuple[Clifford, ...], n_qubits: int) -> CliffordLayer:
     """The map that applies `gates` one after another, each P to U^dagger P U."""
-    frame, words = Frame(n_qubits), n_words(n_qubits)
+    frame, words = Tableau(n_qubits), n_words(n_qubits)
     for gate in reversed(gates):
         frame.append(gate)
     images, powers = np.zeros((128 * words, 2 * words), np.uint64), np.zeros(128 * words, np.int32)
@@ -141,7 +143,7 @@ def layer(gates: tuple[Clifford, ...], n_qubits: int) -> Layer:
             x, z, sign = signed(frame.images[part][qubit])
             row = 64 * words * part + qubit
             images[row], powers[row] = pack(x, z, n_qubits), 1 - sign
-    return Layer(images, powers, pack(sum(1 << qubit for qubit in qubits), 0, n_qubits)[:words])
+    return CliffordLayer(images, powers, pack(sum(1 << qubit for qubit in qubits), 0, n_qubits)[:words])
 
 
 @dataclass(frozen=True)
@@ -158,12 +160,14 @@ class Absorbed:
     signs: tuple[int, ...]
 
 
-def absorb(steps: Sequence[Step], observable: PauliSum, kept: AbstractSet[int] = frozenset()) -> Absorbed:
+def absorb(
+    steps: Sequence[PauliStep], observable: PauliSum, kept: AbstractSet[int] = frozenset()
+) -> Absorbed:
     """Absorb all Cliffords, and rotations by multiples of pi/2 but those of the numbers `kept`.
 
     All steps must be Cliffords or rotations.
     """
-    frame = Frame(observable.n_qubits)
+    frame = Tableau(observable.n_qubits)
     rotations, origins, signs = [], [], []
     for number, step in enumerate(steps):
         if isinstance(step, Rotation) and (number in kept or quarter_turns(step.angle) is None):

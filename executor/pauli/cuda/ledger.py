@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tnplan.executor.pauli.terms.ledger import Account, Loss, total_loss
+from tnplan.executor.pauli.terms.ledger import Ledger, Loss, total_loss
 
 Columns = dict[str, list[Any]]
 """The fields of the struct Event (kernels/pauli.cuh), an element an event."""
 
 
-class Entries:
+class EventLedger:
     """The books of terms on a GPU, `live` of them, and notes of what is to be entered.
 
     A term whose coefficient is 0 does not count as one.
     """
 
     def __init__(self, live: int) -> None:
-        self.books, self.live = Account(), live
+        self.books, self.live = Ledger(), live
         self.notes: list[tuple[str, int]] = []
         """What the events since the log began were, and where steps end."""
         self._rotations: dict[int, tuple[Sequence[bool], Sequence[int]]] = {}

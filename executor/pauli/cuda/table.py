@@ -86,7 +86,7 @@ def most_members(words: int, by_passes: bool) -> int:
     return both[0] if by_passes else both[1]
 
 
-class Together(Launch):
+class CooperativeLaunch(Launch):
     """A launch whose blocks all run at once, so that they can wait for each other."""
 
     def __call__(self) -> None:
@@ -184,7 +184,7 @@ class GpuTable:
             self.stalled, self.meeting,
         ]  # fmt: skip
         kernel, addresses = self.load_turns(self.by_passes), addressed(arguments)
-        Together(kernel, self.processors, TOGETHER_THREADS, addresses, 0, self.stream)()
+        CooperativeLaunch(kernel, self.processors, TOGETHER_THREADS, addresses, 0, self.stream)()
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
         """The first half of a rotation: its branches, their words, values and frequencies; waits."""
@@ -380,7 +380,7 @@ class GpuTable:
             np.int64(self.capacity), self.spare, np.int64(n), self.log, self.meeting,
         ]  # fmt: skip
         blocks, addresses = self.processors, addressed(arguments)
-        Together(self.load("pack_rows"), blocks, TOGETHER_THREADS, addresses, 0, self.stream)()
+        CooperativeLaunch(self.load("pack_rows"), blocks, TOGETHER_THREADS, addresses, 0, self.stream)()
         n -= int(self.read(0)["packed"])
         self.restart(n)
         return n

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pack
-from tnplan.executor.pauli.algebra.gates import Clifford, Transfer, word_masks
-from tnplan.executor.pauli.algebra.tableau import Layer, layer
-from tnplan.executor.pauli.cuda.ledger import Entries
-from tnplan.executor.pauli.sharding.linear_hash import Sharding
+from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
+from tnplan.executor.pauli.algebra.tableau import CliffordLayer, clifford_layer
+from tnplan.executor.pauli.cuda.ledger import EventLedger
+from tnplan.executor.pauli.sharding.linear_hash import LinearHash
 from tnplan.executor.pauli.sharding.resharding import FEWEST, SAMPLE, SHORT, Costs, Sample, Stretch
 from tnplan.executor.pauli.terms.ledger import Loss, Number
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, Limits
@@ -57,18 +57,18 @@ class GpuTerms:
         self.rank, n_ranks = (0, 1) if ranks is None else (ranks.rank, ranks.size)
         if n_ranks & (n_ranks - 1):
             raise InputError("ranks", f"are {n_ranks}", "start a power of two")
-        self.sharding, self.costs = Sharding(start.n_qubits, n_ranks.bit_length() - 1), COSTS
+        self.sharding, self.costs = LinearHash(start.n_qubits, n_ranks.bit_length() - 1), COSTS
         if start.n_terms < self.costs.alone_below:
             self.sharding.masks[:] = 0
         own = self.sharding.of(start.keys) == self.rank
         self.adapter = cupy_pauli
         self.table = cupy_pauli.GpuTable(start.keys[own], start.coefficients[own])
-        self.entries = Entries(int(np.count_nonzero(own)))
+        self.entries = EventLedger(int(np.count_nonzero(own)))
         self.books, self.most = self.entries.books, cupy_pauli.MOST_ROWS
         self.event = self.moved_bytes = 0
         self.queue: list[tuple[int, Again]] = []
         """Launches since the log began, and their last events."""
-        self.maps: list[Layer] = []
+        self.maps: list[CliffordLayer] = []
         """Cliffords of the newest event that are not launched yet."""
         self.is_stale = False
         """Whether rows have changed since they were entered into the table."""
@@ -144,7 +144,7 @@ class GpuTerms:
             self._turns(generators[part], cosines[part], sines[part], cut, due[part], limits)
             first = last
 
-    def transfer(self, step: Transfer, cut: float) -> None:
+    def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
         n = self._settled()
         self.within = None
@@ -166,7 +166,7 @@ class GpuTerms:
         """Apply Cliffords one after another, in one pass."""
         if not self.maps or len(self.maps) == MOST_MAPS:
             self._begin("clifford")
-        self.maps.append(layer(tuple(gates), self.n_qubits))
+        self.maps.append(clifford_layer(tuple(gates), self.n_qubits))
         for gate in gates:
             self.sharding.carry(gate)
 

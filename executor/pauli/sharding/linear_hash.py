@@ -18,7 +18,7 @@ from tnplan.executor.pauli.algebra.gates import Clifford
 SEED = 20260
 
 
-class Sharding:
+class LinearHash:
     """`bits` masks over the 2 n bits of words on `n_qubits`; shards are 0 .. 2^bits - 1."""
 
     def __init__(self, n_qubits: int, bits: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.pauli.terms.hash_table import HashTerms
-from tnplan.executor.pauli.terms.ledger import Account, Loss
+from tnplan.executor.pauli.terms.ledger import Ledger, Loss
 from tnplan.executor.pauli.terms.truncation import Limits
 
 Array = NDArray[Any]
@@ -22,7 +22,7 @@ OF_SHARD = ("n", "n_spare", "is_swept", "n_hits", "n_changed")
 """The first columns of a shard's numbers."""
 
 
-class Turns(NamedTuple):
+class RotationBatch(NamedTuple):
     """Rotations, an element each: packed words uint64 [n, 2 W], cosines and sines.
 
     Branches go from a shard to the one at the distance; after rotations that are `due` terms are swept.
@@ -34,13 +34,13 @@ class Turns(NamedTuple):
     distances: Array
     due: Array
 
-    def part(self, first: int, last: int | None = None) -> Turns:
+    def part(self, first: int, last: int | None = None) -> RotationBatch:
         """Some of them, in a row."""
-        return Turns(*(array[first:last] for array in self))
+        return RotationBatch(*(array[first:last] for array in self))
 
 
-def turn_all(
-    shards: Sequence[HashTerms], turns: Turns, cut: float, limits: Limits, books: Account,
+def rotate_all(
+    shards: Sequence[HashTerms], turns: RotationBatch, cut: float, limits: Limits, books: Ledger,
     pool: ThreadPoolExecutor | None = None, threads: int = 1, most: int = MANY,
 ) -> int:  # fmt: skip
     """Do rotations, and enter them in the books; each is a step. Branches below `cut` are dropped.
@@ -70,7 +70,7 @@ def turn_all(
 
     def work(first: int) -> None:
         try:
-            turns_kernel.turn_shards(
+            turns_kernel.rotate_shards(
                 places, numbers, done, stop, kind, generators, tags, turns.cosines, turns.sines, cut,
                 turns.distances, turns.due, past, limits.has_frequency, most, log, losses, first, workers,
             )  # fmt: skip
@@ -78,7 +78,7 @@ def turn_all(
             stop[0] = 1
             raise
 
-    turns_kernel.begin_turns(places, numbers, width)
+    turns_kernel.begin_rotations(places, numbers, width)
     while True:
         others = [pool.submit(work, first) for first in range(1, threads)] if pool is not None else []
         work(0)
@@ -93,7 +93,7 @@ def turn_all(
             shard.reserve(shard.capacity + lacks if lacks else soon, listed)
             _give(shard, places[s], numbers[s])
         stop[0] = 0
-    turns_kernel.end_turns(places, numbers, width, kind)
+    turns_kernel.end_rotations(places, numbers, width, kind)
     for s, shard in enumerate(shards):
         _take(shard, numbers[s])
     finished = int(done.max()) // turns_kernel.PHASES
@@ -117,7 +117,7 @@ def _take(shard: HashTerms, numbers: Array) -> None:
         setattr(shard, name, number)
 
 
-def _enter(books: Account, log: Array, losses: Array, due: Array) -> None:
+def _enter(books: Ledger, log: Array, losses: Array, due: Array) -> None:
     """Enter rotations, a line of the log each, with their losses: of branches, and of sweeps if due."""
     lost = np.zeros((len(log), 2, len(Loss._fields)))
     lost[:, :, :2] = losses.reshape(-1, 2, 2)

@@ -27,7 +27,12 @@ from tnplan.executor.pauli.terms.hash_table_kernel import (
     sweep,
     unite,
 )
-from tnplan.executor.pauli.terms.intrinsics_kernel import heard, let_others, pointer, say
+from tnplan.executor.pauli.terms.intrinsics_kernel import (
+    load_acquire,
+    pointer,
+    store_release,
+    yield_processor,
+)
 
 ARRAYS = (
     "keys", "coefficients", "tags", "frequencies", "slots", "where", "spare", "union", "hits", "index",
@@ -166,7 +171,7 @@ def sweep_shard(
 
 
 @jit
-def turn_shards(
+def rotate_shards(
     places: Any, numbers: Any, done: Any, stop: Any, kind: Any, generators: Any, tags: Any, cosines: Any,
     sines: Any, cut: float, distances: Any, due: Any, limits: Any, follow: bool, most: int, log: Any,
     losses: Any, first: int, threads: int,
@@ -183,44 +188,44 @@ def turn_shards(
             while done[LINE * s] < phases:
                 turn, phase = divmod(done[LINE * s], PHASES)
                 other = s ^ distances[turn]
-                if heard(stop, 0):
+                if load_acquire(stop, 0):
                     return
                 if phase == 0:
                     total = 0
                     for t in range(n_shards):
                         total += terms_of(numbers, t)
                     if total > most:
-                        say(stop, 0, 1)
+                        store_release(stop, 0, 1)
                         return
                     split_shard(
                         places, numbers, s, kind, generators[turn], cosines[turn], sines[turn], cut, follow,
                         log[s, turn], losses[s, turn],
                     )  # fmt: skip
-                elif heard(done, LINE * other) < PHASES * turn + phase:
+                elif load_acquire(done, LINE * other) < PHASES * turn + phase:
                     break
                 elif phase == 1:
                     if not meet_shard(
                         places, numbers, s, other, kind, generators[turn], tags[turn], follow, log[s, turn]
                     ):
-                        say(stop, 0, 1)
+                        store_release(stop, 0, 1)
                         return
                 else:
                     sweep_shard(
                         places, numbers, s, kind, width, limits, due[turn], follow, log[s, turn],
                         losses[s, turn],
                     )  # fmt: skip
-                say(done, LINE * s, done[LINE * s] + 1)
+                store_release(done, LINE * s, done[LINE * s] + 1)
                 moved = True
             left = left or done[LINE * s] < phases
         if not left:
             return
         spins = 0 if moved else spins + 1
         if spins > SPINS:
-            let_others()
+            yield_processor()
 
 
 @jit
-def begin_turns(places: Any, numbers: Any, width: int) -> None:
+def begin_rotations(places: Any, numbers: Any, width: int) -> None:
     """Find the bits that the rows of every shard have."""
     for s in range(len(places)):
         keys = numba.farray(pointer(places[s, KEYS]), (numbers[s, CAPACITY], width), np.uint64)
@@ -228,7 +233,7 @@ def begin_turns(places: Any, numbers: Any, width: int) -> None:
 
 
 @jit
-def end_turns(places: Any, numbers: Any, width: int, kind: Any) -> None:
+def end_rotations(places: Any, numbers: Any, width: int, kind: Any) -> None:
     """Close the gaps in all shards."""
     for s in range(len(places)):
         close_shard(places, numbers, s, kind, width)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum, pack
-from tnplan.executor.pauli.algebra.gates import Clifford, Transfer, word_masks
-from tnplan.executor.pauli.algebra.tableau import layer
+from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
+from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms.ledger import Loss
 from tnplan.executor.pauli.terms.truncation import Limits
 from tnplan.planner.common.errors import InputError
@@ -120,7 +120,7 @@ class HashTerms:
         )
         return branches, self.n_hits, Loss(*lost)
 
-    def transfer(self, step: Transfer, cut: float) -> tuple[list[Branches], int, Loss]:
+    def transfer(self, step: TransferMatrix, cut: float) -> tuple[list[Branches], int, Loss]:
         """The first half of a transfer: branches by the local word d >= 1 that they multiply by."""
         self.refresh()
         self._changed()
@@ -164,7 +164,7 @@ class HashTerms:
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
-        done = layer(tuple(gates), self.n_qubits)
+        done = clifford_layer(tuple(gates), self.n_qubits)
         self.maps.clifford(self.keys, self.coefficients, self.n, done.images, done.powers, done.touched)
         self._changed(is_new=True)
 

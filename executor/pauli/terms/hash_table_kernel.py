@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
-from tnplan.executor.pauli.terms.intrinsics_kernel import fetch
+from tnplan.executor.pauli.terms.intrinsics_kernel import prefetch
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
 HALF = np.uint64(32)
@@ -281,17 +281,17 @@ def look_ahead(
     """Ask for the entries and the rows that values begin .. end-1 of a list will meet."""
     mask = np.uint64(slots.size - 1)
     for b in range(begin, end):
-        fetch(slots, np.int64(home(source_tags[index[b]] ^ generator_tag, mask)))
+        prefetch(slots, np.int64(home(source_tags[index[b]] ^ generator_tag, mask)))
     for b in range(begin, end):
         if is_own and np.int64(where[index[b]]) != b:
             continue
         found = slots[tag_at(slots, source_tags[index[b]] ^ generator_tag, mask)]
         if found != FREE:
             j = term(found)
-            fetch(coefficients, j)
-            fetch(where, j)
+            prefetch(coefficients, j)
+            prefetch(where, j)
             for w in range(keys.shape[1]):
-                fetch(keys, w * keys.shape[0] + j)
+                prefetch(keys, w * keys.shape[0] + j)
 
 
 @inline
@@ -341,7 +341,7 @@ def sweep(
             if gone and where[i] != DEAD:
                 l1, squares, dropped = l1 + size, squares + size**2, dropped + int(size > 0)
                 coefficients[i], where[i] = 0, DEAD
-                fetch(slots, np.int64(home(tags[i], mask)))
+                prefetch(slots, np.int64(home(tags[i], mask)))
                 spare[doomed] = i
                 doomed += 1
         for k in range(n_spare, doomed):

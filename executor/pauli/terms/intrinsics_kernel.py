@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 Generate = Callable[..., Any]
 WORD_BYTES = 8
 
-let_others = types.ExternalFunction("sched_yield", types.int32())
+yield_processor = types.ExternalFunction("sched_yield", types.int32())
 """Give the processor to another thread that waits for it."""
 
 
@@ -69,7 +69,7 @@ def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     return context.make_array(kind)(context, builder, array).data
 
 
-fetch: Any = intrinsic(_fetch)
+prefetch: Any = intrinsic(_fetch)
 pointer: Any = intrinsic(_pointer)
-heard: Any = intrinsic(_heard)
-say: Any = intrinsic(_say)
+load_acquire: Any = intrinsic(_heard)
+store_release: Any = intrinsic(_say)

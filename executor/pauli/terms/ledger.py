@@ -62,7 +62,7 @@ class Record:
 
 
 @dataclass
-class Account:
+class Ledger:
     """The books of one rank, kept while it works: a line a step, and every loss in order."""
 
     steps: list[tuple[int, int, int, int, int]] = field(default_factory=list)
@@ -117,7 +117,7 @@ def total_loss(losses: Sequence[Loss]) -> Loss:
     )
 
 
-def total(accounts: Sequence[Account]) -> Account:
+def total(accounts: Sequence[Ledger]) -> Ledger:
     """The books of all ranks as one; each has the same steps and events."""
     steps, losses = zip(*(account.rows() for account in accounts), strict=True)
-    return Account(blocks=[(np.sum(steps, axis=0), np.sum(losses, axis=0))])
+    return Ledger(blocks=[(np.sum(steps, axis=0), np.sum(losses, axis=0))])

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import in_bits
-from tnplan.executor.pauli.algebra.gates import Clifford, Transfer
-from tnplan.executor.pauli.sharding.linear_hash import Sharding
+from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
+from tnplan.executor.pauli.sharding.linear_hash import LinearHash
 from tnplan.executor.pauli.sharding.resharding import FEWEST, SAMPLE, Costs, Sample, Stretch
-from tnplan.executor.pauli.terms.batched_rotations import Turns, turn_all
+from tnplan.executor.pauli.terms.batched_rotations import RotationBatch, rotate_all
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
-from tnplan.executor.pauli.terms.ledger import Account, Number, loss_of, total_loss
+from tnplan.executor.pauli.terms.ledger import Ledger, Number, loss_of, total_loss
 from tnplan.executor.pauli.terms.truncation import Limits
 from tnplan.planner.common.errors import InputError
 
@@ -54,7 +54,7 @@ class ShardedTerms:
         if n_ranks & (n_ranks - 1):
             raise InputError("ranks", f"are {n_ranks}", "start a power of two")
         self.n_local = 1 << (threads - 1).bit_length()
-        self.sharding = Sharding(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
+        self.sharding = LinearHash(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
         self.is_spread = threads == 1 or n_ranks > 1
         owners = self.sharding.of(start.keys) - self.rank * self.n_local
         if not self.is_spread:
@@ -65,7 +65,7 @@ class ShardedTerms:
         ]
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self.books = Account()
+        self.books = Ledger()
         self._step = (0, 0, 0, 0)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class ShardedTerms:
     ) -> None:  # fmt: skip
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
         distances = self.sharding.of(generators)
-        turns = Turns(generators, np.array(cosines), np.array(sines), distances, np.array(due, bool))
+        turns = RotationBatch(generators, np.array(cosines), np.array(sines), distances, np.array(due, bool))
         first = 0
         while first < len(generators):
             last = first
@@ -148,7 +148,7 @@ class ShardedTerms:
                 last += 1
             first = last
 
-    def transfer(self, step: Transfer, cut: float) -> None:
+    def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
         before = self._begin_step()
         done = self._each(lambda shard: shard.transfer(step, cut))
@@ -200,17 +200,17 @@ class ShardedTerms:
         """This rank's part of the value in a computational state; None is all 0."""
         return sum((in_bits(shard.rows(), bits) for shard in self.shards), 0.0)
 
-    def _turn(self, turns: Turns, cut: float, limits: Limits) -> None:
+    def _turn(self, turns: RotationBatch, cut: float, limits: Limits) -> None:
         """Rotations that leave all branches on this rank."""
         if not self.is_spread:
             alone = turns._replace(distances=np.zeros_like(turns.distances))
-            done = turn_all(self.shards[:1], alone, cut, limits, self.books, most=FEW)
+            done = rotate_all(self.shards[:1], alone, cut, limits, self.books, most=FEW)
             turns = turns.part(done)
             if not len(turns.due):
                 return
             self._spread()
         self._each(HashTerms.refresh, least=FEW)
-        turn_all(self.shards, turns, cut, limits, self.books, self.pool, self.threads)
+        rotate_all(self.shards, turns, cut, limits, self.books, self.pool, self.threads)
 
     def _begin_step(self) -> int:
         """The terms of this rank, spread if they are many."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import in_bits
-from tnplan.executor.pauli.algebra.gates import Clifford, Transfer
-from tnplan.executor.pauli.terms.ledger import Account, Loss, Number, loss_of
+from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
+from tnplan.executor.pauli.terms.ledger import Ledger, Loss, Number, loss_of
 from tnplan.executor.pauli.terms.truncation import Limits
 
 Array = NDArray[Any]
@@ -28,7 +28,7 @@ class SortedTerms:
         self.n_qubits = start.n_qubits
         self.keys, self.coefficients = start.keys, start.coefficients
         self.frequencies = np.zeros(start.n_terms, np.int32)
-        self.books = Account()
+        self.books = Ledger()
         self._step = (0, 0, 0, 0)
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class SortedTerms:
             self.coefficients = self.coefficients * gate.signs[words].astype(self._kind)
         self._add(0, [], [], [])
 
-    def transfer(self, step: Transfer, cut: float) -> None:
+    def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
         words = local_words(self.keys, step.qubits)
         keys, coefficients, frequencies, gone = [], [], [], []

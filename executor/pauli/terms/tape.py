@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.pauli.algebra.gates import Clifford, Transfer
+from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.terms.hash_table import HashTerms
-from tnplan.executor.pauli.terms.ledger import Account, Number, loss_of
+from tnplan.executor.pauli.terms.ledger import Ledger, Number, loss_of
 from tnplan.executor.pauli.terms.sorted_reference import branch_signs, local_words
 from tnplan.executor.pauli.terms.truncation import Limits
 
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
+class TapedRotation:
     """A rotation that split `terms`, which had `coefficients` before it.
 
     Each keeps the cosine; term `terms[places[k]]` sends sine times `signs[k]` to term `targets[k]`.
@@ -41,7 +41,7 @@ class Turn:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class TapedMap:
     """Another step: `terms` were scaled by `factors`; each of `sent` is places, weights and targets."""
 
     terms: Array
@@ -56,8 +56,8 @@ class TapedTerms:
         self.terms = HashTerms(start)
         self.numbers = np.arange(start.n_terms)
         self.n_numbers = start.n_terms
-        self.tape: list[Turn | Change] = []
-        self.books = Account()
+        self.tape: list[TapedRotation | TapedMap] = []
+        self.books = Ledger()
         self._step = (0, 0, 0, 0)
         self.n_qubits = start.n_qubits
 
@@ -86,10 +86,10 @@ class TapedTerms:
         split, places = self.numbers[hits], np.searchsorted(hits, branches.index)
         merged = terms.meet(branches)
         targets = self._targets(branches.n)
-        self.tape.append(Turn(split, coefficients, cosine, sine, places, signs, targets))
+        self.tape.append(TapedRotation(split, coefficients, cosine, sine, places, signs, targets))
         self._step = (before, self.n, branched, merged)
 
-    def transfer(self, step: Transfer, cut: float) -> None:
+    def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
         before, numbers = self.n, self.numbers
         words = local_words(self.terms.rows().keys, step.qubits)
@@ -101,7 +101,7 @@ class TapedTerms:
             b = a ^ int(local_words(branches.generator[None], step.qubits)[0])
             merged += self.terms.meet(branches)
             sent.append((branches.index, step.matrix[b, a], self._targets(branches.n)))
-        self.tape.append(Change(numbers, np.diag(step.matrix)[words], tuple(sent)))
+        self.tape.append(TapedMap(numbers, np.diag(step.matrix)[words], tuple(sent)))
         self._step = (before, self.n, branched, merged)
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
@@ -112,7 +112,7 @@ class TapedTerms:
         signs = self.terms.coefficients[: self.n]
         coefficients[: self.n] *= signs
         self.terms.coefficients = coefficients
-        self.tape.append(Change(self.numbers, signs.real.copy(), ()))
+        self.tape.append(TapedMap(self.numbers, signs.real.copy(), ()))
         self._step = (self.n, self.n, 0, 0)
 
     def sweep(self, limits: Limits) -> None:

@@ -39,7 +39,7 @@ SLACK = 1e-3
 
 
 @dataclass(frozen=True)
-class Entries:
+class IntegralLines:
     """The lines of integrals that are not blank: values (N,), indices (N, 4), the lines' numbers (N,).
 
     `text` has all lines of the file.
@@ -88,7 +88,7 @@ def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
     return _sorted(_entries(str(path), lines, header.n_lines), (n_orbitals, n_alpha, n_beta))
 
 
-def _entries(place: str, text: Sequence[str], first: int) -> Entries:
+def _entries(place: str, text: Sequence[str], first: int) -> IntegralLines:
     """The integrals, from line `first` on, counted from 0."""
     rows = [line.split() for line in text[first:]]
     for number, row in enumerate(rows):
@@ -107,7 +107,7 @@ def _entries(place: str, text: Sequence[str], first: int) -> Entries:
     if len(values) != len(flat) // 5 or not np.isfinite(values).all():
         raise _bad_number(place, rows, first + 1)
     lines = first + 1 + np.flatnonzero([len(row) for row in rows])
-    return Entries(place, values, indices.reshape(-1, 4), lines, text)
+    return IntegralLines(place, values, indices.reshape(-1, 4), lines, text)
 
 
 def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputError:
@@ -119,7 +119,7 @@ def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputErro
     return InputError(place, "holds a number out of range", REMEDY)
 
 
-def _sorted(entries: Entries, counts: tuple[int, int, int]) -> Integrals:
+def _sorted(entries: IntegralLines, counts: tuple[int, int, int]) -> Integrals:
     """The integrals put in order, every one of them checked against the others."""
     n, indices = counts[0], entries.indices
     used = indices != 0
@@ -146,7 +146,7 @@ def _sorted(entries: Entries, counts: tuple[int, int, int]) -> Integrals:
     return Integrals(counts[1], counts[2], float(constant), one, two)
 
 
-def _filled(entries: Entries, chosen: Array, keys: Array, size: int, name: str) -> Array:
+def _filled(entries: IntegralLines, chosen: Array, keys: Array, size: int, name: str) -> Array:
     """An array of `size` with the values of the entries `chosen` at keys, which symmetry makes equal.
 
     Where a key comes twice, the values must agree to TOLERANCE, or to DIGITS units of the last digit printed
@@ -165,7 +165,7 @@ def _filled(entries: Entries, chosen: Array, keys: Array, size: int, name: str) 
     return filled
 
 
-def _finest(entries: Entries, name: str, alike: Sequence[int]) -> float:
+def _finest(entries: IntegralLines, name: str, alike: Sequence[int]) -> float:
     """The value that entries agree upon to the digits that they print."""
     finest = min(reversed(alike), key=entries.unit)
     value = float(entries.values[finest])
@@ -177,7 +177,7 @@ def _finest(entries: Entries, name: str, alike: Sequence[int]) -> float:
     return value
 
 
-def _unequal(entries: Entries, name: str, first: int, again: int) -> InputError:
+def _unequal(entries: IntegralLines, name: str, first: int, again: int) -> InputError:
     apart = abs(entries.values[first] - entries.values[again])
     return InputError(
         f"{entries.place}: line {entries.lines[again]}",

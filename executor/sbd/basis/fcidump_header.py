@@ -43,7 +43,7 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class Header:
+class FcidumpHeader:
     """What a header says: NORB, NELEC and MS2; and how many lines of the file it takes."""
 
     n_orbitals: int
@@ -52,7 +52,7 @@ class Header:
     n_lines: int
 
 
-def read_header(place: str, lines: Sequence[str]) -> Header:
+def read_header(place: str, lines: Sequence[str]) -> FcidumpHeader:
     """The header of a file of `lines`; raises InputError naming what asks for another kind of Hamiltonian."""
     if not lines or re.match(r"\s*&FCI\b", lines[0], re.IGNORECASE) is None:
         raise InputError(f"{place}: line 1", "does not begin with &FCI", REMEDY)
@@ -69,7 +69,7 @@ def read_header(place: str, lines: Sequence[str]) -> Header:
     for name in sorted(fields, key=[*COUNTS, *MEANINGS, *fields].index):
         _check(f"{place}: {name}", name, fields[name])
     norb, nelec, ms2 = (_count(place, fields, name) for name in COUNTS)
-    return Header(norb, nelec, ms2, len(head))
+    return FcidumpHeader(norb, nelec, ms2, len(head))
 
 
 def _fields(place: str, head: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ next one arriving while the last one is worked on. Rows of the product are made 
 nothing is summed over ranks but dot products, in the order of the ranks. Where states have a parity, ranks
 exchange blocks of the transpose.
 
-Knows ranges of rows and flat messages; what makes rows is a `Rows`.
+Knows ranges of rows and flat messages; what makes rows is a `HamiltonianRows`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.sigma.product_hamiltonian import NEITHER
-from tnplan.executor.sbd.sigma.row_partition import Shares
+from tnplan.executor.sbd.sigma.row_partition import RowPartition
 
 Array = Any
 """An array where the rows are made."""
 Host = NDArray[Any]
 
 
-class Rows(Protocol):
+class HamiltonianRows(Protocol):
     """Rows of H on one rank: a `ProductHamiltonian` on the CPU, a `BatchedHamiltonian` on a GPU."""
 
     shape: tuple[int, int]
@@ -46,14 +46,16 @@ class Rows(Protocol):
         """An array, not set."""
 
 
-class SpreadHamiltonian:
+class DistributedHamiltonian:
     """H, without the core energy, on the ranks of a group; states are arrays of the rows held.
 
     All calls are collective. `apply` of a state with a parity, or over different sets of strings, allocates
     no array.
     """
 
-    def __init__(self, rows: Rows, shares: Shares, ranks: Communicator, gathers: bool = True) -> None:
+    def __init__(
+        self, rows: HamiltonianRows, shares: RowPartition, ranks: Communicator, gathers: bool = True
+    ) -> None:
         """`gathers` says whether all rows of a state fit on every rank."""
         self._rows, self._shares, self._ranks = rows, shares, ranks
         self.shape = (shares.count(ranks.rank), rows.shape[1])

@@ -28,7 +28,7 @@ LEAST = 8
 
 
 @dataclass(frozen=True)
-class Pieces:
+class RowTasks:
     """The pieces of rows, in the order in which blocks take them.
 
     table [piece, 4]: row, first and one after the last of its rows of tiles, and where its sums go: -1 for
@@ -65,7 +65,7 @@ def tile_work(counts: Array, places: Array | None, tiles: Array) -> Array:
     return np.asarray(tiles * (cost.STEP_S * -(-depth // DEEP) + cost.VISIT_S * -(-depth // MOST)))
 
 
-def row_pieces(work: Array, at_once: int) -> Pieces:
+def balance_rows(work: Array, at_once: int) -> RowTasks:
     """The pieces of rows with so much work [row, row of tiles], for `at_once` blocks.
 
     Rows come as they stand: neighbours share rows of the state, which caches keep. A piece has no more work
@@ -85,4 +85,4 @@ def row_pieces(work: Array, at_once: int) -> Pieces:
     spare = np.where(first > 0, np.cumsum(first > 0) - 1, -1)
     split, extra = np.unique(row[first > 0], return_counts=True)
     bounds = np.concatenate([[0], np.cumsum(extra)])
-    return Pieces(np.stack([order[row], first, last, spare], 1), order[split], bounds)
+    return RowTasks(np.stack([order[row], first, last, spare], 1), order[split], bounds)

@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class MixedSpin:
+class OppositeSpinTables:
     """Tables of rows of alpha strings and of all beta strings; see `mixed_kernel.add_mixed`.
 
     numbers [pair, beta string], active [pair, active pair], own [row, active pair] and filled [row, orbital]
@@ -38,7 +38,7 @@ class MixedSpin:
     bounds: Array
     entries: Array
 
-    def as_type(self, dtype: str) -> MixedSpin:
+    def as_type(self, dtype: str) -> OppositeSpinTables:
         """The same in another precision."""
         names = "numbers", "active", "own", "filled"
         return replace(self, **{name: getattr(self, name).astype(dtype, copy=False) for name in names})
@@ -55,27 +55,27 @@ class MixedSpin:
         weights, values = (
             _aligned(count, x.dtype) for count in (self.active.shape[1], len(self.bounds) // 2)
         )
-        mixed_kernel.add_mixed(
+        mixed_kernel.add_opposite_spin(
             first, last, above, below, half, singles.start, singles.other, singles.pairs, singles.sign,
             self.filled, self.own, self.numbers, self.active, self.bounds, self.entries, x,
             np.empty(LANES, np.int64), weights, values, y,
         )  # fmt: skip
 
 
-def mixed_spin(
+def opposite_spin_tables(
     two: Array, filled: Array, filled_beta: Array, singles: Singles, matching: Matching
-) -> MixedSpin:
+) -> OppositeSpinTables:
     """Tables from integrals two[pair, pair], the rows' and beta's filled orbitals, and beta's excitations."""
     n = filled.shape[1]
     active = np.ascontiguousarray(two[:, matching.pairs])
     bounds, entries = beta_entries(singles, matching)
-    return MixedSpin(
+    return OppositeSpinTables(
         np.ascontiguousarray(two[:, :n] @ filled_beta.T), active, filled @ active[:n], filled, bounds, entries
     )
 
 
 def beta_entries(singles: Singles, matching: Matching) -> tuple[Array, Array]:
-    """`bounds` and `entries` of a `MixedSpin`: beta's excitations, each string's positive ones first."""
+    """`bounds` and `entries` of a `OppositeSpinTables`: beta's excitations, each string's positive ones first."""
     n_beta = len(singles.start) - 1
     own = np.repeat(np.arange(n_beta), np.diff(singles.start))
     negative = singles.sign < 0
@@ -85,7 +85,7 @@ def beta_entries(singles: Singles, matching: Matching) -> tuple[Array, Array]:
     return bounds.astype(np.int64), np.ascontiguousarray(entries, np.int32)
 
 
-def mixed_bytes(n_pairs: int, n_rows: int, n_beta: int, n_orbitals: int, active: int) -> int:
+def table_bytes(n_pairs: int, n_rows: int, n_beta: int, n_orbitals: int, active: int) -> int:
     """The memory of the tables of real numbers in fp64."""
     return 8 * (n_pairs * (n_beta + active) + n_rows * (active + n_orbitals))
 

@@ -125,7 +125,7 @@ def _bring(
 
 
 @jit
-def add_mixed(
+def add_opposite_spin(
     first: int, last: int, above: int, below: int, half: bool, start: Any, other: Any, pairs: Any,
     sign: Any, filled: Any, own: Any, numbers: Any, active: Any, bounds: Any, entries: Any, x: Any, rows: Any,
     weights: Any, values: Any, y: Any,

@@ -5,7 +5,7 @@ part is exact, since the space is a product:
 
     y = H_aa x + x H_bb + sum over p, q, r, s of (pq|rs) E^a_pq x (E^b_rs)^T
 
-`mixed_spin` visits every pair of excitations once. With equal sets of strings and x equal to +-its transpose,
+`opposite_spin_tables` visits every pair of excitations once. With equal sets of strings and x equal to +-its transpose,
 half of y is formed, and the rest follows as the transpose.
 
 Knows strings, integrals and arrays; nothing of solvers and files.
@@ -26,10 +26,10 @@ from tnplan.executor.sbd.basis.excitations import Matching, Singles, find_single
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
-from tnplan.executor.sbd.sigma.load_balance import WARPS_AT_ONCE, Pieces, row_pieces, tile_work
-from tnplan.executor.sbd.sigma.opposite_spin import MixedSpin, beta_entries, mixed_spin
+from tnplan.executor.sbd.sigma.load_balance import WARPS_AT_ONCE, RowTasks, balance_rows, tile_work
+from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables, beta_entries, opposite_spin_tables
 from tnplan.executor.sbd.sigma.pair_tiling import LANES, ROWS, PairTiles, block_warps, pair_tiles, tile_counts
-from tnplan.executor.sbd.sigma.row_partition import share_rows
+from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.executor.sbd.sigma.same_spin import SpinMatrix, own_energies, same_spin
 from tnplan.planner.common.errors import InputError
 
@@ -101,7 +101,7 @@ class ProductHamiltonian:
         other = alpha if self.symmetric or beta is None else beta
         singles = find_singles(alpha, self.threads)
         others = singles if self.symmetric else find_singles(other, self.threads)
-        self.shares = share_rows(row_costs(singles, others, self.symmetric, rates), size)
+        self.shares = partition_rows(row_costs(singles, others, self.symmetric, rates), size)
         self.rows = self.shares.rows(rank)
         share = room_bytes if self.symmetric else room_bytes / 2
 
@@ -118,7 +118,7 @@ class ProductHamiltonian:
         self.beta = self.alpha if self.symmetric else spin(other, others, (0, len(other)))
         self.shape: tuple[int, int] = (len(self.alpha.strings), len(self.beta.strings))
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
-        self._mixed: MixedSpin | None = None
+        self._mixed: OppositeSpinTables | None = None
         self._tiles: PairTiles | None = None
         self._whole = self.block(0, self.shape[0])
 
@@ -143,12 +143,12 @@ class ProductHamiltonian:
         singles = self.alpha.singles.within(first, last)
         return SourceBlock(first, last, singles, self.alpha.matrix.columns(first, last))
 
-    def mixed_tables(self) -> MixedSpin:
+    def mixed_tables(self) -> OppositeSpinTables:
         """The tables of the mixed-spin part, made where rows are first made here."""
         if self._mixed is None:
             filled = self.alpha.filled[slice(*self.rows)]
             beta = self.beta
-            made = mixed_spin(self.integrals.two, filled, beta.filled, beta.singles, beta.matching)
+            made = opposite_spin_tables(self.integrals.two, filled, beta.filled, beta.singles, beta.matching)
             self._mixed = made.as_type(self.dtype)
         return self._mixed
 
@@ -161,14 +161,14 @@ class ProductHamiltonian:
             self._tiles = pair_tiles(bounds, entries, len(beta.matching.pairs), warps)
         return self._tiles
 
-    def pieces(self, block: SourceBlock) -> Pieces:
+    def pieces(self, block: SourceBlock) -> RowTasks:
         """How the rows held are dealt to blocks of threads, for what a block of rows contributes."""
         bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.pair_tiles()
         # Without a parity the row itself counts as one more.
         own = not self.symmetric and block.place(self.rows[0]) is not None
         places = self.beta.matching.active[block.singles.pairs[bounds[0] : bounds[-1]]]
         work = tile_work(np.diff(bounds) + own, places if self.symmetric else None, np.diff(tiles.start))
-        return row_pieces(work, WARPS_AT_ONCE // tiles.columns.shape[1])
+        return balance_rows(work, WARPS_AT_ONCE // tiles.columns.shape[1])
 
     @property
     def pairs_contributing(self) -> int:

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Shares:
+class RowPartition:
     """Rank r holds rows bounds[r] .. bounds[r+1]-1; some ranks may hold none."""
 
     bounds: tuple[int, ...]
@@ -35,11 +35,11 @@ class Shares:
         return max(self.count(rank) for rank in range(len(self.bounds) - 1))
 
 
-def share_rows(work: Sequence[float] | Array, size: int) -> Shares:
+def partition_rows(work: Sequence[float] | Array, size: int) -> RowPartition:
     """Ranges for `size` ranks; each boundary is where the running sum of work is nearest to its share."""
     sums = np.concatenate([[0.0], np.cumsum(work)])
     wanted = sums[-1] * np.arange(1, size) / size
     after = np.searchsorted(sums, wanted)
     before = np.maximum(after - 1, 0)
     nearest = np.where(wanted - sums[before] <= sums[after] - wanted, before, after)
-    return Shares((0, *np.maximum.accumulate(nearest).tolist(), len(work)))
+    return RowPartition((0, *np.maximum.accumulate(nearest).tolist(), len(work)))

@@ -96,7 +96,7 @@ class Criteria:
 
 
 @dataclass(frozen=True)
-class Step:
+class DavidsonStep:
     """One step: energies and residual norms of the roots, and seconds a multiplication in it."""
 
     number: int
@@ -126,7 +126,7 @@ class Solution:
 
 
 Vectors = Sequence[tuple[Array, int]]
-OnStep = Callable[[Step, Callable[[], Vectors]], None]
+OnStep = Callable[[DavidsonStep, Callable[[], Vectors]], None]
 
 
 def davidson(
@@ -155,7 +155,7 @@ def davidson(
         energies = np.array([root.energy for root in roots])
         corrections, residuals = _residuals(space, roots, diagonal, criteria.residual)
         if on_step is not None:
-            step = Step(
+            step = DavidsonStep(
                 number, tuple(map(float, energies)), tuple(map(float, residuals)), space.multiplications,
                 time_s / max(made, 1),
             )  # fmt: skip

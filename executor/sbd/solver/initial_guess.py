@@ -46,7 +46,7 @@ def lowest_of_list(hamiltonian: ListHamiltonian, n_roots: int) -> list[tuple[Arr
 
 
 @dataclass(frozen=True)
-class FewDeterminants:
+class SparseState:
     """A state that is zero but at these flat numbers [alpha string, beta string] of the space."""
 
     numbers: Array
@@ -85,7 +85,7 @@ def lowest_determinants(
 def lowest_states(
     hamiltonian: ProductHamiltonian, n_roots: int, chosen: Array,
     penalized: PenalizedHamiltonian | None = None,
-) -> list[FewDeterminants]:  # fmt: skip
+) -> list[SparseState]:  # fmt: skip
     """At least `n_roots` states to start from, where the space has so many, among chosen determinants."""
     shape = hamiltonian.shape
     parities = hamiltonian.parities if penalized is None else penalized.parities
@@ -108,7 +108,7 @@ def lowest_states(
         for energy, vector in zip(energies[:n_roots], (frame @ columns).T, strict=False):
             found.append((float(energy), parity, vector))
     found.sort(key=lambda entry: entry[0])
-    return [FewDeterminants(chosen, values, parity) for _, parity, values in found[:n_roots]]
+    return [SparseState(chosen, values, parity) for _, parity, values in found[:n_roots]]
 
 
 def _spin_matrix(hamiltonian: ProductHamiltonian, basis: DeterminantList) -> Array:

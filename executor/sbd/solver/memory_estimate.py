@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tnplan.executor.sbd.basis.integrals import pair_count
 from tnplan.executor.sbd.sigma.batched import ROWS_TURNED
-from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, mixed_bytes, scratch_bytes
+from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, scratch_bytes, table_bytes
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.sigma.same_spin import SparseMatrix
 from tnplan.executor.sbd.solver.davidson import Criteria
@@ -57,7 +57,7 @@ def product_mixed_bytes(hamiltonian: ProductHamiltonian) -> int:
     """The tables of real numbers of the mixed-spin part for the rows held, in fp64."""
     h = hamiltonian
     n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.matching.pairs)
-    return mixed_bytes(pair_count(n), last - first, h.shape[1], n, pairs)
+    return table_bytes(pair_count(n), last - first, h.shape[1], n, pairs)
 
 
 def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
@@ -88,7 +88,7 @@ def exchange_bytes(hamiltonian: ProductHamiltonian, n_rows: int, gathers: bool) 
 
 
 @dataclass(frozen=True)
-class Fit:
+class MemoryFit:
     """What a solve does within a memory: its criteria, whether states are gathered, and what a rank needs."""
 
     criteria: Criteria
@@ -98,7 +98,7 @@ class Fit:
 
 def fit_product(
     hamiltonian: ProductHamiltonian, table_bytes: int, n_roots: int, criteria: Criteria, memory_bytes: float
-) -> Fit:
+) -> MemoryFit:
     """The fit of a product of strings in the memory of a rank; InputError where there is none.
 
     `table_bytes` is the most that a rank holds beside vectors and exchanges. States are gathered where that
@@ -110,7 +110,7 @@ def fit_product(
         needed = vectors_bytes(elements, n_roots, fitted) + table_bytes
         needed += exchange_bytes(hamiltonian, hamiltonian.shares.most, gathers)
         if needed <= memory_bytes:
-            return Fit(fitted, gathers, needed)
+            return MemoryFit(fitted, gathers, needed)
     raise InputError(
         "memory", f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the solve needs",
         "give fewer strings, fewer threads, more ranks or more memory",

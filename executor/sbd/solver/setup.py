@@ -20,7 +20,7 @@ from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import batched_bytes, fit_memory, fit_product, tables_bytes
-from tnplan.executor.sbd.solver.vector_backend import DeviceRows, Place, Spread
+from tnplan.executor.sbd.solver.vector_backend import DeviceRows, DistributedVectors, VectorBackend
 
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
@@ -40,11 +40,11 @@ class ChosenDevice:
 
 
 @dataclass(frozen=True)
-class Site:
+class SolveSetup:
     """A solve that is set up. `place` is None where all of a state is on this CPU."""
 
     hamiltonian: ProductHamiltonian | ListHamiltonian
-    place: Place | None
+    place: VectorBackend | None
     criteria: Criteria
     predicted_bytes: int | None
     device: str
@@ -64,15 +64,15 @@ def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevic
     return ChosenDevice(chosen.line, ranks, chosen.device.memory()[1], lambda: stream, chosen.close)
 
 
-def open_site(
+def set_up_solve(
     integrals: Integrals, space: DeterminantList | tuple[StringSet, StringSet | None], chosen: ChosenDevice,
     world: Communicator, n_roots: int, criteria: Criteria, memory_bytes: float, threads: int,
-) -> Site:  # fmt: skip
+) -> SolveSetup:  # fmt: skip
     """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
     if isinstance(space, DeterminantList):
         listed = ListHamiltonian(integrals, space, threads=threads, room_bytes=memory_bytes / 2)
         fitted = fit_memory(len(space), n_roots, criteria, memory_bytes)
-        return Site(listed, None, fitted, None, "cpu", 1, True, _no_peak)
+        return SolveSetup(listed, None, fitted, None, "cpu", 1, True, _no_peak)
     gpu = chosen.free_bytes is not None
     if chosen.free_bytes is not None:
         memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
@@ -91,10 +91,10 @@ def open_site(
     fit = agree(world, lambda: fit_product(product, most, n_roots, criteria, memory_bytes))
     device = "gpu" if gpu else "cpu"
     if not gpu and world.size == 1:
-        return Site(product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak)
+        return SolveSetup(product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak)
     make, peak_bytes = _on_gpu(product) if gpu else (product.as_type, _no_peak)
-    place = Spread(product, chosen.ranks, make, fit.gathers)
-    return Site(
+    place = DistributedVectors(product, chosen.ranks, make, fit.gathers)
+    return SolveSetup(
         product, place, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes
     )
 

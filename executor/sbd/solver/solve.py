@@ -20,8 +20,8 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
-from tnplan.executor.sbd.solver.davidson import Criteria, OnStep, Solution, Step, Vectors, davidson
-from tnplan.executor.sbd.solver.vector_backend import Here, Place
+from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
+from tnplan.executor.sbd.solver.vector_backend import HostVectors, VectorBackend
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 
@@ -75,8 +75,8 @@ def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: s
 def solve(
     hamiltonian: Hamiltonian, integrals: Integrals, n_roots: int = 1, *, criteria: Criteria | None = None,
     penalty: SpinPenalty | None = None, start: Sequence[Array] = (), mixed: bool = False,
-    checkpoint: Path | None = None, resume: bool = False, progress: Callable[[Step], None] | None = None,
-    place: Place | None = None,
+    checkpoint: Path | None = None, resume: bool = False, progress: Callable[[DavidsonStep], None] | None = None,
+    place: VectorBackend | None = None,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states, energies in Hartree with the core's.
 
@@ -93,12 +93,12 @@ def solve(
     if penalty is not None:
         penalized = _penalized(hamiltonian, integrals, penalty)
         check_roots(n_roots, penalized.n_states(), "states that the spin penalty keeps")
-    where = place or Here(hamiltonian, penalized)
+    where = place or HostVectors(hamiltonian, penalized)
     store = None
     if checkpoint is not None:
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, integrals, f"{n_roots} {penalty}"))
 
-    def on_step(step: Step, kept: Callable[[], Vectors]) -> None:
+    def on_step(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
         if store is not None and where.on_first(store.due):
             _keep(where, store, kept())
         if progress is not None and where.first:
@@ -124,7 +124,7 @@ def solve(
 
 
 def _early(
-    where: Place, hamiltonian: ProductHamiltonian, n_roots: int, vectors: Vectors, criteria: Criteria,
+    where: VectorBackend, hamiltonian: ProductHamiltonian, n_roots: int, vectors: Vectors, criteria: Criteria,
     on_step: OnStep,
 ) -> tuple[Vectors, int]:  # fmt: skip
     """Better vectors by iterations in fp32, as far as its rounding errors let them come; multiplications."""
@@ -148,7 +148,7 @@ def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None
         )
 
 
-def _keep(where: Place, store: SolveCheckpoint, kept: Vectors) -> None:
+def _keep(where: VectorBackend, store: SolveCheckpoint, kept: Vectors) -> None:
     """Write a checkpoint on rank 0."""
     whole = [(where.collect(vector), parity) for vector, parity in kept]
     where.on_first(lambda: store.write([(state, parity) for state, parity in whole if state is not None]))
@@ -183,7 +183,7 @@ def check_spin(spin: float, integrals: Integrals) -> None:
 
 
 def _begin(
-    where: Place, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
+    where: VectorBackend, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
     penalized: PenalizedHamiltonian | None, store: SolveCheckpoint | None, resume: bool,
 ) -> Vectors:  # fmt: skip
     """What this rank holds of the vectors to go on from: a checkpoint's, those given, or our own."""

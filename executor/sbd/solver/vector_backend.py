@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.sbd.basis.determinants import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian
-from tnplan.executor.sbd.sigma.distributed import Rows, SpreadHamiltonian
+from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Operator
 from tnplan.executor.sbd.solver.initial_guess import (
-    FewDeterminants,
+    SparseState,
     count_at_start,
     lowest,
     lowest_determinants,
@@ -31,7 +31,7 @@ Host = NDArray[Any]
 Result = TypeVar("Result")
 
 
-class DeviceRows(Rows, Protocol):
+class DeviceRows(HamiltonianRows, Protocol):
     """Rows of H that also take vectors to where they are made and back."""
 
     def put(self, array: Host) -> Array:
@@ -41,7 +41,7 @@ class DeviceRows(Rows, Protocol):
         """A copy on the host."""
 
 
-class Place(Protocol):
+class VectorBackend(Protocol):
     """Where vectors lie. All calls are collective over the ranks, of which rank 0 is `first`."""
 
     first: bool
@@ -65,7 +65,7 @@ class Place(Protocol):
         """Do something on rank 0 and hand what it gives to all; all refuse the input where it does."""
 
 
-class Here:
+class HostVectors:
     """All of a state on this process's CPU."""
 
     first = True
@@ -108,14 +108,14 @@ class Here:
         return work()
 
 
-class Spread:
+class DistributedVectors:
     """Rows of a state on every rank, where `make(dtype)` puts the rows of H."""
 
     def __init__(
         self, hamiltonian: ProductHamiltonian, ranks: Communicator, make: Callable[[str], DeviceRows],
         gathers: bool = True,
     ) -> None:  # fmt: skip
-        """`hamiltonian` has the tables of all strings and this rank's rows; see `SpreadHamiltonian`."""
+        """`hamiltonian` has the tables of all strings and this rank's rows; see `DistributedHamiltonian`."""
         self._hamiltonian, self._shares, self._ranks = hamiltonian, hamiltonian.shares, ranks
         self._make, self._gathers = make, gathers
         self._rows: Any = None
@@ -125,7 +125,7 @@ class Spread:
         """H over the ranks; the one before is given up first, so that never two are held."""
         self._rows = None
         self._rows = self._make(dtype)
-        return SpreadHamiltonian(self._rows, self._shares, self._ranks, self._gathers)
+        return DistributedHamiltonian(self._rows, self._shares, self._ranks, self._gathers)
 
     def lowest(self, n_roots: int) -> list[tuple[Array, int]]:
         """The lowest states among the determinants of least energy on any rank."""
@@ -133,10 +133,10 @@ class Spread:
         found = self._ranks.gather_objects(lowest_determinants(h, n_roots))
         numbers, energies = (np.concatenate([part[side] for part in found]) for side in (0, 1))
 
-        def states() -> list[FewDeterminants]:
+        def states() -> list[SparseState]:
             return lowest_states(h, n_roots, numbers[lowest(energies, count_at_start(n_roots))])
 
-        few: list[FewDeterminants] = self.on_first(states)
+        few: list[SparseState] = self.on_first(states)
         return [(state.rows(*h.rows, h.shape[1]), state.parity) for state in few]
 
     def local(self, state: Host | None) -> Host:

@@ -14,10 +14,10 @@ from math import pi
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.gates.multiplexed_gate import Block
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import UNIT, Twist
 from tnplan.executor.statevector.gates.phases import Phases, as_phases, of_twist
-from tnplan.executor.statevector.scheduling.fusion import Step
+from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import bits_of
 
 
@@ -29,10 +29,10 @@ class Level:
     """
 
     phases: Phases
-    gates: list[tuple[Block, int]] = field(default_factory=list)
+    gates: list[tuple[MultiplexedGate, int]] = field(default_factory=list)
 
 
-class Schedule:
+class GateLevels:
     """Takes the steps of a pass over an index of `n_bits` bits, round by round."""
 
     def __init__(self, n_bits: int) -> None:
@@ -49,7 +49,7 @@ class Schedule:
         """The first level that may have what waits of two bits, or of one."""
 
     def round(
-        self, steps: Sequence[Step], inside: Sequence[int], takes_all: Callable[[Phases], bool]
+        self, steps: Sequence[PassStep], inside: Sequence[int], takes_all: Callable[[Phases], bool]
     ) -> list[Level]:
         """The levels of a round that has the bits `inside` in registers, targets of all steps among them.
 
@@ -59,11 +59,11 @@ class Schedule:
         self._level[:], self._since[:] = 0, 0
         for step in steps:
             phases = of_twist(step) if isinstance(step, Twist) else None
-            if isinstance(step, Block) and not step.targets:
+            if isinstance(step, MultiplexedGate) and not step.targets:
                 phases = as_phases(step, self.n_bits)
             if phases is not None:
                 self._wait(phases)
-            elif isinstance(step, Block):
+            elif isinstance(step, MultiplexedGate):
                 self._gate(step)
         for number, level in enumerate(self._levels):
             if takes_all(level.phases):
@@ -104,7 +104,7 @@ class Schedule:
             self._levels.append(Level(Phases.none(self.n_bits)))
         return self._levels[level]
 
-    def _gate(self, block: Block) -> None:
+    def _gate(self, block: MultiplexedGate) -> None:
         alone = len(block.targets) == 1 and not block.selectors
         for bit in block.targets:
             if not alone:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.codegen.register_layout import Layout
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, Block
+from tnplan.executor.statevector.codegen.register_layout import RegisterLayout
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_commutation import is_rotation
 
 Array = NDArray[Any]
@@ -32,10 +32,10 @@ class UnfitError(Exception):
     """A step that no program can have."""
 
 
-class Words:
+class GateMacros:
     """Writes steps on a tile of the bits `held` while the threads have the layout `layout`."""
 
-    def __init__(self, held: Sequence[int], layout: Layout) -> None:
+    def __init__(self, held: Sequence[int], layout: RegisterLayout) -> None:
         self.held, self.layout = held, layout
         self.place = {bit: k for k, bit in enumerate(held)}
         self.text: list[str] = []
@@ -102,7 +102,7 @@ class Words:
         if kind != PLUS:
             self._write(f"TIMES({kind}, {at if kind > MINUS_I else 0}, {mask}, {value})")
 
-    def _branches(self, step: Block, places: Sequence[int] | None) -> None:
+    def _branches(self, step: MultiplexedGate, places: Sequence[int] | None) -> None:
         """A step by the values of its selectors: those in registers choose amplitudes, others branch."""
         inner = [bit for bit in step.selectors if self.place.get(bit, -1) in self.layout.registers]
         outer = [bit for bit in step.selectors if bit not in inner]
@@ -120,7 +120,7 @@ class Words:
                 self.text[mark:] = [f"if ({self._condition(given)}) {{", *self.text[mark:], "}"]
 
     def _matrices(
-        self, step: Block, inner: Sequence[int], given: dict[int, int]
+        self, step: MultiplexedGate, inner: Sequence[int], given: dict[int, int]
     ) -> Iterator[tuple[int, int, Array]]:
         """Mask and value of the register bits, and the matrix, for every value of the `inner` selectors."""
         places = [self.layout.registers.index(self.place[bit]) for bit in inner]

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.codegen.gate_levels import Schedule
+from tnplan.executor.statevector.codegen.gate_levels import GateLevels
 from tnplan.executor.statevector.codegen.gate_macros import UnfitError, is_turn
-from tnplan.executor.statevector.codegen.phase_macros import BULK_PRICE, SIGNS_PRICE, PhaseWords
-from tnplan.executor.statevector.codegen.register_layout import Barriers, Layout, Layouts
-from tnplan.executor.statevector.gates.multiplexed_gate import Block, as_swap
+from tnplan.executor.statevector.codegen.phase_macros import BULK_PRICE, SIGNS_PRICE, PhaseMacros
+from tnplan.executor.statevector.codegen.register_layout import Barriers, LayoutChoice, RegisterLayout
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, as_swap
 from tnplan.executor.statevector.gates.phase_polynomial import Twist
 from tnplan.executor.statevector.gates.phases import TileTurns
-from tnplan.executor.statevector.scheduling.fusion import Step
+from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.overlap import MOST_PART_BITS
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
@@ -31,7 +31,7 @@ MOST_TARGETS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class PassProgram:
     """The text of a pass and its tables.
 
     `steps` are macros. `values`, complex128, are elements of matrices; `factors`, complex128 [row, thread].
@@ -59,10 +59,10 @@ class _Round:
     """Steps in a row whose targets fit into the registers."""
 
     bits: set[int] = field(default_factory=set)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PassStep] = field(default_factory=list)
 
 
-def make_program(item: Pass, n_bits: int, register_bits: int, item_bytes: int) -> Program | None:
+def make_program(item: Pass, n_bits: int, register_bits: int, item_bytes: int) -> PassProgram | None:
     """The program of a pass; None where a step has more targets or selectors than a kernel takes.
 
     `n_bits` counts all bits of the index, `item_bytes` are those of an amplitude.
@@ -93,7 +93,7 @@ def index_bits(item: Pass, n_bits: int) -> int:
     return most
 
 
-class _Writer(PhaseWords):
+class _Writer(PhaseMacros):
     """Writes the text, and collects the tables."""
 
     def __init__(self, item: Pass, n_bits: int, register_bits: int, item_bytes: int) -> None:
@@ -101,11 +101,11 @@ class _Writer(PhaseWords):
             raise UnfitError
         self.tile_bits = len(item.held)
         self.steps, self.stored = _without_exchanges(item)
-        self.layouts, self.barriers = Layouts(self.tile_bits, register_bits, item_bytes), Barriers()
-        self.schedule = Schedule(n_bits)
+        self.layouts, self.barriers = LayoutChoice(self.tile_bits, register_bits, item_bytes), Barriers()
+        self.schedule = GateLevels(n_bits)
         super().__init__(item.held, self.layouts.first(()), n_bits)
 
-    def program(self) -> Program:
+    def program(self) -> PassProgram:
         """Everything in turn: load, rounds with exchanges between them, store."""
         rounds = self._rounds()
         soon = [sorted(one.bits, reverse=True) for one in rounds[:2]] + [[], []]
@@ -123,7 +123,7 @@ class _Writer(PhaseWords):
             self._move(stored.on(self.stored))
         self._write(f"STORE({stored.text})")
         threads = 1 << (self.tile_bits - self.register_bits)
-        return Program(
+        return PassProgram(
             " ".join(self.text), np.array(self.values or [0], np.complex128),
             np.array(self.factors, np.complex128).reshape(-1, threads),
             tuple(self.twists),
@@ -132,7 +132,9 @@ class _Writer(PhaseWords):
     def _rounds(self) -> list[_Round]:
         rounds: list[_Round] = []
         for step in self.steps:
-            targets = {self.place[bit] for bit in step.targets} if isinstance(step, Block) else set()
+            targets = (
+                {self.place[bit] for bit in step.targets} if isinstance(step, MultiplexedGate) else set()
+            )
             if len(targets) > min(MOST_TARGETS, self.register_bits):
                 raise UnfitError
             if not rounds or len(rounds[-1].bits | targets) > self.register_bits:
@@ -141,7 +143,7 @@ class _Writer(PhaseWords):
             rounds[-1].steps.append(step)
         return rounds
 
-    def _move(self, layout: Layout) -> None:
+    def _move(self, layout: RegisterLayout) -> None:
         if layout != self.layout:
             meeting = self.barriers.between(self.layout, layout)
             self._write(f"MOVE({self.layout.text}, {layout.text}, {meeting})")
@@ -169,7 +171,7 @@ class _Writer(PhaseWords):
             self._phases(form)
             self._signs(signs)
 
-    def _block(self, step: Block, signed: int) -> None:
+    def _block(self, step: MultiplexedGate, signed: int) -> None:
         places = [self.layout.registers.index(self.place[bit]) for bit in step.targets]
         matrices = step.blocks
         if places != sorted(places, reverse=True):
@@ -179,16 +181,16 @@ class _Writer(PhaseWords):
         if signed or (not step.selectors and is_turn(matrices[0])):
             self._signed(matrices[0], places[0], signed)
         else:
-            self._branches(Block(step.targets, step.selectors, matrices), sorted(places))
+            self._branches(MultiplexedGate(step.targets, step.selectors, matrices), sorted(places))
 
 
-def _without_exchanges(item: Pass) -> tuple[list[Step], list[int]]:
+def _without_exchanges(item: Pass) -> tuple[list[PassStep], list[int]]:
     """Steps without the exchanges of two bits at the end, and where each place of a tile is after these.
 
     No bit is exchanged twice, so that this is its own inverse.
     """
     steps, where = list(item.steps), list(range(len(item.held)))
-    while steps and isinstance(steps[-1], Block):
+    while steps and isinstance(steps[-1], MultiplexedGate):
         phases = as_swap(steps[-1])
         if phases is None or not phases.is_identity:
             break

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.codegen.gate_macros import STEEP, UNITS, Words, kind_of, shears
-from tnplan.executor.statevector.codegen.register_layout import LANE_BITS, Layout
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, Block
+from tnplan.executor.statevector.codegen.gate_macros import STEEP, UNITS, GateMacros, kind_of, shears
+from tnplan.executor.statevector.codegen.register_layout import LANE_BITS, RegisterLayout
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phases import Phases, TileTurns
 
 Array = NDArray[Any]
@@ -25,10 +25,10 @@ STEEPEST = 48
 """A slope of shears that will not do, where others are no better than `STEEP`."""
 
 
-class PhaseWords(Words):
+class PhaseMacros(GateMacros):
     """Writes diagonals of an index of `n_bits` bits; collects factors of threads and of tiles."""
 
-    def __init__(self, held: Sequence[int], layout: Layout, n_bits: int) -> None:
+    def __init__(self, held: Sequence[int], layout: RegisterLayout, n_bits: int) -> None:
         super().__init__(held, layout)
         self.n_bits, self.register_bits = n_bits, len(layout.registers)
         self.factors: list[Array] = []
@@ -166,7 +166,7 @@ class PhaseWords(Words):
         self.twists.append(TileTurns(np.array(entries), pairs, 1 << len(lanes), 1 << len(warps)))
         return f"{len(self.twists) - 1}, {mask}"
 
-    def _table(self, step: Block) -> None:
+    def _table(self, step: MultiplexedGate) -> None:
         """Any diagonal: element by element; with selectors in registers alone, or far ones, by branches."""
         if self._in_registers(step.selectors) or any(bit not in self.place for bit in step.selectors):
             self._branches(step, None)

@@ -17,7 +17,7 @@ BARRIERS = 16
 
 
 @dataclass(frozen=True)
-class Layout:
+class RegisterLayout:
     """Tile bits in registers, rising, and those that number the threads, the first for neighbours."""
 
     registers: tuple[int, ...]
@@ -28,12 +28,14 @@ class Layout:
         """As the kernel's macros take it."""
         return f"{_code(self.registers)}, {_code(self.threads)}"
 
-    def on(self, where: Sequence[int]) -> Layout:
+    def on(self, where: Sequence[int]) -> RegisterLayout:
         """The same layout with tile bit k renamed to where[k]."""
-        return Layout(tuple(where[bit] for bit in self.registers), tuple(where[bit] for bit in self.threads))
+        return RegisterLayout(
+            tuple(where[bit] for bit in self.registers), tuple(where[bit] for bit in self.threads)
+        )
 
 
-class Layouts:
+class LayoutChoice:
     """Makes the layouts of a tile of `tile_bits` bits, of amplitudes of `item_bytes`."""
 
     def __init__(self, tile_bits: int, register_bits: int, item_bytes: int) -> None:
@@ -42,7 +44,7 @@ class Layouts:
         self.close_bits = range(1, 3) if item_bytes == 8 else range(2)
         """Bits that lanes must have while the state is read or written, so that it is in long runs."""
 
-    def first(self, targets: Sequence[int], soon: Sequence[int] = ()) -> Layout:
+    def first(self, targets: Sequence[int], soon: Sequence[int] = ()) -> RegisterLayout:
         """Targets in registers, filled up with the highest bits; neighbours' bits fall into all banks.
 
         Bits that are targets `soon` are among the first of a thread, so that few warps change places for it.
@@ -56,9 +58,9 @@ class Layouts:
             if len(lanes) < self.bank_bits and bit % self.bank_bits not in banks:
                 lanes.append(bit)
         later = sorted((bit for bit in rest if bit not in lanes), key=lambda bit: (bit not in soon, bit))
-        return Layout(tuple(registers), (*lanes, *later))
+        return RegisterLayout(tuple(registers), (*lanes, *later))
 
-    def following(self, layout: Layout, targets: Sequence[int]) -> Layout:
+    def following(self, layout: RegisterLayout, targets: Sequence[int]) -> RegisterLayout:
         """Targets in registers, with bits that are there already; few threads change places for it."""
         now = layout.registers
         if set(targets) <= set(now):
@@ -67,7 +69,7 @@ class Layouts:
         registers = sorted([*targets, *kept[: self.register_bits - len(targets)]])
         return self._swapped(layout, registers) or self.first(targets)
 
-    def last(self, layout: Layout) -> Layout:
+    def last(self, layout: RegisterLayout) -> RegisterLayout:
         """One in which the state is written in long runs, by the threads of a warp if that can be."""
         least = {*self.close_bits, 0}
         for threads in (layout.threads[:LANE_BITS], layout.threads):
@@ -78,7 +80,7 @@ class Layouts:
                         return made
         return self.first(())
 
-    def _swapped(self, layout: Layout, registers: Sequence[int]) -> Layout | None:
+    def _swapped(self, layout: RegisterLayout, registers: Sequence[int]) -> RegisterLayout | None:
         """The layout with other registers in which every thread bit that stays one keeps its place.
 
         None where neighbours' bits would not fall into all banks.
@@ -91,10 +93,10 @@ class Layouts:
                 threads[hole] = bit
             lanes = threads[: self.bank_bits]
             if len({bit % self.bank_bits for bit in lanes}) == len(lanes):
-                return Layout(tuple(registers), tuple(threads))
+                return RegisterLayout(tuple(registers), tuple(threads))
         return None
 
-    def is_scattered(self, layout: Layout) -> bool:
+    def is_scattered(self, layout: RegisterLayout) -> bool:
         """Whether the threads of a warp would read and write the state in short runs."""
         near = layout.threads[:LANE_BITS]
         return any(bit not in near for bit in self.close_bits) or 0 not in (*near, *layout.registers)
@@ -106,7 +108,7 @@ class Barriers:
     def __init__(self) -> None:
         self._next = 1
 
-    def between(self, old: Layout, new: Layout) -> int:
+    def between(self, old: RegisterLayout, new: RegisterLayout) -> int:
         """Where the threads meet that have each other's amplitudes: those equal in thread bits that stay.
 
         Two groups of warps have no numbered barrier in common until all threads have met.

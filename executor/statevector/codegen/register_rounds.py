@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.scheduling.pass_tables import BLOCK, DIAGONAL, TWIST, Tables
+from tnplan.executor.statevector.scheduling.pass_tables import BLOCK, DIAGONAL, TWIST, PassTables
 
 Array = NDArray[Any]
 
@@ -22,7 +22,7 @@ NO_TWIST = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds:
+class RegisterRounds:
     """What a GPU reads beside the tables of a pass.
 
     `rounds`, int32 [round, 4 + register_bits]: targets of a wide block or 0, first step and the one after the
@@ -44,7 +44,7 @@ class _Open:
     twist: int
 
 
-def make_rounds(tables: Tables, register_bits: int) -> Rounds:
+def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
     """The rounds of a pass; raises ValueError where the tile has fewer bits than the registers."""
     q = len(tables.held)
     if q < register_bits:
@@ -81,12 +81,12 @@ def make_rounds(tables: Tables, register_bits: int) -> Rounds:
         (*map(int, step), *own, _is_real(tables, step), _in_row(tables, step))
         for step, own in zip(tables.steps, places, strict=True)
     ]
-    return Rounds(
+    return RegisterRounds(
         np.array(rounds, np.int32).reshape(-1, 4 + register_bits), np.array(rows, np.int32).reshape(-1, 11)
     )
 
 
-def _targets(tables: Tables, step: Array) -> list[int]:
+def _targets(tables: PassTables, step: Array) -> list[int]:
     return [int(bit) for bit in tables.places[step[4] : step[4] + step[1]]] if step[0] == BLOCK else []
 
 
@@ -96,14 +96,14 @@ def _padded(bits: frozenset[int], count: int) -> list[int]:
     return sorted([*bits, *free[: count - len(bits)]])
 
 
-def _is_real(tables: Tables, step: Array) -> bool:
+def _is_real(tables: PassTables, step: Array) -> bool:
     if step[0] != BLOCK:
         return False
     first, size = int(step[5]), 1 << int(step[2] + step[3] + 2 * step[1])
     return not np.any(tables.values[first : first + size].imag)
 
 
-def _in_row(tables: Tables, step: Array) -> bool:
+def _in_row(tables: PassTables, step: Array) -> bool:
     if step[0] != DIAGONAL or not step[2]:
         return False
     near = tables.places[step[4] : step[4] + step[2]]

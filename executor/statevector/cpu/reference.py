@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.gates.multiplexed_gate import Block
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import Twist
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
@@ -26,7 +26,7 @@ def apply_pass(state: Array, item: Pass) -> None:
             apply_block(state, step)
 
 
-def apply_block(state: Array, block: Block) -> None:
+def apply_block(state: Array, block: MultiplexedGate) -> None:
     """Apply a block in place to a state, complex [2^n]."""
     n = len(state).bit_length() - 1
     view = state.reshape((2,) * n)

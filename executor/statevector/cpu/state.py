@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.scheduling.pass_tables import Tables, pass_tables
-from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange
+from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 
 Array = NDArray[Any]
@@ -45,16 +45,16 @@ class HostState:
         if self.rank == 0:
             self.amplitudes[0] = 1
 
-    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Tables]:
+    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[PassTables]:
         """The tables of passes; a host alone has no exchanges."""
         return [pass_tables(step, self.n_bits, LOW) for step in steps if isinstance(step, Pass)]
 
-    def is_divisible(self, tables: Tables) -> bool:
+    def is_divisible(self, tables: PassTables) -> bool:
         """Whether `bind_part` can divide a pass."""
         return True
 
     def bind_part(
-        self, tables: Tables, bits: Sequence[int], part: int, share: int = 0
+        self, tables: PassTables, bits: Sequence[int], part: int, share: int = 0
     ) -> Callable[[], None]:  # fmt: skip
         """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
 
@@ -64,11 +64,11 @@ class HostState:
         first = sum((part >> k & 1) << bit for k, bit in enumerate(bits))
         return lambda: self._run(replace(tables, far=far), first)
 
-    def apply(self, tables: Tables) -> None:
+    def apply(self, tables: PassTables) -> None:
         """Do a pass."""
         self._run(tables, 0)
 
-    def _run(self, tables: Tables, start: int) -> None:
+    def _run(self, tables: PassTables, start: int) -> None:
         """Do a pass on the tiles whose bits are far ones or those of `start`."""
         from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
 

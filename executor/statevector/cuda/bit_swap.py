@@ -46,7 +46,7 @@ def swap_defines(
     }  # fmt: skip
 
 
-class PartSwap:
+class PiecewiseSwap:
     """An exchange of one piece after another on the stream of copies, beside passes on the stream of these.
 
     Before a piece all ranks wait for each other, and after the last; so all have done what they exchange.
@@ -102,7 +102,7 @@ class StateSwap:
     def bind_parts(
         self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int,
         pieces: Sequence[tuple[Sequence[int], int]], share: int, wide: Sequence[bool],
-    ) -> PartSwap | None:  # fmt: skip
+    ) -> PiecewiseSwap | None:  # fmt: skip
         """The same for each piece in turn, some bits and their value, to be done beside passes.
 
         `wide` says of each whether blocks of these passes fill a multiprocessor.
@@ -116,7 +116,7 @@ class StateSwap:
             threads = WIDE_THREADS if fills else BESIDE_THREADS
             blocks, at_once = most // threads, BESIDE_AT_ONCE[share]
             launches.append(self._launch(memory, inside, peers, value, bits, part, blocks, threads, at_once))
-        return PartSwap(launches, memory.bind_meeting([peer for _, peer in peers]), memory.copy_stream)
+        return PiecewiseSwap(launches, memory.bind_meeting([peer for _, peer in peers]), memory.copy_stream)
 
     def _reaching(self, peers: Sequence[tuple[int, int]]) -> CudaMemory | None:
         """The memory of all ranks, where that of the peers is mapped."""

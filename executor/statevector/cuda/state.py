@@ -19,12 +19,17 @@ from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel
 from tnplan.executor.device.cuda.runtime.launch import Launch
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.statevector.codegen.pass_program import Program, index_bits, make_program, tile_numbers
-from tnplan.executor.statevector.codegen.register_rounds import make_rounds
+from tnplan.executor.statevector.codegen.pass_program import (
+    PassProgram,
+    index_bits,
+    make_program,
+    tile_numbers,
+)
+from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.bit_swap import BESIDE_BLOCKS, BESIDE_THREADS
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
-from tnplan.executor.statevector.scheduling.pass_tables import Tables, pass_tables
-from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange
+from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.common.errors import InputError
 
@@ -71,7 +76,7 @@ def pass_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
 
 
 def program_defines(
-    dtype: str, program: Program, held: Sequence[int], register_bits: int, n_bits: int
+    dtype: str, program: PassProgram, held: Sequence[int], register_bits: int, n_bits: int
 ) -> dict[str, str | int]:
     """The definitions of state_program.cu for a pass that holds some bits of the `n_bits` of a rank."""
     return {
@@ -205,7 +210,7 @@ class CupyState:
         if self.rank == 0:
             self.amplitudes[0] = 1
 
-    def prepare(self, steps: Sequence[Pass | Exchange], again: bool = True) -> list[Any]:
+    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[Any]:
         """What launches each pass: a compiled kernel's launch, or what takes arguments, and these.
 
         No kernel is compiled for passes that are not done again.
@@ -222,7 +227,7 @@ class CupyState:
             for item, made in zip(passes, programs, strict=True)
         ]
 
-    def _program(self, item: Pass, least: int = 1) -> tuple[Program, dict[str, str | int]] | None:
+    def _program(self, item: Pass, least: int = 1) -> tuple[PassProgram, dict[str, str | int]] | None:
         """The program of a pass and its definitions; None where its tables are read instead.
 
         A program has `least` steps or more.
@@ -238,7 +243,7 @@ class CupyState:
             self.dtype, made, item.held, self.tile.register_bits, self.n_bits
         )  # fmt: skip
 
-    def _launch(self, made: Program, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
+    def _launch(self, made: PassProgram, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
         threads = 1 << (len(held) - self.tile.register_bits)
         size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.twists), len(held))
@@ -265,9 +270,9 @@ class CupyState:
         blocks = min(fitting * self._multiprocessors, n_tiles)
         return lambda arguments: kernel((blocks,), (threads,), arguments, shared_mem=size_bytes)
 
-    def _arguments(self, tables: Tables) -> tuple[Any, ...]:
+    def _arguments(self, tables: PassTables) -> tuple[Any, ...]:
         """What launches a pass read from tables, and its arguments."""
-        made = make_rounds(tables, min(REGISTER_BITS, len(tables.held)))
+        made = register_rounds(tables, min(REGISTER_BITS, len(tables.held)))
         run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
         rows = np.arange(1 << (len(tables.held) - run_bits), dtype=np.int64)
         starts = sum(

@@ -33,7 +33,7 @@ MERGES_KEPT = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class MultiplexedGate:
     """The sum over s of |s><s| on `selectors` times blocks[s] on `targets`.
 
     `blocks` is complex128 [2^selectors, 2^targets, 2^targets]. The first of the targets is the most
@@ -52,7 +52,7 @@ class Block:
         object.__setattr__(self, "mask", self.target_mask | mask_of(self.selectors))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Block):
+        if not isinstance(other, MultiplexedGate):
             return NotImplemented
         return self.blocks is other.blocks and (self.targets, self.selectors) == (
             other.targets, other.selectors,
@@ -66,12 +66,12 @@ class Block:
         """Whether the block does nothing but rounding."""
         return bool(np.all(np.abs(self.blocks - np.eye(self.blocks.shape[-1])) <= EXACT))
 
-    def on(self, where: Sequence[int]) -> Block:
+    def on(self, where: Sequence[int]) -> MultiplexedGate:
         """The same block with bit j renamed to where[j]."""
         targets = tuple(where[j] for j in self.targets)
         selectors = tuple(where[j] for j in self.selectors)
         unchanged = targets == self.targets and selectors == self.selectors
-        return self if unchanged else Block(targets, selectors, self.blocks)
+        return self if unchanged else MultiplexedGate(targets, selectors, self.blocks)
 
 
 def mask_of(bits: Sequence[int]) -> int:
@@ -79,21 +79,21 @@ def mask_of(bits: Sequence[int]) -> int:
     return sum(1 << bit for bit in bits)
 
 
-def commute(first: Block, second: Block) -> bool:
+def commute(first: MultiplexedGate, second: MultiplexedGate) -> bool:
     """Whether the two commute because every bit that they share is a selector of both."""
     return not (first.target_mask & second.mask or second.target_mask & first.mask)
 
 
-def gate_block(gate: Gate, place: str = "gate") -> Block:
+def from_gate(gate: Gate, place: str = "gate") -> MultiplexedGate:
     """A unitary gate as a block on its qubits; raises InputError where it is none or too large."""
     side = len(gate.matrix)
     product = gate.matrix @ gate.matrix.conj().T
     if not np.allclose(product, np.eye(side), rtol=0, atol=UNITARY):
         raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
-    return matrix_block(gate.qubits, gate.matrix, place)
+    return from_matrix(gate.qubits, gate.matrix, place)
 
 
-def matrix_block(qubits: tuple[int, ...], matrix: Array, place: str = "matrix") -> Block:
+def from_matrix(qubits: tuple[int, ...], matrix: Array, place: str = "matrix") -> MultiplexedGate:
     """Any matrix on `qubits` as a block: qubits whose value it never changes become selectors."""
     q = len(qubits)
     values = np.where(np.abs(matrix) <= EXACT, 0, matrix).reshape((2,) * (2 * q))
@@ -112,7 +112,7 @@ def matrix_block(qubits: tuple[int, ...], matrix: Array, place: str = "matrix") 
             place, f"changes {len(changed)} qubits at once",
             f"split it into gates on {LARGEST_TARGETS} or fewer",
         )  # fmt: skip
-    return Block(tuple(qubits[j] for j in changed), tuple(qubits[j] for j in kept), blocks)
+    return MultiplexedGate(tuple(qubits[j] for j in changed), tuple(qubits[j] for j in kept), blocks)
 
 
 def _blocks(values: Array, kept: Sequence[int], changed: Sequence[int]) -> Array:
@@ -126,7 +126,7 @@ def _blocks(values: Array, kept: Sequence[int], changed: Sequence[int]) -> Array
     return np.ascontiguousarray(array[np.arange(side), np.arange(side)])
 
 
-def as_swap(block: Block) -> Block | None:
+def as_swap(block: MultiplexedGate) -> MultiplexedGate | None:
     """For a block that exchanges its two targets up to phases: the diagonal block that acts before it."""
     if len(block.targets) != 2 or block.selectors:
         return None
@@ -135,10 +135,10 @@ def as_swap(block: Block) -> Block | None:
     rest[list(SWAPPED), range(4)] = 0
     if np.any(rest) or not np.all(np.abs(phases)):
         return None
-    return Block((), block.targets, phases.reshape(4, 1, 1))
+    return MultiplexedGate((), block.targets, phases.reshape(4, 1, 1))
 
 
-def expanded(block: Block, targets: tuple[int, ...], selectors: tuple[int, ...]) -> Array:
+def expanded(block: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[int, ...]) -> Array:
     """[2^selectors, 2^targets, 2^targets]: the block on more bits, some selectors made targets."""
     outer = [bit for bit in selectors if bit in block.selectors]
     inner = [bit for bit in targets if bit in block.selectors]
@@ -167,7 +167,7 @@ def expanded(block: Block, targets: tuple[int, ...], selectors: tuple[int, ...])
 
 
 @lru_cache(MERGES_KEPT)
-def merged(first: Block, second: Block, held_mask: int) -> Block:
+def merged(first: MultiplexedGate, second: MultiplexedGate, held_mask: int) -> MultiplexedGate:
     """Both as one block, `first` acting first; bits in `held_mask` become targets, others stay selectors.
 
     Runs of a circuit that differ in the noise drawn for them share most merges: the latest are kept.
@@ -176,6 +176,6 @@ def merged(first: Block, second: Block, held_mask: int) -> Block:
     unique = sorted(set(bits), reverse=True)
     targets = tuple(bit for bit in unique if held_mask >> bit & 1)
     selectors = tuple(bit for bit in unique if not held_mask >> bit & 1)
-    return Block(
+    return MultiplexedGate(
         targets, selectors, expanded(second, targets, selectors) @ expanded(first, targets, selectors)
     )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, Block
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import can_twist
 
 Array = NDArray[Any]
@@ -24,17 +24,19 @@ ROTATION = 4
 """What a real rotation costs."""
 LEAST = 2.0**-10
 """Rotations divide by their cosine, which has to be larger."""
-NOTHING = Block((), (), np.ones((1, 1, 1), np.complex128))
+NOTHING = MultiplexedGate((), (), np.ones((1, 1, 1), np.complex128))
 
 
-def lighter(blocks: Sequence[Block], n_bits: int, rotations: bool = False) -> list[Block]:
+def commute_phases(
+    blocks: Sequence[MultiplexedGate], n_bits: int, rotations: bool = False
+) -> list[MultiplexedGate]:
     """The same product; what phases are left over are the last blocks.
 
     With `rotations` a unitary matrix of one bit becomes a block with the phases of its columns, then a real
     rotation: on many bits at once such phases cost little.
     """
     waiting = np.ones((n_bits, 2), np.complex128)
-    made: list[Block] = []
+    made: list[MultiplexedGate] = []
     latest = [-1] * n_bits
     """The last block on each bit."""
     for block in blocks:
@@ -43,7 +45,7 @@ def lighter(blocks: Sequence[Block], n_bits: int, rotations: bool = False) -> li
             if abs(pair - 1) <= EXACT:
                 continue
             values = np.array([1, 1, 1, pair]).reshape(4, 1, 1)
-            now = Block((), block.selectors, values)
+            now = MultiplexedGate((), block.selectors, values)
         elif block.targets:
             now = replace(block, blocks=block.blocks * _columns(block, waiting))
             waiting[list(block.targets)] = 1
@@ -66,16 +68,16 @@ def lighter(blocks: Sequence[Block], n_bits: int, rotations: bool = False) -> li
     return [block for block in made if block.mask] + last
 
 
-def _acts_alone(block: Block, bit: int) -> bool:
+def _acts_alone(block: MultiplexedGate, bit: int) -> bool:
     """Whether a block is a matrix or phases of one bit alone."""
     return block.mask == 1 << bit
 
 
-def _phases(bit: int, values: Array) -> Block:
-    return Block((), (bit,), values.reshape(2, 1, 1))
+def _phases(bit: int, values: Array) -> MultiplexedGate:
+    return MultiplexedGate((), (bit,), values.reshape(2, 1, 1))
 
 
-def _taken_apart(block: Block, waiting: Array) -> complex:
+def _taken_apart(block: MultiplexedGate, waiting: Array) -> complex:
     """Multiply a diagonal's phases of single bits into those that wait; gives what is left: that of both."""
     values = block.blocks[:, 0, 0]
     first = block.selectors[0]
@@ -88,7 +90,7 @@ def _taken_apart(block: Block, waiting: Array) -> complex:
     return complex(values[3] * values[0] / (values[1] * values[2]))
 
 
-def _columns(block: Block, waiting: Array) -> Array:
+def _columns(block: MultiplexedGate, waiting: Array) -> Array:
     """The phases that wait on the targets, by column of a block's matrices."""
     columns = np.ones(1, np.complex128)
     for bit in block.targets:
@@ -96,15 +98,15 @@ def _columns(block: Block, waiting: Array) -> Array:
     return columns
 
 
-def _split(matrix: Array, bit: int, rotations: bool) -> tuple[list[Block], Block, Array]:
+def _split(matrix: Array, bit: int, rotations: bool) -> tuple[list[MultiplexedGate], MultiplexedGate, Array]:
     """Phases of the columns, if any, the matrix without them, and phases of the rows, which come after it."""
     rows, freed = _freed_rows(matrix)
     if rotations and cost(freed) > ROTATION:
         found = _rotation(matrix)
         if found is not None:
             column, rotation, rows = found
-            return [_phases(bit, np.array([1, column]))], Block((bit,), (), rotation[None]), rows
-    return [], Block((bit,), (), freed[None]), rows
+            return [_phases(bit, np.array([1, column]))], MultiplexedGate((bit,), (), rotation[None]), rows
+    return [], MultiplexedGate((bit,), (), freed[None]), rows
 
 
 def _freed_rows(matrix: Array) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.gates.multiplexed_gate import Block
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 
 Array = NDArray[Any]
 
@@ -43,7 +43,7 @@ class Twist:
         return total
 
 
-def can_twist(block: Block) -> bool:
+def can_twist(block: MultiplexedGate) -> bool:
     """Whether a block is a diagonal on one or two bits whose elements have modulus 1."""
     return (
         not block.targets
@@ -52,7 +52,7 @@ def can_twist(block: Block) -> bool:
     )
 
 
-def gathered(blocks: Sequence[Block], n_bits: int) -> Twist:
+def gathered(blocks: Sequence[MultiplexedGate], n_bits: int) -> Twist:
     """The product of blocks that all `can_twist`."""
     constant, linear, pairs = 0.0, np.zeros(n_bits), np.zeros((n_bits, n_bits))
     for block in blocks:
@@ -69,7 +69,7 @@ def gathered(blocks: Sequence[Block], n_bits: int) -> Twist:
     return Twist(float(constant), linear, pairs)
 
 
-def split(twist: Twist, held_mask: int) -> tuple[Block | None, Twist | None]:
+def split(twist: Twist, held_mask: int) -> tuple[MultiplexedGate | None, Twist | None]:
     """The part on held bits alone as a diagonal block, and the rest; None for a part that is 1.
 
     The constant goes with the block where there is one.
@@ -88,7 +88,7 @@ def split(twist: Twist, held_mask: int) -> tuple[Block | None, Twist | None]:
     if has_pairs:
         used = np.flatnonzero(np.any(pairs, axis=0) | (near.linear != 0))
         bits = tuple(int(bit) for bit in used[::-1])
-        block = Block((), bits, np.exp(1j * near.phases(bits)).reshape(-1, 1, 1))
+        block = MultiplexedGate((), bits, np.exp(1j * near.phases(bits)).reshape(-1, 1, 1))
     rest = Twist(0.0 if has_pairs else twist.constant, far, outside)
     if not (np.any(rest.linear) or np.any(rest.pairs) or rest.constant):
         return block, None

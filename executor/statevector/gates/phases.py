@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, Block
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import UNIT, Twist
 
 Array = NDArray[Any]
@@ -57,12 +57,14 @@ class Phases:
         """Both together."""
         return Phases(self.constant + other.constant, self.linear + other.linear, self.pairs + other.pairs)
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[MultiplexedGate]:
         """Diagonal blocks on one and two bits, whose product is exp(i phase) but for the constant."""
         singles = [((int(bit),), self.linear[bit]) for bit in np.flatnonzero(self.linear)]
         doubles = [((int(j), int(k)), self.pairs[j, k]) for j, k in np.argwhere(np.triu(self.pairs))]
         return [
-            Block((), bits, np.array([*[1] * (2 ** len(bits) - 1), np.exp(1j * angle)]).reshape(-1, 1, 1))
+            MultiplexedGate(
+                (), bits, np.array([*[1] * (2 ** len(bits) - 1), np.exp(1j * angle)]).reshape(-1, 1, 1)
+            )
             for bits, angle in (*singles, *doubles)
         ]
 
@@ -127,7 +129,7 @@ def of_twist(twist: Twist) -> Phases:
     return Phases(twist.constant, twist.linear, twist.pairs)
 
 
-def as_phases(block: Block, n_bits: int) -> Phases | None:
+def as_phases(block: MultiplexedGate, n_bits: int) -> Phases | None:
     """The phases that a diagonal block is, on an index of `n_bits`; None where it is no such sum."""
     values = block.blocks[:, 0, 0]
     if np.any(np.abs(np.abs(values) - 1) > UNIT):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
-    Block,
+    MultiplexedGate,
     commute,
     expanded,
     merged,
@@ -22,16 +22,16 @@ from tnplan.executor.statevector.scheduling.qubit_cover import choose, sweep
 FAR_SELECTORS = 2
 """A cluster has at most so many selectors outside the tile."""
 
-Step = Block | Twist
+PassStep = MultiplexedGate | Twist
 
 
-def fuse(blocks: Sequence[Block], held_mask: int, n_bits: int, width: int) -> tuple[Step, ...]:
+def fuse(blocks: Sequence[MultiplexedGate], held_mask: int, n_bits: int, width: int) -> tuple[PassStep, ...]:
     """The steps of a pass that holds the bits of `held_mask`, targets of all blocks among them."""
-    clusters: list[Block] = []
-    waiting: list[list[Block]] = [[]]
+    clusters: list[MultiplexedGate] = []
+    waiting: list[list[MultiplexedGate]] = [[]]
     for block in blocks:
         _place(block, clusters, waiting, held_mask, width)
-    steps: list[Step] = []
+    steps: list[PassStep] = []
     pending = list(waiting[0])
     for cluster, later in zip(clusters, waiting[1:], strict=True):
         due = [block for block in pending if block.mask & cluster.target_mask]
@@ -44,20 +44,25 @@ def fuse(blocks: Sequence[Block], held_mask: int, n_bits: int, width: int) -> tu
 
 
 def fuse_in_rounds(
-    blocks: Sequence[Block], held_mask: int, n_bits: int, width: int, register_bits: int, early: bool = False
-) -> tuple[Step, ...]:
+    blocks: Sequence[MultiplexedGate],
+    held_mask: int,
+    n_bits: int,
+    width: int,
+    register_bits: int,
+    early: bool = False,
+) -> tuple[PassStep, ...]:
     """Like `fuse` for a device that does a pass in rounds, each with the targets of few bits in registers.
 
     No block has more targets than a round. Diagonals on targets of a round are done together before it, those
     between its own targets inside; with `early` all that can be done come before it.
     """
-    steps: list[Step] = []
+    steps: list[PassStep] = []
     left = list(blocks)
-    pending: list[Block] = []
+    pending: list[MultiplexedGate] = []
     while left:
         part, left = sweep(left, choose(left, 0, register_bits))
-        clusters: list[Block] = []
-        waiting: list[list[Block]] = [[]]
+        clusters: list[MultiplexedGate] = []
+        waiting: list[list[MultiplexedGate]] = [[]]
         for block in part:
             _place(block, clusters, waiting, held_mask, width, widen=False)
         targets = 0
@@ -80,7 +85,7 @@ def fuse_in_rounds(
 
 
 def _place(
-    block: Block, clusters: list[Block], waiting: list[list[Block]], held_mask: int, width: int,
+    block: MultiplexedGate, clusters: list[MultiplexedGate], waiting: list[list[MultiplexedGate]], held_mask: int, width: int,
     widen: bool = True,
 ) -> None:  # fmt: skip
     """Merge a block into the latest cluster that takes it, or append it.
@@ -107,7 +112,7 @@ def _place(
         waiting[at].append(block)
 
 
-def _fits(cluster: Block, block: Block, held_mask: int, width: int) -> bool:
+def _fits(cluster: MultiplexedGate, block: MultiplexedGate, held_mask: int, width: int) -> bool:
     """Whether both have no more held bits than `width`, or than one of them has already, and few far ones.
 
     All held bits become targets, so that they are LARGEST_TARGETS at most.
@@ -118,21 +123,21 @@ def _fits(cluster: Block, block: Block, held_mask: int, width: int) -> bool:
     return (both & held_mask).bit_count() <= most and (both & ~held_mask).bit_count() <= FAR_SELECTORS
 
 
-def _diagonals(blocks: list[Block], held_mask: int, n_bits: int) -> list[Step]:
+def _diagonals(blocks: list[MultiplexedGate], held_mask: int, n_bits: int) -> list[PassStep]:
     """Diagonal blocks, which all commute, as few steps."""
     if len(blocks) < 2:
         return list(blocks)
     smooth = [block for block in blocks if can_twist(block)]
-    steps: list[Step] = [block for block in blocks if not can_twist(block)]
+    steps: list[PassStep] = [block for block in blocks if not can_twist(block)]
     if smooth:
         steps += [part for part in split(gathered(smooth, n_bits), held_mask) if part is not None]
     return steps
 
 
-def with_low_bits(block: Block, held: Sequence[int], low: int) -> Block:
+def with_low_bits(block: MultiplexedGate, held: Sequence[int], low: int) -> MultiplexedGate:
     """A diagonal block that selects by any of the first `low` bits held selects by all of them."""
     first = list(held[:low])
     if block.targets or not any(bit in block.selectors for bit in first):
         return block
     selectors = tuple(sorted({*block.selectors, *first}, reverse=True))
-    return Block((), selectors, expanded(block, (), selectors))
+    return MultiplexedGate((), selectors, expanded(block, (), selectors))

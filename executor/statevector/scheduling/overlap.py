@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tnplan.executor.statevector.gates.multiplexed_gate import Block
-from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import SHORT_BITS, Pass, Tile, price
 
 MOST_PART_BITS = 4
@@ -42,7 +42,7 @@ class Overlap:
     """
 
     before: tuple[Pass, ...]
-    exchange: Exchange
+    exchange: QubitExchange
     after: tuple[Pass, ...]
     bits: tuple[int, ...]
     after_bits: tuple[int, ...]
@@ -89,18 +89,18 @@ class Overlap:
 
 
 def with_overlaps(
-    steps: Sequence[Pass | Exchange], divisible: Sequence[bool], n_bits: int, tile: Tile,
+    steps: Sequence[Pass | QubitExchange], divisible: Sequence[bool], n_bits: int, tile: Tile,
     least_tile_bits: int = LEAST_TILE_BITS,
-) -> list[Pass | Exchange | Overlap]:  # fmt: skip
+) -> list[Pass | QubitExchange | Overlap]:  # fmt: skip
     """Steps on the 2^n_bits amplitudes of a rank, with exchanges beside passes where that takes less time.
 
     `divisible` says which of the steps are passes that can be done in parts.
     """
     most_bits = min(MOST_PART_BITS, n_bits - min(n_bits, tile.bits) - least_tile_bits)
-    made: list[Pass | Exchange | Overlap] = []
+    made: list[Pass | QubitExchange | Overlap] = []
     done = 0
     for at, step in enumerate(steps):
-        if not isinstance(step, Exchange):
+        if not isinstance(step, QubitExchange):
             continue
         first = at
         while first > done and divisible[first - 1]:
@@ -120,7 +120,7 @@ def with_overlaps(
 
 
 def _best(
-    before: Sequence[Pass], exchange: Exchange, after: Sequence[Pass], n_bits: int, most_bits: int,
+    before: Sequence[Pass], exchange: QubitExchange, after: Sequence[Pass], n_bits: int, most_bits: int,
     tile: Tile,
 ) -> Overlap | None:  # fmt: skip
     """The passes next to an exchange that save most beside it; None where none do."""
@@ -140,7 +140,7 @@ def _best(
 
 
 def _price(item: Pass, tile: Tile) -> float:
-    return price(item.held, sum(isinstance(s, Block) and bool(s.targets) for s in item.steps), tile)
+    return price(item.held, sum(isinstance(s, MultiplexedGate) and bool(s.targets) for s in item.steps), tile)
 
 
 def _time(chosen: Overlap, moved: float, before: float, after: float) -> float:
@@ -160,7 +160,7 @@ def _time(chosen: Overlap, moved: float, before: float, after: float) -> float:
 
 
 def _divided(
-    before: tuple[Pass, ...], after: tuple[Pass, ...], exchange: Exchange, n_bits: int, most_bits: int
+    before: tuple[Pass, ...], after: tuple[Pass, ...], exchange: QubitExchange, n_bits: int, most_bits: int
 ) -> list[Overlap]:  # fmt: skip
     """The ways to do passes beside an exchange: with the same parts on both sides, or with others."""
     common = _free_bits((*before, *after), exchange, n_bits)[:most_bits]
@@ -175,7 +175,7 @@ def _divided(
     return ways
 
 
-def _free_bits(passes: Sequence[Pass], exchange: Exchange, n_bits: int) -> list[int]:
+def _free_bits(passes: Sequence[Pass], exchange: QubitExchange, n_bits: int) -> list[int]:
     """The bits that no step changes, highest first, but those that make runs too short to exchange."""
     changed = {inside for inside, _ in exchange.pairs}
     changed.update(*(item.held for item in passes))

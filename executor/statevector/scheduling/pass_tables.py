@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, Block
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import Twist
 from tnplan.executor.statevector.scheduling.fusion import with_low_bits
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
@@ -32,7 +32,7 @@ FIELDS = 7
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class PassTables:
     """The tables of one pass; `held` are the bits of a tile, `far` those of a tile's number, both rising."""
 
     held: Array
@@ -44,7 +44,7 @@ class Tables:
     phases: Array
 
 
-def pass_tables(item: Pass, n_bits: int, low: int) -> Tables:
+def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
     """The tables of a pass over 2^n_bits amplitudes a rank; bits from n_bits on are those of the rank.
 
     Diagonals are widened to cover the lowest `low` bits of a tile where they select by any of them. Raises
@@ -78,7 +78,7 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> Tables:
         idle.append(np.all(matrices == np.eye(matrices.shape[-1]), axis=(1, 2)))
         n_values += matrices.size
         n_idle += len(matrices)
-    return Tables(
+    return PassTables(
         np.array(item.held, np.int64),
         np.array([bit for bit in range(n_bits) if bit not in place], np.int64),
         np.array(rows, np.int64).reshape(-1, FIELDS), np.array(places, np.int64), np.concatenate(values),
@@ -86,13 +86,13 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> Tables:
     )  # fmt: skip
 
 
-def _check_targets(block: Block) -> None:
+def _check_targets(block: MultiplexedGate) -> None:
     """Refuse what would reach beyond the scratch memory of a kernel."""
     if len(block.targets) > LARGEST_TARGETS:
         raise ValueError(f"a block has {len(block.targets)} targets, and kernels take {LARGEST_TARGETS}")
 
 
-def _sorted(block: Block, targets: Sequence[int], selectors: Sequence[int]) -> Array:
+def _sorted(block: MultiplexedGate, targets: Sequence[int], selectors: Sequence[int]) -> Array:
     """The matrices [selector value, row, column] for targets and selectors in another order."""
     s, t = len(selectors), len(targets)
     axes = [block.selectors.index(bit) for bit in selectors]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.statevector.gates.multiplexed_gate import Block
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 
 EXCHANGES_TRIED = 64
 WINDOW = 2000
@@ -22,7 +22,7 @@ COVERS_KEPT = 64
 """A plan asks for most covers several times; so many of the last are kept until it is made."""
 
 
-def choose(blocks: Sequence[Block], always: int, size: int) -> int:
+def choose(blocks: Sequence[MultiplexedGate], always: int, size: int) -> int:
     """The mask of `size` bits or fewer, those of `always` among them, that let many blocks be done."""
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
@@ -33,7 +33,7 @@ def choose(blocks: Sequence[Block], always: int, size: int) -> int:
     return int(held)
 
 
-def cover(blocks: Sequence[Block], always: int, size: int) -> list[int]:
+def cover(blocks: Sequence[MultiplexedGate], always: int, size: int) -> list[int]:
     """The masks of `size` bits or fewer that do all blocks one after another: as few as are found.
 
     The best bits for one pass after another, unless fewer come of following several ways at once.
@@ -103,7 +103,7 @@ def _n_bits(masks: Any) -> int:
     return int(np.bitwise_or.reduce(masks, initial=0)).bit_count()
 
 
-def _columns(blocks: Sequence[Block]) -> tuple[Any, Any, Any]:
+def _columns(blocks: Sequence[MultiplexedGate]) -> tuple[Any, Any, Any]:
     """Masks of targets and of all bits, int64, and the numbers of the blocks."""
     return (
         np.array([block.target_mask for block in blocks], np.int64),
@@ -111,10 +111,12 @@ def _columns(blocks: Sequence[Block]) -> tuple[Any, Any, Any]:
     )  # fmt: skip
 
 
-def sweep(blocks: Sequence[Block], held: int) -> tuple[list[Block], list[Block]]:
+def sweep(
+    blocks: Sequence[MultiplexedGate], held: int
+) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
     """The blocks that can be done while the bits of `held` are in the tile, and those left, both in order."""
-    done: list[Block] = []
-    left: list[Block] = []
+    done: list[MultiplexedGate] = []
+    left: list[MultiplexedGate] = []
     blocked = fixed = 0
     for block in blocks:
         if block.target_mask & ~held or _waits(block, blocked, fixed):
@@ -126,7 +128,7 @@ def sweep(blocks: Sequence[Block], held: int) -> tuple[list[Block], list[Block]]
     return done, left
 
 
-def _waits(block: Block, blocked: int, fixed: int) -> bool:
+def _waits(block: MultiplexedGate, blocked: int, fixed: int) -> bool:
     """Whether a block left behind, with targets in `blocked` and bits in `fixed`, has to act before it."""
     return bool(block.mask & blocked or block.target_mask & fixed)
 

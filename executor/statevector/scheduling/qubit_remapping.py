@@ -11,31 +11,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tnplan.executor.statevector.gates.multiplexed_gate import Block, mask_of
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
 from tnplan.executor.statevector.scheduling.qubit_cover import choose, sweep
 
 
 @dataclass(frozen=True)
-class Exchange:
+class QubitExchange:
     """Bit `inside` of a pair changes places with bit `outside`, which numbers ranks; all pairs at once."""
 
     pairs: tuple[tuple[int, int], ...]
 
-    def on(self, where: Sequence[int]) -> Exchange:
+    def on(self, where: Sequence[int]) -> QubitExchange:
         """The same exchange with bit j renamed to where[j]."""
-        return Exchange(tuple((where[inside], where[outside]) for inside, outside in self.pairs))
+        return QubitExchange(tuple((where[inside], where[outside]) for inside, outside in self.pairs))
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
     """What comes first, if anything, and the blocks on bits that every rank then does alone."""
 
-    exchange: Exchange | None
-    blocks: tuple[Block, ...]
+    exchange: QubitExchange | None
+    blocks: tuple[MultiplexedGate, ...]
 
 
 def make_stages(
-    blocks: Sequence[Block], n_bits: int, n_inside: int
+    blocks: Sequence[MultiplexedGate], n_bits: int, n_inside: int
 ) -> tuple[tuple[Stage, ...], tuple[int, ...]]:
     """The stages of blocks on bits, and where each of the bits at the start is at the end."""
     place = list(range(n_bits))
@@ -57,7 +57,7 @@ def make_stages(
     return tuple(stages), tuple(place)
 
 
-def wires_inside(blocks: Sequence[Block], now: int, n_bits: int, n_inside: int) -> int:
+def wires_inside(blocks: Sequence[MultiplexedGate], now: int, n_bits: int, n_inside: int) -> int:
     """The mask of the wires that the next stage has inside, those that are inside `now` by preference."""
     held = choose(blocks, 0, n_inside)
     rest = [wire for wire in range(n_bits) if not held >> wire & 1]
@@ -65,17 +65,17 @@ def wires_inside(blocks: Sequence[Block], now: int, n_bits: int, n_inside: int) 
     return held | mask_of(rest[: n_inside - held.bit_count()])
 
 
-def _next_use(blocks: Sequence[Block], wire: int) -> int:
+def _next_use(blocks: Sequence[MultiplexedGate], wire: int) -> int:
     return next((k for k, block in enumerate(blocks) if block.target_mask >> wire & 1), len(blocks))
 
 
-def _exchange(inside: int, place: Sequence[int], n_inside: int) -> Exchange:
+def _exchange(inside: int, place: Sequence[int], n_inside: int) -> QubitExchange:
     enter = [place[w] for w in range(len(place)) if inside >> w & 1 and place[w] >= n_inside]
     leave = [place[w] for w in range(len(place)) if not inside >> w & 1 and place[w] < n_inside]
-    return Exchange(tuple(zip(sorted(leave), sorted(enter), strict=True)))
+    return QubitExchange(tuple(zip(sorted(leave), sorted(enter), strict=True)))
 
 
-def first_places(blocks: Sequence[Block], n_bits: int, n_inside: int) -> tuple[int, ...]:
+def first_places(blocks: Sequence[MultiplexedGate], n_bits: int, n_inside: int) -> tuple[int, ...]:
     """Where the wires are best placed for the first stage, where they may be anywhere; the first highest."""
     usual = tuple(range(n_bits - 1, -1, -1))
     if n_inside == n_bits:

@@ -11,11 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, Block, as_swap, mask_of
-from tnplan.executor.statevector.gates.phase_commutation import lighter
-from tnplan.executor.statevector.scheduling.fusion import Step, fuse, fuse_in_rounds
+from tnplan.executor.statevector.gates.multiplexed_gate import (
+    LARGEST_TARGETS,
+    MultiplexedGate,
+    as_swap,
+    mask_of,
+)
+from tnplan.executor.statevector.gates.phase_commutation import commute_phases
+from tnplan.executor.statevector.scheduling.fusion import PassStep, fuse, fuse_in_rounds
 from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, cover, forget_covers, sweep
-from tnplan.executor.statevector.scheduling.qubit_remapping import Exchange, Stage, make_stages
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, Stage, make_stages
 from tnplan.planner.common.errors import InputError
 
 MODES = ("compiled", "stages", "gates")
@@ -31,7 +36,7 @@ WIDE_FROM = 26
 LEAST_SAVED = 0.25
 """Passes are put off behind an exchange, have wide tiles, or are more and with longer runs, where that saves
 as much."""
-Group = tuple[tuple[int, ...], list[Block]]
+Group = tuple[tuple[int, ...], list[MultiplexedGate]]
 """The bits and the blocks of a pass."""
 SWAP = np.eye(4, dtype=np.complex128)[[0, 2, 1, 3]]
 
@@ -74,14 +79,14 @@ class Pass:
     """Steps that are done on every tile in turn; `held` are the bits of a tile, rising."""
 
     held: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PassStep, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PassPlan:
     """Passes and exchanges of bits in turn; qubit q is bit before[q] at the start, after[q] at the end."""
 
-    steps: tuple[Pass | Exchange, ...]
+    steps: tuple[Pass | QubitExchange, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
 
@@ -91,10 +96,10 @@ class Plan:
         return tuple(step for step in self.steps if isinstance(step, Pass))
 
 
-def compile_blocks(
-    blocks: Sequence[Block], before: Sequence[int], tile: Tile, mode: str = "compiled",
+def compile_gates(
+    blocks: Sequence[MultiplexedGate], before: Sequence[int], tile: Tile, mode: str = "compiled",
     n_inside: int | None = None,
-) -> Plan:  # fmt: skip
+) -> PassPlan:  # fmt: skip
     """Passes that apply blocks on qubits; qubit q is bit before[q] of the index.
 
     `compiled` reorders gates that commute, fuses them, and makes exchanges of two qubits a change of names.
@@ -107,11 +112,11 @@ def compile_blocks(
     n_inside = n_bits if n_inside is None else n_inside
     placed, after = rename(blocks, before) if mode == "compiled" else ([b.on(before) for b in blocks], before)
     if mode == "compiled" and tile.register_bits:
-        placed = lighter(placed, n_bits, tile.programs)
+        placed = commute_phases(placed, n_bits, tile.programs)
     stages, moved = make_stages(placed, n_bits, n_inside)
     if mode == "compiled":
         stages = _put_off(stages, n_bits, n_inside, tile)
-    steps: list[Pass | Exchange] = []
+    steps: list[Pass | QubitExchange] = []
     now = list(range(n_bits))
     """Where each bit of the stages is, since passes exchanged some."""
     for stage, following in zip(stages, (*stages, None)[1:], strict=True):
@@ -131,7 +136,7 @@ def compile_blocks(
             made[-1] = _low_bits_kept(made[-1], leaving, now)
         steps += made
     forget_covers()
-    return Plan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
+    return PassPlan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
 
 
 def _put_off(
@@ -143,7 +148,7 @@ def _put_off(
     few as save most of it.
     """
 
-    def divided(*parts: Sequence[Block]) -> list[Group]:
+    def divided(*parts: Sequence[MultiplexedGate]) -> list[Group]:
         return [one for blocks in parts for one in _with_long_runs(blocks, n_inside, tile)]
 
     made = list(stages)
@@ -167,7 +172,7 @@ def _put_off(
 
 def _later(
     groups: Sequence[Group], following: Stage, n_bits: int
-) -> Iterator[tuple[int, list[Block], list[Block]]]:  # fmt: skip
+) -> Iterator[tuple[int, list[MultiplexedGate], list[MultiplexedGate]]]:  # fmt: skip
     """How many of the last passes come after an exchange, the blocks before it and those after it."""
     assert following.exchange is not None
     leaving = mask_of([inside for inside, _ in following.exchange.pairs])
@@ -190,13 +195,15 @@ def _low_bits_kept(item: Pass, leaving: Sequence[int], now: list[int]) -> Pass:
     for bit in leaving:
         if bit < SHORT_BITS and bit in item.held and high:
             other = high.pop()
-            swaps.append(Block((other, bit), (), SWAP[None]))
+            swaps.append(MultiplexedGate((other, bit), (), SWAP[None]))
             first, second = now.index(bit), now.index(other)
             now[first], now[second] = other, bit
     return replace(item, steps=(*item.steps, *swaps))
 
 
-def rename(blocks: Sequence[Block], before: Sequence[int]) -> tuple[list[Block], tuple[int, ...]]:
+def rename(
+    blocks: Sequence[MultiplexedGate], before: Sequence[int]
+) -> tuple[list[MultiplexedGate], tuple[int, ...]]:
     """Blocks on bits instead of qubits, without exchanges of qubits, and where the qubits are at the end."""
     where = list(before)
     placed = []
@@ -212,7 +219,7 @@ def rename(blocks: Sequence[Block], before: Sequence[int]) -> tuple[list[Block],
     return placed, tuple(where)
 
 
-def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:
+def group(blocks: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Group]:
     """The bits and the blocks of each pass, as few passes as are found."""
     left = list(blocks)
     groups = []
@@ -228,10 +235,10 @@ def group(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:
     return groups
 
 
-def _needed(blocks: Sequence[Block]) -> tuple[list[Block], list[Block]]:
+def _needed(blocks: Sequence[MultiplexedGate]) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
     """Blocks without the diagonals that none of them waits for, and these."""
-    needed: list[Block] = []
-    later: list[Block] = []
+    needed: list[MultiplexedGate] = []
+    later: list[MultiplexedGate] = []
     targets = 0
     for block in reversed(blocks):
         (needed if block.targets or block.mask & targets else later).append(block)
@@ -239,7 +246,7 @@ def _needed(blocks: Sequence[Block]) -> tuple[list[Block], list[Block]]:
     return needed[::-1], later[::-1]
 
 
-def _with_long_runs(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Group]:
+def _with_long_runs(blocks: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Group]:
     """Like `group`; where a device has rounds, with runs as long as they can be without more time."""
     groups = _lengthened(blocks, n_bits, tile, tile)
     for wide in _wide(blocks, n_bits, tile):
@@ -248,13 +255,13 @@ def _with_long_runs(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[Gr
     return groups
 
 
-def _wide(blocks: Sequence[Block], n_bits: int, tile: Tile) -> list[list[Group]]:
+def _wide(blocks: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[list[Group]]:
     """The passes in wide tiles, if there are such."""
     has = tile.wide_bits and n_bits >= WIDE_FROM
     return [_lengthened(blocks, n_bits, tile.wide, tile)] if has else []
 
 
-def _lengthened(blocks: Sequence[Block], n_bits: int, size: Tile, tile: Tile) -> list[Group]:
+def _lengthened(blocks: Sequence[MultiplexedGate], n_bits: int, size: Tile, tile: Tile) -> list[Group]:
     """Passes in tiles of a size, with runs as long as they can be; `tile` says what they take."""
     groups = group(blocks, n_bits, size)
     if not size.register_bits:
@@ -286,7 +293,9 @@ def _is_short(held: Sequence[int], tile: Tile) -> bool:
     return tile.run_bits in range(len(held)) and held[tile.run_bits] != tile.run_bits
 
 
-def _fused(part: Sequence[Block], held: Sequence[int], n_bits: int, tile: Tile) -> tuple[Step, ...]:
+def _fused(
+    part: Sequence[MultiplexedGate], held: Sequence[int], n_bits: int, tile: Tile
+) -> tuple[PassStep, ...]:
     if tile.register_bits and all(len(block.targets) <= tile.register_bits for block in part):
         return fuse_in_rounds(part, mask_of(held), n_bits, tile.width, tile.register_bits, tile.programs)
     return fuse(part, mask_of(held), n_bits, tile.width)
@@ -299,7 +308,7 @@ def _fill(held: int, n_bits: int, size: int) -> tuple[int, ...]:
     return tuple(sorted(bits + free[: size - len(bits)]))
 
 
-def _held(blocks: Sequence[Block], n_bits: int, tile: Tile) -> tuple[int, ...]:
+def _held(blocks: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> tuple[int, ...]:
     targets = 0
     for block in blocks:
         targets |= block.target_mask
@@ -307,9 +316,9 @@ def _held(blocks: Sequence[Block], n_bits: int, tile: Tile) -> tuple[int, ...]:
     return _fill(low | targets, n_bits, min(n_bits, tile.bits))
 
 
-def _in_order(blocks: Sequence[Block], mode: str) -> list[list[Block]]:
+def _in_order(blocks: Sequence[MultiplexedGate], mode: str) -> list[list[MultiplexedGate]]:
     """Blocks in their order: one by one, or as long as the targets stay the same."""
-    parts: list[list[Block]] = []
+    parts: list[list[MultiplexedGate]] = []
     targets = 0
     for block in blocks:
         new = block.target_mask & ~targets

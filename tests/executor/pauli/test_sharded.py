@@ -14,12 +14,12 @@ from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pack, pack_all, parse
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
 from tnplan.executor.pauli.algebra.expectation import in_bits
-from tnplan.executor.pauli.algebra.gates import Clifford, Step, circuit_steps, rotation
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.sharding import resharding
-from tnplan.executor.pauli.sharding.linear_hash import Sharding
+from tnplan.executor.pauli.sharding.linear_hash import LinearHash
 from tnplan.executor.pauli.sharding.resharding import Costs, Sample, Stretch
 from tnplan.executor.pauli.terms import hash_table as hash_terms
 from tnplan.executor.pauli.terms import sharded as sharded_terms
@@ -37,7 +37,7 @@ CASES = {
 }
 
 
-def workload(name: str) -> list[Step]:
+def workload(name: str) -> list[PauliStep]:
     """Kicked Ising on 70 qubits, with noise between where letters are looked at."""
     steps = kicked_ising(70, chain_edges(70), 0.7, 4)
     if name == "letters":
@@ -306,7 +306,7 @@ def test_groups_are_of_words_in_a_row_that_commute() -> None:
 
 
 def test_the_shard_of_a_product_is_a_constant_distance_away() -> None:
-    sharding, rng = Sharding(100, 3), np.random.default_rng(1)
+    sharding, rng = LinearHash(100, 3), np.random.default_rng(1)
     keys, generator = (
         rng.integers(2**64, size=(50, 4), dtype=np.uint64),
         rng.integers(2**64, size=4, dtype=np.uint64),
@@ -317,7 +317,7 @@ def test_the_shard_of_a_product_is_a_constant_distance_away() -> None:
 
 
 def test_masks_of_a_stretch_are_even_and_crossed_by_none_of_its_rotations() -> None:
-    sharding, costs = Sharding(70, 2), Costs(1.0, 1.0, 0.0)
+    sharding, costs = LinearHash(70, 2), Costs(1.0, 1.0, 0.0)
     steps = kicked_ising(70, chain_edges(70), 0.7, 4)
     rotations = prepared(steps, parse("Z34", 70), False)[0][::-1]
     generators = np.array([pack(turn.x, turn.z, 70) for turn in rotations])  # type: ignore[union-attr]
@@ -332,7 +332,7 @@ def test_masks_of_a_stretch_are_even_and_crossed_by_none_of_its_rotations() -> N
     assert np.any(sharding.of(generators[length:]))
     assert np.bincount(sharding.of(end)).max() <= resharding.EVEN * len(end) / 4
     alone, none = costs._replace(alone_below=10**7), np.zeros_like(masks)
-    given = Stretch(generators, Sharding(70, 2).masks).masks([sample] * 2, alone)[0]
+    given = Stretch(generators, LinearHash(70, 2).masks).masks([sample] * 2, alone)[0]
     assert np.array_equal(given, none)
     assert Stretch(generators, none).masks([sample] * 2, alone)[0] is None
     assert Stretch(generators, none).masks([sample, Sample(end[:0], 0)], costs)[0].any()
@@ -342,7 +342,7 @@ def test_masks_of_a_stretch_are_even_and_crossed_by_none_of_its_rotations() -> N
 
 
 def test_cliffords_move_no_word_to_another_shard() -> None:
-    sharding, start = Sharding(70, 4), parse("X0 Z1 Y66 + Z66 + Y1 X69 + X1", 70)
+    sharding, start = LinearHash(70, 4), parse("X0 Z1 Y66 + Z66 + Y1 X69 + X1", 70)
     gates = [
         gate("cnot", (1, 66)),
         gate("s", (66,)),

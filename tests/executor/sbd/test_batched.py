@@ -15,8 +15,8 @@ from tnplan.executor.sbd.sigma import batched as batched_module
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.batched_reference import NumpyBatch
-from tnplan.executor.sbd.sigma.distributed import SpreadHamiltonian
-from tnplan.executor.sbd.sigma.load_balance import row_pieces, tile_work
+from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
+from tnplan.executor.sbd.sigma.load_balance import balance_rows, tile_work
 from tnplan.executor.sbd.sigma.opposite_spin import beta_entries
 from tnplan.executor.sbd.sigma.packed_entry import NONE, SIGN
 from tnplan.executor.sbd.sigma.pair_tiling import (
@@ -31,9 +31,9 @@ from tnplan.executor.sbd.sigma.pair_tiling import (
     tile_counts,
 )
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian, row_costs
-from tnplan.executor.sbd.sigma.row_partition import Shares
+from tnplan.executor.sbd.sigma.row_partition import RowPartition
 from tnplan.executor.sbd.solver.davidson import Criteria, davidson
-from tnplan.executor.sbd.solver.vector_backend import Here
+from tnplan.executor.sbd.solver.vector_backend import HostVectors
 from tnplan.planner.common.errors import InputError
 
 
@@ -49,10 +49,10 @@ STEPS = [
 ]
 
 
-def on_one_rank(h: ProductHamiltonian, steps: Any) -> SpreadHamiltonian:
+def on_one_rank(h: ProductHamiltonian, steps: Any) -> DistributedHamiltonian:
     """The whole of H, all rows at once."""
     rows = BatchedHamiltonian(h, steps)
-    return run_ranks(1, lambda ranks: SpreadHamiltonian(rows, Shares((0, h.shape[0])), ranks))[0]
+    return run_ranks(1, lambda ranks: DistributedHamiltonian(rows, RowPartition((0, h.shape[0])), ranks))[0]
 
 
 @pytest.mark.parametrize("make", STEPS)
@@ -137,7 +137,7 @@ def test_pieces_have_all_tiles_once_and_end_together(n_rows: int, at_once: int) 
     work = random.random((n_rows, 20)) * (random.random((n_rows, 20)) > 0.3)
     work[7::50] *= 9
     work[9::50] = 0
-    pieces = row_pieces(work, at_once)
+    pieces = balance_rows(work, at_once)
     met = np.zeros(work.shape)
     for row, first, last, _ in pieces.table:
         met[row, first:last] += 1
@@ -150,7 +150,7 @@ def test_pieces_have_all_tiles_once_and_end_together(n_rows: int, at_once: int) 
     for row, first, last, _ in pieces.table:
         ends[ends.argmin()] += work[row, first:last].sum()
     assert ends.max() - ends.mean() <= (0 if at_once == 1 else work.sum(1).mean() / 2 + 1)
-    assert row_pieces(work[:0], at_once).spare == 0
+    assert balance_rows(work[:0], at_once).spare == 0
 
 
 def test_tiles_are_counted_and_their_work() -> None:
@@ -193,7 +193,7 @@ def test_a_solve_by_batches(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 10)
     integrals = random_integrals(7, 3, 3, seed=4)
     h = ProductHamiltonian(integrals, string_set(some_strings(7, 3, 30, 9), integrals), dense=True)
-    start = Here(h).lowest(3)
+    start = HostVectors(h).lowest(3)
     steps = make()
     criteria = Criteria(residual=1e-8, steps=200)
     found = davidson(

@@ -30,9 +30,9 @@ from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.batched_reference import NumpyBatch
-from tnplan.executor.sbd.sigma.distributed import SpreadHamiltonian
+from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian, row_costs
-from tnplan.executor.sbd.sigma.row_partition import share_rows
+from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.executor.sbd.solver import setup as site_module
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import (
@@ -41,9 +41,9 @@ from tnplan.executor.sbd.solver.memory_estimate import (
     fit_product,
     tables_bytes,
 )
-from tnplan.executor.sbd.solver.setup import ChosenDevice, open_site
+from tnplan.executor.sbd.solver.setup import ChosenDevice, set_up_solve
 from tnplan.executor.sbd.solver.solve import solve
-from tnplan.executor.sbd.solver.vector_backend import Here, Spread
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, HostVectors
 from tnplan.planner.common.errors import InputError
 
 Strings = tuple[StringSet, StringSet | None]
@@ -58,13 +58,13 @@ def case(equal: bool, seed: int = 4) -> tuple[Integrals, Strings]:
 
 def place_of(
     integrals: Integrals, strings: Strings, ranks: Communicator, batched: bool, gathers: bool, dense: bool
-) -> tuple[ProductHamiltonian, Spread]:
+) -> tuple[ProductHamiltonian, DistributedVectors]:
     """The rows of a rank by threads or by batches, and where its vectors lie."""
     h = ProductHamiltonian(integrals, *strings, rank=ranks.rank, size=ranks.size, dense=dense, threads=1)
     make: Callable[[str], Any] = h.as_type
     if batched:
         make = lambda dtype: BatchedHamiltonian(h, NumpyBatch(dtype))  # noqa: E731
-    return h, Spread(h, ranks, make, gathers)
+    return h, DistributedVectors(h, ranks, make, gathers)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -168,18 +168,18 @@ def test_fp32_saves_products_in_fp64(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mixed.early_multiplications > 0
     assert mixed.multiplications < double.multiplications
     np.testing.assert_allclose(mixed.energies, double.energies, atol=1e-11)
-    assert Here(h).operator("float32").diagonal().dtype == np.float32
+    assert HostVectors(h).operator("float32").diagonal().dtype == np.float32
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 16])
 def test_shares_balance_the_work(size: int) -> None:
     work = np.random.default_rng(0).integers(1, 50, 400).astype(float)
-    shares = share_rows(work, size)
+    shares = partition_rows(work, size)
     parts = [work[slice(*shares.rows(rank))].sum() for rank in range(size)]
     assert shares.bounds[0] == 0
     assert sum(shares.count(rank) for rank in range(size)) == len(work)
     assert max(parts) <= work.sum() / size + work.max()
-    assert share_rows([1.0], 3).bounds[-1] == 1
+    assert partition_rows([1.0], 3).bounds[-1] == 1
 
 
 def test_rows_of_more_excitations_cost_more() -> None:
@@ -237,7 +237,7 @@ def test_memory_of_batches_is_predicted(equal: bool, dense: bool) -> None:
         h = ProductHamiltonian(integrals, *strings, dense=dense, rank=ranks.rank, size=ranks.size)
         steps = Counting()
         rows = BatchedHamiltonian(h, steps)
-        SpreadHamiltonian(rows, h.shares, ranks)
+        DistributedHamiltonian(rows, h.shares, ranks)
         exchanged = exchange_bytes(h, h.shares.count(ranks.rank), True)
         return steps.held_bytes, batched_bytes(h) + exchanged
 
@@ -253,7 +253,7 @@ def test_memory_decides_between_gathering_and_a_ring(monkeypatch: pytest.MonkeyP
     def site(memory_bytes: float) -> Any:
         def work(ranks: Communicator) -> Any:
             chosen = ChosenDevice("device: cpu", ranks, None, lambda: None, lambda: None)  # type: ignore[arg-type, return-value]
-            return open_site(integrals, strings, chosen, ranks, 1, few, memory_bytes, 1)
+            return set_up_solve(integrals, strings, chosen, ranks, 1, few, memory_bytes, 1)
 
         return run_ranks(4, work)[0]
 
@@ -334,7 +334,7 @@ def test_memory_on_a_gpu_is_predicted(roots: int, mixed: bool) -> None:
         chosen = site_module.choose_device("gpu", ranks, 1)
         try:
             with chosen.on_stream():
-                site = open_site(integrals, (strings, None), chosen, ranks, roots, criteria, np.inf, 1)
+                site = set_up_solve(integrals, (strings, None), chosen, ranks, roots, criteria, np.inf, 1)
                 solve(site.hamiltonian, integrals, roots, criteria=criteria, place=site.place, mixed=mixed)
                 return site.predicted_bytes or 0, site.peak_bytes() or 0
         finally:

@@ -28,7 +28,7 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHami
 from tnplan.executor.sbd.solver import checkpoint as checkpoint_module
 from tnplan.executor.sbd.solver import initial_guess as start_module
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
-from tnplan.executor.sbd.solver.davidson import Criteria, Step, _Subspace, davidson
+from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, _Subspace, davidson
 from tnplan.executor.sbd.solver.memory_estimate import fit_memory
 from tnplan.executor.sbd.solver.solve import SpinPenalty, as_product, solve
 from tnplan.planner.common.errors import InputError
@@ -196,7 +196,7 @@ def test_a_killed_solve_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     killed: list[float] = []
     found: list[float] = []
 
-    def kill(step: Step) -> None:
+    def kill(step: DavidsonStep) -> None:
         killed.append(step.energies[0])
         if step.number == 6:
             raise KeyboardInterrupt

@@ -10,11 +10,11 @@ import numpy as np
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.distributed_state import SpreadState
-from tnplan.executor.statevector.gates.multiplexed_gate import Block, gate_block
-from tnplan.executor.statevector.prepared_program import make_script
+from tnplan.executor.statevector.distributed_state import DistributedState
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
+from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS
-from tnplan.executor.statevector.scheduling.tiled_passes import Plan, Tile, compile_blocks
+from tnplan.executor.statevector.scheduling.tiled_passes import PassPlan, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import gate
@@ -64,7 +64,7 @@ def many_kinds(n_qubits: int, n_gates: int, seed: int) -> Circuit:
     return Circuit(n_qubits, tuple(gates))
 
 
-def dense_matrix(blocks: Sequence[Block], n_bits: int) -> np.ndarray:
+def dense_matrix(blocks: Sequence[MultiplexedGate], n_bits: int) -> np.ndarray:
     """The matrix of blocks on bits, element by element from what a block means."""
     total = np.eye(2**n_bits, dtype=np.complex128)
     for block in blocks:
@@ -81,11 +81,11 @@ def dense_matrix(blocks: Sequence[Block], n_bits: int) -> np.ndarray:
     return total
 
 
-def plan_of(circuit: Circuit, tile: Tile, mode: str = "compiled", n_inside: int | None = None) -> Plan:
+def plan_of(circuit: Circuit, tile: Tile, mode: str = "compiled", n_inside: int | None = None) -> PassPlan:
     """The plan of a circuit whose first qubit is the highest bit."""
     n = circuit.n_qubits
-    blocks = [gate_block(item) for item in circuit.gates]
-    return compile_blocks(blocks, [n - 1 - q for q in range(n)], tile, mode, n_inside)
+    blocks = [from_gate(item) for item in circuit.gates]
+    return compile_gates(blocks, [n - 1 - q for q in range(n)], tile, mode, n_inside)
 
 
 def simulator_of(
@@ -96,7 +96,7 @@ def simulator_of(
     state = HostState(circuit.n_qubits, dtype, threads)
     state.tile = tile or state.tile
     simulator = Simulator(state, circuit.n_qubits, mode, seed)
-    simulator.run(make_script(circuit.gates), NO_BITS)
+    simulator.run(prepare_program(circuit.gates), NO_BITS)
     return simulator
 
 
@@ -108,9 +108,9 @@ def on_ranks(
     def work(ranks: Communicator) -> Simulator:
         own = HostState(circuit.n_qubits - n_ranks.bit_length() + 1, "complex128", 1, ranks.rank)
         own.tile = tile
-        state = SpreadState(own, ranks, least_tile_bits=least_tile_bits)
+        state = DistributedState(own, ranks, least_tile_bits=least_tile_bits)
         simulator = Simulator(state, circuit.n_qubits, mode, 3)
-        simulator.run(make_script(circuit.gates), NO_BITS)
+        simulator.run(prepare_program(circuit.gates), NO_BITS)
         return simulator
 
     return run_ranks(n_ranks, work)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.root import ROOT
-from tnplan.executor.statevector.codegen.pass_program import Program, tile_numbers
+from tnplan.executor.statevector.codegen.pass_program import PassProgram, tile_numbers
 
 EMULATOR = Path(__file__).resolve().parent / "simt" / "emulator.hpp"
 KERNEL = ROOT / "executor" / "statevector" / "cuda" / "program.cu"
@@ -68,7 +68,7 @@ def _library(kernel: str, call: str, defines: dict[str, Any], folder: Path) -> c
 
 
 def emulate(
-    state: np.ndarray, program: Program, held: Sequence[int], defines: dict[str, Any], rank_base: int,
+    state: np.ndarray, program: PassProgram, held: Sequence[int], defines: dict[str, Any], rank_base: int,
     folder: Path, bits: Sequence[int] = (),
 ) -> None:  # fmt: skip
     """Do a pass in place on the part of a state that a rank has; a tile holds the bits `held`.

@@ -12,7 +12,7 @@ from tnplan.executor.device.comm.mpi import world
 from tnplan.executor.device.selection.select import open_device
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.pauli.algebra.channels import amplitude_damping
-from tnplan.executor.pauli.algebra.gates import Step, rotation
+from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
 from tnplan.executor.pauli.cuda import terms as gpu_terms
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources
@@ -24,7 +24,7 @@ device = sys.argv[1]
 gpu_terms.MOVED, gpu_terms.MOVED_SHARE, resharding.FEW_TERMS = 50, 1 << 40, 100
 gpu_terms.COSTS = gpu_terms.COSTS._replace(alone_below=100)
 ranks = world()
-steps: list[Step] = [rotation("X", (q,), 0.7) for q in range(40)]
+steps: list[PauliStep] = [rotation("X", (q,), 0.7) for q in range(40)]
 steps += [rotation("ZZ", (q, q + 1), -math.pi / 2) for q in range(39)]
 steps = [*(steps * 4), amplitude_damping(20, 0.1), *steps]
 most = 400 if device == "cpu" else None

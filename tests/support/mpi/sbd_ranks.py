@@ -15,7 +15,7 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, Pr
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.setup import choose_device
 from tnplan.executor.sbd.solver.solve import solve
-from tnplan.executor.sbd.solver.vector_backend import Spread
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 
 device, ranks = sys.argv[1], world()
 begin = perf_counter()
@@ -50,7 +50,7 @@ with chosen.on_stream():
                 return BatchedHamiltonian(h, CupyBatch(dtype))  # noqa: B023
 
             for gathers in (True, False):
-                place = Spread(h, chosen.ranks, make, gathers)
+                place = DistributedVectors(h, chosen.ranks, make, gathers)
                 operator = place.operator("float64")
                 for parity in (EVEN, ODD, NEITHER) if equal else (NEITHER,):
                     x = alone.project(np.random.default_rng(0).standard_normal(alone.shape), parity)
