@@ -36,9 +36,9 @@ from tnplan.executor.sbd.basis.strings import StringSet, from_integers, read_str
 from tnplan.executor.sbd.properties.reduced_density import Densities, densities, occupations, string_weights
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
-from tnplan.executor.sbd.solver.davidson import Criteria, Solution, Step
+from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
-from tnplan.executor.sbd.solver.setup import ChosenDevice, Site, choose_device, open_site
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, choose_device, set_up_solve
 from tnplan.executor.sbd.solver.solve import (
     Hamiltonian,
     SpinPenalty,
@@ -145,7 +145,7 @@ def diagonalize(
     carry: CarryOver | None = None, output: str | Path | None = None, checkpoint: bool = True,
     resume: bool = False, memory_bytes: float = np.inf, threads: int | None = None, device: str = "auto",
     precision: str = "fp64",
-    progress: Callable[[Step], None] | None = None, announce: Callable[[str], None] | None = None,
+    progress: Callable[[DavidsonStep], None] | None = None, announce: Callable[[str], None] | None = None,
 ) -> Diagonalization:  # fmt: skip
     """The lowest states of a Hamiltonian among the products of half-strings, or among a list of determinants.
 
@@ -205,14 +205,14 @@ def _say_nothing(line: str) -> None:
 
 def _solved(
     world: Communicator, request: _Request, options: _Options, start: list[Array],
-    progress: Callable[[Step], None] | None, announce: Callable[[str], None], begin: float,
+    progress: Callable[[DavidsonStep], None] | None, announce: Callable[[str], None], begin: float,
 ) -> Diagonalization:  # fmt: skip
     """What one rank does, from the checked input to the written result."""
     chosen = _choose(world, request, options, announce)
     threads = options.threads or max(1, cores() // ranks_here(world))
     try:
         with chosen.on_stream():
-            site = open_site(
+            site = set_up_solve(
                 request.integrals, request.space, chosen, world, options.roots, options.criteria,
                 options.memory_bytes, threads,
             )  # fmt: skip
@@ -262,7 +262,7 @@ def _choose(
 
 
 def _hand_over(
-    request: _Request, options: _Options, site: Site, found: Solution, measured: dict[str, Any]
+    request: _Request, options: _Options, site: SolveSetup, found: Solution, measured: dict[str, Any]
 ) -> Diagonalization:
     """Measure the states, write files and give the result, on rank 0."""
     hamiltonian, integrals = site.hamiltonian, request.integrals
@@ -365,7 +365,7 @@ def _strings(given: Strings, integrals: Integrals, n_electrons: int, spin: str) 
     return given
 
 
-def _described(site: Site) -> str:
+def _described(site: SolveSetup) -> str:
     size = " x ".join(map(str, site.hamiltonian.shape))
     memory = "" if site.predicted_bytes is None else f", {size_text(site.predicted_bytes)} a rank"
     return f"{size} determinants, {site.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"

@@ -25,7 +25,7 @@ from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree, ending_together
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.statevector.cpu.state import TILES, HostState
-from tnplan.executor.statevector.distributed_state import SpreadState, rank_bits
+from tnplan.executor.statevector.distributed_state import DistributedState, rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
 from tnplan.executor.statevector.memory_estimate import (
@@ -34,9 +34,9 @@ from tnplan.executor.statevector.memory_estimate import (
     check_memory,
     predicted_bytes,
 )
-from tnplan.executor.statevector.prepared_program import make_script
+from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES
-from tnplan.executor.statevector.simulator import Simulator, State
+from tnplan.executor.statevector.simulator import Simulator, StateVector
 from tnplan.executor.statevector.state_file import (
     SavedState,
     check_state_writable,
@@ -149,7 +149,7 @@ def simulate(
     if world is None:
         request = prepare()
         done = run_ranks(request.ranks, lambda own: _work(request, own, progress))[0]
-        if isinstance(done.simulator.state, SpreadState):
+        if isinstance(done.simulator.state, DistributedState):
             done.simulator.state.end()
         return done
     with ending_together(world):
@@ -175,12 +175,12 @@ def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int],
     question = request.question
     agree(ranks, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
-    state: State
+    state: StateVector
     if request.device == "gpu":
         state = _gpu_state(inside, request.dtype, needed, ranks)
     else:
         own = HostState(inside, request.dtype, threads, ranks.rank)
-        state = own if ranks.size == 1 else SpreadState(own, ranks)
+        state = own if ranks.size == 1 else DistributedState(own, ranks)
     simulator = Simulator(state, n, request.mode, request.seed)
     if request.start is not None:
         _continue(simulator, request.start, request.dtype, ranks)
@@ -205,7 +205,7 @@ def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int],
     return Simulation(given, simulator, report)
 
 
-def _gpu_state(n_bits: int, dtype: str, needed_bytes: int, ranks: Communicator) -> State:
+def _gpu_state(n_bits: int, dtype: str, needed_bytes: int, ranks: Communicator) -> StateVector:
     """A state on a GPU of each rank that has room; raises InputError where there is none."""
     from tnplan.executor.device.selection.select import find_gpu
 
@@ -219,7 +219,7 @@ def _gpu_state(n_bits: int, dtype: str, needed_bytes: int, ranks: Communicator) 
     from tnplan.executor.statevector.cuda.state import between_gpus
 
     connected = between_gpus(ranks)
-    return SpreadState(own, connected, StateSwap(own.amplitudes, connected))
+    return DistributedState(own, connected, StateSwap(own.amplitudes, connected))
 
 
 def _check(request: _Request) -> None:
@@ -241,7 +241,7 @@ def _check(request: _Request) -> None:
             "--start" if request.start else "--save",
             "stands beside a program that ends in another state in each run", "leave it out",
         )  # fmt: skip
-    make_script(request.program.operations)
+    prepare_program(request.program.operations)
 
 
 def _seed(seed: int | None) -> int:

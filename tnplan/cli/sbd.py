@@ -11,7 +11,7 @@ import click
 from tnplan.cli.options import FILE, SIZE
 
 if TYPE_CHECKING:
-    from tnplan.executor.sbd.solver.davidson import Step
+    from tnplan.executor.sbd.solver.davidson import DavidsonStep
 
 SHOWN_ROOTS = 4
 
@@ -141,7 +141,7 @@ def _remedy(output: Path | None, checkpoint: bool) -> str:
     return "go on with --resume" if checkpoint else f"go on with --start {output}"
 
 
-def _say_step(step: Step) -> None:
+def _say_step(step: DavidsonStep) -> None:
     energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ROOTS])
     more = " ..." if len(step.energies) > SHOWN_ROOTS else ""
     click.echo(
