@@ -22,7 +22,7 @@ from roofline import Layouter, aligned_bytes, fill, timed_s
 from steps import open_device
 from units import count
 
-from tnplan.executor.calibration.local import chain_shape
+from tnplan.executor.calibration.device_rates import chain_shape
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.device import ContractShape, Device

@@ -25,11 +25,15 @@ from exchange_parts import SlowLine, Watch, watched
 from numpy.typing import NDArray
 
 from tnplan.executor.calibration.timing import seconds
-from tnplan.executor.contraction.redistribute.compressed import Compressing, Room, bind_compressed
-from tnplan.executor.contraction.redistribute.packed import bind_exchange
-from tnplan.executor.contraction.redistribute.peer_copy import Places
-from tnplan.executor.contraction.redistribute.plan import Shards
-from tnplan.executor.contraction.redistribute.shard_box import Side, side_of
+from tnplan.executor.contraction.redistribute.compressed import (
+    MessageCompression,
+    MessageWorkspace,
+    bind_compressed,
+)
+from tnplan.executor.contraction.redistribute.packed import bind_redistribution
+from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
+from tnplan.executor.contraction.redistribute.shard_box import ShardBox, side_of
 from tnplan.executor.contraction.run.run_report import environment
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
@@ -87,18 +91,23 @@ def measure(
     radices = prime_factors(ranks.size)
     extents = dict(enumerate((*radices, *radices, count // ranks.size)))
     modes, grid = tuple(extents), tuple(Digit(radix, 0) for radix in radices)
-    before, after = Shards(modes, modes[: len(radices)]), Shards(modes, modes[len(radices) : -1])
+    before, after = (
+        ShardedTensor(modes, modes[: len(radices)]),
+        ShardedTensor(modes, modes[len(radices) : -1]),
+    )
     size_bytes = count // ranks.size * ranks.size * ITEM_BYTES
     device.allocate(2 * size_bytes + workspace_bytes)
     sides = []
     for shards, start in ((before, 0), (after, size_bytes)):
         bounds, strides = side_of(ranks.rank, modes, shards, extents, grid)
-        sides.append(Side(bounds, strides, device.view(start, size_bytes // ITEM_BYTES, DTYPE)))
+        sides.append(ShardBox(bounds, strides, device.view(start, size_bytes // ITEM_BYTES, DTYPE)))
     own, result = sides
     device.from_host(own.view, values_of(given.qaoa, len(own.view), ranks.rank))
     memory = ranks.open_memory(device.view(0, 2 * size_bytes + workspace_bytes, "uint8"))
     workspace = device.view(2 * size_bytes, workspace_bytes // ITEM_BYTES, DTYPE)
-    room = Room(workspace_bytes, lambda at, n, dtype: device.view(2 * size_bytes + at, n, dtype), DTYPE)
+    room = MessageWorkspace(
+        workspace_bytes, lambda at, n, dtype: device.view(2 * size_bytes + at, n, dtype), DTYPE
+    )
     codec, lossy = open_codec(device), Lossy(given.bound)
     rows: list[dict[str, Any]] = []
     wanted: NDArray[Any] | None = None
@@ -107,17 +116,17 @@ def measure(
     heads = {"ms": 10, "line ms": 10, "sent MB": 10, "ratio": 8, "GB/s in": 10, "model x": 9, "own x": 8}
     say(f"{'way':10}" + "".join(f"{head:>{width}}" for head, width in heads.items()))
 
-    def bound(way: str, on: Any, over: Any, how: Compressing) -> Call:
+    def bound(way: str, on: Any, over: Any, how: MessageCompression) -> Call:
         if way in SETTINGS:
             return bind_compressed(before, after, extents, grid, on, over, own, result, room, how)
-        places = Places(0, size_bytes, DTYPE, ITEM_BYTES)
-        return bind_exchange(
+        places = ArenaOffsets(0, size_bytes, DTYPE, ITEM_BYTES)
+        return bind_redistribution(
             before, after, extents, grid, on, over, own.view, result.view, workspace, own.strides,
             result.strides, memory if way == "direct" else None, places,
         )  # fmt: skip
 
     for way in ("direct", "messages", *SETTINGS):
-        how = Compressing(codec, lossy, way, (0,), 0)
+        how = MessageCompression(codec, lossy, way, (0,), 0)
         call = bound(way, device, ranks, how)
         ranks.connect()
         ranks.barrier()
@@ -178,7 +187,7 @@ def once(watch: Watch, call: Call) -> None:
 
 
 def codec_rates(
-    device: Device, codec: Codec, setting: str, lossy: Lossy, own: Side, room: Room
+    device: Device, codec: Codec, setting: str, lossy: Lossy, own: ShardBox, room: MessageWorkspace
 ) -> tuple[float, float]:
     """Array bytes a second of compressing and restoring one message, as large as the workspace allows."""
     count = min(len(own.view) // 2, room.size_bytes // 4 // ITEM_BYTES)

@@ -21,7 +21,7 @@ import numpy as np
 
 from tnplan.executor.device.cuda.contract import cutensor
 from tnplan.executor.device.cuda.contract.cutensor import array
-from tnplan.executor.device.protocols.permutation import row_major
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 

@@ -17,9 +17,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tnplan.executor.contraction.redistribute.packed import bind_exchange
-from tnplan.executor.contraction.redistribute.peer_copy import Places
-from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.packed import bind_redistribution
+from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
 from tnplan.executor.contraction.redistribute.shard_box import side_of
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.comm.launcher import world_communicator
@@ -90,11 +90,11 @@ def main() -> None:
         for way, reached in (("peers' memory", memory), ("messages", None)):
             if way == "peers' memory" and reached is None:
                 continue
-            shards = Shards(modes, before), Shards(modes, after)
+            shards = ShardedTensor(modes, before), ShardedTensor(modes, after)
             strides = [side_of(world.rank, modes, shard, extents, grid)[1] for shard in shards]
-            call = bind_exchange(
+            call = bind_redistribution(
                 *shards, extents, grid, device, ranks, source, out, workspace, strides[0], strides[1],
-                reached, Places(0, shard_bytes, DTYPE, ITEM_BYTES),
+                reached, ArenaOffsets(0, shard_bytes, DTYPE, ITEM_BYTES),
             )  # fmt: skip
             rows.append({"case": f"{name}, {way}", "time_s": seconds(call)})
     for row in rows:

@@ -20,8 +20,8 @@ from roofline import fill, timed_s
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.cuda.device import CupyDevice
+from tnplan.executor.device.protocols.copy import Copy, row_major
 from tnplan.executor.device.protocols.device import ContractShape
-from tnplan.executor.device.protocols.permutation import Copy, row_major
 from tnplan.executor.device.protocols.precision import DOUBLE, expected_error, supported
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 

@@ -39,8 +39,8 @@ from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.cuda.copy import permute as cupy_copy
 from tnplan.executor.device.cuda.fused import chain as cupy_fused
 from tnplan.executor.device.cuda.peer_memory import LINK_SHARE, CudaMemory
-from tnplan.executor.device.protocols.communicator import Beside
-from tnplan.executor.device.protocols.permutation import Copy
+from tnplan.executor.device.protocols.communicator import OverlappedExchange
+from tnplan.executor.device.protocols.copy import Copy
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path
@@ -164,7 +164,7 @@ def ways(way: str) -> Iterator[None]:
             stack.enter_context(patch.object(nccl.NcclCommunicator, "open_memory", lambda *_: None))
             stack.enter_context(patch.object(nccl, "machine", lambda: world_communicator().rank))
         if kind == "kernels":
-            stack.enter_context(patch.object(CudaMemory, "bind_beside", by_kernels))
+            stack.enter_context(patch.object(CudaMemory, "bind_overlapped", by_kernels))
         if percent:
             stack.enter_context(patch.object(bind.Binder, "_fused", leaving(int(*percent))))
         yield
@@ -191,8 +191,8 @@ def leaving(percent: int) -> Callable[..., Any]:
 def by_kernels(
     self: Any, moved: Sequence[tuple[Any, Any]], kept: Sequence[tuple[Any, Any]], peers: Sequence[int],
     sent_bytes: int,
-) -> Beside:  # fmt: skip
-    """Like `CudaMemory.bind_beside`, by kernels and messages."""
+) -> OverlappedExchange:  # fmt: skip
+    """Like `CudaMemory.bind_overlapped`, by kernels and messages."""
     copies = []
     for target, source in (*moved, *kept):
         run = gcd(len(target), RUN_ELEMENTS)
@@ -214,7 +214,7 @@ def by_kernels(
         last.record(own)
         done.record(own)
 
-    return Beside(
+    return OverlappedExchange(
         begin, lambda: stream.wait_event(done), lambda: float(cupy.cuda.get_elapsed_time(first, last)) / 1000
     )
 

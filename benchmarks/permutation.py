@@ -23,7 +23,7 @@ from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_placed
 from tnplan.executor.device.cuda.gpus import driver_version, gpu_name
-from tnplan.executor.device.protocols.permutation import make_copy, row_major
+from tnplan.executor.device.protocols.copy import make_copy, row_major
 
 BINARY_GOAL, GENERAL_GOAL = 0.8, 0.6
 POOL_BYTES = 8 << 30

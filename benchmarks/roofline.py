@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
-from tnplan.executor.device.protocols.permutation import Copy
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 from tnplan.planner.schedule.schedule import Schedule, Step
 

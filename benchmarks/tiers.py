@@ -15,7 +15,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.planner.hardware.cost import make_grid
@@ -35,7 +35,7 @@ def between_nodes_gb(schedule: Schedule, profile: Profile) -> float:
     """
     placed = replace(schedule, grid=make_grid(schedule.ranks_per_group, profile))
     run = schedule.most_shared
-    counts, _ = null_replay(placed, 0, range(run))
+    counts, _ = dry_run(placed, 0, range(run))
     slow = len(profile.tiers) - 1
     return sum(counts.received_bytes[slow:]) / run / 1e9
 

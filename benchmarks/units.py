@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape, FusedShape
-from tnplan.executor.device.protocols.permutation import row_major
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.schedule.overlap_rows import end_of

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tnplan.api.execute import blas_threads
-from tnplan.executor.calibration.between import swap_time
+from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
 from tnplan.executor.calibration.fit import chip_rates, swap_rate
-from tnplan.executor.calibration.local import CHAINS, LocalBench
+from tnplan.executor.calibration.redistribution_time import redistribution_time
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator, agree, ending_together
@@ -200,14 +200,14 @@ class _Calibration:
         ranks = self.ranks
         if ranks.size == 1:
             return None
-        latency = swap_time(
+        latency = redistribution_time(
             self.device, ranks, LATENCY_BYTES * ranks.size, self.size_bytes, self.exchange_bytes
         )
         points: list[float] = []
         rates: list[float] = []
         shard_bytes = LEAST_SWAP_BYTES
         while shard_bytes <= self.size_bytes:
-            swap = swap_time(self.device, ranks, shard_bytes, self.size_bytes, self.exchange_bytes)
+            swap = redistribution_time(self.device, ranks, shard_bytes, self.size_bytes, self.exchange_bytes)
             points.append(swap.received_bytes)
             rates.append(swap_rate(swap, permute_bytes_per_s))
             self.say(f"swap of {size_text(shard_bytes)} over {ranks.size} ranks: {rates[-1] / 1e9:.4g} GB/s")

@@ -12,18 +12,22 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tnplan.executor.contraction.bind.program import Bound, Program, Shard, arena_bytes
-from tnplan.executor.contraction.bind.spilled import Stored, bind_decode, bind_encode
-from tnplan.executor.contraction.redistribute.chunked import bind_parts
-from tnplan.executor.contraction.redistribute.compressed import Compressing, Room, bind_compressed
-from tnplan.executor.contraction.redistribute.packed import bind_exchange
-from tnplan.executor.contraction.redistribute.peer_copy import Places
-from tnplan.executor.contraction.redistribute.plan import Shards
-from tnplan.executor.contraction.redistribute.shard_box import Side
+from tnplan.executor.contraction.bind.program import BoundInstruction, BoundProgram, Shard, arena_bytes
+from tnplan.executor.contraction.bind.spilled import SpilledTensor, bind_decode, bind_encode
+from tnplan.executor.contraction.redistribute.chunked import bind_chunks
+from tnplan.executor.contraction.redistribute.compressed import (
+    MessageCompression,
+    MessageWorkspace,
+    bind_compressed,
+)
+from tnplan.executor.contraction.redistribute.packed import bind_redistribution
+from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
+from tnplan.executor.contraction.redistribute.shard_box import ShardBox
 from tnplan.executor.device.protocols.codec import Codec
 from tnplan.executor.device.protocols.communicator import Communicator, PeerMemory
+from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, FusedShape, View
-from tnplan.executor.device.protocols.permutation import make_copy, row_major
 from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.planner.hardware.chunked_overlap import cut_modes, part_order
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
@@ -48,7 +52,7 @@ from tnplan.planner.schedule.schedule import (
 
 def bind(
     schedule: Schedule, device: Device, communicator: Communicator, tensors: Sequence[NDArray[Any]] | None
-) -> Program:
+) -> BoundProgram:
     """Allocate the arena and bind every instruction for this rank of the group.
 
     `tensors` are the inputs in the schedule's dtype, row-major and contiguous, with the axes of `leaves`;
@@ -75,14 +79,14 @@ class Binder:
         self._itemsize = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}[schedule.dtype]
         self._memory: PeerMemory | None = None
         self._shards: dict[int, Shard] = {}
-        self._program = Program(schedule)
-        self._stored: dict[int, Stored] = {}
+        self._program = BoundProgram(schedule)
+        self._stored: dict[int, SpilledTensor] = {}
 
     @cached_property
     def _codec(self) -> Codec:
         return open_codec(self._device)
 
-    def program(self) -> Program:
+    def program(self) -> BoundProgram:
         schedule, program = self._schedule, self._program
         n_bytes = arena_bytes(schedule)
         self._device.allocate(n_bytes)
@@ -98,49 +102,49 @@ class Binder:
         program.body = self._part(schedule.body)
         return program
 
-    def _part(self, part: Sequence[Instruction]) -> list[Bound]:
+    def _part(self, part: Sequence[Instruction]) -> list[BoundInstruction]:
         """The instructions in order; exchanges in parts and what goes beside them as one group."""
-        groups: dict[Instruction, list[Bound]] = {}
+        groups: dict[Instruction, list[BoundInstruction]] = {}
         for number, instruction in enumerate(part):
             if isinstance(instruction, Redistribute) and instruction.parts > 1:
                 group = self._in_parts(instruction, *beside(part, number))
                 if group is not None:
                     groups |= {chain: [] for row in beside(part, number) for chain in row}
                     groups[instruction] = group
-        bound: list[Bound] = []
+        bound: list[BoundInstruction] = []
         for instruction in part:
             if instruction in groups:
                 bound += groups[instruction]
             elif not isinstance(instruction, Free):
-                bound.append(Bound(instruction.op, _step(instruction), self._call(instruction)))
+                bound.append(BoundInstruction(instruction.op, _step(instruction), self._call(instruction)))
         return bound
 
-    def _in_parts(self, exchange: Redistribute, before: Row, after: Row) -> list[Bound] | None:
+    def _in_parts(self, exchange: Redistribute, before: Row, after: Row) -> list[BoundInstruction] | None:
         """An exchange in parts with the chains beside it; None where it is to be made whole."""
         schedule, workspace = self._schedule, self._workspace(exchange.workspace)
         source, out = schedule.buffers[exchange.source], schedule.buffers[exchange.out]
-        moves = bind_parts(
-            Shards(source.modes, source.layout, source.partial), Shards(out.modes, out.layout, out.partial),
+        moves = bind_chunks(
+            ShardedTensor(source.modes, source.layout, source.partial), ShardedTensor(out.modes, out.layout, out.partial),
             schedule.extents, schedule.grid, exchange.parts, self._device, self._communicator, self._memory,
-            Places(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
+            ArenaOffsets(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
             0 if workspace is None else len(workspace),
         )  # fmt: skip
         if moves is None:
             return None
         order = part_order(exchange.parts, exchange.falling)
-        bound: list[Bound] = []
+        bound: list[BoundInstruction] = []
 
         def chains(row: Row, number: int) -> None:
             for chain in row:
                 call = self._fused(chain, (number, exchange.parts), number == order[0])
-                bound.append(Bound(chain.op, _step(chain), call))
+                bound.append(BoundInstruction(chain.op, _step(chain), call))
 
         for number in order:
             chains(before, number)
             move = moves[number]
-            bound.append(Bound(exchange.op, exchange.step, move.begin, True, move.time_s))
+            bound.append(BoundInstruction(exchange.op, exchange.step, move.begin, True, move.time_s))
         for number in order:
-            bound.append(Bound(exchange.op, exchange.step, moves[number].end, True))
+            bound.append(BoundInstruction(exchange.op, exchange.step, moves[number].end, True))
             chains(after, number)
         return bound
 
@@ -350,35 +354,35 @@ class Binder:
         source_shard, out_shard = self._shard(instruction.source), self._shard(instruction.out)
         place = dict(zip(out.modes, zip(out_shard.bounds, out_shard.strides, strict=True), strict=True))
         shards = (
-            Shards(source.modes, source.layout, source.partial),
-            Shards(out.modes, out.layout, out.partial),
+            ShardedTensor(source.modes, source.layout, source.partial),
+            ShardedTensor(out.modes, out.layout, out.partial),
         )
         out_strides = tuple(place[mode][1] for mode in source.modes)
         if not isinstance(instruction, ReduceScatter) and instruction.compressed:
             out_bounds = tuple(place[mode][0] for mode in source.modes)
             return bind_compressed(
                 *shards, schedule.extents, schedule.grid, self._device, self._communicator,
-                Side(source_shard.bounds, source_shard.strides, source_shard.view),
-                Side(out_bounds, out_strides, out_shard.view), *self._compressing(instruction),
+                ShardBox(source_shard.bounds, source_shard.strides, source_shard.view),
+                ShardBox(out_bounds, out_strides, out_shard.view), *self._compressing(instruction),
             )  # fmt: skip
-        return bind_exchange(
+        return bind_redistribution(
             *shards, schedule.extents, schedule.grid, self._device, self._communicator,
             source_shard.view, out_shard.view, self._workspace(instruction.workspace),
             source_shard.strides, out_strides, self._memory,
-            Places(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
+            ArenaOffsets(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
         )  # fmt: skip
 
-    def _compressing(self, instruction: Redistribute) -> tuple[Room, Compressing]:
+    def _compressing(self, instruction: Redistribute) -> tuple[MessageWorkspace, MessageCompression]:
         """The workspace of an exchange that is compressed, and how it is."""
         schedule, compression = self._schedule, self._schedule.compression
         if compression is None or compression.exchange is None or instruction.workspace is None:
             raise ValueError(f"step {instruction.step}: an exchange is compressed without bound or workspace")
         place, view = schedule.buffers[instruction.workspace], self._device.view
         start_bytes = place.offset_bytes
-        room = Room(
+        room = MessageWorkspace(
             place.size_bytes, lambda at, count, dtype: view(start_bytes + at, count, dtype), schedule.dtype
         )
-        how = Compressing(
+        how = MessageCompression(
             self._codec, compression.exchange, compression.setting, instruction.compressed, instruction.step
         )
         self._program.tallies.append(("exchange", how.tally))
@@ -388,7 +392,9 @@ class Binder:
         compression, place = self._schedule.compression, self._schedule.buffers[instruction.out]
         if compression is None or compression.store is None:
             raise ValueError(f"step {instruction.step}: a tensor is stored without a bound")
-        stored = Stored(self._device.view(place.offset_bytes, place.size_bytes, "uint8"), instruction.step)
+        stored = SpilledTensor(
+            self._device.view(place.offset_bytes, place.size_bytes, "uint8"), instruction.step
+        )
         self._stored[instruction.out] = stored
         self._program.tallies.append(("store", stored.tally))
         values = self._shard(instruction.source).view

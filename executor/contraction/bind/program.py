@@ -16,7 +16,7 @@ from tnplan.planner.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundInstruction:
     """An instruction, or a part of one, ready to run: its opcode, the step that it belongs to (or None; of a
     fused chain the last one) and the call.
 
@@ -36,7 +36,7 @@ class Bound:
 
 
 @dataclass
-class Program:
+class BoundProgram:
     """A schedule bound to one rank. `loop_values` is read by the calls; set it through `set_slice`, and
     inside an early sum through `set_round`.
 
@@ -47,16 +47,16 @@ class Program:
     """
 
     schedule: Schedule
-    once: list[Bound] = field(default_factory=list)
-    outer: list[list[Bound]] = field(default_factory=list)
-    body: list[Bound] = field(default_factory=list)
+    once: list[BoundInstruction] = field(default_factory=list)
+    outer: list[list[BoundInstruction]] = field(default_factory=list)
+    body: list[BoundInstruction] = field(default_factory=list)
     loop_values: dict[str, int] = field(default_factory=dict)
     result: View = None
     result_box: Box = ()
     tallies: list[tuple[str, Tally]] = field(default_factory=list)
 
     @property
-    def parts(self) -> list[list[Bound]]:
+    def parts(self) -> list[list[BoundInstruction]]:
         """All instructions by part, in the order of the schedule."""
         return [self.once, *self.outer, *([self.body] if self.body else [])]
 

@@ -18,7 +18,7 @@ from tnplan.planner.hardware.compression_options import Lossy
 
 
 @dataclass
-class Stored:
+class SpilledTensor:
     """A tensor of `step` that waits compressed in `data`: its stream's size and header, and some of its
     values."""
 
@@ -30,7 +30,7 @@ class Stored:
     sample: View | None = None
 
 
-def bind_encode(values: View, stored: Stored, codec: Codec, lossy: Lossy, setting: str) -> Call:
+def bind_encode(values: View, stored: SpilledTensor, codec: Codec, lossy: Lossy, setting: str) -> Call:
     """The call that compresses `values`; it raises InputError where they need more room than was planned."""
     if not len(values):
         return nothing
@@ -54,7 +54,7 @@ def bind_encode(values: View, stored: Stored, codec: Codec, lossy: Lossy, settin
     return run
 
 
-def bind_decode(stored: Stored, values: View, codec: Codec) -> Call:
+def bind_decode(stored: SpilledTensor, values: View, codec: Codec) -> Call:
     """The call that restores the tensor into `values`."""
     if not len(values):
         return nothing

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.binder import Binder
 from tnplan.executor.contraction.bind.block_layout import block_exchange, local_tensors
-from tnplan.executor.contraction.bind.program import Program
+from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device
 from tnplan.executor.device.protocols.tensor_library import TensorLibrary, UnsupportedError
@@ -24,7 +24,7 @@ from tnplan.planner.schedule.schedule import Contract, Redistribute, ReduceScatt
 def bind_distributed(
     schedule: Schedule, device: Device, communicator: Communicator, tensors: Sequence[NDArray[Any]] | None,
     start: Callable[[], TensorLibrary],
-) -> Program:  # fmt: skip
+) -> BoundProgram:  # fmt: skip
     """Like `bind.bind`, with every contraction and every exchange of blocks in the library's hands.
 
     `start` opens the library, once. Exchanges in which ranks' pieces are scattered, and of tensors that are

@@ -12,20 +12,25 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from tnplan.executor.contraction.redistribute.peer_copy import Places, can_be_direct, subgroup
-from tnplan.executor.contraction.redistribute.plan import Exchange, Shards, Transfer, plan_exchange
-from tnplan.executor.contraction.redistribute.shard_box import Side, piece_copy, side_of
-from tnplan.executor.device.protocols.communicator import Beside, Communicator, PeerMemory
+from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets, can_copy_to_peers, subgroup
+from tnplan.executor.contraction.redistribute.plan import (
+    BoxTransfer,
+    RedistributionPlan,
+    ShardedTensor,
+    plan_redistribution,
+)
+from tnplan.executor.contraction.redistribute.shard_box import ShardBox, piece_copy, side_of
+from tnplan.executor.device.protocols.communicator import Communicator, OverlappedExchange, PeerMemory
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import Device, View
-from tnplan.executor.device.protocols.permutation import row_major
 from tnplan.planner.hardware.chunked_overlap import cut_modes
 from tnplan.planner.hardware.process_grid import Grid, box_shape
 
 
-def bind_parts(
-    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, parts: int, device: Device,
-    communicator: Communicator, memory: PeerMemory | None, places: Places, capacity: int,
-) -> list[Beside] | None:  # fmt: skip
+def bind_chunks(
+    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, parts: int, device: Device,
+    communicator: Communicator, memory: PeerMemory | None, places: ArenaOffsets, capacity: int,
+) -> list[OverlappedExchange] | None:  # fmt: skip
     """One exchange for each part, by their numbers; `capacity` is the elements of the workspace.
 
     None where nothing moves beside the device's work, or pieces of a part are no ranges: then the exchange is
@@ -33,15 +38,15 @@ def bind_parts(
     """
     source, out = (_behind_cut(shards, extents, grid, parts) for shards in (source, out))
     rank = communicator.rank
-    plan = plan_exchange(source, out, extents, grid, rank, capacity)
-    direct = memory is not None and can_be_direct(
+    plan = plan_redistribution(source, out, extents, grid, rank, capacity)
+    direct = memory is not None and can_copy_to_peers(
         source, out, extents, grid, rank, plan, memory, places.itemsize
     )
     if not direct and not communicator.overlaps:
         return None
     bound = []
     for number in range(parts):
-        part = _Part(source, out, extents, grid, number, plan, device, communicator, places)
+        part = _Chunk(source, out, extents, grid, number, plan, device, communicator, places)
         beside = part.by_copies(memory) if direct and memory is not None else part.by_messages()
         if beside is None:
             return None
@@ -49,7 +54,7 @@ def bind_parts(
     return bound
 
 
-def _behind_cut(shards: Shards, extents: Mapping[int, int], grid: Grid, parts: int) -> Shards:
+def _behind_cut(shards: ShardedTensor, extents: Mapping[int, int], grid: Grid, parts: int) -> ShardedTensor:
     cut = cut_modes(shards.modes, shards.layout, extents, grid, parts)
     if cut is None:
         raise ValueError(
@@ -58,12 +63,12 @@ def _behind_cut(shards: Shards, extents: Mapping[int, int], grid: Grid, parts: i
     return replace(shards, modes=tuple(mode for mode in shards.modes if mode not in cut))
 
 
-class _Part:
+class _Chunk:
     """Part `number` of a change of layout, on one rank; none is bound where a piece of it is no range."""
 
     def __init__(
-        self, source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, number: int,
-        plan: Exchange, device: Device, communicator: Communicator, places: Places,
+        self, source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, number: int,
+        plan: RedistributionPlan, device: Device, communicator: Communicator, places: ArenaOffsets,
     ) -> None:  # fmt: skip
         self._modes, self._out, self._extents, self._grid = source.modes, out, extents, grid
         self._number, self._plan, self._places = number, plan, places
@@ -73,7 +78,7 @@ class _Part:
         self._result = self._side(rank, out, places.out_bytes, device.view)
         self._kept = [transfer for transfer in plan.receives if transfer.peer == rank]
 
-    def by_copies(self, memory: PeerMemory) -> Beside | None:
+    def by_copies(self, memory: PeerMemory) -> OverlappedExchange | None:
         """Every rank writes to its peers, beginning with the one after it."""
         rank = self._communicator.rank
         n_ranks = prod(digit.radix for digit in self._grid)
@@ -88,9 +93,9 @@ class _Part:
         sent_bytes = sum(transfer.elements for transfer in sends) * self._places.itemsize
         if any(view is None for pair in (*moved, *kept) for view in pair):
             return None
-        return memory.bind_beside(moved, kept, peers, sent_bytes)
+        return memory.bind_overlapped(moved, kept, peers, sent_bytes)
 
-    def by_messages(self) -> Beside | None:
+    def by_messages(self) -> OverlappedExchange | None:
         """What a rank keeps is copied by its device while messages move."""
         rank = self._communicator.rank
         received = [transfer for transfer in self._plan.receives if transfer.peer != rank]
@@ -107,7 +112,7 @@ class _Part:
             )
             for transfer in self._kept
         ]  # fmt: skip
-        bound = self._communicator.bind_beside(sends, receives)
+        bound = self._communicator.bind_overlapped(sends, receives)
 
         def begin() -> None:
             bound.begin()
@@ -117,16 +122,16 @@ class _Part:
         return replace(bound, begin=begin)
 
     def _side(
-        self, rank: int, shards: Shards, offset_bytes: int, view: Callable[[int, int, str], View]
-    ) -> Side:
+        self, rank: int, shards: ShardedTensor, offset_bytes: int, view: Callable[[int, int, str], View]
+    ) -> ShardBox:
         """The part in a rank's shard, which `view` gives."""
         bounds, strides = side_of(rank, self._modes, shards, self._extents, self._grid)
         elements = prod(box_shape(bounds))
         start_bytes = offset_bytes + self._number * elements * self._places.itemsize
-        return Side(bounds, strides, view(start_bytes, elements, self._places.dtype))
+        return ShardBox(bounds, strides, view(start_bytes, elements, self._places.dtype))
 
 
-def _range(side: Side, transfer: Transfer) -> View | None:
+def _range(side: ShardBox, transfer: BoxTransfer) -> View | None:
     """Where a piece lies, in the order of the source's modes; None where it is no range."""
     shape = box_shape(transfer.bounds)
     if not piece_copy(shape, side.strides, row_major(shape), 0).contiguous:

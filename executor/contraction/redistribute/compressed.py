@@ -20,8 +20,14 @@ from numpy.typing import NDArray
 from tnplan.compress.format.errors import CodecError
 from tnplan.executor.contraction.redistribute.error_bound import Tally
 from tnplan.executor.contraction.redistribute.packed import Piece
-from tnplan.executor.contraction.redistribute.plan import Exchange, Rounds, Shards, Transfer, plan_exchange
-from tnplan.executor.contraction.redistribute.shard_box import Side, piece_copy
+from tnplan.executor.contraction.redistribute.plan import (
+    BoxTransfer,
+    MessageRounds,
+    RedistributionPlan,
+    ShardedTensor,
+    plan_redistribution,
+)
+from tnplan.executor.contraction.redistribute.shard_box import ShardBox, piece_copy
 from tnplan.executor.device.protocols.codec import ALIGNMENT_BYTES, Codec, most_sampled, sample_count
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View
@@ -35,7 +41,7 @@ LEAST_SLOT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Room:
+class MessageWorkspace:
     """The workspace: `size_bytes` of it, and its views by first byte, count and dtype; the values' dtype."""
 
     size_bytes: int
@@ -49,7 +55,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Compressing:
+class MessageCompression:
     """How the messages over `tiers` are compressed, for `step`, and what is counted of it."""
 
     codec: Codec
@@ -92,23 +98,23 @@ class _Message:
 
 
 def bind_compressed(
-    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, device: Device,
-    communicator: Communicator, own: Side, result: Side, room: Room, how: Compressing,
+    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, device: Device,
+    communicator: Communicator, own: ShardBox, result: ShardBox, room: MessageWorkspace, how: MessageCompression,
 ) -> Call:  # fmt: skip
     """The call that fills this rank's shard of `out`, without sums; sides are over the source's modes."""
     rank = communicator.rank
-    moving = plan_exchange(source, out, extents, grid, rank, UNLIMITED).moving
+    moving = plan_redistribution(source, out, extents, grid, rank, UNLIMITED).moving
     peers = prod(grid[digit].radix for digit in moving) - 1
     for turns in (1, 2) if room.size_bytes >= (4 * peers + 1) * LEAST_SLOT_BYTES else (1,):
         slot_bytes, elements = slots(room, peers, turns, how.codec)
-        plan = plan_exchange(source, out, extents, grid, rank, 2 * peers * elements)
+        plan = plan_redistribution(source, out, extents, grid, rank, 2 * peers * elements)
         if plan.rounds.pieces * plan.rounds.waves == 1:
             break
     binder = _Binder(plan, grid, device, communicator, own, result, room, how, slot_bytes, peers)
     return binder.call(turns)
 
 
-def slots(room: Room, peers: int, turns: int, codec: Codec) -> tuple[int, int]:
+def slots(room: MessageWorkspace, peers: int, turns: int, codec: Codec) -> tuple[int, int]:
     """The workspace in equal slots, one for values as they are and, for each of the rounds that take turns,
     two for the streams of each peer: bytes of a slot, and the elements whose sample and stream always fit.
 
@@ -124,15 +130,15 @@ def slots(room: Room, peers: int, turns: int, codec: Codec) -> tuple[int, int]:
     return slot_bytes, elements
 
 
-def _stream_start(samples: int, room: Room) -> int:
+def _stream_start(samples: int, room: MessageWorkspace) -> int:
     """The bytes of a slot before the stream, for so many sampled values."""
     return -(-samples * room.itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 class _Binder:
     def __init__(
-        self, plan: Exchange, grid: Grid, device: Device, communicator: Communicator, own: Side, result: Side,
-        room: Room, how: Compressing, slot_bytes: int, peers: int,
+        self, plan: RedistributionPlan, grid: Grid, device: Device, communicator: Communicator, own: ShardBox, result: ShardBox,
+        room: MessageWorkspace, how: MessageCompression, slot_bytes: int, peers: int,
     ) -> None:  # fmt: skip
         self._plan = plan
         self._grid = grid
@@ -179,20 +185,20 @@ class _Binder:
         return run
 
     def _of_round(
-        self, transfers: tuple[Transfer, ...], number: int, wave: int
-    ) -> list[tuple[Transfer, Piece]]:
+        self, transfers: tuple[BoxTransfer, ...], number: int, wave: int
+    ) -> list[tuple[BoxTransfer, Piece]]:
         """The transfers of a round with their pieces."""
         pieces = [(item, Piece(item, number, self._plan.rounds)) for item in transfers
                   if item.wave == wave and item.peer != self._communicator.rank]  # fmt: skip
         return [(item, piece) for item, piece in pieces if piece.elements]
 
-    def _kept(self, transfer: Transfer) -> Call:
-        piece = Piece(transfer, 0, Rounds(1, 1, 1))
+    def _kept(self, transfer: BoxTransfer) -> Call:
+        piece = Piece(transfer, 0, MessageRounds(1, 1, 1))
         copy = piece_copy(piece.shape, self._own.strides, self._result.strides, 0)
         starts = self._result.start(piece.bounds), self._own.start(piece.bounds)
         return self._device.bind_copy(self._result.view, self._own.view, copy, *starts)
 
-    def _outgoing(self, slot: int, transfer: Transfer, piece: Piece) -> _Message:
+    def _outgoing(self, slot: int, transfer: BoxTransfer, piece: Piece) -> _Message:
         message = self._message(slot, transfer, piece, self._own)
         if message.copy is None:
             return message
@@ -201,7 +207,7 @@ class _Binder:
         message.copy = self._device.bind_copy(message.values, self._own.view, copy, *starts, piece.rows)
         return message
 
-    def _incoming(self, slot: int, transfer: Transfer, piece: Piece) -> _Message:
+    def _incoming(self, slot: int, transfer: BoxTransfer, piece: Piece) -> _Message:
         message = self._message(slot, transfer, piece, self._result)
         if message.copy is None:
             return message
@@ -210,7 +216,7 @@ class _Binder:
         message.copy = self._device.bind_copy(self._result.view, message.values, copy, *starts, piece.rows)
         return message
 
-    def _message(self, slot: int, transfer: Transfer, piece: Piece, side: Side) -> _Message:
+    def _message(self, slot: int, transfer: BoxTransfer, piece: Piece, side: ShardBox) -> _Message:
         """A message whose values are in the shard or, with a copy that is still to be bound, packed."""
         room, in_place = self._room, piece.in_place(side)
         if self._tier(transfer.peer) not in self._how.tiers:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import hypot, inf, isfinite, nan, sqrt
 from typing import Any
 
-from tnplan.executor.device.protocols.codec import Overlaps, Packed
+from tnplan.executor.device.protocols.codec import Packed, SampledOverlaps
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Tally:
     after: float = 0.0
     tensor_bytes: int = 0
     stream_bytes: int = 0
-    overlaps: Overlaps | None = None
+    overlaps: SampledOverlaps | None = None
 
     def packed(self, packed: Packed, tensor_bytes: int) -> None:
         """Count a stream."""

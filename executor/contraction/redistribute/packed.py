@@ -11,26 +11,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from tnplan.executor.contraction.redistribute.peer_copy import Places, bind_direct, can_be_direct
-from tnplan.executor.contraction.redistribute.plan import (
-    Exchange,
-    Rounds,
-    Shards,
-    Transfer,
-    leading_modes,
-    plan_exchange,
+from tnplan.executor.contraction.redistribute.peer_copy import (
+    ArenaOffsets,
+    bind_peer_copies,
+    can_copy_to_peers,
 )
-from tnplan.executor.contraction.redistribute.shard_box import Side, piece_copy
+from tnplan.executor.contraction.redistribute.plan import (
+    BoxTransfer,
+    MessageRounds,
+    RedistributionPlan,
+    ShardedTensor,
+    leading_modes,
+    plan_redistribution,
+)
+from tnplan.executor.contraction.redistribute.shard_box import ShardBox, piece_copy
 from tnplan.executor.device.protocols.communicator import Communicator, Message, PeerMemory
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import Call, Device, View
-from tnplan.executor.device.protocols.permutation import row_major
 from tnplan.planner.hardware.process_grid import Grid, box, box_shape, rank_digits
 
 
 class Piece:
     """Piece `number` of the box of a transfer: a range of its rows."""
 
-    def __init__(self, transfer: Transfer, number: int, rounds: Rounds) -> None:
+    def __init__(self, transfer: BoxTransfer, number: int, rounds: MessageRounds) -> None:
         self.bounds = transfer.bounds
         self.shape = box_shape(transfer.bounds)
         self.n_lead = leading_modes(self.shape, rounds.pieces)
@@ -46,7 +50,7 @@ class Piece:
         """Where row 0 would stand in a buffer in which the piece begins at `cursor`."""
         return cursor - self.rows[0] * self.row_elements
 
-    def in_place(self, side: Side) -> View | None:
+    def in_place(self, side: ShardBox) -> View | None:
         """The piece's elements in the shard itself, where they are contiguous there."""
         if not piece_copy(self.shape, side.strides, self.packed_strides, 0).contiguous:
             return None
@@ -54,30 +58,30 @@ class Piece:
         return side.view[first : first + self.elements]
 
 
-def bind_exchange(
-    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, device: Device,
+def bind_redistribution(
+    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, device: Device,
     communicator: Communicator, source_view: View, out_view: View, workspace: View | None,
     source_strides: tuple[int, ...], out_strides: tuple[int, ...],
-    memory: PeerMemory | None = None, places: Places | None = None,
+    memory: PeerMemory | None = None, places: ArenaOffsets | None = None,
 ) -> Call:  # fmt: skip
     """The call that fills this rank's shard of `out`; strides are over the source's modes.
 
     With the peers' `memory`, and the places of the tensors there, buffers are left out where they can be.
     """
     capacity = 0 if workspace is None else len(workspace)
-    plan = plan_exchange(source, out, extents, grid, communicator.rank, capacity, communicator.overlaps)
+    plan = plan_redistribution(source, out, extents, grid, communicator.rank, capacity, communicator.overlaps)
     digits = rank_digits(communicator.rank, grid)
-    own = Side(box(source.modes, source.layout, extents, digits, grid), source_strides, source_view)
-    result = Side(box(source.modes, out.layout, extents, digits, grid), out_strides, out_view)
+    own = ShardBox(box(source.modes, source.layout, extents, digits, grid), source_strides, source_view)
+    result = ShardBox(box(source.modes, out.layout, extents, digits, grid), out_strides, out_view)
     if memory is not None and places is not None:
         shared = source, out, extents, grid, communicator.rank, plan, memory
-        if can_be_direct(*shared, places.itemsize):
-            return bind_direct(*shared, places, own, result, device)
+        if can_copy_to_peers(*shared, places.itemsize):
+            return bind_peer_copies(*shared, places, own, result, device)
     summed = set(source.partial) != set(out.partial)
     binder = _RoundBinder(plan, own, result, device, communicator, workspace, summed)
     kept = []
     if not summed:
-        whole = Rounds(1, 1, 1)
+        whole = MessageRounds(1, 1, 1)
         kept = [
             binder.local(Piece(transfer, 0, whole), False)
             for transfer in plan.receives
@@ -98,7 +102,7 @@ def bind_exchange(
 
 
 @dataclass(frozen=True)
-class _Round:
+class _BoundRound:
     """The calls of one round, in the order in which they must come."""
 
     packs: list[Call]
@@ -107,7 +111,7 @@ class _Round:
     unpacks: list[Call]
 
 
-def _in_order(rounds: list[_Round], kept: list[Call], turns: int) -> list[Call]:
+def _in_order(rounds: list[_BoundRound], kept: list[Call], turns: int) -> list[Call]:
     """All calls, with `turns` rounds begun before the first of them ends.
 
     A round packs into its part of the workspace after the round that had it has ended, and begins after
@@ -126,7 +130,7 @@ def _in_order(rounds: list[_Round], kept: list[Call], turns: int) -> list[Call]:
 
 class _RoundBinder:
     def __init__(
-        self, plan: Exchange, own: Side, result: Side, device: Device, communicator: Communicator,
+        self, plan: RedistributionPlan, own: ShardBox, result: ShardBox, device: Device, communicator: Communicator,
         workspace: View | None, summed: bool,
     ) -> None:  # fmt: skip
         self._plan = plan
@@ -145,7 +149,7 @@ class _RoundBinder:
             self._result.start(piece.bounds), self._own.start(piece.bounds), piece.rows, add,
         )  # fmt: skip
 
-    def round(self, number: int, wave: int) -> _Round:
+    def round(self, number: int, wave: int) -> _BoundRound:
         """The packs, the exchange and the unpacks of one round."""
         turns = self._plan.rounds.turns
         size = 0 if self._workspace is None else len(self._workspace) // turns
@@ -156,7 +160,7 @@ class _RoundBinder:
         if sends or receives:
             bound = self._communicator.bind_exchange(sends, receives)
             begin, end = [bound[0]], [bound[1]]
-        return _Round(packs, begin, end, unpacks)
+        return _BoundRound(packs, begin, end, unpacks)
 
     def _packs(self, number: int, wave: int, cursor: int) -> tuple[list[Call], list[Message]]:
         calls: list[Call] = []

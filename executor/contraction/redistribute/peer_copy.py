@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from tnplan.executor.contraction.redistribute.plan import Exchange, Shards, Transfer
-from tnplan.executor.contraction.redistribute.shard_box import Side, piece_copy, side_of
+from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan, ShardedTensor
+from tnplan.executor.contraction.redistribute.shard_box import ShardBox, piece_copy, side_of
 from tnplan.executor.device.protocols.communicator import PeerMemory
+from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, Device, View
-from tnplan.executor.device.protocols.permutation import Copy
 from tnplan.planner.hardware.process_grid import Grid, box_shape, rank_digits, rank_of
 
 SHORTEST_RUN_BYTES = 64
@@ -23,7 +23,7 @@ SHORTEST_RUN_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Places:
+class ArenaOffsets:
     """Where both tensors begin in every rank's arena, in bytes, and their dtype."""
 
     source_bytes: int
@@ -43,7 +43,9 @@ def subgroup(rank: int, grid: Grid, moving: Sequence[int]) -> list[int]:
     return sorted(ranks)
 
 
-def runs(source: Shards, out: Shards, extents: Mapping[int, int], moving: Sequence[int]) -> tuple[int, int]:
+def runs(
+    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], moving: Sequence[int]
+) -> tuple[int, int]:
     """The elements of a transfer that lie together in the source's shards, and in those of `out`.
 
     They are the modes behind the last one that the other side spreads over a moving digit.
@@ -59,8 +61,8 @@ def runs(source: Shards, out: Shards, extents: Mapping[int, int], moving: Sequen
     )
 
 
-def can_be_direct(
-    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, rank: int, plan: Exchange,
+def can_copy_to_peers(
+    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, rank: int, plan: RedistributionPlan,
     memory: PeerMemory, itemsize: int,
 ) -> bool:  # fmt: skip
     """Whether all ranks that exchange with each other reach each other's memory, and runs are long enough.
@@ -75,11 +77,11 @@ def can_be_direct(
     return max(runs(source, out, extents, plan.moving)) * itemsize >= SHORTEST_RUN_BYTES
 
 
-def bind_direct(
-    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, rank: int, plan: Exchange,
-    memory: PeerMemory, places: Places, own: Side, result: Side, device: Device,
+def bind_peer_copies(
+    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, rank: int, plan: RedistributionPlan,
+    memory: PeerMemory, places: ArenaOffsets, own: ShardBox, result: ShardBox, device: Device,
 ) -> Call:  # fmt: skip
-    """The call that fills this rank's shard of `out`, or its part of everyone's; see `can_be_direct`.
+    """The call that fills this rank's shard of `out`, or its part of everyone's; see `can_copy_to_peers`.
 
     Ranks write to their peers where what arrives lies together for longer, and read from them otherwise. Each
     begins with the rank after it, so that no two work on the same one; what it keeps is copied meanwhile.
@@ -87,12 +89,12 @@ def bind_direct(
     n_ranks = prod(digit.radix for digit in grid)
     source_run, out_run = runs(source, out, extents, plan.moving)
 
-    def theirs(peer: int, shards: Shards, offset_bytes: int) -> Side:
+    def theirs(peer: int, shards: ShardedTensor, offset_bytes: int) -> ShardBox:
         bounds, strides = side_of(peer, source.modes, shards, extents, grid)
         view = memory.view(peer, offset_bytes, prod(box_shape(bounds)), places.dtype)
-        return Side(bounds, strides, view)
+        return ShardBox(bounds, strides, view)
 
-    def bound(transfer: Transfer, target: Side, origin: Side) -> tuple[View, View, Copy, int, int]:
+    def bound(transfer: BoxTransfer, target: ShardBox, origin: ShardBox) -> tuple[View, View, Copy, int, int]:
         copy = piece_copy(box_shape(transfer.bounds), origin.strides, target.strides, 0)
         return target.view, origin.view, copy, target.start(transfer.bounds), origin.start(transfer.bounds)
 

@@ -33,7 +33,7 @@ PIPELINED_PIECES = 4
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardedTensor:
     """A tensor spread over the ranks: its modes in storage order, its layout and its partial digits."""
 
     modes: tuple[int, ...]
@@ -42,7 +42,7 @@ class Shards:
 
 
 @dataclass(frozen=True)
-class Transfer:
+class BoxTransfer:
     """A box that goes between this rank and `peer`; bounds over the source's modes, in the whole tensor.
 
     `wave` is the same number at both ends, 0 for a rank's own data. `order` holds the values of the summed
@@ -61,7 +61,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Rounds:
+class MessageRounds:
     """Every box goes in `pieces` pieces; `peers_a_wave` peers are served in one round, `waves` in turn.
 
     Rounds take turns in `turns` equal parts of the workspace: with two, one is packed while another moves.
@@ -74,21 +74,21 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class RedistributionPlan:
     """One rank's part of a change of layout; its own data is in `receives` alone.
 
     `receives` with equal bounds are terms of one sum and stand together, by rising `order`. `moving` are the
     digits in which ranks that exchange can differ.
     """
 
-    sends: tuple[Transfer, ...]
-    receives: tuple[Transfer, ...]
-    rounds: Rounds
+    sends: tuple[BoxTransfer, ...]
+    receives: tuple[BoxTransfer, ...]
+    rounds: MessageRounds
     moving: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _DigitChoice:
     """A value of one digit of the peer; it narrows the mode at `position`, unless None, to `bounds`."""
 
     value: int
@@ -96,10 +96,10 @@ class _Choice:
     bounds: tuple[int, int] = (0, 0)
 
 
-def plan_exchange(
-    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, rank: int, capacity: int,
+def plan_redistribution(
+    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, rank: int, capacity: int,
     overlap: bool = False,
-) -> Exchange:  # fmt: skip
+) -> RedistributionPlan:  # fmt: skip
     """This rank's transfers; `capacity` is the elements of the workspace, `overlap` asks for two turns in it.
 
     Digits that are partial in the source and not in `out` are summed; the others must be partial in both.
@@ -119,7 +119,7 @@ def plan_exchange(
     for peer_digits, bounds in _combine(_senders(source, own_out, extents, grid, digits, summed), own_out):
         order = tuple(peer_digits[digit] for digit in summed)
         wave = _wave(peer_digits, digits, grid, moving, rounds)
-        receives.append(Transfer(rank_of(peer_digits, grid), bounds, wave, order))
+        receives.append(BoxTransfer(rank_of(peer_digits, grid), bounds, wave, order))
     sends = []
     order = tuple(digits[digit] for digit in summed)
     for peer_digits, bounds in _combine(
@@ -127,42 +127,42 @@ def plan_exchange(
     ):
         if peer_digits != digits:
             wave = _wave(digits, peer_digits, grid, moving, rounds)
-            sends.append(Transfer(rank_of(peer_digits, grid), bounds, wave, order))
+            sends.append(BoxTransfer(rank_of(peer_digits, grid), bounds, wave, order))
     receives.sort(key=lambda transfer: (transfer.bounds, transfer.order))
-    return Exchange(tuple(sends), tuple(receives), rounds, tuple(moving))
+    return RedistributionPlan(tuple(sends), tuple(receives), rounds, tuple(moving))
 
 
 def _senders(
-    source: Shards,
+    source: ShardedTensor,
     own: Box,
     extents: Mapping[int, int],
     grid: Grid,
     digits: Sequence[int],
     summed: Sequence[int],
-) -> list[list[_Choice]]:
+) -> list[list[_DigitChoice]]:
     """For each digit, its values at the ranks that send to this one, whose box of the result is `own`."""
     choices = []
     for number, mode in enumerate(source.layout):
         if mode is not None:
             choices.append(_meeting(source.modes, mode, own, extents, grid[number].radix))
         elif number in summed:
-            choices.append([_Choice(value) for value in range(grid[number].radix)])
+            choices.append([_DigitChoice(value) for value in range(grid[number].radix)])
         else:
-            choices.append([_Choice(digits[number])])
+            choices.append([_DigitChoice(digits[number])])
     return choices
 
 
 def _receivers(
-    source: Shards, out: Shards, own: Box, extents: Mapping[int, int], grid: Grid, digits: Sequence[int],
+    source: ShardedTensor, out: ShardedTensor, own: Box, extents: Mapping[int, int], grid: Grid, digits: Sequence[int],
     summed: Sequence[int],
-) -> list[list[_Choice]]:  # fmt: skip
+) -> list[list[_DigitChoice]]:  # fmt: skip
     """For each digit, its values at the ranks that need data of this one, whose source box is `own`."""
     choices = []
     for number, mode in enumerate(out.layout):
         if mode is not None:
             found = _meeting(source.modes, mode, own, extents, grid[number].radix)
         else:
-            found = [_Choice(value) for value in range(grid[number].radix)]
+            found = [_DigitChoice(value) for value in range(grid[number].radix)]
         if source.layout[number] is None and number not in summed:
             found = [choice for choice in found if choice.value == digits[number]]
         choices.append(found)
@@ -171,18 +171,18 @@ def _receivers(
 
 def _meeting(
     modes: Sequence[int], mode: int, own: Box, extents: Mapping[int, int], radix: int
-) -> list[_Choice]:
+) -> list[_DigitChoice]:
     """The parts of a mode, split by `radix`, that meet the own box."""
     position = modes.index(mode)
     found = []
     for value in range(radix):
         common = intersect((own[position],), (part(extents[mode], radix, value),))
         if common is not None:
-            found.append(_Choice(value, position, common[0]))
+            found.append(_DigitChoice(value, position, common[0]))
     return found
 
 
-def _combine(choices: list[list[_Choice]], own: Box) -> list[tuple[tuple[int, ...], Box]]:
+def _combine(choices: list[list[_DigitChoice]], own: Box) -> list[tuple[tuple[int, ...], Box]]:
     """All combinations of the digits' choices: the digits of a rank and the box narrowed by them."""
     if any(start >= stop for start, stop in own):
         return []
@@ -197,9 +197,9 @@ def _combine(choices: list[list[_Choice]], own: Box) -> list[tuple[tuple[int, ..
 
 
 def plan_rounds(
-    source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid, moving: Sequence[int], capacity: int,
+    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, moving: Sequence[int], capacity: int,
     summed: bool, overlap: bool = False,
-) -> Rounds:  # fmt: skip
+) -> MessageRounds:  # fmt: skip
     """The rounds of an exchange, from figures that every rank knows.
 
     A rank has at most one peer each way for each difference of the moving digits, and a box of at most
@@ -209,14 +209,14 @@ def plan_rounds(
     largest = _largest_box(source, out, extents, grid)
     wanted = min(PIPELINED_PIECES, largest // PIPELINED_ELEMENTS)
     if overlap and peers and wanted > 1 and capacity // 2 >= 2 * peers:
-        return Rounds(max(wanted, _pieces(largest, capacity // 2 // (2 * peers))), peers, 1, 2)
+        return MessageRounds(max(wanted, _pieces(largest, capacity // 2 // (2 * peers))), peers, 1, 2)
     if peers == 0 or largest == 0 or 2 * peers * largest <= capacity:
-        return Rounds(1, max(1, peers), 1)
+        return MessageRounds(1, max(1, peers), 1)
     peers_a_wave = peers if 2 * peers <= capacity else capacity // 2
     if peers_a_wave == 0 or (summed and peers_a_wave < peers):
         raise ValueError(f"a workspace of {capacity} elements is too small to exchange with {peers} peers")
     pieces = _pieces(largest, capacity // (2 * peers_a_wave))
-    return Rounds(pieces, peers_a_wave, -(-peers // peers_a_wave))
+    return MessageRounds(pieces, peers_a_wave, -(-peers // peers_a_wave))
 
 
 def _pieces(largest: int, piece: int) -> int:
@@ -224,7 +224,7 @@ def _pieces(largest: int, piece: int) -> int:
     return 1 if largest <= piece else -(-largest * (ROWS_A_PIECE + 1) // (ROWS_A_PIECE * piece))
 
 
-def _largest_box(source: Shards, out: Shards, extents: Mapping[int, int], grid: Grid) -> int:
+def _largest_box(source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid) -> int:
     largest = 1
     for mode in source.modes:
         extent = extents[mode]
@@ -236,7 +236,7 @@ def _largest_box(source: Shards, out: Shards, extents: Mapping[int, int], grid: 
 
 
 def _wave(
-    sender: Sequence[int], receiver: Sequence[int], grid: Grid, moving: Sequence[int], rounds: Rounds
+    sender: Sequence[int], receiver: Sequence[int], grid: Grid, moving: Sequence[int], rounds: MessageRounds
 ) -> int:
     number = 0
     for digit in moving:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
+from tnplan.executor.device.protocols.copy import Copy, make_copy, row_major
 from tnplan.executor.device.protocols.device import View
-from tnplan.executor.device.protocols.permutation import Copy, make_copy, row_major
 from tnplan.planner.hardware.process_grid import Box, Grid, box, box_shape, rank_digits
 
 
 @dataclass(frozen=True)
-class Side:
+class ShardBox:
     """One side of an exchange on this rank: the shard's box, strides over the source's modes, and view."""
 
     bounds: Box
@@ -38,7 +38,7 @@ def piece_copy(
 
 
 def side_of(
-    rank: int, modes: tuple[int, ...], shards: Shards, extents: Mapping[int, int], grid: Grid
+    rank: int, modes: tuple[int, ...], shards: ShardedTensor, extents: Mapping[int, int], grid: Grid
 ) -> tuple[Box, tuple[int, ...]]:
     """A rank's shard: its box and its strides, over `modes`, which are those of the tensor in any order."""
     bounds = box(modes, shards.layout, extents, rank_digits(rank, grid), grid)

@@ -39,7 +39,7 @@ INTERVAL = 20
 
 
 @dataclass(frozen=True)
-class Run:
+class RunIdentity:
     """What a checkpoint belongs to: another run of the same parts gives the same bits."""
 
     schedule: str
@@ -56,11 +56,16 @@ class Run:
         }  # fmt: skip
 
 
-class Checkpoint:
+class RunCheckpoint:
     """The checkpoints of one rank. `group` joins the ranks of its group."""
 
     def __init__(
-        self, folder: Path, run: Run, world: Communicator, group: Communicator, compressed: bool = False
+        self,
+        folder: Path,
+        run: RunIdentity,
+        world: Communicator,
+        group: Communicator,
+        compressed: bool = False,
     ) -> None:
         self._folder = folder
         self._compressed = compressed

@@ -10,7 +10,7 @@ from tnplan.executor.device.null.device import Counts, NullCommunicator, NullDev
 from tnplan.planner.schedule.schedule import Schedule
 
 
-def null_replay(schedule: Schedule, rank: int, slices: Iterable[int] = (0,)) -> tuple[Counts, int]:
+def dry_run(schedule: Schedule, rank: int, slices: Iterable[int] = (0,)) -> tuple[Counts, int]:
     """What `rank` counts over the slices, and its peak bytes. Raises ValueError on a broken schedule."""
     counts = Counts()
     device = NullDevice(counts)

@@ -14,15 +14,15 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.binder import bind
-from tnplan.executor.contraction.bind.program import Program
-from tnplan.executor.contraction.run.checkpoint import Checkpoint, Run
+from tnplan.executor.contraction.bind.program import BoundProgram
+from tnplan.executor.contraction.run.checkpoint import RunCheckpoint, RunIdentity
 from tnplan.executor.contraction.run.replay import Timings, new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.slice_partition import Share, active_groups, bind_sum_groups, share_of
 from tnplan.executor.device.protocols.communicator import Communicator, CountedCommunicator
 from tnplan.executor.device.protocols.device import Device
 from tnplan.planner.schedule.schedule import Schedule
 
-Bind = Callable[[Schedule, Device, Communicator, Sequence[NDArray[Any]] | None], Program]
+Bind = Callable[[Schedule, Device, Communicator, Sequence[NDArray[Any]] | None], BoundProgram]
 """Binds a schedule to this rank, as `bind.bind` does."""
 
 Progress = Callable[[int, int], None]
@@ -47,10 +47,10 @@ class ContractionRun:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What one rank did. On the ranks of group 0 the program's result is the sum over all slices."""
 
-    program: Program
+    program: BoundProgram
     share: Share
     group: Communicator
     timings: Timings
@@ -61,7 +61,7 @@ class Outcome:
     sum_groups_s: float = 0.0
     sent_bytes: int = 0
     direct_bytes: int = 0
-    checkpoint: Checkpoint | None = None
+    checkpoint: RunCheckpoint | None = None
 
 
 def run_rank(
@@ -71,7 +71,7 @@ def run_rank(
     device: Device,
     progress: Progress | None = None,
     bind_program: Bind = bind,
-) -> Outcome:
+) -> RunOutcome:
     """Run this rank's share of a job; collective over the world. `bind_program` is the engine's."""
     schedule = job.schedule
     start = perf_counter()
@@ -86,7 +86,7 @@ def run_rank(
     group.connect()
     across.connect()
     device.synchronize()
-    outcome = Outcome(program, share, group, new_timings(program), checkpoint=checkpoint)
+    outcome = RunOutcome(program, share, group, new_timings(program), checkpoint=checkpoint)
     done, partial = 0, None
     if checkpoint is not None:
         done, partial = checkpoint.restore(len(program.result), share.n_slices)
@@ -114,16 +114,16 @@ def run_rank(
 
 def _checkpoint(
     job: ContractionRun, share: Share, world: Communicator, group: Communicator
-) -> Checkpoint | None:
+) -> RunCheckpoint | None:
     if job.checkpoint_folder is None:
         return None
-    identity = Run(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype, job.values)
-    checkpoint = Checkpoint(job.checkpoint_folder, identity, world, group, job.compress_checkpoints)
+    identity = RunIdentity(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype, job.values)
+    checkpoint = RunCheckpoint(job.checkpoint_folder, identity, world, group, job.compress_checkpoints)
     checkpoint.check(job.resume)
     return checkpoint
 
 
-def _run_slices(outcome: Outcome, device: Device, done: int, progress: Progress | None) -> None:
+def _run_slices(outcome: RunOutcome, device: Device, done: int, progress: Progress | None) -> None:
     share, checkpoint = outcome.share, outcome.checkpoint
     alone = share.n_groups == 1
     if not outcome.program.body:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
 
-from tnplan.executor.contraction.bind.program import Bound, Program
+from tnplan.executor.contraction.bind.program import BoundInstruction, BoundProgram
 from tnplan.executor.device.protocols.device import Device, Mark
 
 
@@ -31,7 +31,7 @@ class Timings:
         """Seconds of exchanges that contractions hid."""
         return max(0.0, self.beside_s - self.waited_s)
 
-    def by_kind(self, program: Program) -> dict[str, float]:
+    def by_kind(self, program: BoundProgram) -> dict[str, float]:
         """Seconds by opcode."""
         totals: dict[str, float] = {}
         for part, seconds in zip(program.parts, self.parts_s, strict=True):
@@ -39,7 +39,7 @@ class Timings:
                 totals[bound.op] = totals.get(bound.op, 0.0) + time_s
         return totals
 
-    def by_step(self, program: Program) -> list[float]:
+    def by_step(self, program: BoundProgram) -> list[float]:
         """Seconds by step of the schedule."""
         totals = [0.0] * len(program.schedule.steps)
         for part, seconds in zip(program.parts, self.parts_s, strict=True):
@@ -49,14 +49,14 @@ class Timings:
         return totals
 
 
-def new_timings(program: Program) -> Timings:
+def new_timings(program: BoundProgram) -> Timings:
     """Timings of a program that has not run."""
     return Timings([[0.0] * len(part) for part in program.parts])
 
 
-def run_once(program: Program, device: Device, timings: Timings) -> None:
+def run_once(program: BoundProgram, device: Device, timings: Timings) -> None:
     """Run what comes before the first slice; the result is zero afterwards where slices add to it."""
-    part = _Part(program.once, device, timings, timings.parts_s[0])
+    part = _TimedCalls(program.once, device, timings, timings.parts_s[0])
     part.run()
     if program.body:
         device.zero(program.result)
@@ -65,7 +65,11 @@ def run_once(program: Program, device: Device, timings: Timings) -> None:
 
 
 def run_slices(
-    program: Program, device: Device, timings: Timings, slices: Iterable[int], after_slice: Callable[[], None]
+    program: BoundProgram,
+    device: Device,
+    timings: Timings,
+    slices: Iterable[int],
+    after_slice: Callable[[], None],
 ) -> None:
     """Run the body for each of `slices`, and before it the outer parts whose results are of other slices.
 
@@ -87,16 +91,18 @@ def run_slices(
         after_slice()
 
 
-def _loops(program: Program, device: Device, timings: Timings) -> list[tuple[int, _Part | _EarlySum]]:
+def _loops(
+    program: BoundProgram, device: Device, timings: Timings
+) -> list[tuple[int, _TimedCalls | _EarlySum]]:
     """The parts that are replayed, each with how many slices in a row it serves; those inside the loops of
     the early sum together."""
     schedule = program.schedule
-    loops: list[tuple[int, _Part | _EarlySum]] = []
-    inside: list[tuple[int, _Part]] = []
+    loops: list[tuple[int, _TimedCalls | _EarlySum]] = []
+    inside: list[tuple[int, _TimedCalls]] = []
     rounds = schedule.repeats(len(schedule.summed))
     bound = zip(schedule.parts[1:], program.parts[1:], timings.parts_s[1:], strict=True)
     for part, calls, seconds in bound:
-        made = _Part(calls, device, timings, seconds)
+        made = _TimedCalls(calls, device, timings, seconds)
         if not part.inner:
             loops.append((schedule.serves(part.depth), made))
             continue
@@ -110,7 +116,7 @@ class _EarlySum:
     """The parts inside the loops of the early sum, each with how many rounds in a row it serves."""
 
     def __init__(
-        self, program: Program, device: Device, rounds: int, parts: Sequence[tuple[int, _Part]]
+        self, program: BoundProgram, device: Device, rounds: int, parts: Sequence[tuple[int, _TimedCalls]]
     ) -> None:
         self._program, self._device = program, device
         self._rounds, self._parts = rounds, parts
@@ -130,10 +136,12 @@ class _EarlySum:
         """They are added already."""
 
 
-class _Part:
+class _TimedCalls:
     """Calls with a mark before the first and after each; `seconds` has an entry for each."""
 
-    def __init__(self, part: Sequence[Bound], device: Device, timings: Timings, seconds: list[float]) -> None:
+    def __init__(
+        self, part: Sequence[BoundInstruction], device: Device, timings: Timings, seconds: list[float]
+    ) -> None:
         self._device = device
         self._timings, self._seconds = timings, seconds
         self._part = part

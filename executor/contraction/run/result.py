@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.contraction.run.rank_run import Outcome
+from tnplan.executor.contraction.run.rank_run import RunOutcome
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
+from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Device
-from tnplan.executor.device.protocols.permutation import make_copy, row_major
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import Staged, read_json
 from tnplan.planner.hardware.process_grid import Box, box, box_shape, grid_size, rank_digits
@@ -51,7 +51,7 @@ def result_box(schedule: Schedule, rank: int) -> Box:
     return box(buffer.modes, buffer.layout, schedule.extents, rank_digits(rank, schedule.grid), schedule.grid)
 
 
-def gather_result(outcome: Outcome, device: Device) -> NDArray[Any] | None:
+def gather_result(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
     """The whole result with the axes of the schedule's output, on world rank 0; None on the others."""
     schedule, group = outcome.program.schedule, outcome.group
     if outcome.share.group != 0:
@@ -84,7 +84,7 @@ def place_shard(whole: NDArray[Any], shard: NDArray[Any], bounds: Box, extents: 
     NumpyDevice().bind_copy(whole, shard, copy, start, 0)()
 
 
-def own_shard(outcome: Outcome, device: Device) -> NDArray[Any] | None:
+def own_shard(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
     """This rank's part of a sharded result, flat; None where another rank holds the same."""
     if outcome.share.group != 0 or outcome.group.rank not in owners(outcome.program.schedule):
         return None
@@ -102,7 +102,7 @@ def shard_file(output: Path, rank: int) -> Path:
 
 
 def write_result(
-    output: Path, held: NDArray[Any] | None, sharded: bool, document: dict[str, Any], outcome: Outcome,
+    output: Path, held: NDArray[Any] | None, sharded: bool, document: dict[str, Any], outcome: RunOutcome,
     world: Communicator,
 ) -> None:  # fmt: skip
     """Write what every rank has `held` of the result, then the index of shards and `document`, a .json.

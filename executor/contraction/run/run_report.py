@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tnplan.executor.contraction.redistribute.error_bound import Tally, summary
-from tnplan.executor.contraction.run.rank_run import ContractionRun, Outcome
+from tnplan.executor.contraction.run.rank_run import ContractionRun, RunOutcome
 from tnplan.executor.contraction.run.slice_partition import Share, starts
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
@@ -40,7 +40,12 @@ KINDS = {
 
 
 def record(
-    job: ContractionRun, outcome: Outcome, device: Device, world: Communicator, threads: int, not_finite: int
+    job: ContractionRun,
+    outcome: RunOutcome,
+    device: Device,
+    world: Communicator,
+    threads: int,
+    not_finite: int,
 ) -> dict[str, Any]:
     """The document of result.json, equal on every rank; collective over the world.
 
@@ -110,7 +115,7 @@ def record(
     }  # fmt: skip
 
 
-def _compression(outcome: Outcome, ranks: list[list[Tally]], resumed: bool) -> dict[str, Any] | None:
+def _compression(outcome: RunOutcome, ranks: list[list[Tally]], resumed: bool) -> dict[str, Any] | None:
     """The bounds that were asked for and what came of them; None where the schedule has none."""
     asked = outcome.program.schedule.compression
     if asked is None:

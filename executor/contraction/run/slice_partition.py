@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tnplan.executor.contraction.bind.program import Program, arena_bytes
+from tnplan.executor.contraction.bind.program import BoundProgram, arena_bytes
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, nothing
 from tnplan.planner.common.errors import InputError
@@ -83,7 +83,9 @@ def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
     return first, stop
 
 
-def bind_sum_groups(program: Program, device: Device, across: Communicator, active: Sequence[int]) -> Call:
+def bind_sum_groups(
+    program: BoundProgram, device: Device, across: Communicator, active: Sequence[int]
+) -> Call:
     """The call that adds the partial results of the `active` groups, in rising order, to that of group 0.
 
     On its ranks; `across` joins the ranks of all groups with the same rank in their group, numbered by group.

@@ -26,8 +26,8 @@ from tnplan.executor.device.cuda.contract.cutensor import (
     modes_workspace_bytes,
 )
 from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import Call, Device, View
-from tnplan.executor.device.protocols.permutation import row_major
 from tnplan.executor.device.protocols.tensor_library import LocalTensor, SpreadTensor, UnsupportedError
 from tnplan.planner.common.errors import InputError
 

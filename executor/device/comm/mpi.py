@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.communicator import Blocking, Message
+from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
 
 CHUNK_BYTES = 1 << 30
 TAG = 7
@@ -23,7 +23,7 @@ GRACE_S, FORWARD_S, END_S = 1.0, 0.1, 10.0
 forwarded, which a launcher that ends the job may drop; and to be ended, which MPI_Abort need not await."""
 
 
-class MpiCommunicator(Blocking):
+class MpiCommunicator(BlockingExchange):
     """A communicator over an MPI one; see `Communicator`. Messages of any size go in chunks of 1 GiB."""
 
     name = "mpi"

@@ -17,7 +17,13 @@ from cupy_backends.cuda.libs import nccl
 
 from tnplan.executor.device.cuda.peer_memory import FIRST, MILLISECONDS, CudaMemory, machine
 from tnplan.executor.device.cuda.runtime.events import record
-from tnplan.executor.device.protocols.communicator import Beside, Communicator, LetGo, Message, PeerMemory
+from tnplan.executor.device.protocols.communicator import (
+    Communicator,
+    LetGo,
+    Message,
+    OverlappedExchange,
+    PeerMemory,
+)
 from tnplan.executor.device.protocols.device import Call
 from tnplan.planner.common.errors import InputError
 
@@ -70,7 +76,7 @@ class NcclCommunicator:
 
         return start, lambda: stream.wait_event(done)
 
-    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+    def bind_overlapped(self, sends: Sequence[Message], receives: Sequence[Message]) -> OverlappedExchange:
         """The messages, timed on the stream of their own."""
         enqueue, own, stream = self._bind_messages(sends, receives), self._own_stream, self._stream
         ready = cupy.cuda.Event(disable_timing=True)
@@ -83,7 +89,7 @@ class NcclCommunicator:
             enqueue()
             record(last, own)
 
-        return Beside(
+        return OverlappedExchange(
             begin,
             lambda: stream.wait_event(last),
             lambda: float(cupy.cuda.get_elapsed_time(first, last)) / MILLISECONDS,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tnplan.executor.device.protocols.communicator import Blocking, LetGo, Message
+from tnplan.executor.device.protocols.communicator import BlockingExchange, LetGo, Message
 
 Result = TypeVar("Result")
 
@@ -66,7 +66,7 @@ class _Shared:
             return self._queues.setdefault(key, SimpleQueue())
 
 
-class ThreadCommunicator(Blocking):
+class ThreadCommunicator(BlockingExchange):
     """One rank of an in-process group; see `Communicator`."""
 
     name = "threads"

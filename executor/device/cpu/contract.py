@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.cpu.copy import Mover
+from tnplan.executor.device.cpu.copy import CopyKernel
 from tnplan.executor.device.protocols.device import Call
-from tnplan.executor.device.protocols.output_tiling import Block, Tiling
+from tnplan.executor.device.protocols.output_tiling import OutputBlock, OutputTiling
 
 Array = NDArray[Any]
 
@@ -44,7 +44,7 @@ def bind_product(a: Array, b: Array, c: Array) -> Call:
     return run
 
 
-def bind_tiles(tiling: Tiling, a: Array, b: Array, c: Array, workspace: Array) -> Call:
+def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Array) -> Call:
     """Form every tile of the product in the flat `workspace` and copy it to its place in the flat `c`."""
     left, right, left_blocks, right_blocks = a, b, tiling.m, tiling.n
     if not tiling.n_last:
@@ -60,14 +60,14 @@ def bind_tiles(tiling: Tiling, a: Array, b: Array, c: Array, workspace: Array) -
         small_products(a[:0], b[:0], c[:0].reshape(0, 1, 1))
     shapes: dict[tuple[int, int, int], tuple[Array, Callable[[int], None], int]] = {}
     for rows, copy in tiling.copies.items():
-        mover = Mover(copy, c.dtype, divisor)
+        mover = CopyKernel(copy, c.dtype, divisor)
         n_batch, m, n = rows
         key = rows if tiling.n_last else (n_batch, n, m)
         tile = workspace[: n_batch * m * n].reshape(key)
         shapes[key] = (tile, mover.placed(mover.units(c), mover.units(workspace)), mover.unit)
 
     def views(
-        operand: Array, batch: Block, blocks: tuple[Block, ...], turn: bool
+        operand: Array, batch: OutputBlock, blocks: tuple[OutputBlock, ...], turn: bool
     ) -> list[tuple[Array, int, int]]:
         part = operand[batch.start : batch.start + batch.rows]
         cut = [

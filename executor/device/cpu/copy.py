@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.device.protocols.copy import Copy, tables, widen
 from tnplan.executor.device.protocols.device import Call
-from tnplan.executor.device.protocols.permutation import Copy, tables, widen
 
 Array = NDArray[Any]
 
@@ -20,7 +20,7 @@ UNIT_DTYPES: dict[int, np.dtype[Any]] = {
 }
 
 
-class Mover:
+class CopyKernel:
     """A copy's kernel and tables, in units as wide as the strides and `start_divisor` (see `widen`) allow.
 
     Copies move units of 4, 8 or 16 bytes whatever the type; adding (`add`) works on elements.

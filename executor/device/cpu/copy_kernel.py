@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.permutation import Tables
+from tnplan.executor.device.protocols.copy import CopyTables
 
 
 @numba.njit(nogil=True, cache=True)
@@ -111,7 +111,7 @@ def fused_tiles(
 
 
 def copy_numpy(
-    target: NDArray[Any], source: NDArray[Any], tables: Tables, target_start: int, source_start: int,
+    target: NDArray[Any], source: NDArray[Any], tables: CopyTables, target_start: int, source_start: int,
     first: int, last: int, add: bool = False,
 ) -> None:  # fmt: skip
     """The NumPy twin of the copy and add kernels."""

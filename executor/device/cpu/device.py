@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
-from tnplan.executor.device.cpu.copy import Mover
+from tnplan.executor.device.cpu.copy import CopyKernel
 from tnplan.executor.device.cpu.fused import bind_chain
 from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_clock import HostClock
 from tnplan.executor.device.protocols.output_tiling import tile
-from tnplan.executor.device.protocols.permutation import Copy
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 
@@ -75,7 +75,7 @@ class NumpyDevice(HostClock):
         if copy.contiguous and not add:
             into = target[target_start : target_start + copy.run]
             return _bind_contiguous(into, source[source_start : source_start + copy.run])
-        mover = Mover(copy, target.dtype, gcd(target_start, source_start), add)
+        mover = CopyKernel(copy, target.dtype, gcd(target_start, source_start), add)
         target, source = mover.units(target), mover.units(source)
         first, last = rows if rows is not None and copy.lead else (0, mover.tables.outer)
         target_start, source_start = target_start // mover.unit, source_start // mover.unit

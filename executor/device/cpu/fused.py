@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.device.protocols.copy import Axis, offsets, row_major
 from tnplan.executor.device.protocols.device import Call, FusedShape
-from tnplan.executor.device.protocols.permutation import Axis, offsets, row_major
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
 Array = NDArray[Any]
@@ -24,7 +24,7 @@ Modes = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChainTables:
     """The index tables of a chain, in elements.
 
     Tile t begins at `tile_source[t]` of the operand and `tile_target[t]` of the result. Its elements lie at
@@ -83,7 +83,7 @@ def bind_chain(
     return run
 
 
-def make_plan(shape: FusedShape, capacity: int) -> Plan:
+def make_plan(shape: FusedShape, capacity: int) -> ChainTables:
     """The tables of a chain in tiles of at most `capacity` elements."""
     tile = fused_tile(shape.operand, shape.branches, shape.out, capacity)
     if tile is None:
@@ -105,7 +105,7 @@ def make_plan(shape: FusedShape, capacity: int) -> Plan:
         axes = {mode: axis for axis, (mode, _) in enumerate(branch)}
         turned.append(tuple(axes[mode] for mode, _ in (*n, *k)))
         held = m + n
-    return Plan(
+    return ChainTables(
         _table(loops, source), _table(loops, target), gather, _table(held, target),
         np.concatenate(tables), np.array(sizes, np.int64),
         tuple(tuple(extent for _, extent in branch) for branch in shape.branches), tuple(turned),

@@ -21,8 +21,8 @@ from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_nam
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
-from tnplan.executor.device.protocols.permutation import Copy
 from tnplan.executor.device.protocols.precision import check_precision
 
 Array = Any

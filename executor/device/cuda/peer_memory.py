@@ -23,9 +23,9 @@ from cupy.cuda import runtime
 from tnplan.executor.device.cuda.copy.permute import bind_copy
 from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.cuda.runtime.signals import Signals
-from tnplan.executor.device.protocols.communicator import Beside, Communicator
+from tnplan.executor.device.protocols.communicator import Communicator, OverlappedExchange
+from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call
-from tnplan.executor.device.protocols.permutation import Copy
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 STARTED = uuid4().hex
@@ -61,7 +61,7 @@ class CudaMemory:
     """See `PeerMemory`. Made by all ranks of a group together.
 
     Copies are made on the stream `beside`, what goes on meanwhile on `stream`, which has the lower priority.
-    Ranks meet by counters in memory, and copies of `bind_beside` are made by the GPU's copy engines: a kernel
+    Ranks meet by counters in memory, and copies of `bind_overlapped` are made by the GPU's copy engines: a kernel
     that fills the GPU would keep copies and meetings that are kernels themselves waiting.
     """
 
@@ -163,10 +163,10 @@ class CudaMemory:
 
         return run
 
-    def bind_beside(
+    def bind_overlapped(
         self, moved: Sequence[tuple[Any, Any]], kept: Sequence[tuple[Any, Any]], peers: Sequence[int],
         sent_bytes: int,
-    ) -> Beside:  # fmt: skip
+    ) -> OverlappedExchange:  # fmt: skip
         """The copies between two meetings of the peers' streams, none of them a kernel."""
         meet = self.bind_meeting(peers)
         if self._local is None:
@@ -197,7 +197,7 @@ class CudaMemory:
             record(last, own)
             record(done, own)
 
-        return Beside(
+        return OverlappedExchange(
             begin,
             lambda: stream.wait_event(done),
             lambda: float(cupy.cuda.get_elapsed_time(first, last)) / MILLISECONDS,

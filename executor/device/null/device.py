@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.communicator import Blocking, Message
+from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
+from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
 from tnplan.executor.device.protocols.host_clock import HostClock
-from tnplan.executor.device.protocols.permutation import Copy
 from tnplan.planner.hardware.process_grid import Grid, rank_digits
 
 
@@ -188,7 +188,7 @@ class NullDevice(HostClock):
         return {"device": "null"}
 
 
-class NullCommunicator(Blocking):
+class NullCommunicator(BlockingExchange):
     """Rank `rank` of a grid whose other ranks do not exist: counts messages and bytes by tier in `counts`."""
 
     name = "null"

@@ -69,7 +69,7 @@ def _norm(square: float, reals: Any) -> float:
     return top * hypot(*(sqrt(float(((reals[first : first + SUMMED] / top) ** 2).sum())) for first in starts))
 
 
-class Overlaps(Protocol):
+class SampledOverlaps(Protocol):
     """Sums over sampled values x and what they became, x'. They stay on the device until they are read."""
 
     def add(self, sample: View, values: View) -> None:
@@ -95,7 +95,7 @@ class Codec(Protocol):
     def sample(self, values: View, out: View | None = None) -> View:
         """Every `sample_stride`-th of the values, in `out` or in memory of its own."""
 
-    def overlaps(self) -> Overlaps:
+    def overlaps(self) -> SampledOverlaps:
         """Sums over nothing yet."""
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from tnplan.planner.common.errors import InputError
 
 if TYPE_CHECKING:  # the command line asks for ranks before it needs arrays
+    from tnplan.executor.device.protocols.copy import Copy
     from tnplan.executor.device.protocols.device import Call, View
-    from tnplan.executor.device.protocols.permutation import Copy
 
 LOG = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ Message = tuple[int, Any]
 
 
 @dataclass(frozen=True)
-class Beside:
+class OverlappedExchange:
     """An exchange beside other work of the device: `begin` is to be called before that work, `end` after it.
 
     `time_s` gives the seconds that the last one took, from when all its ranks had come or, by messages, this
@@ -64,10 +64,10 @@ class PeerMemory(Protocol):
         peers by their copies and its own.
         """
 
-    def bind_beside(
+    def bind_overlapped(
         self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
         sent_bytes: int,
-    ) -> Beside:  # fmt: skip
+    ) -> OverlappedExchange:  # fmt: skip
         """Copies of ranges, each to its first view from its second, that leave the device free meanwhile.
 
         Those `moved` to peers begin when the work that all peers gave their devices before is done, those
@@ -93,7 +93,7 @@ class Communicator(Protocol):
         sizes; none is empty. Exchanges begin in the same order on all ranks.
         """
 
-    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+    def bind_overlapped(self, sends: Sequence[Message], receives: Sequence[Message]) -> OverlappedExchange:
         """Like `bind_exchange`, and timed. It goes beside the device's work where `overlaps`."""
 
     def connect(self) -> None:
@@ -143,7 +143,7 @@ class World(Communicator, Protocol):
         """
 
 
-class Blocking:
+class BlockingExchange:
     """The part of `Communicator` that follows from an `exchange` which returns when all messages are done."""
 
     overlaps = False
@@ -156,10 +156,10 @@ class Blocking:
         """The whole exchange, and nothing that is left to do."""
         return lambda: self.exchange(sends, receives), lambda: None
 
-    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+    def bind_overlapped(self, sends: Sequence[Message], receives: Sequence[Message]) -> OverlappedExchange:
         """The same: nothing is left to wait for."""
         begin, end = self.bind_exchange(sends, receives)
-        return Beside(begin, end, lambda: 0.0)
+        return OverlappedExchange(begin, end, lambda: 0.0)
 
     def connect(self) -> None:
         """Nothing to open."""
@@ -208,9 +208,9 @@ class CountedCommunicator:
         begin, end = self._inner.bind_exchange(sends, receives)
         return self._counted(begin, sends), end
 
-    def bind_beside(self, sends: Sequence[Message], receives: Sequence[Message]) -> Beside:
+    def bind_overlapped(self, sends: Sequence[Message], receives: Sequence[Message]) -> OverlappedExchange:
         """Bind an exchange beside other work that is counted whenever it begins."""
-        bound = self._inner.bind_beside(sends, receives)
+        bound = self._inner.bind_overlapped(sends, receives)
         return replace(bound, begin=self._counted(bound.begin, sends))
 
     def _counted(self, begin: Call, sends: Sequence[Message]) -> Call:
@@ -257,12 +257,12 @@ class _CountedMemory:
 
         return counted
 
-    def bind_beside(
+    def bind_overlapped(
         self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
         sent_bytes: int,
-    ) -> Beside:  # fmt: skip
+    ) -> OverlappedExchange:  # fmt: skip
         """Bind copies that are counted whenever they begin."""
-        bound, counter = self._inner.bind_beside(moved, kept, peers, sent_bytes), self._counter
+        bound, counter = self._inner.bind_overlapped(moved, kept, peers, sent_bytes), self._counter
 
         def begin() -> None:
             counter.sent_bytes += sent_bytes

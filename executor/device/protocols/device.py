@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.permutation import Copy, row_major
+from tnplan.executor.device.protocols.copy import Copy, row_major
 
 Call = Callable[[], None]
 View = Any

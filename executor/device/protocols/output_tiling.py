@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from tnplan.executor.device.protocols.copy import Copy, make_copy, row_major
 from tnplan.executor.device.protocols.device import ContractShape
-from tnplan.executor.device.protocols.permutation import Copy, make_copy, row_major
 
 Part = tuple[tuple[int, int], ...]
 """(extent, stride in c) of the modes of one part."""
@@ -20,7 +20,7 @@ EFFICIENT_EXTENT = 64
 
 
 @dataclass(frozen=True)
-class Block:
+class OutputBlock:
     """Consecutive rows of one part of an operand and where they go: `start` row, `rows`, offset in c."""
 
     start: int
@@ -29,18 +29,18 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Tiling:
+class OutputTiling:
     """The blocks of each part; every tile is one block of each. `n_last`: the tile is [batch | m | n]."""
 
-    batch: tuple[Block, ...]
-    m: tuple[Block, ...]
-    n: tuple[Block, ...]
+    batch: tuple[OutputBlock, ...]
+    m: tuple[OutputBlock, ...]
+    n: tuple[OutputBlock, ...]
     n_last: bool
     copies: dict[tuple[int, int, int], Copy]
     """The copy from tile to c, by the rows of its three blocks."""
 
 
-def tile(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_EXTENT) -> Tiling:
+def tile(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_EXTENT) -> OutputTiling:
     """Cut a contraction into tiles of at most `capacity` elements (at least 1).
 
     m and n of a tile stay at `efficient_extent` or more where they can.
@@ -62,7 +62,7 @@ def tile(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_
         rows = tuple(prod(extent for extent, _ in tail) for tail in variants)
         copies[rows] = _tile_copy(variants, n_last)
     blocks = [part_blocks for part_blocks, _ in cut]
-    return Tiling(blocks[0], blocks[1], blocks[2], n_last, copies)  # type: ignore[arg-type]
+    return OutputTiling(blocks[0], blocks[1], blocks[2], n_last, copies)  # type: ignore[arg-type]
 
 
 def _size(whole: list[list[tuple[int, int]]]) -> int:
@@ -87,7 +87,7 @@ def _strip(whole: list[list[tuple[int, int]]], efficient_extent: int) -> int:
     return max((1, 2), key=lambda which: rest[which] * whole[which][0][0])
 
 
-def _cut(part: Part, kept: list[tuple[int, int]], limit: int) -> tuple[tuple[Block, ...], list[Part]]:
+def _cut(part: Part, kept: list[tuple[int, int]], limit: int) -> tuple[tuple[OutputBlock, ...], list[Part]]:
     """The blocks of a part, and the modes of its tiles: a second variant where the last chunk is smaller."""
     n_loops = len(part) - len(kept)
     loops, tail = part[:n_loops], part[n_loops:]
@@ -102,7 +102,7 @@ def _cut(part: Part, kept: list[tuple[int, int]], limit: int) -> tuple[tuple[Blo
         base = sum(value * stride for value, (_, stride) in zip(values, loops, strict=True))
         for first, length in chunks:
             offset = base + (first * tail[0][1] if tail else 0)
-            blocks.append(Block(number * rows + first * inner, length * inner, offset))
+            blocks.append(OutputBlock(number * rows + first * inner, length * inner, offset))
     lengths = sorted({length for _, length in chunks})
     return tuple(blocks), [((length, tail[0][1]), *tail[1:]) if tail else () for length in lengths]
 

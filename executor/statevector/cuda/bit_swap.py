@@ -14,9 +14,9 @@ import cupy
 import numpy as np
 
 from tnplan.executor.device.cuda.peer_memory import CudaMemory
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.cuda.runtime.launch import Launch
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call
 
@@ -143,7 +143,7 @@ class StateSwap:
         blocks = max(1, min(most, -(-count // 2) // threads))
         kernel = load_kernel(SWAP_FILE, "swap_places", defines)
         argument = sides.view(f"V{sides.nbytes}")[0]
-        return Launch(kernel, blocks, threads, (argument,), 0, memory.copy_stream, theirs)
+        return BoundKernel(kernel, blocks, threads, (argument,), 0, memory.copy_stream, theirs)
 
 
 def swap_sides(

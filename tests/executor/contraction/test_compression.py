@@ -37,9 +37,14 @@ from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tnplan.api.execute import execute
 from tnplan.cli.main import run
 from tnplan.executor.contraction.redistribute import compressed as bind_compressed_file
-from tnplan.executor.contraction.redistribute.compressed import Compressing, Room, bind_compressed, slots
+from tnplan.executor.contraction.redistribute.compressed import (
+    MessageCompression,
+    MessageWorkspace,
+    bind_compressed,
+    slots,
+)
 from tnplan.executor.contraction.redistribute.error_bound import Tally, summary
-from tnplan.executor.contraction.redistribute.shard_box import Side, side_of
+from tnplan.executor.contraction.redistribute.shard_box import ShardBox, side_of
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps
@@ -132,10 +137,10 @@ def exchanged(
         out_bounds, out_strides = side_of(rank, source.modes, out, extents, grid)
         result = np.full(prod(box_shape(out_bounds)), np.nan, np.float32)
         device.allocate(room_bytes)
-        how = Compressing(NumpyCodec(), Lossy(bound), "fast", tiers, 0)
+        how = MessageCompression(NumpyCodec(), Lossy(bound), "fast", tiers, 0)
         call = bind_compressed(
-            source, out, extents, grid, device, communicator, Side(bounds, strides, held),
-            Side(out_bounds, out_strides, result), Room(room_bytes, device.view, "float32"), how,
+            source, out, extents, grid, device, communicator, ShardBox(bounds, strides, held),
+            ShardBox(out_bounds, out_strides, result), MessageWorkspace(room_bytes, device.view, "float32"), how,
         )  # fmt: skip
         call()
         call()
@@ -184,7 +189,7 @@ def test_the_slots_hold_any_stream() -> None:
     for size in (1000, 3000, 70_000, 1 << 22):
         for peers in (1, 3, 7):
             for turns in (1, 2):
-                room = Room(size, lambda *_: None, "complex64")
+                room = MessageWorkspace(size, lambda *_: None, "complex64")
                 parts = 2 * turns * peers + 1
                 if size // parts < 256:
                     with pytest.raises(ValueError, match="too small to compress"):

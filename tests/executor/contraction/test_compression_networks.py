@@ -15,7 +15,7 @@ from tests.support.contraction.compression import FREE, instructions, slow_profi
 from tests.support.networks import eager_profile, random_arrays
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.bind import binder as binding
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps
 from tnplan.executor.device.protocols.codec import Packed
 from tnplan.planner.common.errors import InputError
@@ -152,7 +152,7 @@ def test_compressed_exchanges_give_the_same_bits(monkeypatch: pytest.MonkeyPatch
         assert np.array_equal(wanted.array, exact.array)  # type: ignore[arg-type]
         assert exact.report["compression"]["bound"] == 0
         for rank in range(ranks):
-            counts, peak_bytes = null_replay(changed, rank)
+            counts, peak_bytes = dry_run(changed, rank)
             assert peak_bytes <= changed.predicted.peak_bytes
-            assert counts.flops == null_replay(schedule, rank)[0].flops
+            assert counts.flops == dry_run(schedule, rank)[0].flops
     assert marked

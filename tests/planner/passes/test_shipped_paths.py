@@ -11,7 +11,7 @@ import opt_einsum
 import pytest
 
 from tests.support.root import ROOT
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
@@ -55,7 +55,7 @@ def check_counters(schedule: Schedule) -> None:
     size = schedule.ranks_per_group
     # Ranks whose digits are equal, or replicate, keep more of their own data in an exchange than the others.
     for rank in sorted({0, size // 9, size // 8, size // 7, size // 3, size - 1}):
-        counts, peak_bytes = null_replay(schedule, rank)
+        counts, peak_bytes = dry_run(schedule, rank)
         assert peak_bytes <= schedule.predicted.peak_bytes
         for tier in range(len(predicted)):
             assert sum(counts.received_bytes[tier:]) <= sum(predicted[tier:])

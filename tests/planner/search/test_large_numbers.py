@@ -18,7 +18,7 @@ from tests.support.contraction.executor import contract_fixed, no_early_sums
 from tests.support.networks import eager_profile, random_arrays
 from tests.support.search import prepared
 from tnplan.api.execute import execute
-from tnplan.executor.contraction.run.checkpoint import Checkpoint
+from tnplan.executor.contraction.run.checkpoint import RunCheckpoint
 from tnplan.executor.contraction.run.slice_partition import parse_slices
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import count_text
@@ -180,7 +180,7 @@ def test_all_of_them_begin_and_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if done >= after[0] + 3:
             raise _StoppedError
 
-    monkeypatch.setattr(Checkpoint, "due", lambda self: True)
+    monkeypatch.setattr(RunCheckpoint, "due", lambda self: True)
     for resume in (False, True):
         with pytest.raises(_StoppedError):
             execute(RINGS[80], arrays, device="cpu", output=output, resume=resume, progress=stop)

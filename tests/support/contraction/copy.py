@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.protocols.permutation import Axis, row_major
+from tnplan.executor.device.protocols.copy import Axis, row_major
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -13,7 +13,7 @@ from tests.support.contraction.executor import contract_pairwise
 from tests.support.contraction.fused import fusing_profile
 from tests.support.networks import TOLERANCE
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.executor.device.protocols.communicator import Beside
+from tnplan.executor.device.protocols.communicator import OverlappedExchange
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
@@ -135,7 +135,7 @@ class SharedArrays:
 
         return run
 
-    def bind_beside(self, moved, kept, peers, sent_bytes):
+    def bind_overlapped(self, moved, kept, peers, sent_bytes):
         """The copies between two meetings; all of it when it begins."""
 
         def begin():
@@ -148,4 +148,4 @@ class SharedArrays:
                 np.copyto(target, source)
             self.meet(peers)
 
-        return Beside(begin, lambda: None, lambda: 0.0)
+        return OverlappedExchange(begin, lambda: None, lambda: 0.0)

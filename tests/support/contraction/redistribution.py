@@ -6,11 +6,11 @@ from math import prod
 
 import numpy as np
 
-from tnplan.executor.contraction.redistribute.packed import bind_exchange
-from tnplan.executor.contraction.redistribute.plan import Shards, plan_exchange
+from tnplan.executor.contraction.redistribute.packed import bind_redistribution
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor, plan_redistribution
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.executor.device.protocols.permutation import row_major
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.planner.hardware.process_grid import Digit, box, box_shape, grid_size, rank_digits
 
 GRIDS = ((2,), (2, 2), (2, 2, 2), (3, 2), (2, 3), (5,), (3, 2, 2))
@@ -33,9 +33,9 @@ def random_case(rng, summing):
     digits = list(range(len(grid)))
     partial = tuple(d for d in digits if rng.random() < (0.6 if summing else 0.2))
     kept = tuple(d for d in partial if not summing or rng.random() < 0.3)
-    source = Shards(modes, random_layout(rng, modes, grid, partial), partial)
+    source = ShardedTensor(modes, random_layout(rng, modes, grid, partial), partial)
     order = tuple(int(mode) for mode in rng.permutation(modes)) if rng.random() < 0.3 else modes
-    out = Shards(order, random_layout(rng, modes, grid, kept), kept)
+    out = ShardedTensor(order, random_layout(rng, modes, grid, kept), kept)
     return grid, extents, source, out
 
 
@@ -73,7 +73,7 @@ def run_case(grid, extents, source, out, capacity, dtype=np.float64, seed=0):
         out_bounds = box(out.modes, out.layout, extents, digits, grid)
         result = np.full(prod(box_shape(out_bounds)), np.nan, dtype)
         place = dict(zip(out.modes, row_major(box_shape(out_bounds)), strict=True))
-        call = bind_exchange(
+        call = bind_redistribution(
             source, out, extents, grid, NumpyDevice(), communicator, held.ravel(), result,
             np.full(capacity, np.nan, dtype), row_major(box_shape(bounds)),
             tuple(place[mode] for mode in source.modes),
@@ -87,4 +87,4 @@ def run_case(grid, extents, source, out, capacity, dtype=np.float64, seed=0):
 
 
 def transfers(grid, extents, source, out, rank, capacity=1 << 20):
-    return plan_exchange(source, out, extents, grid, rank, capacity)
+    return plan_redistribution(source, out, extents, grid, rank, capacity)

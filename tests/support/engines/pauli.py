@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
+from tests.oracles.pauli import propagate_sorted
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import (
@@ -15,14 +18,17 @@ from tnplan.executor.pauli.algebra.gates import (
     rotation,
     word_masks,
 )
+from tnplan.executor.pauli.propagate import Propagation, propagate
 from tnplan.executor.pauli.resources import Resources
 
+Propagate = Callable[..., Propagation]
+ON_CPU, ON_GPU = (partial(propagate, resources=Resources(device=device)) for device in ("cpu", "gpu"))
 ENGINES = (
-    pytest.param(Resources("hash"), id="hash"),
-    pytest.param(Resources("sort"), id="sort"),
-    pytest.param(Resources(device="gpu"), id="gpu", marks=needs_gpus(1)),
+    pytest.param(ON_CPU, id="hash"),
+    pytest.param(propagate_sorted, id="sort"),
+    pytest.param(ON_GPU, id="gpu", marks=needs_gpus(1)),
 )
-"""What one test body runs on."""
+"""`propagate` on what one test body runs on."""
 
 
 def eagle_edges() -> list[tuple[int, int]]:

@@ -10,8 +10,8 @@ import pytest
 from tests.support.contraction.copy import random_values
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
-from tnplan.executor.device.protocols.permutation import row_major
 
 CHUNK, TOP, LARGEST = 32, 12, 65000.0
 

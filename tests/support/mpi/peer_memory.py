@@ -9,9 +9,9 @@ import numpy as np
 
 from tests.support.contraction.redistribution import local, random_case
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
-from tnplan.executor.contraction.redistribute.packed import bind_exchange
-from tnplan.executor.contraction.redistribute.peer_copy import Places
-from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.packed import bind_redistribution
+from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
 from tnplan.executor.contraction.redistribute.shard_box import side_of
 from tnplan.executor.device.comm import mpi
 from tnplan.executor.device.cuda.device import CupyDevice
@@ -29,7 +29,7 @@ def exchanged(seed: int, host: Communicator, device: CupyDevice) -> bool:
     grid, extents, source, out = random_case(rng, summing=False)
     if grid_size(grid) != host.size:
         return False
-    source, out = Shards(source.modes, source.layout), Shards(out.modes, out.layout)
+    source, out = ShardedTensor(source.modes, source.layout), ShardedTensor(out.modes, out.layout)
     whole = rng.standard_normal([extents[mode] for mode in source.modes])
     bounds, strides = side_of(host.rank, source.modes, source, extents, grid)
     out_bounds, out_strides = side_of(host.rank, source.modes, out, extents, grid)
@@ -45,9 +45,9 @@ def exchanged(seed: int, host: Communicator, device: CupyDevice) -> bool:
     result = device.view(offset, prod(box_shape(out_bounds)), "float64")
     device.from_host(held, local(whole, source.modes, source.modes, bounds).ravel())
     moves = source.layout != out.layout
-    call = bind_exchange(
+    call = bind_redistribution(
         source, out, extents, grid, device, host, held, result, workspace, strides, out_strides, memory,
-        Places(0, offset, "float64", 8),
+        ArenaOffsets(0, offset, "float64", 8),
     )  # fmt: skip
     for _ in range(2):
         device.zero(result)

@@ -18,9 +18,9 @@ from tests.support.networks import agrees, random_arrays, random_path
 from tnplan.api.calibrate import calibrate
 from tnplan.api.execute import execute
 from tnplan.cli.main import run
-from tnplan.executor.calibration.between import SwapTime, swap_time
+from tnplan.executor.calibration.device_rates import CHAINS, ChainTime, LocalBench, chain_shape
 from tnplan.executor.calibration.fit import FREE, chip_rates, swap_rate
-from tnplan.executor.calibration.local import CHAINS, ChainTime, LocalBench, chain_shape
+from tnplan.executor.calibration.redistribution_time import RedistributionTime, redistribution_time
 from tnplan.executor.calibration.timing import fill, seconds
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
@@ -210,20 +210,22 @@ def test_chains_that_tell_nothing_are_refused() -> None:
 
 
 def test_the_rate_of_a_swap_leaves_out_what_is_kept() -> None:
-    assert swap_rate(SwapTime(3 << 20, 1 << 20, 1.0), (2 << 20) / 0.25) == pytest.approx((3 << 20) / 0.75)
-    assert swap_rate(SwapTime(3 << 20, 1 << 20, 1.0), 1.0) == pytest.approx((3 << 20) / 0.5)
+    assert swap_rate(RedistributionTime(3 << 20, 1 << 20, 1.0), (2 << 20) / 0.25) == pytest.approx(
+        (3 << 20) / 0.75
+    )
+    assert swap_rate(RedistributionTime(3 << 20, 1 << 20, 1.0), 1.0) == pytest.approx((3 << 20) / 0.5)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_a_swap_moves_every_digit(size: int) -> None:
     buffer_bytes, workspace_bytes = 1 << 16, 1 << 14
 
-    def work(communicator: ThreadCommunicator) -> tuple[SwapTime, np.ndarray]:
+    def work(communicator: ThreadCommunicator) -> tuple[RedistributionTime, np.ndarray]:
         device = NumpyDevice()
         device.allocate(2 * buffer_bytes + workspace_bytes)
         source = device.view(0, buffer_bytes // 8, "complex64")
         source[:] = np.arange(len(source)) + 1j * communicator.rank
-        swap = swap_time(device, communicator, 1 << 15, buffer_bytes, workspace_bytes)
+        swap = redistribution_time(device, communicator, 1 << 15, buffer_bytes, workspace_bytes)
         return swap, device.view(buffer_bytes, buffer_bytes // 8, "complex64").copy()
 
     results = run_ranks(size, work)

@@ -21,7 +21,7 @@ from tests.support.contraction.schedules import made_schedule
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tests.support.root import ROOT
 from tnplan.cli.main import run
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile, load_profile
@@ -165,7 +165,7 @@ def test_groups_stay_inside_nodes_where_slices_allow_it() -> None:
     def between_nodes(profile: Profile, ranks: int | None) -> float:
         schedule = plan(path, profile, devices=64, ranks_per_group=ranks)
         run = schedule.most_shared
-        counts, _ = null_replay(schedule, 0, range(run))
+        counts, _ = dry_run(schedule, 0, range(run))
         return sum(counts.received_bytes[len(profile.tiers) - 1 :]) / run
 
     assert between_nodes(two, None) <= between_nodes(one, None) / 2

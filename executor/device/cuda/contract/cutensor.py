@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import Call, ContractShape, View
-from tnplan.executor.device.protocols.permutation import row_major
 from tnplan.planner.common.errors import InputError
 
 REMEDY = "install it with: pip install 'cutensor-cu13==2.6.*'"

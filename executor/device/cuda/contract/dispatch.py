@@ -15,14 +15,19 @@ import numpy as np
 from cupy_backends.cuda.api import runtime
 
 from tnplan.executor.device.cuda.contract import cublas
-from tnplan.executor.device.cuda.contract.fp16x3_cublas import Tiles, bind_halves, halves_bytes, tiles
+from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
+    HalfProductTiles,
+    bind_halves,
+    halves_bytes,
+    tiles,
+)
 from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
 from tnplan.executor.device.cuda.copy.permute import bind_placed
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
-from tnplan.executor.device.protocols.output_tiling import Block, tile
+from tnplan.executor.device.protocols.output_tiling import OutputBlock, tile
 from tnplan.executor.device.protocols.precision import DOUBLE, check_precision
 
 Array = Any
@@ -59,7 +64,7 @@ def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     return cublas.WORKSPACE_BYTES if by_cublas else 0
 
 
-def _halved(shape: ContractShape, dtype: str, precision: str) -> Cut | Tiles | None:
+def _halved(shape: ContractShape, dtype: str, precision: str) -> Cut | HalfProductTiles | None:
     """How a product is cut whose operands are split beforehand, one or both; None for others."""
     if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype)) > 1:
         return None
@@ -111,7 +116,7 @@ def bind_contract(
     found = _halved(shape, dtype, precision)
     if isinstance(found, Cut) and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
         return bind_wgmma(found, shape, a, b, c, scratch, stream)
-    if isinstance(found, Tiles):
+    if isinstance(found, HalfProductTiles):
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
         return bind_halves(found, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
     parts = count_parts(shape, c.dtype)
@@ -194,7 +199,9 @@ def _bind_tiles(
         steps[key] = product, bind_placed(c, workspace, copy, divisor, stream)
     row_bytes = k * c.itemsize
 
-    def addresses(operand: Array, batch: Block, blocks: tuple[Block, ...]) -> list[tuple[int, int, int]]:
+    def addresses(
+        operand: Array, batch: OutputBlock, blocks: tuple[OutputBlock, ...]
+    ) -> list[tuple[int, int, int]]:
         rows = len(operand) // k // sum(block.rows for block in tiling.batch)
         base = operand.data.ptr + batch.start * rows * row_bytes
         return [(base + block.start * row_bytes, block.rows, block.c_offset) for block in blocks]

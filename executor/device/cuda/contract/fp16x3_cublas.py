@@ -15,8 +15,8 @@ import numpy as np
 
 from tnplan.executor.device.cuda.contract import cublas
 from tnplan.executor.device.cuda.contract.scatter import place_tables, table_arguments
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.cuda.runtime.launch import Launch
 from tnplan.executor.device.protocols.device import Call, ContractShape
 from tnplan.executor.device.protocols.precision import BLOCK_REALS
 
@@ -51,7 +51,7 @@ MOST_BLOCKS = 132 * 8
 
 
 @dataclass(frozen=True)
-class Tiles:
+class HalfProductTiles:
     """How a product is cut: whether the rows of the tile are those of a, extents of the product and of a
     tile, reals of an element and of a row."""
 
@@ -82,7 +82,7 @@ class Tiles:
         return [-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes]
 
 
-def tiles(shape: ContractShape, dtype: str) -> Tiles | None:
+def tiles(shape: ContractShape, dtype: str) -> HalfProductTiles | None:
     """The tiles of a product in fp16x3; None where this way does not serve, or does not pay."""
     n_batch, m, n, k = shape.sizes
     parts = 2 if dtype == "complex64" else 1
@@ -99,16 +99,16 @@ def tiles(shape: ContractShape, dtype: str) -> Tiles | None:
         ROWS_BYTES // (min(BLOCK_REALS, reals) * TERMS * HALF_BYTES),
         TILE_BYTES // (tile_columns * parts * REAL_BYTES),
     )
-    return Tiles(m_rows, rows, columns, parts, reals, min(rows, _power_of_two(fit)), tile_columns)
+    return HalfProductTiles(m_rows, rows, columns, parts, reals, min(rows, _power_of_two(fit)), tile_columns)
 
 
-def halves_bytes(cut: Tiles) -> int:
+def halves_bytes(cut: HalfProductTiles) -> int:
     """The bytes of scratch memory beside cuBLAS's own."""
     return sum(cut.sizes_bytes)
 
 
 def bind_halves(
-    cut: Tiles, shape: ContractShape, a: Array, b: Array, c: Array, scratch: Array, stream: Any
+    cut: HalfProductTiles, shape: ContractShape, a: Array, b: Array, c: Array, scratch: Array, stream: Any
 ) -> Call:
     """c = the sum over k of a times b; `scratch` is a flat array of bytes, `halves_bytes` of them or more.
 
@@ -125,14 +125,14 @@ def bind_halves(
     blocks = list(enumerate(cut.blocks))
     stride, row_bytes = np.int64(cut.reals), cut.reals * REAL_BYTES
 
-    def launch(entry: str, count: int, *arguments: np.generic) -> Launch:
+    def launch(entry: str, count: int, *arguments: np.generic) -> BoundKernel:
         kernel = load_kernel(FILE, entry, halves_defines(cut.parts))
-        return Launch(kernel, min(count, MOST_BLOCKS), THREADS, arguments, 0, stream, (scratch, tables))
+        return BoundKernel(kernel, min(count, MOST_BLOCKS), THREADS, arguments, 0, stream, (scratch, tables))
 
-    def find(count: int, exponents: int) -> Launch:
+    def find(count: int, exponents: int) -> BoundKernel:
         return bind_exponents(0, cut.reals, count, exponents, cut.parts, stream)
 
-    def split(entry: str, count: int, length: int, exponents: int, out: int) -> Launch:
+    def split(entry: str, count: int, length: int, exponents: int, out: int) -> BoundKernel:
         sizes = np.int32(length), np.uint32(count)
         return launch(entry, count, NOWHERE, stride, *sizes, np.uint64(exponents), np.uint64(out))
 
@@ -185,14 +185,14 @@ def bind_halves(
     return run
 
 
-def bind_exponents(start: int, reals: int, rows: int, exponents: int, parts: int, stream: Any) -> Launch:
+def bind_exponents(start: int, reals: int, rows: int, exponents: int, parts: int, stream: Any) -> BoundKernel:
     """Write at `exponents` what scales each of the rows of so many reals that begin at address `start`.
 
     Argument 0 is that address; `parts`: the reals of an element.
     """
     kernel = load_kernel(FILE, "row_exponents", halves_defines(parts))
     arguments = np.uint64(start), np.int64(reals), np.int32(reals), np.uint32(rows), np.uint64(exponents)
-    return Launch(kernel, min(-(-rows // WARPS), MOST_BLOCKS), THREADS, arguments, 0, stream)
+    return BoundKernel(kernel, min(-(-rows // WARPS), MOST_BLOCKS), THREADS, arguments, 0, stream)
 
 
 def halves_defines(parts: int) -> dict[str, str | int]:

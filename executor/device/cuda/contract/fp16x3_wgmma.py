@@ -21,8 +21,8 @@ from tnplan.executor.device.cuda.contract.scatter import (
     place_tables,
     table_arguments,
 )
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.cuda.runtime.launch import Launch
 from tnplan.executor.device.protocols.device import Call, ContractShape
 
 Array = Any
@@ -145,8 +145,8 @@ def bind_wgmma(
         blocks = min(m_tiles * n_tiles, multiprocessors)
         calls += [
             bind_exponents(start, 2 * cut.k, columns, int(exponents), 2, stream),
-            Launch(split, split_blocks, SPLIT_THREADS, splits, 0, stream, scratch),
-            Launch(multiply, blocks, threads, arguments, STAGES_BYTES, stream, (scratch, tables)),
+            BoundKernel(split, split_blocks, SPLIT_THREADS, splits, 0, stream, scratch),
+            BoundKernel(multiply, blocks, threads, arguments, STAGES_BYTES, stream, (scratch, tables)),
         ]
 
     def run() -> None:

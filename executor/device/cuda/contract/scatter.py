@@ -17,10 +17,10 @@ import cupy
 import numpy as np
 
 from tnplan.executor.device.cuda.copy.tiling import two_levels
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.copy import offsets
 from tnplan.executor.device.protocols.device import Call, ContractShape
-from tnplan.executor.device.protocols.permutation import offsets
 from tnplan.executor.device.protocols.precision import BLOCK_REALS
 
 Array = Any
@@ -38,7 +38,7 @@ LONGEST_SIDE = 2**31 - 2**9
 
 
 @dataclass(frozen=True)
-class Blocking:
+class BlockShape:
     """A kernel and how it cuts the product: rows and columns of a block of threads, shared memory besides."""
 
     file: Path
@@ -51,24 +51,24 @@ class Blocking:
     defines: tuple[tuple[str, int], ...]
 
 
-def mma_blocking(block_m: int, block_n: int, warp_m: int, warp_n: int, blocks: int) -> Blocking:
+def mma_blocking(block_m: int, block_n: int, warp_m: int, warp_n: int, blocks: int) -> BlockShape:
     """Three half-precision products on tensor cores: rows and columns of a block and of a warp."""
     threads = block_m // warp_m * (block_n // warp_n) * 32
     shared_bytes = 2 * 2 * 2 * MMA_CHUNK * (block_m + block_n)
     defines = (("BM", block_m), ("BN", block_n), ("WM", warp_m), ("WN", warp_n), ("BLOCKS", blocks))
-    return Blocking(KERNELS / "mma.cu", block_m, block_n, threads, shared_bytes, BLOCK_REALS, defines)
+    return BlockShape(KERNELS / "mma.cu", block_m, block_n, threads, shared_bytes, BLOCK_REALS, defines)
 
 
-def fma_blocking(rows: int, columns: int, across: int, blocks: int, chunk: int = 16) -> Blocking:
+def fma_blocking(rows: int, columns: int, across: int, blocks: int, chunk: int = 16) -> BlockShape:
     """fp32 multiply-adds: rows and columns of a thread, threads along the columns, reals held of a row."""
     block_m, block_n = rows * FMA_THREADS // across, columns * across
     defines = (
         ("ROWS", rows), ("COLUMNS", columns), ("ACROSS", across), ("CHUNK", chunk), ("BLOCKS", blocks),
     )  # fmt: skip
-    return Blocking(KERNELS / "fma.cu", block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines)
+    return BlockShape(KERNELS / "fma.cu", block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines)
 
 
-def blocking(precision: str, n: int, is_complex: bool) -> Blocking:
+def blocking(precision: str, n: int, is_complex: bool) -> BlockShape:
     """The blocks for n columns, n <= m, in fp32 or fp16x3.
 
     Measured on an H200, complex64, TFLOP/s at k = n = 64, 128, 256, 1024. fp16x3: blocks of 64 x 64, three a
@@ -87,7 +87,7 @@ def blocking(precision: str, n: int, is_complex: bool) -> Blocking:
 
 def bind_scattered(
     shape: ContractShape, a: Array, b: Array, c: Array, precision: str, stream: Any,
-    blocks: Blocking | None = None,
+    blocks: BlockShape | None = None,
 ) -> Call:  # fmt: skip
     """c = the sum over k of a times b in fp32 or fp16x3, for float32 and complex64; no extent is zero.
 
@@ -116,7 +116,9 @@ def bind_scattered(
             *map(np.uint32, (m, n, m_tiles, n_tiles)), *of_parts,
         ]  # fmt: skip
         kernel = _kernel(blocks, parts, vector, first > 0, device)
-        calls.append(Launch(kernel, n_blocks, blocks.threads, arguments, blocks.shared_bytes, stream, tables))
+        calls.append(
+            BoundKernel(kernel, n_blocks, blocks.threads, arguments, blocks.shared_bytes, stream, tables)
+        )
 
     def run() -> None:
         for call in calls:
@@ -125,13 +127,13 @@ def bind_scattered(
     return calls[0] if len(calls) == 1 else run
 
 
-def contract_defines(blocks: Blocking, parts: int, vector: int, add: bool) -> dict[str, str | int]:
+def contract_defines(blocks: BlockShape, parts: int, vector: int, add: bool) -> dict[str, str | int]:
     """The definitions of the kernel of a blocking; `parts`: the reals of an element."""
     return {**dict(blocks.defines), "COMPLEX": parts - 1, "VECTOR": vector, "ADD": int(add)}
 
 
 @lru_cache(maxsize=256)
-def _kernel(blocks: Blocking, parts: int, vector: int, add: bool, device: int) -> Any:
+def _kernel(blocks: BlockShape, parts: int, vector: int, add: bool, device: int) -> Any:
     """The kernel with these constants on the current device (a key of the cache)."""
     kernel = load_kernel(blocks.file, "contract", contract_defines(blocks, parts, vector, add))
     if blocks.shared_bytes:

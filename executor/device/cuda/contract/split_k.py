@@ -13,10 +13,10 @@ import numpy as np
 
 from tnplan.executor.device.cuda.contract import cublas
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_sum
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Call, ContractShape
-from tnplan.executor.device.protocols.permutation import make_copy, row_major
 from tnplan.executor.device.protocols.precision import DOUBLE
 
 Array = Any
@@ -145,7 +145,7 @@ def _bind_thin(a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: 
         *(np.uint64(array.data.ptr) for array in (a, b, terms)), np.int64(k), np.uint32(length),
         np.int32(m), np.int32(n),
     ]  # fmt: skip
-    return Launch(kernel, parts, threads, arguments, 0, stream)
+    return BoundKernel(kernel, parts, threads, arguments, 0, stream)
 
 
 def long_sums_defines(dtype: str, block: tuple[int, int], vector: int, threads: int) -> dict[str, str | int]:

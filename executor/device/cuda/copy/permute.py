@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.copy.tiling import (
     BLOCK_THREADS,
-    Tiles,
+    CopyTiles,
     parts,
     shared_bytes,
     tiles,
     two_levels,
 )
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.cuda.runtime.launch import Launch
+from tnplan.executor.device.protocols.copy import Axis, Copy, offsets, row_major, widen
 from tnplan.executor.device.protocols.device import Call, nothing
-from tnplan.executor.device.protocols.permutation import Axis, Copy, offsets, row_major, widen
 
 Array = Any
 """A flat cupy.ndarray: a view of memory that stays where it is."""
@@ -72,7 +72,7 @@ def bind_placed(
     `start_divisor` divides all starts (0: only zero is used).
     """
     itemsize = _itemsize(target, source)
-    placed: list[tuple[Launch, int]] = []
+    placed: list[tuple[BoundKernel, int]] = []
     for part in parts(copy):
         into = target.data.ptr + part.target_start * itemsize
         origin = source.data.ptr + part.source_start * itemsize
@@ -137,7 +137,7 @@ def bind_sum(
     kernel = load_kernel(SUM_FILE, "sum_axes", sum_defines(kind, lanes))
     blocks = min(SUM_BLOCKS, -(-outputs * lanes // SUM_THREADS))
     pointers = [np.uint64(array.data.ptr) for array in (target, source, table)]
-    return Launch(kernel, blocks, SUM_THREADS, [*pointers, *map(np.uint32, lengths)], 0, stream, table)
+    return BoundKernel(kernel, blocks, SUM_THREADS, [*pointers, *map(np.uint32, lengths)], 0, stream, table)
 
 
 def _itemsize(target: Array, source: Array) -> int:
@@ -163,7 +163,7 @@ def _bind_contiguous(into: int, origin: int, size_bytes: int, stream: Any) -> Ca
 def _launch(
     copy: Copy, kind: np.dtype[Any], into: int, origin: int, divisor: int, add: bool, stream: Any,
     share: int = 1,
-) -> Launch:  # fmt: skip
+) -> BoundKernel:  # fmt: skip
     """The launch of a copy without leading axes between two addresses, multiples of `divisor` elements."""
     if into % kind.itemsize or origin % kind.itemsize:
         raise ValueError(f"addresses {into:#x} and {origin:#x} are not aligned to elements of {kind}")
@@ -178,11 +178,11 @@ def _launch(
         *map(np.uint32, (*sizes, len(made.rows), len(made.columns))),
     ]
     blocks = min(max(1, blocks // share), made.count)
-    return Launch(kernel, blocks, made.threads, arguments, shared, stream, table)
+    return BoundKernel(kernel, blocks, made.threads, arguments, shared, stream, table)
 
 
 @lru_cache(maxsize=1024)
-def _tables(copy: Copy, unit_bytes: int, device: int) -> tuple[Tiles, Array]:
+def _tables(copy: Copy, unit_bytes: int, device: int) -> tuple[CopyTiles, Array]:
     """The tiles of a copy, and their tables, in bytes, on the current device (a key of the cache)."""
     made = tiles(copy, unit_bytes)
     phases = [made.load, *([made.store] if made.store else [])]
@@ -197,7 +197,7 @@ def _tables(copy: Copy, unit_bytes: int, device: int) -> tuple[Tiles, Array]:
     return made, table
 
 
-def _kernel(made: Tiles, unit_bytes: int, add: bool, real: str) -> tuple[Any, int, int]:
+def _kernel(made: CopyTiles, unit_bytes: int, add: bool, real: str) -> tuple[Any, int, int]:
     """The kernel of a copy, the blocks that fill the device, and the shared memory of a block in bytes."""
     shared = shared_bytes(made.load, made.store, made.slots, unit_bytes) if made.store else 0
     entry = "copy_tiles" if made.store else "copy_direct"

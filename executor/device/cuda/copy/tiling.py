@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.permutation import Axis, Copy, make_copy, offsets
+from tnplan.executor.device.protocols.copy import Axis, Copy, make_copy, offsets
 
 Table = NDArray[np.uint64]
 
@@ -56,7 +56,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Tiles:
+class CopyTiles:
     """A copy in tiles, offsets in units. `rows` and `columns` give (source, target) of tiles.
 
     With `store` None, threads move units straight: the columns of `load` are source and target. Otherwise
@@ -82,7 +82,7 @@ class Tiles:
 
 
 @dataclass(frozen=True)
-class Part:
+class CopyPart:
     """A part of a copy whose extents can be cut into tiles, and where it begins on each side."""
 
     copy: Copy
@@ -90,14 +90,14 @@ class Part:
     target_start: int
 
 
-def parts(copy: Copy, rows: tuple[int, int] | None = None) -> list[Part]:
+def parts(copy: Copy, rows: tuple[int, int] | None = None) -> list[CopyPart]:
     """The copy, or a range of its leading rows, as boxes without leading axes; large primes are split off."""
     first, last = rows if rows is not None and copy.lead else (0, copy.rows)
     if first == last or copy.elements == 0:
         return []
     inner = [*copy.axes, (copy.run, 1, 1)]
     return [
-        Part(make_copy(cut), lead_source + source, lead_target + target)
+        CopyPart(make_copy(cut), lead_source + source, lead_target + target)
         for lead, lead_source, lead_target in _row_boxes(copy.lead, first, last)
         for cut, source, target in _smooth_boxes(make_copy([*lead, *inner]))
     ]
@@ -181,7 +181,7 @@ def _smooth(extent: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def tiles(copy: Copy, unit_bytes: int, tile_bytes: int = TILE_BYTES) -> Tiles:
+def tiles(copy: Copy, unit_bytes: int, tile_bytes: int = TILE_BYTES) -> CopyTiles:
     """The tiles of a copy without leading axes, whose elements are units of 4, 8 or 16 bytes.
 
     ValueError where there are more tiles than a launch can count.
@@ -194,7 +194,7 @@ def tiles(copy: Copy, unit_bytes: int, tile_bytes: int = TILE_BYTES) -> Tiles:
         raise ValueError(f"a copy of {copy.elements} elements falls into too many tiles of {capacity}")
     by_target = sorted(tile, key=lambda axis: axis[2])
     if copy.run * unit_bytes >= DIRECT_BYTES or copy.contiguous:
-        return Tiles(_phase(by_target), None, rows, columns, 0)
+        return CopyTiles(_phase(by_target), None, rows, columns, 0)
     by_source = sorted(tile, key=lambda axis: axis[1])
     slot = _slot_strides(by_source, by_target, LINE_BYTES // unit_bytes)
     slots = 1 + sum((axis[0] - 1) * slot[axis] for axis in tile)
@@ -202,7 +202,7 @@ def tiles(copy: Copy, unit_bytes: int, tile_bytes: int = TILE_BYTES) -> Tiles:
     store = _phase([(axis[0], axis[2], slot[axis]) for axis in by_target])
     if shared_bytes(load, store, slots, unit_bytes) > SHARED_BYTES:
         return tiles(copy, unit_bytes, tile_bytes // 2)
-    return Tiles(load, store, rows, columns, slots)
+    return CopyTiles(load, store, rows, columns, slots)
 
 
 def shared_bytes(load: Phase, store: Phase, slots: int, unit_bytes: int) -> int:
@@ -327,7 +327,7 @@ def _crowd(lanes: NDArray[np.int64], axis: Axis, stride: int, banks: int) -> int
     return int(np.bincount(_extended(lanes, axis, stride)[:banks] % banks).max())
 
 
-def run(made: Tiles, target: NDArray[Any], source: NDArray[Any], add: bool) -> None:
+def run(made: CopyTiles, target: NDArray[Any], source: NDArray[Any], add: bool) -> None:
     """Copy, or add, from the start of `source` to the start of `target`, tile by tile as the kernel does."""
     shared = np.zeros(made.slots, source.dtype)
     load = made.load.all().astype(np.int64)

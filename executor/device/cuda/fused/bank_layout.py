@@ -68,7 +68,7 @@ class Lanes:
 
 
 @dataclass(frozen=True)
-class Layout:
+class BankLayout:
     """Positions of the bits: those held before each stage and at last, and those that each stage brings."""
 
     held: tuple[dict[Bit, int], ...]
@@ -76,7 +76,7 @@ class Layout:
     lanes: tuple[Lanes, ...]
 
 
-class LayoutSearch:
+class BankLayoutSearch:
     """Layouts of one tile. `load_bits` and `store_bits` in the order that lanes take them, `warp_bits` those
     that tell the warps apart at each stage, `kinds` of the stages."""
 
@@ -87,10 +87,10 @@ class LayoutSearch:
         self.tile, self.extents, self.bank_bits, self.kinds = tile, extents, bank_bits, kinds
         self.load_bits, self.store_bits, self.warp_bits = load_bits, store_bits, warp_bits
 
-    def best(self) -> Layout:
+    def best(self) -> BankLayout:
         """The layout with the fewest bank conflicts in loads, stages and stores, of some random ones."""
         random = Random(0)
-        best: tuple[int, Layout] | None = None
+        best: tuple[int, BankLayout] | None = None
         for _ in range(TRIES):
             layout = self._random(random)
             lost = self._lost(self.load_bits, layout.held[0]) + self._lost(self.store_bits, layout.held[-1])
@@ -102,7 +102,7 @@ class LayoutSearch:
         assert best is not None
         return best[1]
 
-    def _random(self, random: Random) -> Layout:
+    def _random(self, random: Random) -> BankLayout:
         """Random positions at first; every stage takes the best of a few for the bits that it brings."""
         free = list(range(self.tile.elements.bit_length() - 1))
         random.shuffle(free)
@@ -126,7 +126,7 @@ class LayoutSearch:
             brought.append(dict(zip(new, best[1], strict=False)))
             free = best[1][len(new) :]
             held.append(kept | brought[-1])
-        return Layout(tuple(held), tuple(brought), tuple(chosen))
+        return BankLayout(tuple(held), tuple(brought), tuple(chosen))
 
     def _lanes(
         self, kind: Kind, stage: FusedStage, warps: Sequence[Bit], held: Mapping[Bit, int],

@@ -15,8 +15,8 @@ import numpy as np
 
 from tnplan.executor.device.cuda.fused.bank_layout import TENSOR_SIDE
 from tnplan.executor.device.cuda.fused.tables import FusedTables, StageTables, best_tables
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, load_symbol
-from tnplan.executor.device.cuda.runtime.launch import Launch
 from tnplan.executor.device.protocols.device import Call, FusedShape, nothing
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.fusion_tile import MOST_STAGES
@@ -63,7 +63,7 @@ def bind_fused(
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
     parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
-    holding = Launch(hold, len(branches), HOLD_THREADS, parameters, 0, stream, branch_place)
+    holding = BoundKernel(hold, len(branches), HOLD_THREADS, parameters, 0, stream, branch_place)
     blocks = min(n_blocks, tables.n_tiles)
     end, sums = out, None
     if closing is not None:
@@ -75,11 +75,14 @@ def bind_fused(
     if sums is not None:
         arguments.append(np.uint64(sums.data.ptr))
     kept = (*on_device, sums)
-    calls = [holding, Launch(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept)]
+    calls = [
+        holding,
+        BoundKernel(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept),
+    ]
     if sums is not None:
         add_up = load_kernel(FILE, "add_up", dict(defines))
         parts: list[Any] = [np.uint64(sums.data.ptr), np.int32(blocks), np.uint64(out.data.ptr)]
-        calls.append(Launch(add_up, 1, tables.threads, parts, 0, stream, kept))
+        calls.append(BoundKernel(add_up, 1, tables.threads, parts, 0, stream, kept))
 
     def run() -> None:
         for call in calls:

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from tnplan.executor.device.cuda.fused.bank_layout import (
     LANE_BITS,
     TENSOR_ROW_LANES,
+    BankLayoutSearch,
     Bit,
     Kind,
-    LayoutSearch,
     bits_of,
     on_tensor_cores,
     stage_kind,
 )
 from tnplan.executor.device.cuda.fused.warp_assignment import deal_warps
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import FusedShape
-from tnplan.executor.device.protocols.permutation import row_major
 from tnplan.planner.hardware.fusion_tile import FusedTile, fused_tile
 
 IDLE = 0xFFFF
@@ -154,7 +154,7 @@ class _Builder:
         self.warps = deal_warps(
             tile, self.kinds, self.extents, self.load_bits, self.store_bits, n_warps.bit_length() - 1
         )
-        self.layout = LayoutSearch(
+        self.layout = BankLayoutSearch(
             tile, self.extents, self.bank_bits, self.kinds, self.load_bits, self.store_bits,
             self.warps.stages,
         ).best()  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.contraction.redistribution import random_case, run_case, transfers
 from tnplan.executor.contraction.redistribute import plan as exchange
-from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.planner.hardware.process_grid import Digit
 
@@ -33,15 +33,17 @@ def test_rounds_that_overlap_give_the_same_shards(monkeypatch, moves, seed):
 
 def test_small_exchanges_go_in_one_round_and_large_ones_take_turns():
     grid = (Digit(2, 0), Digit(2, 0))
-    layouts = Shards((0, 1, 2), (0, 1)), Shards((0, 1, 2), (1, 2))
+    layouts = ShardedTensor((0, 1, 2), (0, 1)), ShardedTensor((0, 1, 2), (1, 2))
     for extent, wanted in ((64, (1, 3, 1, 1)), (1 << 23, (4, 3, 1, 2))):
         extents = {0: 2, 1: 2, 2: extent}
-        plan = exchange.plan_exchange(*layouts, extents, grid, 0, 8 * 2 * extent, overlap=True)
+        plan = exchange.plan_redistribution(*layouts, extents, grid, 0, 8 * 2 * extent, overlap=True)
         rounds = plan.rounds
         assert (rounds.pieces, rounds.peers_a_wave, rounds.waves, rounds.turns) == wanted
 
 
 def test_without_overlap_there_is_one_turn():
     grid = (Digit(2, 0),)
-    plan = transfers(grid, {0: 2, 1: 1 << 24}, Shards((0, 1), (0,)), Shards((0, 1), (1,)), 0, 1 << 26)
+    plan = transfers(
+        grid, {0: 2, 1: 1 << 24}, ShardedTensor((0, 1), (0,)), ShardedTensor((0, 1), (1,)), 0, 1 << 26
+    )
     assert plan.rounds.turns == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.redistribution import random_case, run_case, transfers
-from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
 from tnplan.planner.hardware.process_grid import Digit, grid_size
 
 
@@ -30,7 +30,7 @@ def test_a_partial_swap_moves_half():
     grid = tuple(Digit(2, 0) for _ in range(3))
     modes = tuple(range(6))
     extents = dict.fromkeys(modes, 2)
-    plan = transfers(grid, extents, Shards(modes, (0, 1, 2)), Shards(modes, (0, 1, 5)), 3)
+    plan = transfers(grid, extents, ShardedTensor(modes, (0, 1, 2)), ShardedTensor(modes, (0, 1, 5)), 3)
     assert sum(t.elements for t in plan.sends) * 2 == 2 ** (6 - 3)
     assert [t.peer for t in plan.sends] == [2]
 
@@ -39,14 +39,16 @@ def test_nothing_moves_where_the_source_is_replicated():
     grid = (Digit(3, 0), Digit(2, 1))
     extents = {0: 5, 1: 4}
     for rank in range(6):
-        plan = transfers(grid, extents, Shards((0, 1), (None, None)), Shards((0, 1), (1, 0)), rank, 0)
+        plan = transfers(
+            grid, extents, ShardedTensor((0, 1), (None, None)), ShardedTensor((0, 1), (1, 0)), rank, 0
+        )
         assert not plan.sends
         assert {t.peer for t in plan.receives} == {rank}
 
 
 def test_data_comes_from_the_rank_with_equal_replicated_digits():
     grid = (Digit(2, 1), Digit(2, 0))
-    plan = transfers(grid, {0: 2}, Shards((0,), (None, 0)), Shards((0,), (None, None)), 2)
+    plan = transfers(grid, {0: 2}, ShardedTensor((0,), (None, 0)), ShardedTensor((0,), (None, None)), 2)
     assert {t.peer for t in plan.receives} == {2, 3}
 
 
@@ -67,13 +69,15 @@ def test_pairs_agree_on_what_moves():
 def test_a_workspace_too_small_to_sum_is_refused():
     grid = (Digit(5, 0),)
     with pytest.raises(ValueError, match="too small"):
-        transfers(grid, {0: 2}, Shards((0,), (None,), (0,)), Shards((0,), (None,)), 0, 4)
+        transfers(grid, {0: 2}, ShardedTensor((0,), (None,), (0,)), ShardedTensor((0,), (None,)), 0, 4)
 
 
 def test_large_layouts_are_planned_quickly():
     grid = tuple(Digit(2, 0) for _ in range(10))
     modes = tuple(range(40))
     extents = dict.fromkeys(modes, 2)
-    plan = transfers(grid, extents, Shards(modes, tuple(range(10))), Shards(modes, tuple(range(30, 40))), 77)
+    plan = transfers(
+        grid, extents, ShardedTensor(modes, tuple(range(10))), ShardedTensor(modes, tuple(range(30, 40))), 77
+    )
     assert len(plan.sends) == 1023
     assert len(plan.receives) == 1024

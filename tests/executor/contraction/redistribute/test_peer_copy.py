@@ -10,9 +10,9 @@ import pytest
 from tests.support.contraction.overlap import SharedArrays
 from tests.support.contraction.redistribution import local, random_case, transfers
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
-from tnplan.executor.contraction.redistribute.packed import bind_exchange
-from tnplan.executor.contraction.redistribute.peer_copy import Places, can_be_direct, runs, subgroup
-from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.packed import bind_redistribution
+from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets, can_copy_to_peers, runs, subgroup
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.planner.hardware.process_grid import Digit, box, box_shape, grid_size, largest_shard, rank_digits
@@ -42,10 +42,10 @@ def run_direct(grid, extents, source, out, n_reached=None):
             strides[mode] = step
             step *= extent
         own_shape = box_shape(bounds)
-        call = bind_exchange(
+        call = bind_redistribution(
             source, out, extents, grid, NumpyDevice(), communicator, held, result, np.empty(4096),
             tuple(prod(own_shape[place + 1 :]) for place in range(len(own_shape))),
-            tuple(strides[mode] for mode in source.modes), memory, Places(0, offset, "float64", 8),
+            tuple(strides[mode] for mode in source.modes), memory, ArenaOffsets(0, offset, "float64", 8),
         )  # fmt: skip
         call()
         assert np.array_equal(result, local(whole, source.modes, out.modes, out_bounds).ravel())
@@ -61,7 +61,7 @@ def test_random_layout_changes(monkeypatch, seed):
     monkeypatch.setattr(bind_direct, "SHORTEST_RUN_BYTES", 8)
     rng = np.random.default_rng(seed)
     grid, extents, source, out = random_case(rng, summing=False)
-    source, out = Shards(source.modes, source.layout), Shards(out.modes, out.layout)
+    source, out = ShardedTensor(source.modes, source.layout), ShardedTensor(out.modes, out.layout)
     used, sent_bytes = run_direct(grid, extents, source, out)
     plans = [transfers(grid, extents, source, out, rank) for rank in range(grid_size(grid))]
     assert used == bool(plans[0].moving)
@@ -71,7 +71,7 @@ def test_random_layout_changes(monkeypatch, seed):
 def test_ranks_that_are_not_reached_exchange_by_messages():
     grid = (Digit(2, 0), Digit(2, 0))
     extents = dict.fromkeys(range(6), 4)
-    near = Shards(tuple(range(6)), (0, 1)), Shards(tuple(range(6)), (0, 2))
+    near = ShardedTensor(tuple(range(6)), (0, 1)), ShardedTensor(tuple(range(6)), (0, 2))
     assert run_direct(grid, extents, *near) == (True, 4**6 // 2 * 8)
     assert run_direct(grid, extents, *near, n_reached=1) == (False, 0)
 
@@ -85,19 +85,19 @@ def test_short_runs_and_sums_go_by_messages():
 
     def direct(source, out):
         plan = transfers(grid, extents, source, out, 0)
-        return can_be_direct(source, out, extents, grid, 0, plan, Reached(), 16)
+        return can_copy_to_peers(source, out, extents, grid, 0, plan, Reached(), 16)
 
     modes = (0, 1, 2, 3)
-    assert direct(Shards(modes, (0,)), Shards(modes, (1,)))
-    assert not direct(Shards(modes, (2,)), Shards(modes, (3,)))
-    assert not direct(Shards(modes, (None,), (0,)), Shards(modes, (0,)))
+    assert direct(ShardedTensor(modes, (0,)), ShardedTensor(modes, (1,)))
+    assert not direct(ShardedTensor(modes, (2,)), ShardedTensor(modes, (3,)))
+    assert not direct(ShardedTensor(modes, (None,), (0,)), ShardedTensor(modes, (0,)))
 
 
 def test_runs_are_the_modes_behind_those_that_the_other_side_spreads():
     modes = (0, 1, 2, 3)
     extents = {0: 2, 1: 3, 2: 5, 3: 7}
-    assert runs(Shards(modes, (0,)), Shards(modes, (2,)), extents, [0]) == (7, 3 * 5 * 7)
-    assert runs(Shards(modes, (3,)), Shards(modes, (None,)), extents, [0]) == (2 * 3 * 5 * 7, 1)
+    assert runs(ShardedTensor(modes, (0,)), ShardedTensor(modes, (2,)), extents, [0]) == (7, 3 * 5 * 7)
+    assert runs(ShardedTensor(modes, (3,)), ShardedTensor(modes, (None,)), extents, [0]) == (2 * 3 * 5 * 7, 1)
 
 
 def test_a_subgroup_differs_in_the_moving_digits_only():

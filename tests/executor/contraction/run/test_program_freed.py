@@ -12,8 +12,8 @@ from tests.support.contraction.fused import planned
 from tests.support.contraction.overlap import hiding_profile, in_parts, swapping_path
 from tests.support.contraction.overlap import planned as planned_hiding
 from tests.support.contraction.schedules import closing, early_sums_schedule, meeting_path
-from tnplan.executor.contraction.bind.program import Program
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.bind.program import BoundProgram
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.schedule.schedule import Schedule
 
 
@@ -42,12 +42,12 @@ def test_it_is_freed_with_its_last_reference(made: Callable[[], Schedule]) -> No
     gc.disable()
     try:
         of_others = programs()
-        null_replay(schedule, 0)
+        dry_run(schedule, 0)
         assert len(programs()) == len(of_others)
     finally:
         gc.enable()
 
 
-def programs() -> list[Program]:
+def programs() -> list[BoundProgram]:
     """All that there are."""
-    return [item for item in gc.get_objects() if isinstance(item, Program)]
+    return [item for item in gc.get_objects() if isinstance(item, BoundProgram)]

@@ -19,13 +19,13 @@ from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.contraction.run import rank_run as run
 from tnplan.executor.contraction.run import slice_partition as slices
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.result import load_shards
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.executor.device.protocols.communicator import Blocking
+from tnplan.executor.device.protocols.communicator import BlockingExchange
 from tnplan.executor.device.selection import select
 from tnplan.executor.device.selection.select import Chosen
 from tnplan.planner.common.errors import InputError, WriteError
@@ -207,7 +207,7 @@ def test_sums_of_groups_are_bound_and_connected_before_any_replay(
 
     monkeypatch.setattr(slices, "STAGING_ELEMENTS", 2)
     monkeypatch.setattr(NumpyDevice, "bind_accumulate", telling("bind", NumpyDevice.bind_accumulate))
-    monkeypatch.setattr(Blocking, "connect", telling("connect", Blocking.connect))
+    monkeypatch.setattr(BlockingExchange, "connect", telling("connect", BlockingExchange.connect))
     monkeypatch.setattr(run, "run_once", telling("run", run.run_once))
     check_values(case, execute(case.schedule, case.arrays, ranks=ranks, device="cpu").array)
     names = [name for name, _ in told]
@@ -269,7 +269,7 @@ def test_the_replay_allocates_nothing_beyond_the_arena(tmp_path: Path) -> None:
     schedule = case.schedule
     assert arena_bytes(schedule) > 4e6
 
-    class Alone(Blocking):
+    class Alone(BlockingExchange):
         name, rank, size = "alone", 0, 1
 
     device = NumpyDevice()
@@ -289,7 +289,7 @@ def test_the_replay_allocates_nothing_beyond_the_arena(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_the_null_replay_counts_what_the_plan_predicts(tmp_path: Path, ranks: int) -> None:
     schedule = make_case(tmp_path, ranks).schedule
-    counts = [null_replay(schedule, rank) for rank in range(ranks)]
+    counts = [dry_run(schedule, rank) for rank in range(ranks)]
     flops = max(count.flops for count, _ in counts)
     assert flops == pytest.approx(schedule.predicted.once_flops + schedule.predicted.slice_flops)
     assert max(peak for _, peak in counts) <= schedule.predicted.peak_bytes
@@ -370,7 +370,7 @@ def test_peers_memory_is_closed_where_all_ranks_hear_that_a_file_cannot_be_writt
         raise InputError("r.npy", "cannot be written", "make room")
 
     case = make_case(tmp_path, 2)
-    monkeypatch.setattr(Blocking, "close", lambda self: closed.append(self.rank))
+    monkeypatch.setattr(BlockingExchange, "close", lambda self: closed.append(self.rank))
     monkeypatch.setattr(Staged, "add", refuse)
     options: dict[str, Any] = {"output": tmp_path / "r.npy", "device": "cpu", "checkpoint": False}
     with pytest.raises(WriteError, match="cannot be written"):

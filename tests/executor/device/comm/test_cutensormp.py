@@ -16,7 +16,7 @@ from tests.support.networks import agrees, eager_profile, random_arrays, random_
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.bind.block_layout import block_exchange, fuse, local_tensors
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed
-from tnplan.executor.contraction.run.rank_run import Outcome
+from tnplan.executor.contraction.run.rank_run import RunOutcome
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.result import gather_result
 from tnplan.executor.contraction.run.slice_partition import Share
@@ -24,8 +24,8 @@ from tnplan.executor.device.comm import cutensormp
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cuda.contract import cutensor
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
-from tnplan.executor.device.protocols.permutation import row_major
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.process_grid import Digit
 from tnplan.planner.passes.lowering.unfuse import reads, separate, writes
@@ -173,7 +173,7 @@ def replayed(schedule, arrays):
         timings = new_timings(program)
         run_once(program, device, timings)
         run_slices(program, device, timings, range(schedule.n_slices) if schedule.body else (), lambda: None)
-        outcome = Outcome(program, Share(1, 0, communicator.rank, range(1)), communicator, timings)
+        outcome = RunOutcome(program, Share(1, 0, communicator.rank, range(1)), communicator, timings)
         return gather_result(outcome, device), library.n_exchanges
 
     return run_ranks(schedule.ranks_per_group, work)[0]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
 from tnplan.executor.device.protocols.output_tiling import tile
-from tnplan.executor.device.protocols.permutation import row_major
 
 DTYPES = {"float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128": 1e-12}
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.contraction.copy import box_case, random_values
 from tnplan.executor.device.cpu.copy_kernel import copy_numpy
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.executor.device.protocols.permutation import deal, make_copy, row_major, tables, widen
+from tnplan.executor.device.protocols.copy import deal, make_copy, row_major, tables, widen
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.contraction.copy import box_case, random_values
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.cuda.copy.tiling import SHARED_BYTES, parts, run, shared_bytes, tiles
-from tnplan.executor.device.protocols.permutation import make_copy, row_major, widen
+from tnplan.executor.device.protocols.copy import make_copy, row_major, widen
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 UNITS = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64), 16: np.dtype(np.complex128)}

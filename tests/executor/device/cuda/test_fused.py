@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.contraction.fused import random_chain
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.executor.calibration.local import chain_shape
+from tnplan.executor.calibration.device_rates import chain_shape
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cuda.fused.tables import IDLE, best_tables, fused_tables
 from tnplan.executor.device.protocols.device import FusedShape

@@ -87,7 +87,7 @@ def test_a_cache_that_cannot_be_made_is_refused(tmp_path: Path, monkeypatch: pyt
 
 
 def test_kernels_of_chains_are_compiled_ahead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tnplan.executor.calibration.local import chain_shape
+    from tnplan.executor.calibration.device_rates import chain_shape
     from tnplan.executor.device.cuda.fused import chain as cupy_fused
     from tnplan.executor.device.cuda.runtime import kernel_cache
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.executor import lattice
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.null.device import Counts, NullCommunicator, NullDevice, NullView
 from tnplan.planner.hardware.process_grid import Digit
 from tnplan.planner.hardware.profile import load_profile
@@ -42,7 +42,7 @@ def test_a_huge_schedule_replays_without_arrays() -> None:
     schedule = plan(path, load_profile("dgx-h100"), devices=1024, ranks_per_group=1024, memory_bytes=inf)
     assert schedule.predicted.peak_bytes > 1e6
     ranks = (0, 1, 511, 1023)
-    results = [null_replay(schedule, rank, range(schedule.n_slices)) for rank in ranks]
+    results = [dry_run(schedule, rank, range(schedule.n_slices)) for rank in ranks]
     for counts, peak in results:
         assert peak <= schedule.predicted.peak_bytes
         assert counts.flops == pytest.approx(results[0][0].flops)

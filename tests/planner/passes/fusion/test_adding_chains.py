@@ -11,7 +11,7 @@ import pytest
 from tests.support.contraction.executor import lattice
 from tests.support.contraction.fused import check, planned
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.lowering.unfuse import separate
@@ -56,7 +56,7 @@ def test_ranks_add_their_shards(ranks: int) -> None:
 
 def test_what_is_planned_is_what_is_replayed() -> None:
     schedule = planned(sliced(3))
-    counts, peak = null_replay(schedule, 0, range(schedule.n_slices))
+    counts, peak = dry_run(schedule, 0, range(schedule.n_slices))
     assert counts.flops == pytest.approx(schedule.operations)
     assert peak <= schedule.predicted.peak_bytes
 

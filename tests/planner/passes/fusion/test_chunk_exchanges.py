@@ -25,9 +25,9 @@ from tests.support.contraction.overlap import (
 )
 from tests.support.networks import TOLERANCE, random_arrays
 from tnplan.api.execute import execute
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
-from tnplan.executor.device.protocols.communicator import Beside
+from tnplan.executor.device.protocols.communicator import OverlappedExchange
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.chunked_overlap import Span, Spans, cut_modes, exposed_s, hazards
 from tnplan.planner.hardware.process_grid import Digit
@@ -51,18 +51,18 @@ def case(seed: int) -> Schedule:
 class LateArrays(SharedArrays):
     """Shared arrays whose exchanges beside other work are made when that work is done."""
 
-    def bind_beside(self, moved, kept, peers, sent_bytes):
-        bound = super().bind_beside(moved, kept, peers, sent_bytes)
-        return Beside(lambda: None, bound.begin, bound.time_s)
+    def bind_overlapped(self, moved, kept, peers, sent_bytes):
+        bound = super().bind_overlapped(moved, kept, peers, sent_bytes)
+        return OverlappedExchange(lambda: None, bound.begin, bound.time_s)
 
 
 class Messages:
     """Ranks that reach nobody's memory, and whose messages beside other work move when that begins."""
 
-    begun: ClassVar[list[Beside]] = []
+    begun: ClassVar[list[OverlappedExchange]] = []
 
     @classmethod
-    def bind_beside(cls, communicator, sends, receives):
+    def bind_overlapped(cls, communicator, sends, receives):
         """The messages, and a note of them."""
         assert all(view.flags.c_contiguous for _, view in (*sends, *receives))
         bound = cls.moving(partial(communicator.exchange, sends, receives))
@@ -72,7 +72,7 @@ class Messages:
     @staticmethod
     def moving(call):
         """When the call is made."""
-        return Beside(call, lambda: None, lambda: 0.0)
+        return OverlappedExchange(call, lambda: None, lambda: 0.0)
 
 
 class LateMessages(Messages):
@@ -81,7 +81,7 @@ class LateMessages(Messages):
     @staticmethod
     def moving(call):
         """When the call is made."""
-        return Beside(lambda: None, call, lambda: 0.0)
+        return OverlappedExchange(lambda: None, call, lambda: 0.0)
 
 
 WAYS = (SharedArrays, LateArrays, Messages, LateMessages)
@@ -99,7 +99,7 @@ def replayed(monkeypatch, schedule, arrays, way):
         if issubclass(way, Messages):
             patch.setattr(way, "begun", [])
             patch.setattr(ThreadCommunicator, "overlaps", True)
-            patch.setattr(ThreadCommunicator, "bind_beside", lambda *call: way.bind_beside(*call))
+            patch.setattr(ThreadCommunicator, "bind_overlapped", lambda *call: way.bind_overlapped(*call))
         else:
             patch.setattr(ThreadCommunicator, "open_memory", open_memory)
         result = execute(schedule, arrays, ranks=schedule.ranks_per_group, device="cpu").array
@@ -192,7 +192,7 @@ def test_what_is_counted_does_not_depend_on_parts():
         if any(in_parts(schedule)):
             alone = with_parts(schedule, [list(map(whole, part.instructions)) for part in schedule.parts])
             rank = seed % schedule.ranks_per_group
-            assert null_replay(schedule, rank) == null_replay(alone, rank)
+            assert dry_run(schedule, rank) == dry_run(alone, rank)
             done += 1
     assert done > 10
 

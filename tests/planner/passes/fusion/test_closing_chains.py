@@ -10,7 +10,7 @@ import pytest
 from tests.support.contraction.fused import check, planned
 from tests.support.contraction.schedules import closing, meeting_path
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.passes.lowering.spill import _reading
@@ -75,7 +75,7 @@ def test_early_sums_are_among_them() -> None:
 def test_what_is_planned_is_what_is_replayed() -> None:
     for seed in SEEDS:
         schedule = planned(meeting_path(seed))
-        counts, peak = null_replay(schedule, 0)
+        counts, peak = dry_run(schedule, 0)
         assert counts.flops == pytest.approx(schedule.operations)
         assert peak <= schedule.predicted.peak_bytes
 

@@ -18,7 +18,7 @@ from tests.support.contraction.overlap import SharedArrays, hiding_profile, in_p
 from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path, window
 from tests.support.root import ROOT
 from tnplan.api.execute import execute
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.device import FusedShape
@@ -137,7 +137,7 @@ def test_fused_schedules_agree_with_einsum(batch: int) -> None:
                 step.fused is not None and step.layout != (None,) * len(step.layout)
                 for step in schedule.steps
             )
-            counts, peak_bytes = null_replay(schedule, 0)
+            counts, peak_bytes = dry_run(schedule, 0)
             assert peak_bytes <= schedule.predicted.peak_bytes
             assert counts.flops > 0
     assert sum(lengths.values()) >= 5, lengths
@@ -212,7 +212,7 @@ def test_real_paths_with_chains_do_the_predicted_work(source: Path) -> None:
             for wanted in (lambda step: step.fused is not None, lambda step: True)
         )
         assert 0 < fused < total
-        counts, peak_bytes = null_replay(schedule, ranks - 1)
+        counts, peak_bytes = dry_run(schedule, ranks - 1)
         assert peak_bytes <= schedule.predicted.peak_bytes
         assert counts.flops == pytest.approx(sum(step.flops * step.repeats for step in schedule.steps))
 

@@ -22,7 +22,7 @@ from tests.support.contraction.compression import (
 )
 from tests.support.networks import eager_profile
 from tnplan.cli.main import run
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.compression_options import Compression, Lossy, Request, parse_request
@@ -163,7 +163,7 @@ def test_exchanges_that_pay_are_planned_compressed(ranks: int) -> None:
     assert any(item.compressed == (1,) for item in instructions(packed, Redistribute))  # type: ignore[attr-defined]
     assert packed.projected_s(1) < plain.projected_s(1)
     assert packed.predicted.once_moved_bytes < plain.predicted.once_moved_bytes
-    sent = sum(null_replay(packed, rank)[0].sent_bytes[1] for rank in range(ranks))
+    sent = sum(dry_run(packed, rank)[0].sent_bytes[1] for rank in range(ranks))
     heads = 1.05
     assert sent <= heads * sum(step.moved_bytes_by_tier[1] for step in packed.steps) * ranks
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.networks import eager_profile, random_path
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.hardware.cost import make_grid
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path
@@ -31,7 +31,7 @@ def test_two_tiers_halve_the_bytes_between_nodes(root: Path) -> None:
 
     def received(schedule: Schedule) -> list[float]:
         run = schedule.most_shared
-        return [size / run for size in null_replay(schedule, 0, range(run))[0].received_bytes]
+        return [size / run for size in dry_run(schedule, 0, range(run))[0].received_bytes]
 
     between_nodes = received(two)[1]
     assert 0 < between_nodes <= 0.5 * sum(received(one))

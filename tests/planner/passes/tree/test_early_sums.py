@@ -16,7 +16,7 @@ from tests.support.contraction.schedules import EARLY_SUMS_PATH, early_sums_sche
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.slice_partition import starts
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.compression_options import Compression, Lossy
@@ -44,7 +44,7 @@ def nested(path: ContractionPath, room: float = inf, groups: int = 1) -> tuple[T
 def test_planned_multiply_adds_are_those_of_a_replay(seed: int) -> None:
     path = sliced_lattice(seed)
     schedule = planned(path)
-    counts, _ = null_replay(schedule, 0, range(schedule.n_slices))
+    counts, _ = dry_run(schedule, 0, range(schedule.n_slices))
     assert 10 ** log10_mnk_planned(path) == pytest.approx(counts.flops / 8)
     assert log10_mnk_planned(path) <= path_figures(path).log10_mnk_all_slices
     whole = replace(path, sliced_inds=())
@@ -175,7 +175,7 @@ def test_an_interrupted_run_goes_on(after: int, tmp_path: Path, monkeypatch: pyt
 
 
 def test_operations_are_those_that_a_replay_counts() -> None:
-    counts, _ = null_replay(SCHEDULE, 0, range(SCHEDULE.n_slices))
+    counts, _ = dry_run(SCHEDULE, 0, range(SCHEDULE.n_slices))
     assert counts.flops == pytest.approx(SCHEDULE.operations)
     predicted = SCHEDULE.predicted
     assert counts.flops == pytest.approx(predicted.once_flops + SCHEDULE.n_slices * predicted.slice_flops)

@@ -19,7 +19,7 @@ from tests.support.contraction.resume import interrupted_and_resumed
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, random_path
 from tnplan.api.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints
-from tnplan.executor.contraction.run.dry_run import null_replay
+from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.slice_partition import slices_of_group, starts
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -234,7 +234,7 @@ def test_a_run_that_ends_between_slices_that_share_goes_on(
 
 
 def test_operations_are_those_that_a_replay_counts() -> None:
-    counts, _ = null_replay(SCHEDULE, 0, range(SCHEDULE.n_slices))
+    counts, _ = dry_run(SCHEDULE, 0, range(SCHEDULE.n_slices))
     assert counts.flops == pytest.approx(SCHEDULE.operations)
     predicted = SCHEDULE.predicted
     assert counts.flops == pytest.approx(predicted.once_flops + SCHEDULE.n_slices * predicted.slice_flops)

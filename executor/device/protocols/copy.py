@@ -57,7 +57,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Tables:
+class CopyTables:
     """Offsets of a copy, in elements, for each side: the entries of the four loops one after the other."""
 
     source: NDArray[np.uint64]
@@ -163,9 +163,9 @@ def offsets(axes: Sequence[Axis], side: int) -> NDArray[np.uint64]:
 
 
 @lru_cache(maxsize=4096)
-def tables(copy: Copy) -> Tables:
+def tables(copy: Copy) -> CopyTables:
     """The offset tables of a copy; equal copies share them."""
     loops = deal(copy)
     sides = [[offsets(axes, side) for axes in loops] for side in (1, 2)]
     outer, middle, columns, _ = (len(table) for table in sides[0])
-    return Tables(np.concatenate(sides[0]), np.concatenate(sides[1]), outer, middle, columns, copy.run)
+    return CopyTables(np.concatenate(sides[0]), np.concatenate(sides[1]), outer, middle, columns, copy.run)

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from math import prod
 
 from tnplan.executor.calibration.timing import REPEATS, seconds
-from tnplan.executor.contraction.redistribute.packed import bind_exchange
-from tnplan.executor.contraction.redistribute.peer_copy import Places
-from tnplan.executor.contraction.redistribute.plan import Shards
+from tnplan.executor.contraction.redistribute.packed import bind_redistribution
+from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
+from tnplan.executor.contraction.redistribute.plan import ShardedTensor
 from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import Device
-from tnplan.executor.device.protocols.permutation import row_major
 from tnplan.planner.hardware.process_grid import Digit, prime_factors
 
 DTYPE, ITEM_BYTES = "complex64", 8
 
 
 @dataclass(frozen=True)
-class SwapTime:
+class RedistributionTime:
     """A change of layout: bytes that a rank receives, and keeps, and seconds on the slowest rank."""
 
     received_bytes: int
@@ -29,9 +29,9 @@ class SwapTime:
     time_s: float
 
 
-def swap_time(
+def redistribution_time(
     device: Device, communicator: Communicator, shard_bytes: int, buffer_bytes: int, workspace_bytes: int
-) -> SwapTime:
+) -> RedistributionTime:
     """Every digit of the grid moves from the slowest modes of a tensor to the next ones; collective.
 
     Source, result and workspace lie at bytes 0, `buffer_bytes` and 2 `buffer_bytes` of the arena.
@@ -49,14 +49,14 @@ def swap_time(
     source, out = (device.view(place * buffer_bytes, count, DTYPE) for place in (0, 1))
     workspace = device.view(2 * buffer_bytes, workspace_bytes // ITEM_BYTES, DTYPE)
     arena = device.view(0, 2 * buffer_bytes + workspace_bytes, "uint8")
-    call = bind_exchange(
-        Shards(modes, before), Shards(modes, after), extents, tuple(Digit(radix, 0) for radix in radices),
+    call = bind_redistribution(
+        ShardedTensor(modes, before), ShardedTensor(modes, after), extents, tuple(Digit(radix, 0) for radix in radices),
         device, communicator, source, out, workspace, strides(before), strides(after),
-        communicator.open_memory(arena), Places(0, buffer_bytes, DTYPE, ITEM_BYTES),
+        communicator.open_memory(arena), ArenaOffsets(0, buffer_bytes, DTYPE, ITEM_BYTES),
     )  # fmt: skip
     communicator.connect()
     communicator.barrier()
     times = communicator.gather_objects(seconds(device, call, REPEATS))
     communicator.close_memory()
     kept_bytes = inner * ITEM_BYTES
-    return SwapTime(count * ITEM_BYTES - kept_bytes, kept_bytes, max(times))
+    return RedistributionTime(count * ITEM_BYTES - kept_bytes, kept_bytes, max(times))

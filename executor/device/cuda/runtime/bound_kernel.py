@@ -12,7 +12,7 @@ import numpy as np
 from cupy_backends.cuda.api import driver
 
 
-class Launch:
+class BoundKernel:
     """A kernel with its grid, block, shared memory, stream and arguments, to be called without arguments.
 
     `arguments` are NumPy scalars of the kernel's types, pointers as uint64. `tables` are arrays that the
