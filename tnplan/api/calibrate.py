@@ -10,19 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tnplan.api.execute import blas_threads
+from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
 from tnplan.executor.calibration.fit import chip_rates, swap_rate
 from tnplan.executor.calibration.redistribution_time import redistribution_time
-from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.protocols.communicator import Communicator, agree, ending_together
-from tnplan.executor.device.protocols.device import Device
+from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.device.protocols.precision import supported
-from tnplan.executor.device.selection.select import check_device, open_device
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, write_text
+from tnplan.planner.common.files import check_writable, file_path, write_text
 from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
@@ -36,28 +32,56 @@ LEAST_SWAP_BYTES = 1 << 20
 LATENCY_BYTES = 1 << 12
 ALIGNMENT_BYTES = 256
 
-Say = Callable[[str], None]
-
 
 def calibrate(
     base: str | Path,
-    output: str | Path | None = None,
     *,
     name: str | None = None,
-    device: str = "auto",
     size_bytes: int | None = None,
     dtypes: Sequence[str] = tuple(ITEM_BYTES),
-    say: Say = lambda line: None,
+    device: str = "auto",
+    ranks: int | None = None,
+    output: str | Path | None = None,
+    progress: Listener | None = None,
 ) -> Profile:
-    """Measure this machine; the profile, written to `output` (TOML) where that is given.
+    """Measure this machine and make its hardware profile.
 
-    What is not measured comes from the profile `base`: exchanges need ranks (under mpirun the call is
-    collective), tiers beyond the first a network. `size_bytes` is that of each of the two tensors that a
-    device works on (default: 2 GiB on a GPU, 64 MiB on a CPU), less what goes beyond a multiple of 256. A CPU
-    works with one thread a rank. `say` hears of every figure, on rank 0, which alone reads and writes files.
-    Raises InputError before anything is measured.
+    Rank 0 measures what a device does alone; all ranks measure changes of layout. A CPU works with one thread
+    a rank. Under mpirun the call is collective.
+
+    Parameters
+    ----------
+    base : str or path
+        A shipped profile or a TOML file. What is not measured comes from it: exchanges need several ranks,
+        and tiers beyond the first a network.
+    name : str, optional
+        The name of the profile. Default: that of `base`.
+    size_bytes : int, optional
+        The size of each of the two tensors that a device works on, rounded down to a multiple of 256.
+        Default: 2 GiB on a GPU, 64 MiB on a CPU.
+    dtypes : sequence of str
+        The dtypes that are measured.
+    device, ranks, output, progress
+        How the job uses the machine, as in all engines (`JobOptions`). `output` is a TOML file. `progress`
+        hears of every figure.
+
+    Returns
+    -------
+    Profile
+        The profile, on every rank.
+
+    Raises
+    ------
+    InputError
+        Before anything is measured.
+
+    Examples
+    --------
+    >>> tnplan.calibrate("cpu", output="my.toml")
     """
-    check_device(device)
+    options = JobOptions(
+        device, ranks, 1, output=None if output is None else file_path(output), progress=progress
+    )
     if name == "":
         raise InputError("--name", "is empty", "name the profile, or leave it out for the base's name")
     if size_bytes is not None:
@@ -67,42 +91,29 @@ def calibrate(
             raise InputError("--dtype", f"{dtype!r} is unknown", f"choose from {', '.join(ITEM_BYTES)}")
 
     def prepare() -> Profile:
-        if output is not None:
-            check_writable(output)
+        if options.output is not None:
+            check_writable(options.output)
         try:
             return load_profile(base)
         except InputError as error:
             place = "--base" if error.place == "--hardware" else error.place
             raise InputError(place, error.problem, error.remedy) from None
 
-    def work(world: Communicator, known: Profile) -> Profile:
-        return _Calibration(world, known, device, size_bytes, dtypes, say).profile(name)
+    def work(rank: Rank, known: Profile) -> Profile:
+        profile = _Calibration(rank, known, size_bytes, dtypes).profile(name)
+        if options.output is not None and rank.is_first:
+            write_text(options.output, profile_text(profile))
+        return profile
 
-    world = world_communicator()
-    if world is None:
-        known = prepare()
-        with blas_threads(1):
-            profile = run_ranks(1, lambda rank: work(rank, known))[0]
-    else:
-        with ending_together(world), blas_threads(1):
-            read = agree(world, lambda: prepare() if world.rank == 0 else None)
-            profile = work(world, world.broadcast_object(read, 0))
-    if output is not None and (world is None or world.rank == 0):
-        write_text(output, profile_text(profile))
-    return profile
+    needs = Needs(2 * (size_bytes or GPU_BYTES), 2 * (size_bytes or CPU_BYTES), "give a smaller --size")
+    return run_job(Job(prepare, work, needs=lambda known, n, threads: needs), options)
 
 
 class _Calibration:
-    def __init__(
-        self, world: Communicator, base: Profile, device: str, size_bytes: int | None,
-        dtypes: Sequence[str], say: Say,
-    ) -> None:  # fmt: skip
-        self.base, self.dtypes = base, dtypes
-        self.say: Say = say if world.rank == 0 else lambda line: None
-        self.chosen = open_device(
-            device, world, 2 * (size_bytes or GPU_BYTES), 1, 2 * (size_bytes or CPU_BYTES)
-        )
-        self.ranks = self.chosen.ranks.split(0, world.rank)
+    def __init__(self, rank: Rank, base: Profile, size_bytes: int | None, dtypes: Sequence[str]) -> None:
+        self.base, self.dtypes, self.device = base, dtypes, rank.device
+        self.say: Callable[[str], None] = lambda line: rank.say(0, 0, line)
+        self.ranks = rank.chosen.ranks.split(0, rank.world.rank)
         given = size_bytes or (GPU_BYTES if self.device.name == "gpu" else CPU_BYTES)
         self.size_bytes, workspace, self.exchange_bytes = (
             size // ALIGNMENT_BYTES * ALIGNMENT_BYTES
@@ -111,30 +122,21 @@ class _Calibration:
         )  # fmt: skip
         self.bench = LocalBench(self.device, self.size_bytes, max(workspace, self.exchange_bytes), workspace)
 
-    @property
-    def device(self) -> Device:
-        return self.chosen.device
-
     def profile(self, name: str | None) -> Profile:
         """All figures; collective."""
         ranks = self.ranks
-        try:
-            self.say(self.chosen.line)
-            local = agree(ranks, lambda: self._local() if ranks.rank == 0 else {})
-            figures: dict[str, Any] = ranks.broadcast_object(local, 0)
-            tier = self._tier(figures["permute_bytes_per_s"])
-            total_bytes, free_bytes = self.device.memory()
-            arena_bytes = self.device.peak_bytes
-            figures["memory_bytes"] = total_bytes
-            figures["reserved_bytes"] = max(0, total_bytes - free_bytes - arena_bytes)
-            self.say(
-                f"memory {size_text(total_bytes)}, of which {size_text(figures['reserved_bytes'])} are taken"
-            )
-            tiers = self.base.tiers if tier is None else (tier, *self.base.tiers[1:])
-            ranks.close()
-            return replace(self.base, name=name or self.base.name, tiers=tiers, **figures)
-        finally:
-            self.chosen.close()
+        local = agree(ranks, lambda: self._local() if ranks.rank == 0 else {})
+        figures: dict[str, Any] = ranks.broadcast_object(local, 0)
+        tier = self._tier(figures["permute_bytes_per_s"])
+        total_bytes, free_bytes = self.device.memory()
+        arena_bytes = self.device.peak_bytes
+        figures["memory_bytes"] = total_bytes
+        figures["reserved_bytes"] = max(0, total_bytes - free_bytes - arena_bytes)
+        self.say(
+            f"memory {size_text(total_bytes)}, of which {size_text(figures['reserved_bytes'])} are taken"
+        )
+        tiers = self.base.tiers if tier is None else (tier, *self.base.tiers[1:])
+        return replace(self.base, name=name or self.base.name, tiers=tiers, **figures)
 
     def _local(self) -> dict[str, Any]:
         """What one device does alone."""

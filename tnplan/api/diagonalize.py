@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.cpu.host_facts import cores, ranks_here
+from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.device.cpu.host_memory import host_memory
-from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree, ending_together
-from tnplan.executor.device.selection.select import check_device
+from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.carryover import carry_over, check_share
 from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian, read_determinants
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
@@ -38,7 +35,7 @@ from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
-from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, choose_device, set_up_solve
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
 from tnplan.executor.sbd.solver.solve import (
     Hamiltonian,
     SpinPenalty,
@@ -47,7 +44,6 @@ from tnplan.executor.sbd.solver.solve import (
     check_spin,
     solve,
 )
-from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path, write_file, write_text
 from tnplan.planner.common.units import size_text
@@ -60,6 +56,8 @@ Array = NDArray[Any]
 FORMAT = "tnplan.sbd"
 VERSION = 1
 PRECISIONS = ("fp64", "mixed")
+SHOWN_ROOTS = 4
+"""Roots whose energies a line of progress shows."""
 CONSISTENT = 1e-7
 """How far the energy that density matrices give may be from that of the state, in Hartree."""
 
@@ -113,161 +111,214 @@ class Diagonalization:
 
 @dataclass(frozen=True)
 class _Request:
-    """What rank 0 has read and checked for all ranks."""
+    """What rank 0 has read and checked for all ranks; `start` are the states that a solve begins with."""
 
     integrals: Integrals
     space: DeterminantList | tuple[StringSet, StringSet | None]
+    start: list[Array]
 
 
 @dataclass(frozen=True)
-class _Options:
-    """The other arguments of `diagonalize`, equal on every rank."""
+class _Solve:
+    """The arguments of `diagonalize` besides its inputs and the job's options."""
 
     roots: int
     criteria: Criteria
     penalty: SpinPenalty | None
     rdm: bool
     carry: CarryOver | None
-    target: Path | None
-    checkpoint: Path | None
-    resume: bool
-    memory_bytes: float
-    threads: int | None
-    device: str
-    mixed: bool
+    is_mixed: bool
+    begin_s: float
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs of `diagonalize`, which rank 0 reads."""
+
+    integrals: Integrals | str | Path
+    alpha: Strings | None
+    beta: Strings | None
+    determinants: DeterminantList | str | Path | None
+    start: Sequence[Array] | str | Path
 
 
 def diagonalize(
-    integrals: Integrals | str | Path, alpha: Strings | None = None, beta: Strings | None = None, *,
-    determinants: DeterminantList | str | Path | None = None, roots: int = 1,
-    criteria: Criteria | None = None, penalty: SpinPenalty | None = None,
-    start: Sequence[Array] | str | Path = (), rdm: bool = False,
-    carry: CarryOver | None = None, output: str | Path | None = None, checkpoint: bool = True,
-    resume: bool = False, memory_bytes: float = np.inf, threads: int | None = None, device: str = "auto",
+    integrals: Integrals | str | Path,
+    alpha: Strings | None = None,
+    beta: Strings | None = None,
+    *,
+    determinants: DeterminantList | str | Path | None = None,
+    roots: int = 1,
+    criteria: Criteria | None = None,
+    penalty: SpinPenalty | None = None,
+    start: Sequence[Array] | str | Path = (),
+    rdm: bool = False,
+    carry: CarryOver | None = None,
     precision: str = "fp64",
-    progress: Callable[[DavidsonStep], None] | None = None, announce: Callable[[str], None] | None = None,
-) -> Diagonalization:  # fmt: skip
-    """The lowest states of a Hamiltonian among the products of half-strings, or among a list of determinants.
+    device: str = "auto",
+    ranks: int | None = None,
+    threads: int | None = None,
+    memory: float | None = None,
+    output: str | Path | None = None,
+    checkpoint: bool = True,
+    resume: bool = False,
+    progress: Listener | None = None,
+) -> Diagonalization:
+    """The lowest states of a Hamiltonian among products of half-strings, or among a list of determinants.
 
-    `integrals` is an FCIDUMP file or `integrals.from_arrays(...)`; `alpha` and `beta` (default:
-    those of alpha) are files, integers whose bit p is orbital p, or string sets. `start` are states, or the
-    file of an earlier result. The result goes to `output` (.npz, and a .json beside it), which also keeps a
-    checkpoint while the solve runs. `memory_bytes` and `threads` are those of a rank. `device` is "gpu" (one
-    for each rank), "cpu", or "auto": GPUs where there are any and they can do it; `announce` gets a line
-    that says which. With `precision` "mixed", early iterations are in fp32. Under mpirun the call is
-    collective; rank 0 reads and writes all files and alone has states. Raises InputError for
-    input that cannot be used.
+    Under mpirun the call is collective; rank 0 reads and writes all files and alone has states.
+
+    Parameters
+    ----------
+    integrals : Integrals or path
+        An FCIDUMP file, or `tnplan.from_arrays(...)`.
+    alpha, beta : path, sequence of int, or StringSet, optional
+        The half-strings; bit p of an integer is orbital p. Default of `beta`: those of `alpha`.
+    determinants : DeterminantList or path, optional
+        A list of determinants instead of products.
+    roots : int
+        How many states to find.
+    criteria : Criteria, optional
+        When a solve ends.
+    penalty : SpinPenalty, optional
+        Raises states of another total spin.
+    start : sequence of arrays or path, optional
+        States to start from, or the file of an earlier result.
+    rdm : bool
+        Make one- and two-body reduced density matrices.
+    carry : CarryOver, optional
+        Write the strings of most weight to files.
+    precision : {"fp64", "mixed"}
+        "mixed": early iterations in fp32, the last ones and their residuals in fp64.
+    device, ranks, threads, memory, output, checkpoint, resume, progress
+        How the job uses the machine, as in all engines (`JobOptions`). `output` is an .npz with a .json
+        beside it; OUTPUT.ckpt keeps a checkpoint while the solve runs.
+
+    Returns
+    -------
+    Diagonalization
+        Energies in Hartree, states of shape [alpha string, beta string] or [determinant], and the report.
+
+    Raises
+    ------
+    InputError
+        For input that cannot be used.
+
+    Examples
+    --------
+    >>> tnplan.diagonalize("n2.fcidump", "alpha.txt", roots=2).energies
     """
-    begin = perf_counter()
-    check_device(device)
+    begin_s = perf_counter()
+    options = JobOptions(
+        device, ranks, threads, memory, None if output is None else file_path(output), checkpoint, resume,
+        progress,
+    )  # fmt: skip
     if precision not in PRECISIONS:
         raise InputError("--precision", f"{precision!r} is unknown", f"choose from {', '.join(PRECISIONS)}")
-    target = None if output is None else file_path(output)
-    held = target.parent / f"{target.name}.ckpt" if target is not None and checkpoint else None
-    if resume and held is None:
-        raise InputError(
-            "--resume", "has no checkpoint", "give the --output of the interrupted solve, and let it keep one"
-        )
-    _check_values(criteria, penalty, carry, threads, memory_bytes)
-    options = _Options(
-        roots, criteria or Criteria(), penalty, rdm, carry, target, held, resume, memory_bytes, threads,
-        device, precision == "mixed",
-    )  # fmt: skip
-
-    def read(host_ranks: int) -> _Request:
-        _check_outputs(target, carry, integrals, alpha, beta, determinants)
-        room_bytes = min(memory_bytes, host_memory()[1] / host_ranks)
-        known = integrals if isinstance(integrals, Integrals) else read_fcidump(integrals, room_bytes)
-        space = _space(known, alpha, beta, determinants)
-        check_roots(roots, prod(_shape(space)))
-        if penalty is not None:
-            check_spin(penalty.spin, known)
-        return _Request(known, space)
-
-    def work(world: Communicator) -> Diagonalization:
-        first, host_ranks = world.rank == 0, ranks_here(world)
-        checked = agree(world, lambda: read(host_ranks) if first else None)
-        request: _Request = world.broadcast_object(checked, 0)
-        whole = agree(world, lambda: given_states(start, _shape(request.space)) if first else [])
-        say, show = (announce, progress) if first else (None, None)
-        return _solved(world, request, options, whole, show, say or _say_nothing, begin)
-
-    world = world_communicator()
-    if world is None:
-        return run_ranks(1, work)[0]
-    with ending_together(world):
-        return work(world)
+    _check_values(criteria, penalty, carry)
+    asked = _Solve(roots, criteria or Criteria(), penalty, rdm, carry, precision == "mixed", begin_s)
+    inputs = _Inputs(integrals, alpha, beta, determinants, start)
+    job = Job(
+        prepare=lambda: _prepare(inputs, asked, options),
+        work=lambda rank, request: _work(rank, request, asked, options),
+        check_ranks=lambda request, n: _check_ranks(request, asked, n),
+        needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request, asked)),
+    )
+    return run_job(job, options)
 
 
-def _say_nothing(line: str) -> None:
-    """Nobody listens."""
+def _prepare(inputs: _Inputs, asked: _Solve, options: JobOptions) -> _Request:
+    """Read and check all inputs, on rank 0."""
+    _check_outputs(
+        options.output, asked.carry, inputs.integrals, inputs.alpha, inputs.beta, inputs.determinants
+    )
+    room_bytes = min(options.memory or inf, host_memory()[1])
+    given = inputs.integrals
+    known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes)
+    space = _space(known, inputs.alpha, inputs.beta, inputs.determinants)
+    check_roots(asked.roots, prod(_shape(space)))
+    if asked.penalty is not None:
+        check_spin(asked.penalty.spin, known)
+    request = _Request(known, space, given_states(inputs.start, _shape(space)))
+    only = _cpu_only(request, asked)
+    if only and asked.is_mixed:
+        raise InputError("--precision", f"mixed is not there for {only}", "leave it out")
+    return request
 
 
-def _solved(
-    world: Communicator, request: _Request, options: _Options, start: list[Array],
-    progress: Callable[[DavidsonStep], None] | None, announce: Callable[[str], None], begin: float,
-) -> Diagonalization:  # fmt: skip
-    """What one rank does, from the checked input to the written result."""
-    chosen = _choose(world, request, options, announce)
-    threads = options.threads or max(1, cores() // ranks_here(world))
-    try:
-        with chosen.on_stream():
-            site = set_up_solve(
-                request.integrals, request.space, chosen, world, options.roots, options.criteria,
-                options.memory_bytes, threads,
-            )  # fmt: skip
-            announce(_described(site))
-            setup_s = perf_counter() - begin
-            found = solve(
-                site.hamiltonian, request.integrals, options.roots, criteria=site.criteria,
-                penalty=options.penalty, start=start, checkpoint=options.checkpoint, resume=options.resume,
-                progress=progress, place=site.place, mixed=options.mixed,
-            )  # fmt: skip
-            peak_bytes = site.peak_bytes()
-        chosen.ranks.close()
-    finally:
-        chosen.close()
-    solve_s = perf_counter() - begin - setup_s
-    measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
-    if world.rank > 0:
-        agree(world, lambda: None)
-        return Diagonalization(found, None, (), {})
-    return agree(world, lambda: _hand_over(request, options, site, found, measured))
-
-
-def _choose(
-    world: Communicator, request: _Request, options: _Options, announce: Callable[[str], None]
-) -> ChosenDevice:
-    """The device of this rank; lists of determinants and penalties are for one CPU."""
-    only_here = None
+def _cpu_only(request: _Request, asked: _Solve) -> str:
+    """What of a solve only one rank on a CPU can do; empty where there is nothing."""
     if isinstance(request.space, DeterminantList):
-        only_here = "lists of determinants"
-    elif options.penalty is not None:
-        only_here = "solves with a spin penalty"
-    if only_here is not None and options.mixed:
-        raise AgreedError("--precision", f"mixed is not there for {only_here}", "leave it out")
-    if only_here is None:
-        chosen = choose_device(options.device, world, options.threads or 1)
-        if options.device == "auto":
-            announce(chosen.line)
-        return chosen
-    if options.device == "gpu" or world.size > 1:
-        raise AgreedError(
-            "--device" if world.size == 1 else "mpirun", f"{only_here} run on one CPU rank alone",
-            "leave out mpirun, and choose --device cpu",
+        return "lists of determinants"
+    return "" if asked.penalty is None else "solves with a spin penalty"
+
+
+def _check_ranks(request: _Request, asked: _Solve, n_ranks: int) -> None:
+    only = _cpu_only(request, asked)
+    if only and n_ranks > 1:
+        raise InputError("ranks", f"are {n_ranks}, and {only} run on one CPU rank alone", "start one rank")
+
+
+def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> Diagonalization:
+    """What one rank does, from the checked input to the written result."""
+    is_gpu = rank.device.name == "gpu"
+    free_bytes = int(rank.memory_bytes) if is_gpu else None
+    chosen = ChosenDevice(
+        rank.chosen.line, rank.connected() or rank.world, free_bytes, rank.on_stream, rank.chosen.close
+    )
+
+    def heard(step: DavidsonStep) -> None:
+        rank.say(step.number, asked.criteria.steps, _step_text(step), step)
+
+    with rank.on_stream():
+        setup = set_up_solve(
+            request.integrals, request.space, chosen, rank.world, asked.roots, asked.criteria,
+            rank.memory_bytes, rank.threads,
         )  # fmt: skip
-    if options.device == "auto":
-        announce(f"device: cpu ({only_here} run there alone)")
-    return choose_device("cpu", world, 1)
+        rank.say(0, 0, _described(setup))
+        setup_s = perf_counter() - asked.begin_s
+        found = solve(
+            setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
+            penalty=asked.penalty, start=request.start if rank.is_first else [],
+            checkpoint=_checkpoint(options), resume=options.resume, progress=heard, place=setup.place,
+            mixed=asked.is_mixed,
+        )  # fmt: skip
+        peak_bytes = setup.peak_bytes()
+    solve_s = perf_counter() - asked.begin_s - setup_s
+    measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
+    if not rank.is_first:
+        agree(rank.world, lambda: None)
+        return Diagonalization(found, None, (), {})
+    return agree(rank.world, lambda: _hand_over(request, asked, options, setup, found, measured))
+
+
+def _checkpoint(options: JobOptions) -> Path | None:
+    """The file of the checkpoint, where one is kept."""
+    target = options.output
+    return target.with_name(f"{target.name}.ckpt") if target is not None and options.checkpoint else None
+
+
+def _step_text(step: DavidsonStep) -> str:
+    energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ROOTS])
+    more = " ..." if len(step.energies) > SHOWN_ROOTS else ""
+    return (
+        f"step {step.number}: energy {energies}{more} Ha, residual {max(step.residuals):.1e}, "
+        f"{step.multiplication_s:.3g} s a multiplication"
+    )
 
 
 def _hand_over(
-    request: _Request, options: _Options, site: SolveSetup, found: Solution, measured: dict[str, Any]
+    request: _Request,
+    asked: _Solve,
+    options: JobOptions,
+    setup: SolveSetup,
+    found: Solution,
+    measured: dict[str, Any],
 ) -> Diagonalization:
     """Measure the states, write files and give the result, on rank 0."""
-    hamiltonian, integrals = site.hamiltonian, request.integrals
+    hamiltonian, integrals = setup.hamiltonian, request.integrals
     space, wholes = _in_product(hamiltonian, integrals, found.states)
-    made = _densities(space, integrals, wholes, found) if options.rdm else ()
+    made = _densities(space, integrals, wholes, found) if asked.rdm else ()
     counts = [occupations(space, whole) for whole in wholes]
     report = {
         "format": FORMAT, "version": VERSION, "converged": found.converged,
@@ -286,8 +337,8 @@ def _hand_over(
             "early_multiplications": found.early_multiplications, **measured,
             "orthogonality": found.orthogonality,
         },
-        "predicted_bytes": site.predicted_bytes, "threads": hamiltonian.threads, "ranks": site.ranks,
-        "device": site.device, "gathers": site.gathers,
+        "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
+        "device": setup.device, "gathers": setup.gathers,
         "environment": {
             "tnplan": version("tnplan"), "numpy": np.__version__, "python": platform.python_version(),
             "machine": platform.machine(), "cores": os.cpu_count(),
@@ -295,27 +346,21 @@ def _hand_over(
     }  # fmt: skip
     order = request.space.given if isinstance(request.space, DeterminantList) else None
     result = Diagonalization(found, order, made, report)
-    if options.carry is not None:
-        _write_carry_over(options.carry, space, wholes)
-    if options.target is not None:
-        _write(options.target, result)
-        if options.checkpoint is not None and found.converged:
-            options.checkpoint.unlink(missing_ok=True)
+    if asked.carry is not None:
+        _write_carry_over(asked.carry, space, wholes)
+    if options.output is not None:
+        _write(options.output, result)
+        held = _checkpoint(options)
+        if held is not None and found.converged:
+            held.unlink(missing_ok=True)
     return result
 
 
-def _check_values(
-    criteria: Criteria | None, penalty: SpinPenalty | None, carry: CarryOver | None, threads: int | None,
-    memory_bytes: float,
-) -> None:  # fmt: skip
+def _check_values(criteria: Criteria | None, penalty: SpinPenalty | None, carry: CarryOver | None) -> None:
     given = ("criteria", criteria, Criteria), ("penalty", penalty, SpinPenalty), ("carry", carry, CarryOver)
     for name, value, kind in given:
         if value is not None and not isinstance(value, kind):
             raise InputError(name, f"is {value!r}", f"give a {kind.__name__}")
-    if threads is not None:
-        check_count("--threads", threads)
-    if not (is_number(memory_bytes) and memory_bytes > 0):
-        raise InputError("--memory", f"is {memory_bytes!r}", "give a positive number of bytes")
 
 
 def _check_outputs(target: Path | None, carry: CarryOver | None, *inputs: Any) -> None:
@@ -365,10 +410,10 @@ def _strings(given: Strings, integrals: Integrals, n_electrons: int, spin: str) 
     return given
 
 
-def _described(site: SolveSetup) -> str:
-    size = " x ".join(map(str, site.hamiltonian.shape))
-    memory = "" if site.predicted_bytes is None else f", {size_text(site.predicted_bytes)} a rank"
-    return f"{size} determinants, {site.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
+def _described(setup: SolveSetup) -> str:
+    size = " x ".join(map(str, setup.hamiltonian.shape))
+    memory = "" if setup.predicted_bytes is None else f", {size_text(setup.predicted_bytes)} a rank"
+    return f"{size} determinants, {setup.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
 
 
 def _shape(space: DeterminantList | tuple[StringSet, StringSet | None]) -> tuple[int, ...]:

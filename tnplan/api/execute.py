@@ -7,23 +7,20 @@ one shared folder.
 
 from __future__ import annotations
 
-import os
-import socket
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed
-from tnplan.executor.contraction.run.rank_run import Bind, ContractionRun, Outcome, Progress, run_rank
+from tnplan.executor.contraction.run.rank_run import Bind, ContractionRun, RunOutcome, run_rank
 from tnplan.executor.contraction.run.result import FORMAT as SHARDS_FORMAT
 from tnplan.executor.contraction.run.result import (
     count_not_finite,
@@ -37,18 +34,8 @@ from tnplan.executor.contraction.run.result import (
 from tnplan.executor.contraction.run.run_report import FORMAT as REPORT_FORMAT
 from tnplan.executor.contraction.run.run_report import record
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
-from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.protocols.communicator import (
-    AgreedError,
-    Communicator,
-    World,
-    agree,
-    ending_together,
-)
-from tnplan.executor.device.protocols.device import Device
-from tnplan.executor.device.selection.select import Chosen, check_device, open_device
-from tnplan.planner.common.checks import check_count
+from tnplan.executor.device.protocols.communicator import AgreedError
+from tnplan.executor.device.selection.select import REMEDY
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import check_writable, file_path, load_json
 from tnplan.planner.hardware.compression_options import Request, parse_request
@@ -63,7 +50,6 @@ from tnplan.planner.schedule.schedule import Schedule
 
 RESULTS = ("gathered", "sharded")
 ENGINES = ("native", "cutensormp")
-LARGEST_RANKS = 4096
 
 
 @dataclass(frozen=True)
@@ -77,117 +63,139 @@ class ExecutionResult:
 
 @dataclass(frozen=True)
 class _Request:
-    """The checked arguments of `execute`, equal on every rank."""
+    """The checked inputs of `execute`, equal on every rank."""
 
-    job: ContractionRun
+    run: ContractionRun
     tensors: list[NDArray[Any]]
     result: str
-    output: Path | None
-    threads: int | None
-    device: str
+
+
+@dataclass(frozen=True)
+class _Execution:
+    """The arguments of `execute` besides the job's options."""
+
+    schedule: Schedule | str | Path
+    tensors: str | Path | Sequence[NDArray[Any]] | None
+    slices: str | tuple[int, int] | None
+    result: str
+    engine: str
+    compress: str | None
 
 
 def execute(
     schedule: Schedule | str | Path,
     tensors: str | Path | Sequence[NDArray[Any]] | None = None,
     *,
-    ranks: int | None = None,
-    device: str = "auto",
-    result: str = "gathered",
     slices: str | tuple[int, int] | None = None,
-    resume: bool = False,
-    output: str | Path | None = None,
-    threads: int | None = None,
-    checkpoint: bool = True,
+    result: str = "gathered",
     engine: str = "native",
     compress: str | None = None,
-    progress: Progress | None = None,
-    announce: Callable[[str], None] | None = None,
+    device: str = "auto",
+    ranks: int | None = None,
+    threads: int | None = None,
+    memory: float | None = None,
+    output: str | Path | None = None,
+    checkpoint: bool = True,
+    resume: bool = False,
+    progress: Listener | None = None,
 ) -> ExecutionResult:
-    """Contract the network of a schedule, or of its slices first:stop.
+    """Contract the network of a schedule, or some of its slices.
 
-    `schedule` is a schedule or its file; `tensors` the arrays in the order of the network, or an .npz with
-    t0, t1, ... (default: the file that the schedule names, seen from its own folder). Under mpirun the call
-    is collective over all ranks; otherwise `ranks` threads of this process work (default: one group).
-    `device` is "gpu" (a GPU a rank), "cpu", or "auto": the GPUs if they are there and have room, else the
-    CPU; `announce` is called once, in the process of rank 0, with a line that says what "auto" chose and why.
-    With `output` the result goes to that .npy, or to shards beside it (`result="sharded"`), with a .json of
-    what was measured; a schedule of several slices then keeps checkpoints in `<output>.ckpt` unless
-    `checkpoint` is false, and `resume` continues from them. `threads` are those of BLAS and of copies, a rank
-    (default: the cores of the host over its ranks). The `engine` "cutensormp" leaves contractions and the
-    exchanges after them to cuTENSOR and cuTENSORMp, on GPUs and without checkpoints; "native" is our own.
-    `compress` is the option of `tnplan execute`, such as "exchange=1e-3,checkpoints" (docs/compression.md).
-    `progress(done, all)` is called after each slice of the own group, on every MPI rank, or in this process
-    for rank 0. Raises InputError before any work is done, or where values on the way cannot be compressed as
-    planned; WriteError where a file cannot be written once work is done.
+    Under mpirun the call is collective over all ranks; otherwise the ranks are threads of this process. Rank
+    0 reads all inputs. The number of ranks is a multiple of the schedule's group.
+
+    Parameters
+    ----------
+    schedule : Schedule or path
+        A schedule, or its file.
+    tensors : sequence of arrays or path, optional
+        The arrays in the order of the network, or an .npz with t0, t1, ... Default: the file that the
+        schedule names, seen from its own folder.
+    slices : "FIRST:STOP" or (int, int), optional
+        Only these slices. Default: all.
+    result : {"gathered", "sharded"}
+        One array on rank 0, or the shard of each rank in a file beside `output`.
+    engine : {"native", "cutensormp"}
+        "cutensormp" leaves contractions and the exchanges after them to cuTENSOR and cuTENSORMp, on GPUs and
+        without checkpoints.
+    compress : str, optional
+        The option of `tnplan execute`, such as "exchange=1e-3,checkpoints" (docs/compression.md).
+    device, ranks, threads, memory, output, checkpoint, resume, progress
+        How the job uses the machine, as in all engines (`JobOptions`). `ranks` is by default one group.
+        `output` is an .npy; a .json of what was measured stands beside it, and a schedule of several slices
+        keeps checkpoints in OUTPUT.ckpt. `progress` hears of every slice of the group of rank 0.
+
+    Returns
+    -------
+    ExecutionResult
+        The array, with the axes of the schedule's output, and the document of result.json.
+
+    Raises
+    ------
+    InputError
+        Before any work is done; or where values on the way cannot be compressed as planned.
+    WriteError
+        Where a file cannot be written once work is done.
+
+    Examples
+    --------
+    >>> schedule = tnplan.plan("path.json", hardware="cpu", devices=4)
+    >>> amplitude = tnplan.execute(schedule).array
     """
-    check_device(device)
-    _check_engine(engine, device, resume)
-    if ranks is not None:
-        check_count("--ranks", ranks, 1, LARGEST_RANKS)
+    options = JobOptions(
+        device, ranks, threads, memory, None if output is None else file_path(output), checkpoint, resume,
+        progress,
+    )  # fmt: skip
+    asked = _Execution(schedule, tensors, slices, result, engine, compress)
+    _check_engine(engine, options)
     if result not in RESULTS:
         raise InputError("result", f"{result!r} is unknown", f"choose from {', '.join(RESULTS)}")
-    world = world_communicator()
-
-    def prepare() -> _Request:
-        return _prepare(
-            schedule, tensors, slices, resume, output, threads, checkpoint, result, device, engine, compress
-        )
-
-    if world is None:
-        request = prepare()
-        n_ranks = ranks or request.job.schedule.ranks_per_group
-        share_of(request.job.schedule, n_ranks, 0, *request.job.slices)
-        n_threads = request.threads or max(1, len(_own_cores()) // n_ranks)
-        with blas_threads(n_threads):
-            results = run_ranks(n_ranks, lambda rank: _work(request, rank, n_threads, progress, announce))
-        return results[0]
-    return _collective(world, prepare, ranks, progress, announce)
+    if engine != "native" and device == "auto":
+        options = replace(options, device="gpu")
+    job = Job(
+        prepare=lambda: _prepare(asked, options),
+        work=lambda rank, request: _work(rank, request, options),
+        ranks=lambda request: request.run.schedule.ranks_per_group,
+        check_ranks=lambda request, n: share_of(request.run.schedule, n, 0, *request.run.slices),
+        needs=lambda request, n, threads: _needs(request),
+    )
+    return run_job(job, options)
 
 
-def _prepare(
-    schedule: Schedule | str | Path,
-    tensors: str | Path | Sequence[NDArray[Any]] | None,
-    slices: str | tuple[int, int] | None,
-    resume: bool,
-    output: str | Path | None,
-    threads: int | None,
-    checkpoint: bool,
-    result: str,
-    device: str,
-    engine: str,
-    compress: str | None,
-) -> _Request:
-    """Read and check everything that a run needs; raises InputError."""
-    folder = Path() if isinstance(schedule, Schedule) else file_path(schedule).parent
-    plan = schedule if isinstance(schedule, Schedule) else load_verified(schedule)
-    if isinstance(schedule, Schedule):
+def _needs(request: _Request) -> Needs:
+    """The arena of the schedule, on any device."""
+    arena_bytes = needed_bytes(request.run.schedule)
+    return Needs(arena_bytes, arena_bytes, REMEDY)
+
+
+def _prepare(asked: _Execution, options: JobOptions) -> _Request:
+    """Read and check everything that a run needs, on rank 0; raises InputError."""
+    given = asked.schedule
+    folder = Path() if isinstance(given, Schedule) else file_path(given).parent
+    plan = given if isinstance(given, Schedule) else load_verified(given)
+    if isinstance(given, Schedule):
         verify(plan)
-    asked = Request() if compress is None else parse_request(compress)
-    plan = _compressed(plan, asked)
-    if engine == "cutensormp" and plan.compression is not None:
-        raise InputError("--engine", "cutensormp compresses nothing", "take --engine native")
-    if engine == "cutensormp":
-        plan, device = separate(plan), "gpu"
-    chosen = parse_slices(_slices_text(slices), plan.n_slices)
-    if threads is not None:
-        check_count("--threads", threads)
-    source = _source(plan, tensors, folder)
-    target = None if output is None else file_path(output)
+    wanted = Request() if asked.compress is None else parse_request(asked.compress)
+    plan = _compressed(plan, wanted)
+    if asked.engine == "cutensormp":
+        if plan.compression is not None:
+            raise InputError("--engine", "cutensormp compresses nothing", "take --engine native")
+        plan = separate(plan)
+    chosen = parse_slices(_slices_text(asked.slices), plan.n_slices)
+    source = _source(plan, asked.tensors, folder)
+    target = options.output
     if target is not None:
-        _check_outputs(target, result == "sharded", plan, schedule, source)
-    elif resume or result == "sharded":
-        raise InputError(
-            "--resume" if resume else "--result", "needs an output file", "name it with --output"
-        )
-    keeps = target is not None and plan.body and (checkpoint or resume) and engine == "native"
+        _check_outputs(target, asked.result == "sharded", plan, given, source)
+    elif asked.result == "sharded":
+        raise InputError("--result", "needs an output file", "name it with --output")
+    keeps = target is not None and plan.body and options.checkpoint and asked.engine == "native"
     kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
     arrays = _tensors(plan, source)
     values = "" if kept is None else values_identity(arrays)
-    if asked.checkpoints and kept is None:
+    if wanted.checkpoints and kept is None:
         raise InputError("--compress", "there are no checkpoints to compress", "leave checkpoints out")
-    job = ContractionRun(plan, chosen, kept, resume, values, engine, asked.checkpoints)
-    return _Request(job, arrays, result, target, threads, device)
+    run = ContractionRun(plan, chosen, kept, options.resume, values, asked.engine, wanted.checkpoints)
+    return _Request(run, arrays, asked.result)
 
 
 def _compressed(plan: Schedule, asked: Request) -> Schedule:
@@ -198,12 +206,12 @@ def _compressed(plan: Schedule, asked: Request) -> Schedule:
     return marked
 
 
-def _check_engine(engine: str, device: str, resume: bool) -> None:
+def _check_engine(engine: str, options: JobOptions) -> None:
     if engine not in ENGINES:
         raise InputError("--engine", f"{engine!r} is unknown", f"choose from {', '.join(ENGINES)}")
-    if engine == "cutensormp" and device == "cpu":
+    if engine == "cutensormp" and options.device == "cpu":
         raise InputError("--engine", "cutensormp needs GPUs", "choose --device gpu")
-    if engine == "cutensormp" and resume:
+    if engine == "cutensormp" and options.resume:
         raise InputError("--resume", "there are no checkpoints with --engine cutensormp", "leave it out")
 
 
@@ -289,52 +297,18 @@ def _tensors(schedule: Schedule, tensors: str | Path | Sequence[NDArray[Any]]) -
     return [np.ascontiguousarray(array) for array in arrays]
 
 
-def _collective(
-    world: World,
-    prepare: Callable[[], _Request],
-    ranks: int | None,
-    progress: Progress | None,
-    announce: Callable[[str], None] | None,
-) -> ExecutionResult:
-    """Run on the ranks of mpirun; any failure but a refusal on which all agree ends the whole job."""
-
-    def check() -> _Request | None:
-        if ranks not in (None, world.size):
-            raise InputError(
-                "--ranks", f"is {ranks}, but mpirun started {world.size}", "leave it out under mpirun"
-            )
-        if world.rank != 0:
-            return None
-        request = prepare()
-        share_of(request.job.schedule, world.size, 0, *request.job.slices)
-        return request
-
-    with ending_together(world):
-        request: _Request = world.broadcast_object(agree(world, check), 0)
-        n_threads = request.threads or _shared_cores(world)
-        with blas_threads(n_threads):
-            return _work(request, world, n_threads, progress, announce)
-
-
-def _work(
-    request: _Request,
-    world: Communicator,
-    n_threads: int,
-    progress: Progress | None,
-    announce: Callable[[str], None] | None,
-) -> ExecutionResult:
-    """One rank: choose a device, run, and hand over the result."""
-    chosen = _open_device(request, world, n_threads)
-    if announce is not None and request.device == "auto" and world.rank == 0:
-        announce(chosen.line)
-    heard = progress if world.name == "mpi" or world.rank == 0 else None
+def _work(rank: Rank, request: _Request, options: JobOptions) -> ExecutionResult:
+    """Run this rank's slices, and hand over the result."""
     outcome = None
+
+    def heard(done: int, n_slices: int) -> None:
+        rank.say(done, n_slices, f"slice {done} of {n_slices}")
+
     try:
-        with _given_back(chosen):
-            outcome = run_rank(
-                request.job, request.tensors, chosen.ranks, chosen.device, heard, _binder(request.job.engine)
-            )
-            return _hand_over(request, outcome, chosen.device, world, n_threads)
+        outcome = run_rank(
+            request.run, request.tensors, rank.chosen.ranks, rank.device, heard, _binder(request.run.engine)
+        )
+        return _hand_over(rank, request, outcome, options.output)
     except AgreedError as error:
         if outcome is None:
             raise
@@ -342,74 +316,18 @@ def _work(
         raise WriteError(str(error)) from None
 
 
-def _open_device(request: _Request, world: Communicator, n_threads: int) -> Chosen:
-    """The device of this rank; where an engine that needs GPUs finds none, the refusal names the engine."""
-    try:
-        return open_device(request.device, world, needed_bytes(request.job.schedule), n_threads)
-    except AgreedError as error:
-        if request.job.engine == "native":
-            raise
-        remedy = error.remedy.replace("--device cpu", "--engine native")
-        raise AgreedError(f"--engine {request.job.engine}", error.problem, remedy) from None
-
-
-@contextmanager
-def _given_back(chosen: Chosen) -> Iterator[None]:
-    """Close the peers' memory and the device afterwards, also where all ranks agree on a refusal.
-
-    A rank that fails alone is to end the others at once: its stream may wait for them for long.
-    """
-    refusal = None
-    try:
-        yield
-    except AgreedError as error:
-        refusal = error
-    chosen.device.synchronize()
-    chosen.ranks.close()
-    chosen.close()
-    if refusal is not None:
-        raise refusal
-
-
-def _hand_over(
-    request: _Request, outcome: Outcome, device: Device, world: Communicator, n_threads: int
-) -> ExecutionResult:
+def _hand_over(rank: Rank, request: _Request, outcome: RunOutcome, output: Path | None) -> ExecutionResult:
     """Gather or write the result, write what was measured, and remove the checkpoint."""
-    array = gather_result(outcome, device) if request.result == "gathered" else None
-    held = array if request.result == "gathered" else own_shard(outcome, device)
+    gathered = request.result == "gathered"
+    array = gather_result(outcome, rank.device) if gathered else None
+    held = array if gathered else own_shard(outcome, rank.device)
     not_finite = 0 if held is None else count_not_finite(held)
-    document = record(request.job, outcome, device, world, n_threads, not_finite)
-    if request.output is not None:
-        write_result(request.output, held, request.result == "sharded", document, outcome, world)
+    document = record(request.run, outcome, rank.device, rank.world, rank.threads, not_finite)
+    if output is not None:
+        write_result(output, held, not gathered, document, outcome, rank.world)
     if outcome.checkpoint is not None:
         outcome.checkpoint.remove()
-    if document["not_finite"] and world.rank == 0:
+    if document["not_finite"] and rank.is_first:
         message = f"the result holds {document['not_finite']} values that are NaN or infinite"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     return ExecutionResult(array, document)
-
-
-def _own_cores() -> list[int]:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def _shared_cores(world: Communicator) -> int:
-    """This process's cores over the ranks of its host that share them, at least 1."""
-    own = (socket.gethostname(), tuple(_own_cores()))
-    return max(1, len(own[1]) // world.gather_objects(own).count(own))
-
-
-@lru_cache(maxsize=1)
-def _thread_pools() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-def blas_threads(n_threads: int) -> AbstractContextManager[Any]:
-    """BLAS with `n_threads` threads inside, as before outside."""
-    pools: AbstractContextManager[Any] = _thread_pools().limit(limits=n_threads, user_api="blas")
-    return pools

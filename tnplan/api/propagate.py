@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.protocols.communicator import Communicator, agree, ending_together
-from tnplan.executor.device.selection.select import open_device
+from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.observables.pauli_sum import text as word_text
 from tnplan.executor.pauli.algebra.channels import depolarizing
@@ -31,18 +27,19 @@ from tnplan.executor.pauli.algebra.expectation import (
     overlap_error,
     product_state,
 )
-from tnplan.executor.pauli.algebra.gates import LARGEST_STEP, Rotation, Step, Transfer, gate_steps
+from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, Rotation, TransferMatrix, gate_steps
 from tnplan.executor.pauli.algebra.schroedinger import forward
 from tnplan.executor.pauli.gradient import Gradient
 from tnplan.executor.pauli.gradient import gradient as gradient_of_steps
 from tnplan.executor.pauli.propagate import Progress, Propagation
 from tnplan.executor.pauli.propagate import propagate as propagate_steps
-from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.ledger import Dropped, Record
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_suffix, check_writable, file_path, write_text
+from tnplan.planner.common.units import size_text
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate, GlobalPhase
 from tnplan.planner.networks.circuits.load import load_circuit
 
@@ -73,17 +70,32 @@ class _Problem:
     """A circuit's steps with the gate that each belongs to, an observable, and a state."""
 
     circuit: Circuit
-    steps: list[Step]
+    steps: list[PauliStep]
     gates: list[int]
     terms: PauliSum
     state: str | None
+
+
+@dataclass(frozen=True)
+class _Propagation:
+    """The arguments of `propagate` besides the circuit, the observable and the job's options."""
+
+    truncation: Truncation
+    state: str | None
+    depolarize: float
+    picture: str
+    gradient: bool
+    keep: str
+    stop_above: int | None
+    precision: str
+    when_full: str
+    record: str | Path | None
 
 
 def propagate(
     circuit: Circuit | str | Path,
     observable: PauliSum | str,
     truncation: Truncation | None = None,
-    resources: Resources | None = None,
     *,
     state: str | None = None,
     depolarize: float = 0.0,
@@ -91,57 +103,137 @@ def propagate(
     gradient: bool = False,
     keep: str = "all",
     stop_above: int | None = None,
-    output: str | Path | None = None,
+    when_full: str = "stop",
     record: str | Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    precision: str = "fp64",
+    device: str = "auto",
+    ranks: int | None = None,
+    threads: int | None = None,
+    memory: float | None = None,
+    output: str | Path | None = None,
+    progress: Listener | None = None,
 ) -> Expectation:
-    """<state| U^dagger O U |state> of a circuit; `state` is a bit string, None all 0.
+    """The expectation value <state| U^dagger O U |state> of a circuit U, by propagation of Pauli words.
 
-    `depolarize` is the probability that one of the words other than I strikes the qubits of each gate after
-    it. The Schroedinger `picture` takes the state forward, as far as it has words of at most the truncation's
-    `max_weight`; the others count as dropped. `gradient` adds the derivatives by the angles of all rotations
-    to the report. `keep` says which terms the result has on every rank: all, its own, or none; in the
-    Schroedinger picture it has all. `record` is a file for the terms at every step: JSON, or a plot where it
-    ends in .svg. Under mpirun the call is collective, and rank 0 writes. Raises InputError for
-    what cannot be done.
+    Without a truncation the value is exact but for rounding. With one, `report["error_bound"]` bounds its
+    error. Under mpirun the call is collective.
+
+    Parameters
+    ----------
+    circuit : Circuit or path
+        A circuit, or a qsim or OpenQASM file.
+    observable : PauliSum or str
+        A sum of Pauli words O, such as "0.5*X0 X1 - Z3".
+    truncation : Truncation, optional
+        Which terms are dropped. Default: none.
+    state : str, optional
+        A bit string, character k for qubit k. Default: all 0.
+    depolarize : float
+        The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
+    picture : {"heisenberg", "schroedinger"}
+        Take the observable backwards, or the state forward. The state has words of at most the truncation's
+        `max_weight`; the others count as dropped.
+    gradient : bool
+        Add the derivatives by the angles of all rotations. Takes one thread, the Heisenberg picture and fp64.
+    keep : {"all", "own", "none"}
+        Which terms the result has on every rank. The Schroedinger picture keeps all.
+    stop_above : int, optional
+        Stop where more terms than this are left.
+    when_full : {"stop", "truncate"}
+        Where the memory is full: stop, or keep the terms of largest magnitude and go on.
+    record : path, optional
+        A file for the number of terms at every step: .json, or a plot, .svg.
+    precision : {"fp64", "fp32"}
+        That of coefficients.
+    device, ranks, threads, memory, output, progress
+        How the job uses the machine, as in all engines (`JobOptions`). Ranks share the terms: a power of two
+        of them. `output` is a JSON file.
+
+    Returns
+    -------
+    Expectation
+        The value, the propagated sum, and what the JSON file says.
+
+    Raises
+    ------
+    InputError
+        For what cannot be done, or where terms outgrow the memory.
+
+    Examples
+    --------
+    >>> tnplan.propagate("circuit.qsim", "Z62", tnplan.Truncation(branch_cut=1e-4)).value
     """
+    options = JobOptions(
+        device, ranks, 1 if gradient and threads is None else threads, memory,
+        None if output is None else file_path(output), progress=progress,
+    )  # fmt: skip
     limits = Truncation() if truncation is None else truncation
-    use = Resources() if resources is None else resources
-    world = world_communicator()
+    asked = _Propagation(
+        limits, state, depolarize, picture, gradient, keep, stop_above, precision, when_full, record
+    )
+    job = Job(
+        prepare=lambda: _prepare(circuit, observable, asked, options),
+        work=lambda rank, problem: _work(rank, problem, asked, options.output),
+        check_ranks=lambda problem, n: _check_ranks(n, asked),
+        needs=lambda problem, n, threads: _needs(problem, asked),
+    )
+    return run_job(job, options)
 
-    def prepare() -> _Problem:
-        for value, kind in ((limits, Truncation), (use, Resources)):
-            if not isinstance(value, kind):
-                raise InputError(kind.__name__.lower(), f"is {value!r}", f"give {kind.__name__}")
-        source = circuit if isinstance(circuit, Circuit) else file_path(circuit)
-        _check_files(source, output, record)
-        if world is not None and world.size & (world.size - 1):
-            raise InputError("mpirun", f"started {world.size} ranks", "start a power of two")
-        if picture not in PICTURES:
-            raise InputError("picture", f"is {picture!r}", f"use {' or '.join(PICTURES)}")
-        if gradient and (world is not None or picture != "heisenberg" or use != Resources()):
-            raise InputError(
-                "gradient", "takes one thread in the Heisenberg picture, fp64, and no bound of memory",
-                "leave out the other options",
-            )  # fmt: skip
-        replace(use, ranks=world)  # refuses engines that cannot share the terms
-        return _problem(source, observable, state, depolarize, gradient)
 
-    def work(rank: Communicator, problem: _Problem) -> Expectation:
-        with _opened(use, rank) as own:
-            return _solve(problem, limits, own, picture, gradient, keep, stop_above, progress)
+def _prepare(
+    circuit: Circuit | str | Path, observable: PauliSum | str, asked: _Propagation, options: JobOptions
+) -> _Problem:
+    """Read and check all inputs, on rank 0."""
+    if not isinstance(asked.truncation, Truncation):
+        raise InputError("truncation", f"is {asked.truncation!r}", "give Truncation")
+    Resources(precision=asked.precision, when_full=asked.when_full)  # refuses other names
+    source = circuit if isinstance(circuit, Circuit) else file_path(circuit)
+    _check_files(source, options.output, asked.record)
+    if asked.picture not in PICTURES:
+        raise InputError("picture", f"is {asked.picture!r}", f"use {' or '.join(PICTURES)}")
+    alone = options.device != "gpu" and options.threads == 1 and options.memory is None
+    if asked.gradient and not (alone and asked.picture == "heisenberg" and asked.precision == "fp64"):
+        raise InputError(
+            "gradient", "takes one thread in the Heisenberg picture, fp64, and no bound of memory",
+            "leave out the other options",
+        )  # fmt: skip
+    return _problem(source, observable, asked)
 
-    if world is None:
-        problem = prepare()  # in this thread: libraries first imported in one that ends may crash later
-        found = run_ranks(1, lambda rank: work(rank, problem))[0]
-    else:
-        with ending_together(world):
-            found = work(world, agree(world, prepare))
-    if world is None or world.rank == 0:
+
+def _check_ranks(n_ranks: int, asked: _Propagation) -> None:
+    if n_ranks & (n_ranks - 1):
+        raise InputError("ranks", f"are {n_ranks}", "start a power of two")
+    if asked.gradient and n_ranks > 1:
+        raise InputError("gradient", f"takes one rank, not {n_ranks}", "start one rank")
+
+
+def _needs(problem: _Problem, asked: _Propagation) -> Needs:
+    """The terms to start with; how many there will be nobody knows beforehand."""
+    size_bytes = problem.terms.n_terms * term_bytes(problem.circuit.n_qubits, 8)
+    return Needs(
+        size_bytes, size_bytes, "give an observable of fewer words", "gradients" if asked.gradient else ""
+    )
+
+
+def _work(rank: Rank, problem: _Problem, asked: _Propagation, output: Path | None) -> Expectation:
+    """Propagate on this rank; rank 0 writes the files."""
+
+    def heard(at: Progress) -> None:
+        text = f"step {at.step} of {at.steps}: {at.terms} terms, {size_text(at.size_bytes)}"
+        rank.say(at.step, at.steps, text if rank.world.size == 1 else f"{text} on rank 0", at)
+
+    use = Resources(
+        device=rank.device.name, threads=rank.threads, precision=asked.precision,
+        memory_bytes=None if asked.gradient else rank.memory_bytes, when_full=asked.when_full,
+        ranks=rank.connected(),
+    )  # fmt: skip
+    with rank.on_stream():
+        found = _solve(problem, use, asked, heard)
+    if rank.is_first:
         if output is not None:
             write_text(output, json.dumps(found.report, indent=1) + "\n")
-        if record is not None:
-            write_record(found.propagation.record, record)
+        if asked.record is not None:
+            write_record(found.propagation.record, asked.record)
     return found
 
 
@@ -156,55 +248,32 @@ def write_record(record: Record, path: str | Path) -> None:
 
 
 def _solve(
-    problem: _Problem,
-    limits: Truncation,
-    use: Resources,
-    picture: str,
-    gradient: bool,
-    keep: str,
-    stop_above: int | None,
-    progress: Callable[[Progress], None] | None,
+    problem: _Problem, use: Resources, asked: _Propagation, heard: Callable[[Progress], None]
 ) -> Expectation:
-    steps, start = problem.steps, problem.terms
-    is_forward, left_out = picture == "schroedinger", NOTHING
+    steps, start, keep = problem.steps, problem.terms, asked.keep
+    is_forward, left_out = asked.picture == "schroedinger", NOTHING
     if is_forward:
         bits = problem.state or "0" * problem.circuit.n_qubits
-        start, left_out = product_state(bits_bloch(bits), limits.max_weight)
+        start, left_out = product_state(bits_bloch(bits), asked.truncation.max_weight)
         steps, keep = list(forward(steps)), "all"
     done = propagate_steps(
-        steps, start, limits, use, state=problem.state, keep=keep, stop_above=stop_above, progress=progress
-    )
+        steps, start, asked.truncation, use, state=problem.state, keep=keep, stop_above=asked.stop_above,
+        progress=heard,
+    )  # fmt: skip
     done = replace(done, dropped=left_out + done.dropped)
     value, bound = done.value, done.dropped.l1
     if is_forward:
         value, is_unital = overlap(done.result, problem.terms), all(map(_is_unital, problem.steps))
         bound = overlap_error(done.dropped, problem.terms, value, is_unital=is_unital)
-    report = _report(problem, value, bound, done, limits, use, picture)
-    if gradient:
-        found = gradient_of_steps(problem.steps, problem.terms, limits, state=problem.state)
+    report = _report(problem, value, bound, done, use, asked)
+    if asked.gradient:
+        found = gradient_of_steps(problem.steps, problem.terms, asked.truncation, state=problem.state)
         report["gradient"] = _derivatives(problem, found)
     return Expectation(value, done, report)
 
 
-def _is_unital(step: Step) -> bool:
-    return not isinstance(step, Transfer) or step.is_unital
-
-
-@contextmanager
-def _opened(use: Resources, rank: Communicator) -> Iterator[Resources]:
-    """The resources with the ranks of the job, and each rank's GPU opened where GPUs are wanted."""
-    shared = rank if rank.size > 1 else None
-    if use.device == "cpu":
-        yield replace(use, ranks=shared)
-        return
-    chosen = open_device("gpu", rank, 0, 1)
-    try:
-        with chosen.device.stream:  # type: ignore[attr-defined]
-            yield replace(use, ranks=shared and chosen.ranks.split(0, rank.rank))
-        chosen.device.synchronize()
-        chosen.ranks.close()
-    finally:
-        chosen.close()
+def _is_unital(step: PauliStep) -> bool:
+    return not isinstance(step, TransferMatrix) or step.is_unital
 
 
 def _check_files(circuit: Circuit | Path, output: str | Path | None, record: str | Path | None) -> None:
@@ -217,32 +286,31 @@ def _check_files(circuit: Circuit | Path, output: str | Path | None, record: str
             raise InputError(str(record), "is the file of the result too", "give the record another name")
 
 
-def _problem(
-    circuit: Circuit | Path, observable: PauliSum | str, state: str | None, depolarize: float, gradient: bool
-) -> _Problem:
-    if not is_number(depolarize) or not 0 <= depolarize <= 1:
-        raise InputError("--depolarizing", f"probability is {depolarize!r}", "give 0 to 1")
+def _problem(circuit: Circuit | Path, observable: PauliSum | str, asked: _Propagation) -> _Problem:
+    probability = asked.depolarize
+    if not is_number(probability) or not 0 <= probability <= 1:
+        raise InputError("--depolarizing", f"probability is {probability!r}", "give 0 to 1")
     read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
     terms = observable if isinstance(observable, PauliSum) else parse(observable, read.n_qubits)
     if terms.n_qubits != read.n_qubits:
         raise InputError(
             "--observable", f"is a sum on {terms.n_qubits} qubits", f"give one on {read.n_qubits}"
         )
-    in_bits(terms, state)
+    in_bits(terms, asked.state)
     steps, gates = [], []
     for number, gate in enumerate(read.gates):
-        for step in _noisy(gate, f"gate {number} ({gate.name})", depolarize, gradient):
+        for step in _noisy(gate, f"gate {number} ({gate.name})", probability, asked.gradient):
             steps.append(step)
             gates.append(number)
-    return _Problem(read, steps, gates, terms, state)
+    return _Problem(read, steps, gates, terms, asked.state)
 
 
-def _noisy(gate: Gate, place: str, probability: float, gradient: bool) -> Iterator[Step]:
-    yield from gate_steps(gate, place, turns=gradient)
+def _noisy(gate: Gate, place: str, probability: float, gradient: bool) -> Iterator[PauliStep]:
+    yield from gate_steps(gate, place, rotations=gradient)
     if probability and not isinstance(gate, GlobalPhase):
-        if len(gate.qubits) > LARGEST_STEP:
+        if len(gate.qubits) > MOST_QUBITS:
             raise InputError(
-                place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {LARGEST_STEP}",
+                place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {MOST_QUBITS}",
                 "split the gate, or leave --depolarizing out",
             )  # fmt: skip
         yield depolarizing(gate.qubits, probability)
@@ -259,25 +327,19 @@ def _derivatives(problem: _Problem, found: Gradient) -> list[dict[str, Any]]:
 
 
 def _report(
-    problem: _Problem,
-    value: complex,
-    bound: float,
-    done: Propagation,
-    limits: Truncation,
-    use: Resources,
-    picture: str,
+    problem: _Problem, value: complex, bound: float, done: Propagation, use: Resources, asked: _Propagation
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
         "n_qubits": problem.circuit.n_qubits,
         "gates": len(problem.circuit.gates),
-        "picture": picture,
+        "picture": asked.picture,
         "expectation": value if isinstance(value, float) else [value.real, value.imag],
         "error_bound": bound,
         "dropped": {name: None if number > MOST else number for name, number in asdict(done.dropped).items()},
-        "truncation": asdict(limits),
-        "engine": use.engine,
+        "truncation": asdict(asked.truncation),
+        "engine": "hash",
         "device": use.device,
         "ranks": 1 if use.ranks is None else use.ranks.size,
         "threads": use.threads,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.cpu.host_facts import cores, host_facts, ranks_here
+from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
-from tnplan.executor.device.protocols.communicator import Communicator, agree, ending_together
+from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.distributed_state import DistributedState, rank_bits
@@ -31,7 +30,6 @@ from tnplan.executor.statevector.measurement import Answer, Question, answer, ch
 from tnplan.executor.statevector.memory_estimate import (
     LARGEST,
     check_answer_memory,
-    check_memory,
     predicted_bytes,
 )
 from tnplan.executor.statevector.prepared_program import prepare_program
@@ -55,7 +53,8 @@ from tnplan.planner.networks.circuits.program import Program, circuit_program, f
 
 FORMAT = "tnplan.statevector"
 VERSION = 1
-DEVICES = ("cpu", "gpu")
+DTYPES = {"fp64": "complex128", "fp32": "complex64"}
+"""The dtype of amplitudes in each precision."""
 NORM = 1e-2
 """How far from 1 the sum of all probabilities of a saved state may be."""
 
@@ -74,20 +73,22 @@ class Simulation:
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """The checked arguments of `simulate`, equal on every rank."""
+    """The checked inputs of `simulate`, equal on every rank."""
 
     program: Program
     question: Question
-    dtype: str
-    mode: str
-    device: str
     seed: int
-    threads: int | None
-    memory_bytes: float
+
+
+@dataclass(frozen=True)
+class _Simulation:
+    """The arguments of `simulate` besides the circuit, what is asked of it, and the job's options."""
+
+    depolarize: float
+    mode: str
+    dtype: str
     start: str | Path | None
     save: str | Path | None
-    output: str | Path | None
-    ranks: int
 
 
 def simulate(
@@ -98,147 +99,173 @@ def simulate(
     amplitudes: Sequence[str] = (),
     marginal: Sequence[int] = (),
     depolarize: float = 0.0,
-    dtype: str = "complex64",
     mode: str = "compiled",
-    device: str = "cpu",
     seed: int | None = None,
-    threads: int | None = None,
-    ranks: int = 1,
-    memory_bytes: float | None = None,
     start: str | Path | None = None,
     save: str | Path | None = None,
+    precision: str = "fp64",
+    device: str = "auto",
+    ranks: int | None = None,
+    threads: int | None = None,
+    memory: float | None = None,
     output: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Listener | None = None,
 ) -> Simulation:
-    """Simulate a circuit or a program densely, and answer what is asked.
+    """Simulate a circuit or a program with all its amplitudes, and answer what is asked.
 
-    `shots` outcomes are counted; `observable` is a sum of Pauli words; `amplitudes` lists bit strings,
-    `marginal` qubits whose values' probabilities are wanted. After each gate its qubits are depolarized with
-    probability `depolarize`. A program that measures on its way, resets or is noisy is run once a shot, and
-    values are means. `device` is cpu, or gpu for a GPU a rank. `start` is a saved state to begin with, `save`
-    the name of the final one (.json).
-    Refuses, before anything is allocated, what needs more than `memory_bytes` a rank or than is free. `ranks`
-    in this process share the state, a power of two; under mpirun its ranks do, and the call is collective.
-    Raises InputError for what cannot be done.
+    A program that measures on its way, resets or is noisy is run once a shot, and values are means. What does
+    not fit into memory is refused before anything is allocated. Under mpirun the call is collective.
+
+    Parameters
+    ----------
+    circuit : Program, Circuit or path
+        A program, a circuit, or a qsim or OpenQASM file.
+    shots : int, optional
+        Count the outcomes of so many runs.
+    observable : PauliSum or str, optional
+        A sum of Pauli words whose expectation value is asked for.
+    amplitudes : sequence of str
+        Bit strings whose amplitudes are asked for; character k is qubit k.
+    marginal : sequence of int
+        Qubits the probabilities of whose values are asked for.
+    depolarize : float
+        The probability that the qubits of a gate are depolarized after it.
+    mode : {"compiled", "stages", "gates"}
+        How gates are grouped into passes over the state.
+    seed : int, optional
+        Makes outcomes the same in every run.
+    start, save : path, optional
+        A saved state to begin with; where to save the final one (.json, and an .npy a rank).
+    precision : {"fp64", "fp32"}
+        That of amplitudes: complex128 or complex64.
+    device, ranks, threads, memory, output, progress
+        How the job uses the machine, as in all engines (`JobOptions`). Ranks share the state: a power of two
+        of them. `output` is a JSON file. `progress` hears of shots.
+
+    Returns
+    -------
+    Simulation
+        The answer, the final state (of the last run), and what the JSON file says.
+
+    Raises
+    ------
+    InputError
+        For what cannot be done, or does not fit.
+
+    Examples
+    --------
+    >>> tnplan.simulate("bell.qasm", shots=1000, seed=1).answer.counts
     """
-    world = world_communicator()
-    if world is not None and ranks not in (1, world.size):
-        raise InputError(
-            "--ranks", f"is {ranks}, but mpirun started {world.size}", "leave it out under mpirun"
-        )
+    options = JobOptions(
+        device, ranks, threads, memory, None if output is None else file_path(output), progress=progress
+    )
+    if precision not in DTYPES:
+        raise InputError("--precision", f"is {precision!r}", f"use {' or '.join(DTYPES)}")
+    asked = _Simulation(depolarize, mode, DTYPES[precision], start, save)
 
     def prepare() -> _Request:
         if not is_number(depolarize):
             raise InputError("--depolarizing", f"is {depolarize!r}", "give a probability")
-        if memory_bytes is not None and not (is_number(memory_bytes) and memory_bytes > 0):
-            raise InputError("--memory", f"is {memory_bytes!r}", "give a positive number of bytes")
         program = depolarized(_program(circuit), depolarize)
         question = Question(
             shots, _observable(observable, program.n_qubits),
             _listed("--amplitudes", amplitudes), _listed("--marginal", marginal),
         )  # fmt: skip
-        request = _Request(
-            program, question, dtype, mode, device, _seed(seed), threads,
-            float("inf") if memory_bytes is None else memory_bytes, start, save, output,
-            ranks if world is None else world.size,
-        )  # fmt: skip
-        _check(request)
-        _check_outputs(request, circuit)
+        request = _Request(program, question, _seed(seed))
+        _check(request, asked)
         return request
 
-    if world is None:
-        request = prepare()
-        done = run_ranks(request.ranks, lambda own: _work(request, own, progress))[0]
-        if isinstance(done.simulator.state, DistributedState):
-            done.simulator.state.end()
-        return done
-    with ending_together(world):
-        agreed: _Request = world.broadcast_object(
-            agree(world, lambda: prepare() if world.rank == 0 else None), 0
-        )
-        return _work(agreed, world, progress)
+    def check_ranks(request: _Request, n_ranks: int) -> None:
+        rank_bits(n_ranks, request.program.n_qubits, LARGEST_TARGETS)
+        _check_outputs(asked, options.output, n_ranks, circuit)
+
+    job = Job(
+        prepare=prepare,
+        work=lambda rank, request: _work(rank, request, asked, options.output),
+        check_ranks=check_ranks,
+        needs=lambda request, n, n_threads: _needs(request, asked, n, n_threads),
+    )
+    return run_job(job, options)
 
 
-def _work(request: _Request, ranks: Communicator, progress: Callable[[int, int], None] | None) -> Simulation:
+def _needs(request: _Request, asked: _Simulation, n_ranks: int, threads: int) -> Needs:
+    n = request.program.n_qubits
+    size_bytes = predicted_bytes(n, asked.dtype, TILES[asked.dtype], threads, n_ranks)
+    other = "" if asked.dtype == DTYPES["fp32"] else "--precision fp32, "
+    return Needs(size_bytes, size_bytes, f"use {other}more ranks, more memory or fewer qubits")
+
+
+def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None) -> Simulation:
     """One rank: the whole simulation; rank 0 writes the result."""
-    program, n = request.program, request.program.n_qubits
-    inside = n - (ranks.size.bit_length() - 1)
-    host_ranks = ranks_here(ranks)
-    threads = request.threads or max(1, cores() // host_ranks)
-    needed = predicted_bytes(n, request.dtype, TILES[request.dtype], threads, ranks.size)
-    room = request.memory_bytes
-    free = host_memory()[1] / host_ranks
-    if request.device == "cpu":
-        room = min(room, free)
-        free = room - needed
-    agree(ranks, lambda: check_memory(needed, room, n, request.dtype))
-    question = request.question
-    agree(ranks, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
+    world, n, question = rank.world, request.program.n_qubits, request.question
+    needed = _needs(request, asked, world.size, rank.threads).cpu_bytes
+    free = host_memory()[1] / ranks_here(world)
+    if rank.device.name == "cpu":
+        free = rank.memory_bytes - needed
+    agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
-    state: StateVector
-    if request.device == "gpu":
-        state = _gpu_state(inside, request.dtype, needed, ranks)
-    else:
-        own = HostState(inside, request.dtype, threads, ranks.rank)
-        state = own if ranks.size == 1 else DistributedState(own, ranks)
-    simulator = Simulator(state, n, request.mode, request.seed)
-    if request.start is not None:
-        _continue(simulator, request.start, request.dtype, ranks)
-    given = answer(simulator, program, question, progress if ranks.rank == 0 else None)
-    time_s = perf_counter() - begin
-    if request.save is not None:
-        target = request.save
-        agree(ranks, lambda: remove_index(target) if ranks.rank == 0 else None)
-        agree(ranks, lambda: save_part(target, ranks.rank, state.part()))
-        if ranks.rank == 0:
-            save_index(target, ranks.size, request.dtype, simulator.where)
+    with rank.on_stream():
+        state = _open_state(rank, n, asked.dtype)
+        simulator = Simulator(state, n, asked.mode, request.seed)
+        if asked.start is not None:
+            _continue(simulator, asked.start, asked.dtype, world)
+        given = answer(
+            simulator, request.program, question,
+            lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
+        )  # fmt: skip
+        time_s = perf_counter() - begin
+        if asked.save is not None:
+            _save(asked.save, simulator, world, asked.dtype)
     report = {
-        "format": FORMAT, "version": VERSION, "n_qubits": n, "operations": len(program.operations),
-        "dtype": request.dtype, "mode": request.mode, "device": request.device, "ranks": ranks.size,
-        "threads": threads,
+        "format": FORMAT, "version": VERSION, "n_qubits": n, "operations": len(request.program.operations),
+        "dtype": asked.dtype, "mode": asked.mode, "device": rank.device.name, "ranks": world.size,
+        "threads": rank.threads,
         "seed": request.seed, "shots": question.shots, **_answer_report(given, question),
         "norm": given.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
         "predicted_bytes": needed, "time_s": time_s, "environment": host_facts(),
     }  # fmt: skip
-    if request.output is not None and ranks.rank == 0:
-        write_text(request.output, json.dumps(report, indent=1) + "\n")
+    if output is not None and rank.is_first:
+        write_text(output, json.dumps(report, indent=1) + "\n")
+    if isinstance(state, DistributedState) and (world.name == "threads" or rank.device.name == "gpu"):
+        state.end()
     return Simulation(given, simulator, report)
 
 
-def _gpu_state(n_bits: int, dtype: str, needed_bytes: int, ranks: Communicator) -> StateVector:
-    """A state on a GPU of each rank that has room; raises InputError where there is none."""
-    from tnplan.executor.device.selection.select import find_gpu
-
-    number = agree(ranks, lambda: find_gpu(ranks, needed_bytes))
+def _open_state(rank: Rank, n_qubits: int, dtype: str) -> StateVector:
+    """The amplitudes of this rank on its device, connected with those of other ranks."""
+    world = rank.world
+    n_bits = n_qubits - (world.size.bit_length() - 1)
+    if rank.device.name == "cpu":
+        own: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
+        return own if world.size == 1 else DistributedState(own, world)
     from tnplan.executor.statevector.cuda.state import open_state
 
-    own = open_state(number, n_bits, dtype, ranks.rank)
-    if ranks.size == 1:
+    own = open_state(rank.device.device_id, n_bits, dtype, world.rank)  # type: ignore[attr-defined]
+    connected = rank.connected()
+    if connected is None:
         return own
     from tnplan.executor.statevector.cuda.bit_swap import StateSwap
-    from tnplan.executor.statevector.cuda.state import between_gpus
 
-    connected = between_gpus(ranks)
     return DistributedState(own, connected, StateSwap(own.amplitudes, connected))
 
 
-def _check(request: _Request) -> None:
+def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: str) -> None:
+    """Write the final state: every rank its amplitudes, rank 0 the index; collective."""
+    agree(world, lambda: remove_index(target) if world.rank == 0 else None)
+    agree(world, lambda: save_part(target, world.rank, simulator.state.part()))
+    if world.rank == 0:
+        save_index(target, world.size, dtype, simulator.where)
+
+
+def _check(request: _Request, asked: _Simulation) -> None:
     """Refuse what cannot be done, before any work."""
     check_question(request.question, request.program)
-    n = request.program.n_qubits
-    check_count("qubits", n, 1, LARGEST)
-    if request.dtype not in TILES:
-        raise InputError("--dtype", f"is {request.dtype!r}", f"use {' or '.join(TILES)}")
-    if request.mode not in MODES:
-        raise InputError("--mode", f"is {request.mode!r}", f"use {', '.join(MODES)}")
-    if request.device not in DEVICES:
-        raise InputError("--device", f"is {request.device!r}", f"use {' or '.join(DEVICES)}")
-    if request.threads is not None:
-        check_count("--threads", request.threads, 1)
-    rank_bits(check_count("--ranks", request.ranks, 1), n, LARGEST_TARGETS)
-    if (request.start or request.save) and final_measurements(request.program) is None:
+    check_count("qubits", request.program.n_qubits, 1, LARGEST)
+    if asked.mode not in MODES:
+        raise InputError("--mode", f"is {asked.mode!r}", f"use {', '.join(MODES)}")
+    if (asked.start or asked.save) and final_measurements(request.program) is None:
         raise InputError(
-            "--start" if request.start else "--save",
+            "--start" if asked.start else "--save",
             "stands beside a program that ends in another state in each run", "leave it out",
         )  # fmt: skip
     prepare_program(request.program.operations)
@@ -273,14 +300,14 @@ def _listed(place: str, values: Any) -> tuple[Any, ...]:
     raise InputError(place, f"is {values!r}", "give a list")
 
 
-def _check_outputs(request: _Request, circuit: Any) -> None:
+def _check_outputs(asked: _Simulation, output: Path | None, n_ranks: int, circuit: Any) -> None:
     inputs = [circuit] if isinstance(circuit, str | Path) else []
-    if request.start is not None:
-        inputs += [request.start, *load_state(request.start).files]
-    if request.output is not None:
-        check_writable(request.output, *inputs)
-    if request.save is not None:
-        check_state_writable(request.save, request.ranks, request.output, *inputs)
+    if asked.start is not None:
+        inputs += [asked.start, *load_state(asked.start).files]
+    if output is not None:
+        check_writable(output, *inputs)
+    if asked.save is not None:
+        check_state_writable(asked.save, n_ranks, output, *inputs)
 
 
 def _continue(simulator: Simulator, start: str | Path, dtype: str, ranks: Communicator) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE, PROFILE, SizeType
+from tnplan.cli.job_options import CHECKPOINTS, job_options
+from tnplan.cli.options import PROFILE, SizeType
 
 
 @click.command()
@@ -14,17 +15,15 @@ from tnplan.cli.options import FILE, PROFILE, SizeType
     "--base", type=PROFILE, metavar="PROFILE", required=True,
     help="A shipped profile or a TOML file: what this run does not measure is taken from it.",
 )  # fmt: skip
-@click.option("-o", "--output", type=FILE, help="Write the profile to this TOML file.")
 @click.option("--name", help="The name of the profile [default: the base's].")
-@click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True)
 @click.option(
     "--size", "size_bytes", type=SizeType(unlimited=False),
     help="Bytes of each of the two tensors worked on [default: 2GiB on a GPU, 64MiB on a CPU].",
 )  # fmt: skip
 @click.option("--dtype", "dtypes", multiple=True, help="Only this dtype; may be given again [default: all].")
+@job_options("Write the profile to this TOML file.", without=(*CHECKPOINTS, "threads", "memory"))
 def command(
-    base: str, output: Path | None, name: str | None, device: str, size_bytes: int | None,
-    dtypes: tuple[str, ...],
+    base: str, name: str | None, size_bytes: int | None, dtypes: tuple[str, ...], job: dict[str, Any]
 ) -> None:  # fmt: skip
     """Measure this machine and write its hardware profile.
 
@@ -39,8 +38,8 @@ def command(
     first = launched_rank() == 0
     given = {"dtypes": dtypes} if dtypes else {}
     profile = calibrate(
-        base, output, name=name, device=device, size_bytes=size_bytes,
-        say=lambda line: click.echo(line, err=True), **given,
+        base, name=name, size_bytes=size_bytes, progress=lambda at: click.echo(at.text, err=True), **given,
+        **job,
     )  # fmt: skip
     if first:
-        click.echo(profile_text(profile) if output is None else f"written: {output}")
+        click.echo(profile_text(profile) if job["output"] is None else f"written: {job['output']}")

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tnplan.cli.job_options import ProgressLines, job_options
 from tnplan.cli.options import FILE
 
-LOG_EVERY_S = 10.0
-SHOW_EVERY_S = 1.0
 SHOWN_VALUES = 4
 
 
 @click.command()
 @click.argument("schedule", type=FILE, metavar="SCHEDULE.json")
 @click.option("--tensors", type=FILE, help="An .npz with t0, t1, ... [default: the path's].")
-@click.option("-o", "--output", type=FILE, help="Write the result to this .npy.")
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "gpu"]),
-    default="auto",
-    show_default=True,
-    help="A GPU for each rank, or the CPU; auto takes GPUs that are there and have room, and says so.",
-)
-@click.option(
-    "--ranks", type=click.IntRange(1), help="Ranks in this process [default: one group of the schedule]."
-)
 @click.option(
     "--result",
     type=click.Choice(["gathered", "sharded"]),
@@ -47,32 +33,23 @@ SHOWN_VALUES = 4
     help="What contracts: tnplan, or NVIDIA's tensor libraries.",
 )
 @click.option("--slices", metavar="FIRST:STOP", help="Only these slices.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted run from its checkpoint.")
-@click.option("--checkpoint/--no-checkpoint", default=True, show_default=True, help="Keep finished slices.")
 @click.option(
     "--compress",
     metavar="BOUNDS",
     help="exchange=BOUND[:RATIO], store=BOUND, setting=fast|small, checkpoints; with commas "
     "(docs/compression.md) [default: as planned].",
 )
-@click.option(
-    "--threads", type=click.IntRange(1), help="Threads a rank [default: the host's cores over its ranks]."
-)
+@job_options("Write the result to this .npy.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
     schedule: Path,
     tensors: Path | None,
-    output: Path | None,
-    device: str,
-    ranks: int | None,
     result: str,
     engine: str,
     slices: str | None,
-    resume: bool,
-    checkpoint: bool,
     compress: str | None,
-    threads: int | None,
     as_json: bool,
+    job: dict[str, Any],
 ) -> None:
     """Carry out a schedule, in this process or on the ranks that mpirun started.
 
@@ -84,87 +61,14 @@ def command(
     from tnplan.executor.device.comm.launcher import launched_rank
 
     first = launched_rank() == 0
-    with warnings.catch_warnings(), _Progress(first) as progress:
+    with warnings.catch_warnings(), ProgressLines(first) as progress:
         warnings.simplefilter("ignore", RuntimeWarning)
         outcome = execute(
-            schedule, tensors, ranks=ranks, device=device, result=result, slices=slices, resume=resume,
-            output=output, threads=threads, checkpoint=checkpoint, engine=engine, compress=compress,
-            progress=progress.update, announce=progress.choose,
+            schedule, tensors, slices=slices, result=result, engine=engine, compress=compress,
+            progress=progress, **job,
         )  # fmt: skip
     if first:
-        _show(outcome.array, outcome.report, output, as_json)
-
-
-class _Progress:
-    """Slices done and the time left: a line that is rewritten on a terminal, plain lines in a log."""
-
-    def __init__(self, shown: bool) -> None:
-        self._shown = shown
-        self._chosen: str | None = None
-        self._terminal = shown and sys.stderr is not None and sys.stderr.isatty()
-        self._start = self._last = time.monotonic()
-        self._done_before: int | None = None
-        self._live: Any = None
-
-    def __enter__(self) -> _Progress:
-        if self._terminal:
-            from rich.live import Live
-
-            self._live = Live("binding ...", refresh_per_second=4, transient=True, console=_stderr_console())
-            self._live.__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._live is not None:
-            self._live.__exit__(None, None, None)
-
-    def choose(self, line: str) -> None:
-        """The device is chosen: it is said when the slices begin, so that a refusal stands alone."""
-        self._chosen = line
-
-    def update(self, done: int, n_slices: int) -> None:
-        """The slices are about to begin, or one is done; says so when it is time to."""
-        now = time.monotonic()
-        if self._done_before is None:
-            self._done_before = done
-            self._start = now
-            if self._shown and self._chosen is not None:
-                self._say(self._chosen)
-            return
-        due = now - self._last >= (SHOW_EVERY_S if self._terminal else LOG_EVERY_S)
-        if not self._shown or not due or done == self._done_before:
-            return
-        self._last = now
-        left_s = (now - self._start) / (done - self._done_before) * (n_slices - done)
-        line = f"slice {done} of {n_slices}, about {_duration(left_s)} left"
-        if self._live is not None:
-            self._live.update(line)
-        else:
-            self._say(line)
-
-    def _say(self, line: str) -> None:
-        if self._live is not None:
-            self._live.console.print(line)
-        else:
-            click.echo(line, err=True)
-
-
-def _stderr_console() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True)
-
-
-def _duration(time_s: float) -> str:
-    if time_s < 120:
-        return f"{time_s:.0f} s"
-    if time_s < 7200:
-        return f"{time_s / 60:.0f} min"
-    if time_s < 172800:
-        return f"{time_s / 3600:.1f} h"
-    from tnplan.planner.common.units import time_text
-
-    return time_text(time_s)
+        _show(outcome.array, outcome.report, job["output"], as_json)
 
 
 def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE, SIZE
+from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
+from tnplan.cli.options import FILE
 
-if TYPE_CHECKING:
-    from tnplan.executor.pauli.propagate import Progress
+SAY_EVERY_S = 1.0
+"""Seconds between lines of progress."""
 
 
 @click.command()
@@ -32,17 +33,13 @@ if TYPE_CHECKING:
     help="Take the observable backwards, or the state forward.",
 )  # fmt: skip
 @click.option("--gradient", is_flag=True, help="Add the derivatives by all angles of rotations.")
-@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads a rank.")
 @click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64", show_default=True)
-@click.option("--memory", type=SIZE, help="Bytes that terms may take a rank [default: unlimited].")
 @click.option(
     "--when-full", type=click.Choice(["stop", "truncate"]), default="stop", show_default=True,
     help="Stop where the memory is full, or keep the largest terms and go on.",
 )  # fmt: skip
-@click.option("--engine", type=click.Choice(["hash", "sort"]), default="hash", show_default=True)
 @click.option("--record", type=FILE, help="Write the terms at every step: .json, or a plot, .svg.")
-@click.option("-o", "--output", type=FILE, help="Write the result as JSON.")
+@job_options("Write the result as JSON.", without=CHECKPOINTS)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     circuit: Path,
@@ -59,15 +56,11 @@ def command(
     depolarizing: float,
     picture: str,
     gradient: bool,
-    device: str,
-    threads: int,
     precision: str,
-    memory: float | None,
     when_full: str,
-    engine: str,
     record: Path | None,
-    output: Path | None,
     as_json: bool,
+    job: dict[str, Any],
 ) -> None:
     """Propagate an observable backwards through a circuit, and print its expectation value.
 
@@ -77,32 +70,21 @@ def command(
     """
     from tnplan.api.propagate import propagate
     from tnplan.executor.device.comm.launcher import launched_rank
-    from tnplan.executor.pauli.resources import Resources
     from tnplan.executor.pauli.terms.truncation import Truncation
 
     limits = Truncation(
         branch_cut=branch_cut, merged_cut=min_coefficient, max_weight=max_weight, max_xy=max_xy,
         max_frequency=max_frequency, max_terms=max_terms, every=every,
     )  # fmt: skip
-    resources = Resources(engine, device, threads, precision, memory, when_full)
     first = launched_rank() == 0
-    done = propagate(
-        circuit, observable, limits, resources, state=state, depolarize=depolarizing, picture=picture,
-        gradient=gradient, keep="none", stop_above=stop_above, output=output, record=record,
-        progress=_say if first else None,
-    )  # fmt: skip
+    with ProgressLines(first, SAY_EVERY_S) as progress:
+        done = propagate(
+            circuit, observable, limits, state=state, depolarize=depolarizing, picture=picture,
+            gradient=gradient, keep="none", stop_above=stop_above, when_full=when_full, record=record,
+            precision=precision, progress=progress, **job,
+        )  # fmt: skip
     if first:
-        _show(done.report, [path for path in (output, record) if path is not None], as_json)
-
-
-def _say(at: Progress) -> None:
-    """Print where the propagation stands; the terms of other ranks are not counted on the way."""
-    from tnplan.executor.device.comm.launcher import launched_size
-    from tnplan.planner.common.units import size_text
-
-    here = " on rank 0" if launched_size() > 1 else ""
-    size = size_text(at.size_bytes)
-    click.echo(f"step {at.step} of {at.steps}: {at.terms} terms, {size}{here}", err=True)
+        _show(done.report, [path for path in (job["output"], record) if path is not None], as_json)
 
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:

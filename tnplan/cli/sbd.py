@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE, SIZE
-
-if TYPE_CHECKING:
-    from tnplan.executor.sbd.solver.davidson import DavidsonStep
-
-SHOWN_ROOTS = 4
+from tnplan.cli.job_options import job_options
+from tnplan.cli.options import FILE
 
 
 @click.command()
@@ -37,30 +33,13 @@ SHOWN_ROOTS = 4
     "--carryover-missing", type=float, help="Or the weight that may be missing in those carried over."
 )
 @click.option(
-    "--memory", type=SIZE, help="Bytes that a rank may take [default: unlimited, a GPU's free memory]."
-)
-@click.option(
-    "--threads", type=click.IntRange(1), help="Threads a rank [default: the host's cores over its ranks]."
-)
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "gpu"]),
-    default="auto",
-    show_default=True,
-    help="A GPU for each rank, or the CPU; auto takes GPUs that are there, and says so.",
-)
-@click.option(
     "--precision",
     type=click.Choice(["fp64", "mixed"]),
     default="fp64",
     show_default=True,
     help="mixed: early iterations in fp32, the last ones and their residuals in fp64.",
 )
-@click.option("-o", "--output", type=FILE, help="An .npz; its .json stands beside it.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted solve from its checkpoint, if any.")
-@click.option(
-    "--checkpoint/--no-checkpoint", default=True, show_default=True, help="Keep OUTPUT.ckpt meanwhile."
-)
+@job_options("An .npz; its .json stands beside it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
     fcidump: Path,
@@ -78,14 +57,9 @@ def command(
     carryover: Path | None,
     carryover_ratio: float | None,
     carryover_missing: float | None,
-    memory: float | None,
-    threads: int | None,
-    device: str,
     precision: str,
-    output: Path | None,
-    resume: bool,
-    checkpoint: bool,
     as_json: bool,
+    job: dict[str, Any],
 ) -> int:
     """Diagonalize a Hamiltonian among selected determinants.
 
@@ -102,21 +76,20 @@ def command(
     penalty = SpinPenalty(spin or 0.0, spin_weight)
     carry = None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing)
     result = diagonalize(
-        fcidump, alpha, beta, determinants=determinants, roots=roots, rdm=rdm, output=output, resume=resume,
+        fcidump, alpha, beta, determinants=determinants, roots=roots, rdm=rdm,
         criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
         penalty=None if spin is None else penalty,
-        start=() if start is None else start, checkpoint=checkpoint, threads=threads,
-        device=device, precision=precision,
-        carry=carry, memory_bytes=float("inf") if memory is None else memory,
-        progress=_say_step, announce=lambda line: click.echo(line, err=True),
+        start=() if start is None else start, carry=carry, precision=precision,
+        progress=lambda at: click.echo(at.text, err=True), **job,
     )  # fmt: skip
+    output = job["output"]
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]
         _show(result.report, written + ([] if carry is None else [*carry.files]), as_json)
     if not result.solution.converged:
         if launched_rank() == 0:
             found = result.solution
-            problem, remedy = f"after {found.steps} steps", _remedy(output, checkpoint)
+            problem, remedy = f"after {found.steps} steps", _remedy(output, job["checkpoint"])
             if found.steps < steps:
                 problem = f"and rounding errors keep them at {found.residuals.max():.1e}"
                 remedy = "give a larger --residual"
@@ -139,16 +112,6 @@ def _remedy(output: Path | None, checkpoint: bool) -> str:
     if output is None:
         return "allow more --steps"
     return "go on with --resume" if checkpoint else f"go on with --start {output}"
-
-
-def _say_step(step: DavidsonStep) -> None:
-    energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ROOTS])
-    more = " ..." if len(step.energies) > SHOWN_ROOTS else ""
-    click.echo(
-        f"step {step.number}: energy {energies}{more} Ha, residual {max(step.residuals):.1e}, "
-        f"{step.multiplication_s:.3g} s a multiplication",
-        err=True,
-    )
 
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE, QUBITS, SIZE
+from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
+from tnplan.cli.options import FILE, QUBITS
 
 SAY_EVERY_S = 1.0
+"""Seconds between lines of progress."""
 SHOWN = 16
 
 
@@ -22,21 +23,15 @@ SHOWN = 16
 @click.option("--amplitudes", metavar="BITS,...", help="Amplitudes of bit strings; character k is qubit k.")
 @click.option("--marginal", type=QUBITS, default=(), help="Probabilities of the values of these qubits.")
 @click.option("--depolarizing", type=float, default=0.0, help="Probability of an error after each gate.")
-@click.option(
-    "--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True
-)
+@click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64", show_default=True)
 @click.option(
     "--mode", type=click.Choice(["compiled", "stages", "gates"]), default="compiled", show_default=True,
     help="How gates are grouped into passes over the state.",
 )  # fmt: skip
-@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
 @click.option("--seed", type=click.IntRange(0), help="Makes outcomes the same in every run.")
-@click.option("--threads", type=click.IntRange(1), help="Threads [default: the cores of this process].")
-@click.option("--ranks", type=int, default=1, show_default=True, help="Ranks in this process: 2^k.")
-@click.option("--memory", type=SIZE, help="Bytes that a rank may take [default: what is free].")
 @click.option("--start", type=FILE, help="Begin with this saved state.")
 @click.option("--save", type=FILE, help="Keep the final state: .json, an .npy a rank.")
-@click.option("-o", "--output", type=FILE, help="Write the result as JSON.")
+@job_options("Write the result as JSON.", without=CHECKPOINTS)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     circuit: Path,
@@ -45,17 +40,13 @@ def command(
     amplitudes: str | None,
     marginal: tuple[int, ...],
     depolarizing: float,
-    dtype: str,
+    precision: str,
     mode: str,
-    device: str,
     seed: int | None,
-    threads: int | None,
-    ranks: int,
-    memory: float | None,
     start: Path | None,
     save: Path | None,
-    output: Path | None,
     as_json: bool,
+    job: dict[str, Any],
 ) -> None:
     """Simulate a circuit with all its amplitudes.
 
@@ -66,34 +57,23 @@ def command(
     from tnplan.api.simulate import simulate
     from tnplan.executor.device.comm.launcher import launched_rank
 
-    done = simulate(
-        circuit, shots=shots, observable=observable,
-        amplitudes=() if amplitudes is None else amplitudes.split(","), marginal=marginal,
-        depolarize=depolarizing, dtype=dtype, mode=mode, device=device, seed=seed, threads=threads,
-        ranks=ranks, memory_bytes=memory, start=start, save=save, output=output, progress=_Say(),
-    )  # fmt: skip
+    with ProgressLines(launched_rank() == 0, SAY_EVERY_S) as progress:
+        done = simulate(
+            circuit, shots=shots, observable=observable,
+            amplitudes=() if amplitudes is None else amplitudes.split(","), marginal=marginal,
+            depolarize=depolarizing, mode=mode, seed=seed, start=start, save=save, precision=precision,
+            progress=progress, **job,
+        )  # fmt: skip
     if launched_rank() > 0:
         return
     if as_json:
         click.echo(json.dumps(done.report, indent=1))
         return
     _show(done.report)
-    if output is not None:
-        click.echo(f"written: {output} (result)")
+    if job["output"] is not None:
+        click.echo(f"written: {job['output']} (result)")
     if save is not None:
         click.echo(f"written: {save} (state), {_parts(save, done.report['ranks'])} (its amplitudes)")
-
-
-class _Say:
-    """Prints how many runs are done, once a second."""
-
-    def __init__(self) -> None:
-        self.said_s = perf_counter()
-
-    def __call__(self, done: int, shots: int) -> None:
-        if perf_counter() - self.said_s >= SAY_EVERY_S:
-            self.said_s = perf_counter()
-            click.echo(f"run {done} of {shots}", err=True)
 
 
 def _parts(save: Path, ranks: int) -> str:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from tnplan.planner.hardware.cost import ITEM_BYTES
-from tnplan.planner.schedule.schedule import STATES, Schedule, Step
+from tnplan.planner.schedule.schedule import STATES, Schedule, StepAnnotation
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Link:
     """Step `number` of a schedule. Sizes are those of whole tensors, after slicing."""
 
     number: int
-    step: Step
+    step: StepAnnotation
     a_bytes: int
     b_bytes: int
     c_bytes: int
@@ -62,7 +62,7 @@ def used_groups(schedule: Schedule, devices: int) -> int:
     return max(min(devices // schedule.ranks_per_group, schedule.n_slices), 1)
 
 
-def repeats(schedule: Schedule, n_groups: int) -> Callable[[Step], int]:
+def repeats(schedule: Schedule, n_groups: int) -> Callable[[StepAnnotation], int]:
     """How often one group of `n_groups` carries out a step of the whole contraction."""
     rounds = -(-schedule.n_slices // n_groups)
     return lambda step: 1 if step.once else -(-rounds // step.serves) * step.repeats

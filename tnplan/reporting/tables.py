@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tnplan.planner.common.units import count_text, figure_text, percent_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection, Row
-from tnplan.planner.schedule.schedule import Schedule, Step
+from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
 
 TIMES = "\u00d7"
@@ -162,7 +162,7 @@ def _shared_text(schedule: Schedule) -> str:
     return text
 
 
-def _often_text(step: Step) -> str:
+def _often_text(step: StepAnnotation) -> str:
     """How often a step is done, where that is not once a slice."""
     times = f"{figure_text(step.repeats)} times in" if step.repeats > 1 else "1 in"
     slices = "slices" if step.serves > 1 else "a slice"

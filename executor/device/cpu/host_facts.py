@@ -12,9 +12,16 @@ from typing import Any
 from tnplan.executor.device.protocols.communicator import Communicator
 
 
+def own_cores() -> tuple[int, ...]:
+    """The numbers of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
 def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many cores this process may use."""
+    return len(own_cores())
 
 
 def ranks_here(world: Communicator) -> int:

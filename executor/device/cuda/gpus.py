@@ -42,7 +42,7 @@ def _identity(number: int, properties: dict[str, Any]) -> str:
     return uuid.hex() if isinstance(uuid, bytes) else f"{gethostname()} {Device(number).pci_bus_id}"
 
 
-def check_free(number: int, needed_bytes: int) -> None:
+def check_free(number: int, needed_bytes: int, remedy: str = "plan with a smaller --memory or more --devices") -> None:
     """Raise InputError where a GPU has less free memory than is needed."""
     with Device(number):
         free_bytes, total_bytes = runtime.memGetInfo()
@@ -51,7 +51,7 @@ def check_free(number: int, needed_bytes: int) -> None:
             PLACE,
             f"{size_text(needed_bytes)} are needed, GPU {number} of {gethostname()} has "
             f"{size_text(free_bytes)} free of {size_text(total_bytes)}",
-            "end what else runs on it, or plan with a smaller --memory or more --devices",
+            f"end what else runs on it, or {remedy}",
         )
 
 

@@ -19,6 +19,8 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 
 DEVICES = ("auto", "cpu", "gpu")
+REMEDY = "plan with a smaller --memory or more --devices"
+"""What to do where a schedule does not fit."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,20 @@ def check_device(wanted: str) -> None:
 
 
 def open_device(
-    wanted: str, world: Communicator, needed_bytes: int, threads: int, cpu_bytes: int | None = None
-) -> Chosen:
+    wanted: str, world: Communicator, needed_bytes: int, threads: int, cpu_bytes: int | None = None,
+    remedy: str = REMEDY,
+) -> Chosen:  # fmt: skip
     """The device of this rank; collective over the world.
 
     'gpu' gives every rank a GPU of its own or raises AgreedError on all ranks; 'auto' takes the CPU instead
-    and says why. `needed_bytes` are those of the arena, `cpu_bytes` those on a CPU where they are others. A
-    CPU works with `threads` threads; where a host has too little for all its ranks, all raise AgreedError.
+    and says why. `needed_bytes` are those of a rank, `cpu_bytes` those on a CPU where they are others. A CPU
+    works with `threads` threads; where a host has too little for all its ranks, all raise AgreedError, with
+    the `remedy`.
     """
     refusal = None
     if wanted != "cpu":
         try:
-            return _open_gpu(agree(world, lambda: find_gpu(world, needed_bytes)), world)
+            return _open_gpu(agree(world, lambda: find_gpu(world, needed_bytes, remedy)), world)
         except InputError as error:
             if wanted == "gpu":
                 raise
@@ -58,18 +62,18 @@ def open_device(
     device = NumpyDevice(threads)
     own_bytes = needed_bytes if cpu_bytes is None else cpu_bytes
     n_ranks = ranks_here(world)
-    agree(world, lambda: check_host(device, own_bytes, n_ranks))
+    agree(world, lambda: check_host(device, own_bytes, n_ranks, remedy))
     return Chosen(device, world, line, lambda: None)
 
 
-def check_host(device: Device, needed_bytes: int, n_ranks: int) -> None:
+def check_host(device: Device, needed_bytes: int, n_ranks: int, remedy: str = REMEDY) -> None:
     """Raise InputError where this host has not the free memory that each of its `n_ranks` ranks needs."""
     _, free_bytes = device.memory()
     if n_ranks * needed_bytes > free_bytes:
-        each, remedy = "for a rank", "plan with a smaller --memory or more --devices"
+        each = "for a rank"
         if n_ranks > 1:
             each = f"for {n_ranks} ranks, {size_text(needed_bytes)} each"
-            remedy = "plan with a smaller --memory, or start fewer ranks on a host"
+            remedy = f"{remedy}, or start fewer ranks on a host"
         raise InputError(
             "--device cpu",
             f"{size_text(n_ranks * needed_bytes)} are needed {each}, {gethostname()} has "
@@ -78,7 +82,7 @@ def check_host(device: Device, needed_bytes: int, n_ranks: int) -> None:
         )
 
 
-def find_gpu(world: Communicator, needed_bytes: int) -> int:
+def find_gpu(world: Communicator, needed_bytes: int, remedy: str = REMEDY) -> int:
     """The number of this rank's GPU; raises InputError. Collective over the world."""
     seen: list[VisibleGpus] = []
     for entry in world.gather_objects(_look()):
@@ -90,7 +94,7 @@ def find_gpu(world: Communicator, needed_bytes: int) -> int:
 
     if world.size > 1:
         check_nccl()
-    check_free(number, needed_bytes)
+    check_free(number, needed_bytes, remedy)
     return number
 
 

@@ -1,0 +1,143 @@
+"""The options that all engines share, with one meaning and one default, and how progress is shown."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tnplan.cli.options import FILE, SIZE
+
+if TYPE_CHECKING:
+    from tnplan.api.job import Progress
+
+LOG_EVERY_S = 10.0
+"""Seconds between lines of progress in a log."""
+SHOW_EVERY_S = 1.0
+"""Seconds between lines of progress on a terminal, where each replaces the one before."""
+
+OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "device": click.option(
+        "--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True,
+        help="A GPU for each rank, or the CPU; auto takes GPUs that are there and have room, and says so.",
+    ),
+    "ranks": click.option(
+        "--ranks", type=click.IntRange(1), help="Ranks in this process; mpirun starts others [default: 1]."
+    ),
+    "threads": click.option(
+        "--threads", type=click.IntRange(1),
+        help="Threads a rank [default: the host's cores over its ranks].",
+    ),
+    "memory": click.option(
+        "--memory", type=SIZE, help="Bytes that a rank may take [default: what is free on its GPU or host]."
+    ),
+    "checkpoint": click.option(
+        "--checkpoint/--no-checkpoint", default=True, show_default=True,
+        help="Keep OUTPUT.ckpt while the job runs.",
+    ),
+    "resume": click.option(
+        "--resume", is_flag=True, help="Continue an interrupted job from its checkpoint, if any."
+    ),
+}  # fmt: skip
+CHECKPOINTS = ("checkpoint", "resume")
+"""Options of engines that keep checkpoints."""
+
+
+def job_options(output: str, *, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Add the options of a job to a command, which gets them as one dictionary `job`.
+
+    `output` says what `--output` writes; `without` names the options that an engine has not.
+    """
+    options = [option for name, option in OPTIONS.items() if name not in without]
+    options.append(click.option("-o", "--output", type=FILE, help=output))
+    names = [*(name for name in OPTIONS if name not in without), "output"]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def called(**given: Any) -> Any:
+            job = {name: given.pop(name) for name in names}
+            return command(**given, job=job)
+
+        for option in reversed(options):
+            called = option(called)
+        return called
+
+    return decorate
+
+
+class ProgressLines:
+    """Prints the progress of a job: on a terminal a line that is rewritten, in a log a line now and then.
+
+    The first line says what the job runs on. It is printed when the work begins, so that a refusal stands
+    alone.
+    """
+
+    def __init__(self, shown: bool, log_every_s: float = LOG_EVERY_S) -> None:
+        self._shown = shown
+        self._first: str | None = None
+        self._terminal = shown and sys.stderr is not None and sys.stderr.isatty()
+        self._every_s = min(log_every_s, SHOW_EVERY_S) if self._terminal else log_every_s
+        self._start = self._last = time.monotonic()
+        self._done_before: int | None = None
+        self._live: Any = None
+
+    def __enter__(self) -> ProgressLines:
+        if self._terminal:
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True)
+            self._live = Live("preparing ...", refresh_per_second=4, transient=True, console=console)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, error: object, *exception: object) -> None:
+        if error is None and self._done_before is None:
+            self._say_first()
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+
+    def __call__(self, at: Progress) -> None:
+        """Hear how far the job is, and say so when it is time to."""
+        if at.total == 0:
+            self._first = at.text if self._first is None else f"{self._first}\n{at.text}"
+            return
+        now = time.monotonic()
+        if self._done_before is None:
+            self._done_before, self._start = at.done, now
+            self._say_first()
+        if not self._shown or at.done <= self._done_before or now - self._last < self._every_s:
+            return
+        self._last = now
+        left_s = (now - self._start) / (at.done - self._done_before) * (at.total - at.done)
+        line = f"{at.text}, about {_duration(left_s)} left"
+        if self._live is not None:
+            self._live.update(line)
+        else:
+            self._print(line)
+
+    def _say_first(self) -> None:
+        if self._shown and self._first is not None:
+            self._print(self._first)
+
+    def _print(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(line, highlight=False)
+        else:
+            click.echo(line, err=True)
+
+
+def _duration(time_s: float) -> str:
+    if time_s < 120:
+        return f"{time_s:.0f} s"
+    if time_s < 7200:
+        return f"{time_s / 60:.0f} min"
+    if time_s < 172800:
+        return f"{time_s / 3600:.1f} h"
+    from tnplan.planner.common.units import time_text
+
+    return time_text(time_s)
