@@ -45,8 +45,7 @@ def _flat(projection: Projection, row: Row) -> Plateau:
     refused: Plateau | None = None
     slower: Plateau | None = None
     for number in fewer:
-        share = figure_text(row.complexity / demands[number].complexity)
-        known = f"{labels[number]} takes {share} times fewer operations"
+        known = f"{labels[number]} takes {_fewer_text(row.complexity, demands[number].complexity)}"
         tried = [one for one in projection.verdicts if one.path == number and one.ranks <= row.devices]
         plans = [one.schedule for one in tried if one.schedule is not None]
         times = [(_time_s(plan, row.devices), plan) for plan in plans]
@@ -57,16 +56,21 @@ def _flat(projection: Projection, row: Row) -> Plateau:
                 name = projection.profile.tiers[-1].name
                 text = f"{known}, but exchanges over {name} make it {time_text(time_s)}"
                 return Plateau(row.devices, "tier", text)
-        if not tried or not _is_refused(projection, number, row.devices):
+        refusals = [one for one in tried if one.schedule is None]
+        if not refusals or not _is_refused(projection, number, row.devices):
             if slower is None:
                 text = f"{known}, but its steps are slower"
                 slower = Plateau(row.devices, "path", text)
         elif refused is None and _may_win_later(projection, number, row.devices):
-            text = f"{known}, but does not fit: {max(tried, key=lambda one: one.ranks).reason}"
+            text = f"{known}, but does not fit: {max(refusals, key=lambda one: one.ranks).reason}"
             refused = Plateau(row.devices, "memory", text)
     if refused is not None or slower is not None:
         return refused or slower  # type: ignore[return-value]
     return Plateau(row.devices, "path", "no path given takes fewer operations; devices only take more slices")
+
+
+def _fewer_text(operations: float, fewer: float) -> str:
+    return f"{figure_text(operations / fewer)} times fewer operations" if fewer else "no operations"
 
 
 def _is_refused(projection: Projection, path: int, devices: int) -> bool:
