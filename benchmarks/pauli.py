@@ -156,13 +156,13 @@ def rival(options: argparse.Namespace, name: str, problem: Row) -> list[Row]:
 
 def eagle(options: argparse.Namespace) -> list[Row]:
     """127 qubits, theta 0.7, branches and terms cut at 2^-12; on a GPU also at smaller cuts."""
-    turns, start = circuits.eagle(0.7, 20), parse("Z62", 127)
-    steps, rows = circuits.steps_of(turns), []
+    rotations, start = circuits.eagle(0.7, 20), parse("Z62", 127)
+    steps, rows = circuits.steps_of(rotations), []
     for name, use in uses(options.device):
         limits = Truncation(2.0**-12, 2.0**-12)
         done, row = timed(partial(propagate, steps, start, limits, use, keep="none"), WARM_S)
         rows.append({"by": name, "cut": 2.0**-12, **row, "visits_per_s": done.visits / row["time_s"]})
-    problem = {"n_qubits": 127, "rotations": turns, "observable": 62, "cut": 2.0**-12, "max_terms": 400_000}
+    problem = {"n_qubits": 127, "rotations": rotations, "observable": 62, "cut": 2.0**-12, "max_terms": 400_000}
     if options.device == "gpu":
         return rows + larger(options, Resources(device="gpu"))
     return rows + rival(options, "pauli-prop", problem)
@@ -261,14 +261,14 @@ def to_size(options: argparse.Namespace, use: Resources) -> list[Row]:
 
 def sample(options: argparse.Namespace) -> list[Row]:
     """NVIDIA's sample: 127 qubits, theta pi/4, terms cut at 1e-4 and weight 8 every 10 gates."""
-    turns, start = circuits.eagle(math.pi / 4, 20), parse("Z62", 127)
-    steps, limits = circuits.steps_of(turns), Truncation(merged_cut=1e-4, max_weight=8, every=10)
+    rotations, start = circuits.eagle(math.pi / 4, 20), parse("Z62", 127)
+    steps, limits = circuits.steps_of(rotations), Truncation(merged_cut=1e-4, max_weight=8, every=10)
     rows = []
     for name, use in uses(options.device):
         done, row = timed(partial(propagate, steps, start, limits, use, keep="none"), WARM_S)
         rows.append({"by": name, **row, "largest": done.largest})
     problem = {
-        "n_qubits": 127, "rotations": turns, "observable": 62, "cut": 1e-4, "max_weight": 8, "every": 10,
+        "n_qubits": 127, "rotations": rotations, "observable": 62, "cut": 1e-4, "max_weight": 8, "every": 10,
         "max_terms": 1 << 20, "workspace_bytes": 1 << 28,
     }  # fmt: skip
     return rows + (rival(options, "cupauliprop", problem) if options.device == "gpu" else [])
@@ -281,14 +281,14 @@ def ising(options: argparse.Namespace) -> list[Row]:
     """
     rows = []
     for side, layers, cut in ((6, 15, 1e-5), (8, 15, 1e-5), (12, 21, 3e-5)):
-        turns, n, middle = circuits.ising_2d(side, layers, 0.08), side**2, side**2 // 2 + side // 2
-        steps, start = circuits.steps_of(turns), parse(f"Z{middle}", n)
+        rotations, n, middle = circuits.ising_2d(side, layers, 0.08), side**2, side**2 // 2 + side // 2
+        steps, start = circuits.steps_of(rotations), parse(f"Z{middle}", n)
 
         def value(cut: float, steps: Any = steps, start: Any = start) -> float:
             return propagate(steps, start, Truncation(branch_cut=cut), keep="none").value
 
         exact = value(cut / 10)
-        problem = {"n_qubits": n, "rotations": turns, "observable": middle, "cut": cut}
+        problem = {"n_qubits": n, "rotations": rotations, "observable": middle, "cut": cut}
         found = [{"cut": cut, **row} for row in rival(options, "monoprop", problem)]
         cuts = [cut]
         for row in found:
@@ -380,8 +380,8 @@ def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
     """The rows of one precision."""
     rows: list[Row] = []
     terms = open_terms(use.converted(four_words()), use)
-    turn, again = pack(1, 0, 64), 10
-    terms.rotate(turn, 0.8, 0.6, 0.0)
+    rotation, again = pack(1, 0, 64), 10
+    terms.rotate(rotation, 0.8, 0.6, 0.0)
     terms.end_step()
     for qubit in range(1, 29 if options.device == "gpu" else 20):
         try:
@@ -392,8 +392,8 @@ def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
             print(f"linear ends before {2 * n} terms: {error}")
             break
         begin, begin_cpu = time.perf_counter(), time.process_time()
-        turns = np.repeat(turn[None], again, axis=0)
-        terms.turns(turns, [0.8] * again, [0.6] * again, 0.0, [False] * again, Truncation().limits)
+        rotations = np.repeat(rotation[None], again, axis=0)
+        terms.rotate_many(rotations, [0.8] * again, [0.6] * again, 0.0, [False] * again, Truncation().limits)
         assert terms.n == n
         wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
         if n > 10_000:

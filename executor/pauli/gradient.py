@@ -73,14 +73,14 @@ def gradient(
     slopes = np.zeros(terms.n_numbers, final.coefficients.dtype)
     slopes[terms.numbers] = weights
     derivatives = np.zeros(len(steps), final.coefficients.dtype)
-    turns = [k for k, step in enumerate(todo) if isinstance(step, Rotation)]
+    rotations = [k for k, step in enumerate(todo) if isinstance(step, Rotation)]
     for entry in reversed(terms.tape):
         derivative = _back(entry, slopes)
         if isinstance(entry, TapedRotation):
-            number = turns.pop(0)
+            number = rotations.pop(0)
             derivatives[origins[number]] = signs[number] * derivative
     derivatives[sorted(set(range(len(steps))) - chosen)] = 0
-    return Gradient((weights * final.coefficients).sum().item(), derivatives, terms.books.dropped())
+    return Gradient((weights * final.coefficients).sum().item(), derivatives, terms.ledger.dropped())
 
 
 def _back(entry: TapedRotation | TapedMap, slopes: Array) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -27,19 +26,20 @@ from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.ledger import Dropped, Record, total
+from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
-from tnplan.executor.pauli.terms.sorted_reference import SortedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 
 KEEP = ("all", "own", "none")
-SAY_EVERY_S = 1.0
-TOGETHER = 128
-"""Rotations that are given to a GPU at once, and in a bounded memory, at most."""
-AHEAD = 512
-"""Rotations ahead for which terms are spread over ranks, at most."""
-EXACT_TURNS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
+"""Which of the final terms a rank may ask for."""
+PROGRESS_INTERVAL_S = 1.0
+"""Seconds between two reports of progress, at least."""
+ROTATIONS_AHEAD = 512
+"""Rotations ahead for which terms are distributed over ranks, at most."""
+QUARTERS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
+"""Cosine and sine of 0, 1, 2 and 3 times pi/2."""
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ def propagate(
         own = start.none() if keep == "none" else terms.own()
     finally:
         terms.close()
-    books, parts = [terms.books], [own]
+    ledgers, parts = [terms.ledger], [own]
     if use.ranks is not None:
-        books = use.ranks.gather_objects(terms.books)
+        ledgers = use.ranks.gather_objects(terms.ledger)
         parts = use.ranks.gather_objects(own) if keep == "all" else parts
-    account = total(books)
+    ledger = total(ledgers)
     return Propagation(
-        joined(parts), n_terms, value, account.dropped(), account.record(), size_bytes, work.full,
+        joined(parts), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,
         perf_counter() - begin,
     )  # fmt: skip
 
@@ -151,10 +151,8 @@ def prepared(
     return absorbed.rotations, absorbed.observable
 
 
-def open_terms(start: PauliSum, use: Resources) -> Any:
-    """The terms of this rank: ShardedTerms, or others with its methods."""
-    if use.engine == "sort":
-        return SortedTerms(start)
+def open_terms(start: PauliSum, use: Resources) -> Terms:
+    """The store of this rank's terms."""
     if use.device == "gpu":
         return GpuTerms(start, use.ranks)
     return ShardedTerms(start, use.threads, use.ranks)
@@ -170,10 +168,10 @@ def joined(parts: Sequence[PauliSum]) -> PauliSum:
 
 
 @lru_cache(maxsize=4096)
-def turned(angle: float) -> tuple[float, float]:
+def cosine_and_sine(angle: float) -> tuple[float, float]:
     """Cosine and sine, exact at multiples of pi/2."""
-    turns = quarter_turns(angle)
-    return (math.cos(angle), math.sin(angle)) if turns is None else EXACT_TURNS[turns]
+    quarters = quarter_turns(angle)
+    return (math.cos(angle), math.sin(angle)) if quarters is None else QUARTERS[quarters]
 
 
 def fused(steps: Sequence[PauliStep]) -> list[Rotation | TransferMatrix | list[Clifford]]:
@@ -231,7 +229,7 @@ class Propagator:
     """What is done to the terms at each step."""
 
     def __init__(
-        self, terms: Any, limits: Truncation, stop_above: int | None, room: int | None, when_full: str
+        self, terms: Terms, limits: Truncation, stop_above: int | None, room: int | None, when_full: str
     ) -> None:
         self.terms = terms
         self.limits = limits
@@ -242,11 +240,8 @@ class Propagator:
         self.size_bytes = terms.size_bytes
         self.since = 0
         self.has_zeros = False
-        ranks = getattr(terms, "ranks", None)
-        self.has_ranks = ranks is not None and ranks.size > 1
-        self.takes_many = (stop_above, limits.max_terms) == (None, None) and (
-            isinstance(terms, ShardedTerms) or (room is None and isinstance(terms, GpuTerms))
-        )
+        self.is_batched = (stop_above, limits.max_terms) == (None, None)
+        """Whether rotations may be given to the terms several at once: nothing is looked at between them."""
         self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
         if room is not None:
             terms.limit(room)
@@ -254,17 +249,17 @@ class Propagator:
     def run(self, steps: Sequence[PauliStep], progress: Callable[[Progress], None] | None = None) -> None:
         """All steps, from the last to the first."""
         batches, terms, said_s = fused(steps), self.terms, perf_counter()
-        number, spread = 0, 0 if self.has_ranks else len(batches)
+        number, sharded = 0, 0 if terms.n_ranks > 1 else len(batches)
         while number < len(batches):
-            if number == spread:
-                spread += self._reshard(batches[number : number + AHEAD])
-            many = first_rotations(batches[number : min(number + self._at_once(), spread)])
+            if number == sharded:
+                sharded += self._reshard(batches[number : number + ROTATIONS_AHEAD])
+            many = first_rotations(batches[number : min(number + self._at_once(), sharded)])
             number += max(1, len(many))
             if many:
-                self._turn(many, last=number == len(batches))
+                self._rotate(many, last=number == len(batches))
             else:
                 self.do(batches[number - 1], last=number == len(batches))
-            if progress is not None and perf_counter() - said_s >= SAY_EVERY_S:
+            if progress is not None and perf_counter() - said_s >= PROGRESS_INTERVAL_S:
                 said_s = perf_counter()
                 progress(Progress(number, len(batches), terms.n, terms.size_bytes))
 
@@ -292,32 +287,25 @@ class Propagator:
         return max(1, self.terms.reshard(pack_all(masks, self.terms.n_qubits)))
 
     def _at_once(self) -> int:
-        """How many rotations may be given to the terms at once: those that fit if each doubles the terms."""
-        if not self.takes_many:
-            return 0
-        if not isinstance(self.terms, ShardedTerms):
-            return TOGETHER
-        if self.room is None:
-            return self.terms.at_once
-        n = max(1, self.terms.all_ranks(self.terms.n))
-        return min(TOGETHER, max(0, (self.room // n).bit_length() - 1))
+        """How many rotations may be given to the terms at once."""
+        return self.terms.at_once(self.room) if self.is_batched else 0
 
-    def _turn(self, rotations: Sequence[Rotation], *, last: bool) -> None:
+    def _rotate(self, rotations: Sequence[Rotation], *, last: bool) -> None:
         """Rotations, and the truncations that are due after them."""
         due = []
-        turns = [turned(rotation.angle) for rotation in rotations]
-        for number, (cosine, _) in enumerate(turns, start=1):
+        angles = [cosine_and_sine(rotation.angle) for rotation in rotations]
+        for number, (cosine, _) in enumerate(angles, start=1):
             self.since += 1
             self.has_zeros |= cosine == 0
-            is_last = last and number == len(turns)
+            is_last = last and number == len(angles)
             is_due = is_last or self.since >= self.limits.every
             due.append(is_last or (is_due and (self.sweeps or self.has_zeros)))
             if is_due:
                 self.since, self.has_zeros = 0, False
         masks = [(rotation.x, rotation.z) for rotation in rotations]
         generators = pack_all(masks, self.terms.n_qubits)
-        cosines, sines = zip(*turns, strict=True)
-        self.terms.turns(generators, cosines, sines, self.limits.branch_cut, due, self.limits.limits)
+        cosines, sines = zip(*angles, strict=True)
+        self.terms.rotate_many(generators, cosines, sines, self.limits.branch_cut, due, self.limits.limits)
         self.number += len(rotations)
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
 
@@ -349,7 +337,7 @@ class Propagator:
             self.has_zeros = True
             self.terms.transfer(batch, self.limits.branch_cut)
         else:
-            cosine, sine = turned(batch.angle)
+            cosine, sine = cosine_and_sine(batch.angle)
             self.has_zeros |= cosine == 0
             generator = pack(batch.x, batch.z, self.terms.n_qubits)
             self.terms.rotate(generator, cosine, sine, self.limits.branch_cut)

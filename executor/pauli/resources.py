@@ -14,7 +14,6 @@ from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 
-ENGINES = ("hash", "sort")
 DEVICES = ("cpu", "gpu")
 PRECISIONS = {"fp64": (np.float64, np.complex128), "fp32": (np.float32, np.complex64)}
 WHEN_FULL = ("stop", "truncate")
@@ -26,11 +25,9 @@ class Resources:
 
     `memory_bytes` bounds the arrays of terms of a rank (None or infinity: no bound), those that grow counted
     twice. When a step would need more, the run stops with an InputError, or `when_full` is "truncate" and the
-    largest magnitudes are kept that let it go on. `engine` is hash, or sort, its slow twin, for one thread
-    and rank.
+    largest magnitudes are kept that let it go on.
     """
 
-    engine: str = "hash"
     device: str = "cpu"
     threads: int = 1
     precision: str = "fp64"
@@ -40,8 +37,8 @@ class Resources:
 
     def __post_init__(self) -> None:
         for name, value, known in (
-            ("engine", self.engine, ENGINES), ("device", self.device, DEVICES),
-            ("precision", self.precision, tuple(PRECISIONS)), ("when_full", self.when_full, WHEN_FULL),
+            ("device", self.device, DEVICES), ("precision", self.precision, tuple(PRECISIONS)),
+            ("when_full", self.when_full, WHEN_FULL),
         ):  # fmt: skip
             if value not in known:
                 raise InputError(name, f"is {value!r}", f"use {' or '.join(known)}")
@@ -51,8 +48,6 @@ class Resources:
             raise InputError("memory", f"is {memory!r}", "give a positive number of bytes")
         if memory == math.inf:
             object.__setattr__(self, "memory_bytes", None)
-        if self.engine == "sort" and (self.threads > 1 or self.ranks is not None or self.device != "cpu"):
-            raise InputError("engine", "sort has one thread on one rank", "use hash")
 
     def converted(self, terms: PauliSum) -> PauliSum:
         """A sum with coefficients of this precision; raises InputError where they are beyond its range.

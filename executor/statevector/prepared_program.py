@@ -1,4 +1,4 @@
-"""A program made ready to be run many times: gates between two other operations as one segment of blocks."""
+"""A program made ready to be run many times: gates between two other operations as one segment of gates."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ UNITARY = 1e-12
 IMPOSSIBLE = 1e-12
 """Outcomes of less probability are rounding and are never taken."""
 Unitaries = tuple[list[float], tuple[MultiplexedGate | None, ...]]
-"""Of a mixture: the probabilities added up, and a block for each on qubits 0, 1, ..., None for identities."""
+"""Of a mixture: the probabilities added up, and a gate for each on qubits 0, 1, ..., None for identities."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Blocks on qubits that act one after another."""
+    """Gates on qubits that act one after another."""
 
-    blocks: tuple[MultiplexedGate, ...]
+    gates: tuple[MultiplexedGate, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +76,14 @@ def _make_script(
 ) -> tuple[PreparedStep, ...]:
     """`known`: what was made of operators before, by the identity of their tuple."""
     items: list[PreparedStep] = []
-    blocks: list[MultiplexedGate] = []
+    gates: list[MultiplexedGate] = []
     for number, operation in enumerate(operations):
         if isinstance(operation, Gate):
-            blocks.append(from_gate(operation, f"{place}gate {number} ({operation.name})"))
+            gates.append(from_gate(operation, f"{place}gate {number} ({operation.name})"))
             continue
-        if blocks:
-            items.append(Segment(tuple(blocks)))
-            blocks = []
+        if gates:
+            items.append(Segment(tuple(gates)))
+            gates = []
         if isinstance(operation, Conditional):
             inner = f"{place}operation {number}, inner "
             bodies = [_make_script(body, inner, known) for body in (operation.body, operation.otherwise)]
@@ -95,7 +95,7 @@ def _make_script(
             items.append(_as_mixture(operation.qubits, known[key]) or operation)
         else:
             items.append(operation)
-    return (*items, Segment(tuple(blocks))) if blocks else tuple(items)
+    return (*items, Segment(tuple(gates))) if gates else tuple(items)
 
 
 def _unitaries(kraus: Sequence[Array], place: str) -> Unitaries | None:
@@ -105,20 +105,18 @@ def _unitaries(kraus: Sequence[Array], place: str) -> Unitaries | None:
     for operator in kraus:
         from_matrix(qubits, operator, place)
     weights = np.array([np.trace(k.conj().T @ k).real / side for k in kraus])
-    blocks: list[MultiplexedGate | None] = []
+    gates: list[MultiplexedGate | None] = []
     for weight, operator in zip(weights, kraus, strict=True):
         product = operator.conj().T @ operator
         if not np.allclose(product, weight * np.eye(side), rtol=0, atol=UNITARY):
             return None
-        block = from_matrix(qubits, operator / np.sqrt(weight), place) if weight else None
-        blocks.append(None if block is None or block.is_identity else block)
-    return cumulated(weights).tolist(), tuple(blocks)
+        gate = from_matrix(qubits, operator / np.sqrt(weight), place) if weight else None
+        gates.append(None if gate is None or gate.is_identity else gate)
+    return cumulated(weights).tolist(), tuple(gates)
 
 
 def _as_mixture(qubits: Sequence[int], unitaries: Unitaries | None) -> Mixture | None:
     if unitaries is None:
         return None
-    reached, blocks = unitaries
-    return Mixture(
-        reached, tuple(None if block is None else Segment((block.on(qubits),)) for block in blocks)
-    )
+    reached, gates = unitaries
+    return Mixture(reached, tuple(None if gate is None else Segment((gate.on(qubits),)) for gate in gates))

@@ -134,8 +134,8 @@ class Simulator:
         if len(segments) == 1:
             self.apply(segments[0])
         elif segments:
-            blocks = [block for segment in segments for block in segment.blocks]
-            self._do(*self._compiled(blocks, again=False))
+            gates = [gate for segment in segments for gate in segment.gates]
+            self._do(*self._compiled(gates, again=False))
 
     def prepare(self, segment: Segment) -> tuple[PassPlan, list[Any]]:
         """The passes that apply a segment now and their tables, which are kept."""
@@ -143,11 +143,11 @@ class Simulator:
         if key not in self._prepared:
             if len(self._prepared) >= PLANS_KEPT:
                 self._prepared.clear()
-            self._prepared[key] = self._compiled(segment.blocks)
+            self._prepared[key] = self._compiled(segment.gates)
         return self._prepared[key]
 
     def apply(self, segment: Segment) -> None:
-        """Apply the blocks of a segment."""
+        """Apply the gates of a segment."""
         self._do(*self.prepare(segment))
 
     def restart(self) -> None:
@@ -161,16 +161,16 @@ class Simulator:
         self.state.load(amplitudes)
         self.where, self._fresh = where, False
 
-    def _once(self, block: MultiplexedGate) -> None:
-        """Apply one block that is not worth keeping."""
-        self._do(*self._compiled((block,), again=False))
+    def _once(self, gate: MultiplexedGate) -> None:
+        """Apply one gate that is not worth keeping."""
+        self._do(*self._compiled((gate,), again=False))
 
-    def _compiled(self, blocks: Sequence[MultiplexedGate], again: bool = True) -> tuple[PassPlan, list[Any]]:
+    def _compiled(self, gates: Sequence[MultiplexedGate], again: bool = True) -> tuple[PassPlan, list[Any]]:
         n_inside = self.state.n_bits
         if self._fresh:  # |0...0> is the same wherever the qubits are
-            wires, _ = rename(blocks, range(self.n_qubits))
+            wires, _ = rename(gates, range(self.n_qubits))
             self.where = first_places(wires, self.n_qubits, n_inside)
-        plan = compile_gates(blocks, self.where, self.state.tile, self.mode, n_inside)
+        plan = compile_gates(gates, self.where, self.state.tile, self.mode, n_inside)
         return plan, self.state.prepare(plan.steps, again)
 
     def _do(self, plan: PassPlan, prepared: Sequence[Any]) -> None:

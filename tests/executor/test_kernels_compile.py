@@ -66,10 +66,10 @@ def of_pauli() -> Iterator[Defines]:
 
 
 def of_pauli_turns() -> Iterator[Defines]:
-    from tnplan.executor.pauli.cuda.table import turns_defines
+    from tnplan.executor.pauli.cuda.table import rotations_defines
 
     for words, dtype, by_passes in product((2, 4, 8), DTYPES[:2], (True, False)):
-        yield turns_defines(words, dtype, by_passes)
+        yield rotations_defines(words, dtype, by_passes)
 
 
 def of_sum() -> Iterator[Defines]:

@@ -15,7 +15,7 @@ from tnplan.planner.common.errors import InputError
 
 Array = NDArray[Any]
 
-COMPLETE = 1e-10
+TRACE_ROUNDING = 1e-10
 
 
 def pauli_channel(qubit: int, x: float, y: float, z: float) -> TransferMatrix:
@@ -27,12 +27,12 @@ def pauli_channel(qubit: int, x: float, y: float, z: float) -> TransferMatrix:
 
 def depolarizing(qubits: Sequence[int], probability: float) -> TransferMatrix:
     """With `probability` one of the 4^k - 1 words other than I strikes, each alike; k is 1 to 3."""
-    probability, own = _probability(probability, "probability"), _qubits(qubits)
-    k = len(own)
+    probability, acted = _probability(probability, "probability"), _qubits(qubits)
+    k = len(acted)
     if not 1 <= k <= MOST_QUBITS:
         raise InputError("depolarizing", f"acts on {k} qubits", f"give 1 to {MOST_QUBITS}")
     scale = 1 - probability * 4**k / (4**k - 1)
-    return TransferMatrix(own, np.diag([1.0] + [scale] * (4**k - 1)))
+    return TransferMatrix(acted, np.diag([1.0] + [scale] * (4**k - 1)))
 
 
 def dephasing(qubit: int, probability: float) -> TransferMatrix:
@@ -49,31 +49,31 @@ def amplitude_damping(qubit: int, probability: float) -> TransferMatrix:
 
 def kraus_channel(qubits: Sequence[int], kraus: Sequence[Array]) -> TransferMatrix:
     """The channel of Kraus operators, [2^k, 2^k] each, the first qubit being the most significant bit."""
-    own = _qubits(qubits)
-    side = 2 ** len(own)
+    acted = _qubits(qubits)
+    side = 2 ** len(acted)
     try:
         operators = [np.asarray(k, dtype=np.complex128) for k in kraus]
     except (TypeError, ValueError):
         operators = []
-    if not 1 <= len(own) <= MOST_QUBITS or not operators or any(k.shape != (side, side) for k in operators):
+    if not 1 <= len(acted) <= MOST_QUBITS or not operators or any(k.shape != (side, side) for k in operators):
         raise InputError(
             "channel",
-            f"has no operators for {len(own)} qubits",
+            f"has no operators for {len(acted)} qubits",
             f"give {side} x {side} matrices for 1 to {MOST_QUBITS} qubits",
         )
     total = sum(k.conj().T @ k for k in operators)
-    if not np.allclose(total, np.eye(side), rtol=0, atol=COMPLETE):
+    if not np.allclose(total, np.eye(side), rtol=0, atol=TRACE_ROUNDING):
         raise InputError("channel", "does not keep the trace", "give K with sum of K^dagger K = 1")
-    return TransferMatrix(own, heisenberg_matrix(operators))
+    return TransferMatrix(acted, heisenberg_matrix(operators))
 
 
 def _qubits(qubits: Sequence[int]) -> tuple[int, ...]:
     if not isinstance(qubits, Iterable):
         raise InputError("channel", f"acts on {qubits!r}", "give a list of qubits")
-    own = tuple(check_count("channel: qubit", qubit, 0) for qubit in qubits)
-    if len(set(own)) < len(own):
-        raise InputError("channel", f"acts on qubits {own}", "name each qubit once")
-    return own
+    acted = tuple(check_count("channel: qubit", qubit, 0) for qubit in qubits)
+    if len(set(acted)) < len(acted):
+        raise InputError("channel", f"acts on qubits {acted}", "name each qubit once")
+    return acted
 
 
 def _probability(value: float, name: str) -> float:

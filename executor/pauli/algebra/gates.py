@@ -25,12 +25,12 @@ Array = NDArray[Any]
 
 EXACT = 1e-14
 """Elements nearer than this to 0 or 1 are 0 or 1: the rounding of a gate's matrix."""
-UNITARY = 1e-9
+UNITARY_ROUNDING = 1e-9
 MOST_QUBITS = 3
 """Qubits of a gate that is neither diagonal nor a rotation."""
-SAME = 1e-12
+MATRIX_ROUNDING = 1e-12
 """How far the matrix of a gate may be from the rotations that its name stands for."""
-TURNS: dict[str, tuple[tuple[str, float], ...]] = {
+NAMED_ROTATIONS: dict[str, tuple[tuple[str, float], ...]] = {
     "rx": (("X", 1),), "ry": (("Y", 1),), "rz": (("Z", 1),), "p": (("Z", 1),), "u1": (("Z", 1),),
     "rxx": (("XX", 1),), "ryy": (("YY", 1),), "rzz": (("ZZ", 1),), "rzx": (("XZ", 1),),
     "cp": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)), "cu1": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)),
@@ -89,42 +89,42 @@ def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
     return Rotation(*masks(list(zip(letters, own, strict=True)), None, "rotation"), angle)
 
 
-def circuit_steps(circuit: Circuit, *, turns: bool = False) -> tuple[PauliStep, ...]:
-    """The steps of a circuit in the order in which its gates act; `turns` as in `gate_steps`."""
+def circuit_steps(circuit: Circuit, *, rotations: bool = False) -> tuple[PauliStep, ...]:
+    """The steps of a circuit in the order in which its gates act; `rotations` as in `gate_steps`."""
     return tuple(
         step
         for number, gate in enumerate(circuit.gates)
-        for step in gate_steps(gate, f"gate {number} ({gate.name})", turns=turns)
+        for step in gate_steps(gate, f"gate {number} ({gate.name})", rotations=rotations)
     )
 
 
-def gate_steps(gate: Gate, place: str = "gate", *, turns: bool = False) -> tuple[PauliStep, ...]:
+def gate_steps(gate: Gate, place: str = "gate", *, rotations: bool = False) -> tuple[PauliStep, ...]:
     """A gate as one Clifford, one rotation, commuting rotations (diagonal gates) or one transfer.
 
-    With `turns` a gate that has angles is rotations also where these make it a Clifford, for gradients: by
-    its name (`TURNS`), else where its matrix says about which words; that of the identity does not.
+    With `rotations` a gate that has angles is rotations also where these make it a Clifford, for gradients:
+    by its name (`NAMED_ROTATIONS`), else where its matrix says about which words; the identity does not.
     """
     q = len(gate.qubits)
-    if not np.allclose(gate.matrix @ gate.matrix.conj().T, np.eye(2**q), rtol=0, atol=UNITARY):
+    if not np.allclose(gate.matrix @ gate.matrix.conj().T, np.eye(2**q), rtol=0, atol=UNITARY_ROUNDING):
         raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
-    has_turns = turns and len(gate.params) > 0
-    named = _named(gate) if has_turns else ()
+    has_angles = rotations and len(gate.params) > 0
+    named = _named(gate) if has_angles else ()
     if named:
         return named
-    mapped = clifford_or_transfer(gate.qubits, [gate.matrix]) if q <= MOST_QUBITS else None
-    if isinstance(mapped, Clifford) and not has_turns:
-        return (mapped,)
-    turned = _as_rotation(gate) if q <= MOST_QUBITS else None
-    if turned is not None:
-        return (turned,)
+    clifford_map = clifford_or_transfer(gate.qubits, [gate.matrix]) if q <= MOST_QUBITS else None
+    if isinstance(clifford_map, Clifford) and not has_angles:
+        return (clifford_map,)
+    rotation = _as_rotation(gate) if q <= MOST_QUBITS else None
+    if rotation is not None:
+        return (rotation,)
     if gate.is_diagonal:
-        rotations = _diagonal(gate.qubits, np.angle(np.diag(gate.matrix)))
-        return tuple(rotations) if has_turns else tuple(_simple(step) for step in rotations)
-    if mapped is None:
+        found = _diagonal(gate.qubits, np.angle(np.diag(gate.matrix)))
+        return tuple(found) if has_angles else tuple(_simple(step) for step in found)
+    if clifford_map is None:
         raise InputError(
             place, f"acts on {q} qubits", f"split it into gates on {MOST_QUBITS} or fewer, or diagonal ones"
         )
-    return (mapped,)
+    return (clifford_map,)
 
 
 def clifford_or_transfer(qubits: tuple[int, ...], kraus: Sequence[Array]) -> Clifford | TransferMatrix:
@@ -176,21 +176,21 @@ def word_masks(qubits: Sequence[int], word: int) -> tuple[int, int]:
 
 def _named(gate: Gate) -> tuple[Rotation, ...]:
     """The rotations that a gate's name stands for, if its matrix is theirs up to its phase, else none."""
-    words = TURNS.get(gate.name, ())
+    words = NAMED_ROTATIONS.get(gate.name, ())
     if len(gate.params) != 1 or any(len(letters) != len(gate.qubits) for letters, _ in words):
         return ()
     for angle in (gate.params[0], -gate.params[0]):
         unitary = np.eye(len(gate.matrix))
         for letters, part in words:
             word = sum("IXZY".index(letter) << 2 * j for j, letter in enumerate(letters))
-            unitary = unitary @ _turn(local_words(len(letters))[word], part * angle)
+            unitary = unitary @ rotation_matrix(local_words(len(letters))[word], part * angle)
         phase = np.vdot(unitary, gate.matrix) / len(unitary)
-        if np.allclose(phase * unitary, gate.matrix, rtol=0, atol=SAME):
+        if np.allclose(phase * unitary, gate.matrix, rtol=0, atol=MATRIX_ROUNDING):
             return tuple(rotation(letters, gate.qubits, part * angle + 0.0) for letters, part in words)
     return ()
 
 
-def _turn(word: Array, angle: float) -> Array:
+def rotation_matrix(word: Array, angle: float) -> Array:
     """The matrix of exp(-i angle P / 2)."""
     return math.cos(angle / 2) * np.eye(len(word)) - 1j * math.sin(angle / 2) * word
 
@@ -226,13 +226,13 @@ def _simple(step: Rotation) -> PauliStep:
     """A rotation by a multiple of pi/2 on at most two qubits as a Clifford."""
     both = step.x | step.z
     qubits = tuple(q for q in range(both.bit_length()) if both >> q & 1)
-    turns = quarter_turns(step.angle)
-    if turns is None or not 1 <= len(qubits) <= 2:
+    quarters = quarter_turns(step.angle)
+    if quarters is None or not 1 <= len(qubits) <= 2:
         return step
     word = sum(((step.x >> q & 1) + 2 * (step.z >> q & 1)) << 2 * j for j, q in enumerate(qubits))
     matrix = local_words(len(qubits))[word]
     cosine, sine = ((1, 0), (math.sqrt(0.5), math.sqrt(0.5)), (0, 1), (-math.sqrt(0.5), math.sqrt(0.5)))[
-        turns
+        quarters
     ]
     unitary = cosine * np.eye(len(matrix)) - 1j * sine * matrix
     return clifford_or_transfer(qubits, [unitary])

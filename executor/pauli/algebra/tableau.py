@@ -106,15 +106,15 @@ def clifford_image(step: Clifford, x: int, z: int) -> tuple[int, int, int]:
 
 def rotation_image(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
     """What a rotation by a multiple of pi/2 makes of a word: masks and sign."""
-    turns = quarter_turns(step.angle)
-    assert turns is not None
-    if not ((x & step.z).bit_count() + (z & step.x).bit_count()) & 1 or turns == 0:
+    quarters = quarter_turns(step.angle)
+    assert quarters is not None
+    if not ((x & step.z).bit_count() + (z & step.x).bit_count()) & 1 or quarters == 0:
         return x, z, 1
-    if turns == 2:
+    if quarters == 2:
         return x, z, -1
     other = product((step.x, step.z, (step.x & step.z).bit_count() + 1), (x, z, (x & z).bit_count()))
     x, z, sign = signed(other)
-    return x, z, sign if turns == 1 else -sign
+    return x, z, sign if quarters == 1 else -sign
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,14 +133,14 @@ class CliffordLayer:
 @lru_cache(maxsize=64)
 def clifford_layer(gates: tuple[Clifford, ...], n_qubits: int) -> CliffordLayer:
     """The map that applies `gates` one after another, each P to U^dagger P U."""
-    frame, words = Tableau(n_qubits), n_words(n_qubits)
+    tableau, words = Tableau(n_qubits), n_words(n_qubits)
     for gate in reversed(gates):
-        frame.append(gate)
+        tableau.append(gate)
     images, powers = np.zeros((128 * words, 2 * words), np.uint64), np.zeros(128 * words, np.int32)
     qubits = {qubit for gate in gates for qubit in gate.qubits}
     for qubit in qubits:
         for part in (0, 1):
-            x, z, sign = signed(frame.images[part][qubit])
+            x, z, sign = signed(tableau.images[part][qubit])
             row = 64 * words * part + qubit
             images[row], powers[row] = pack(x, z, n_qubits), 1 - sign
     return CliffordLayer(images, powers, pack(sum(1 << qubit for qubit in qubits), 0, n_qubits)[:words])
@@ -167,19 +167,19 @@ def absorb(
 
     All steps must be Cliffords or rotations.
     """
-    frame = Tableau(observable.n_qubits)
+    tableau = Tableau(observable.n_qubits)
     rotations, origins, signs = [], [], []
     for number, step in enumerate(steps):
         if isinstance(step, Rotation) and (number in kept or quarter_turns(step.angle) is None):
-            x, z, sign = frame.image(step.x, step.z)
-            rotations.append(step if frame.is_identity else Rotation(x, z, sign * step.angle))
+            x, z, sign = tableau.image(step.x, step.z)
+            rotations.append(step if tableau.is_identity else Rotation(x, z, sign * step.angle))
             origins.append(number)
             signs.append(sign)
         else:
-            frame.append(step)  # type: ignore[arg-type]
+            tableau.append(step)  # type: ignore[arg-type]
     terms = []
     for x, z, coefficient in observable.masks():
-        new_x, new_z, sign = frame.image(x, z)
+        new_x, new_z, sign = tableau.image(x, z)
         terms.append((new_x, new_z, sign * coefficient))
     start = pauli_sum(terms, observable.n_qubits)
     return Absorbed(tuple(rotations), start, tuple(origins), tuple(signs))

@@ -18,7 +18,7 @@ class EventLedger:
     """
 
     def __init__(self, live: int) -> None:
-        self.books, self.live = Ledger(), live
+        self.ledger, self.live = Ledger(), live
         self.notes: list[tuple[str, int]] = []
         """What the events since the log began were, and where steps end."""
         self._rotations: dict[int, tuple[Sequence[bool], Sequence[int]]] = {}
@@ -48,7 +48,7 @@ class EventLedger:
         """Enter rotations, each of them a step, and their sweeps."""
         part = slice(first, first + len(sweeps))
         names = ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
-        live, steps = self.live, self.books.steps
+        live, steps = self.live, self.ledger.steps
         for is_quarter, sweep, fresh, revived, passed, hits, merged, swept, zeros, left in zip(
             quarters, sweeps, *(log[name][part] for name in names), strict=True
         ):
@@ -59,17 +59,17 @@ class EventLedger:
         self.live = live
         self._step = [live, live, 0, 0]
         for losses in (("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")):
-            self.books.losses.extend(map(Loss, *(log[name][part] for name in losses)))
+            self.ledger.losses.extend(map(Loss, *(log[name][part] for name in losses)))
 
     def _enter(self, kind: str, event: int, log: Columns) -> None:
         """Follow an event, or the end of a step."""
         if kind == "end":
             before, grown, branched, merged = self._step
-            self.books.steps.append((before, grown, self.live, branched, merged))
+            self.ledger.steps.append((before, grown, self.live, branched, merged))
             self._step = [self.live, self.live, 0, 0]
             return
         if kind == "sweep":
-            self.books.losses.append(
+            self.ledger.losses.append(
                 Loss(log["swept_l1"][event], log["swept_squares"][event], log["swept"][event])
             )
             self.live = log["left"][event]
@@ -78,10 +78,10 @@ class EventLedger:
         if kind == "part":
             self._lost.append(loss)
         elif kind == "scale":
-            self.books.losses.append(total_loss(self._lost)._replace(may_merge=True))
+            self.ledger.losses.append(total_loss(self._lost)._replace(may_merge=True))
             self._lost.clear()
         elif kind in ("turn", "quarter"):
-            self.books.losses.append(loss)
+            self.ledger.losses.append(loss)
         self.live += sum(log[name][event] for name in ("added", "fresh", "revived", "passed"))
         self.live -= log["hits"][event] if kind == "quarter" else 0
         self._step[1] = self.live

@@ -17,8 +17,8 @@ from cupy.cuda import runtime
 from cupy_backends.cuda.api import driver
 from numpy.typing import NDArray
 
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.cuda.runtime.launch import Launch
 from tnplan.planner.common.errors import InputError
 
 Array = NDArray[Any]
@@ -26,27 +26,27 @@ Lists = tuple[Any, Any, Any]
 """Branches on the GPU: rows or numbers of rows, values, frequencies."""
 
 TABLE_FILE, ROTATIONS_FILE = (Path(__file__).parent / name for name in ("table.cu", "rotations.cu"))
-SMALLEST = 1 << 18
-FILL = 2
+SMALLEST_CAPACITY = 1 << 18
+SLOTS_A_ROW = 2
 """Entries of the table for each row, at least."""
 LOG_EVENTS = 8192
 THREADS = 256
 BLOCKS_A_MULTIPROCESSOR = 8
-TOGETHER_THREADS = 512
+COOPERATIVE_THREADS = 512
 """Of a block where all blocks run at once, one on each multiprocessor."""
 MEMBERS = ((8, 32, 8), (64, 8, 8))
 """Commuting rotations for which the keys are read once, at most, where rows have so many words or fewer, by
 passes and one by one: a pattern's bits; one where they have more."""
-MANY_ROWS = 1 << 21
+BY_PASSES_BELOW = 1 << 21
 """More rows than this rotate one by one: there memory takes the time, with fewer the waiting of blocks."""
 MEETING_WORDS = 48
 """Of the kernels' Meeting."""
-FEW_ROWS = 1 << 16
+GAPS_KEPT_BELOW = 1 << 16
 """Gaps among so many rows or fewer are not closed between rotations."""
-TURN_LAST = (("sweep", np.int32), ("member", np.int16), ("left", np.int16))
+ROTATION_FIELDS = (("sweep", np.int32), ("member", np.int16), ("left", np.int16))
 MOST_ROWS = (1 << 32) - 2
 POOLED_BYTES = 1 << 26
-OF_ROWS = ("keys", "coefficients", "frequencies")
+ROW_ARRAYS = ("keys", "coefficients", "frequencies")
 EVENT = np.dtype(
     [(name, np.uint64) for name in ("n", "added", "listed", "hits", "merged", "revived", "gone")]
     + [(name, np.float64) for name in ("l1", "squares")]
@@ -63,7 +63,7 @@ LIMITS = np.dtype(
 """The kernels' struct Limits."""
 
 
-def turn_type(words: int, last: Sequence[tuple[str, type]]) -> np.dtype[Any]:
+def rotation_type(words: int, last: Sequence[tuple[str, type]]) -> np.dtype[Any]:
     """A kernel's struct Turn, for rows of `words` words, with these fields at its end."""
     numbers = [(name, np.float64) for name in ("cosine", "sine", "cut")]
     return np.dtype([("generator", np.uint64, (words,)), *numbers, *last])
@@ -74,7 +74,7 @@ def pauli_defines(words: int, dtype: str) -> dict[str, str | int]:
     return {"WORDS": words, "REAL": {"float32": "float", "float64": "double"}[dtype]}
 
 
-def turns_defines(words: int, dtype: str, by_passes: bool) -> dict[str, str | int]:
+def rotations_defines(words: int, dtype: str, by_passes: bool) -> dict[str, str | int]:
     """The definitions of pauli_turns.cu, whose form for few rows is `by_passes`."""
     members = most_members(words, by_passes)
     return {**pauli_defines(words, dtype), "MEMBERS": members, "BY_PASSES": int(by_passes)}
@@ -86,7 +86,7 @@ def most_members(words: int, by_passes: bool) -> int:
     return both[0] if by_passes else both[1]
 
 
-class CooperativeLaunch(Launch):
+class CooperativeLaunch(BoundKernel):
     """A launch whose blocks all run at once, so that they can wait for each other."""
 
     def __call__(self) -> None:
@@ -107,9 +107,9 @@ class GpuTable:
         self.load = cache(
             lambda name: load_kernel(TABLE_FILE, name, pauli_defines(self.words, self.dtype.name))
         )
-        self.load_turns = cache(
+        self.load_rotations = cache(
             lambda by_passes: load_kernel(
-                ROTATIONS_FILE, "turns", turns_defines(self.words, self.dtype.name, by_passes)
+                ROTATIONS_FILE, "turns", rotations_defines(self.words, self.dtype.name, by_passes)
             )
         )
         self.stream = cupy.cuda.get_current_stream()
@@ -119,7 +119,7 @@ class GpuTable:
         self.log, self.stalled = cupy.zeros(LOG_EVENTS * EVENT.itemsize, np.uint8), cupy.zeros(1, np.int64)
         self.meeting = cupy.zeros(MEETING_WORDS, np.uint64)
         n = len(keys)
-        capacity = max(SMALLEST, 2 * n)
+        capacity = max(SMALLEST_CAPACITY, 2 * n)
         self.keys = cupy.empty((capacity, self.words), np.uint64)
         self.coefficients = cupy.empty(capacity, self.dtype)
         self.frequencies = cupy.zeros(capacity, np.int32)
@@ -149,7 +149,7 @@ class GpuTable:
     @property
     def size_bytes(self) -> int:
         """What the arrays take."""
-        names = (*OF_ROWS, "spare", "patterns", "slots", "log")
+        names = (*ROW_ARRAYS, "spare", "patterns", "slots", "log")
         arrays = (*(getattr(self, name) for name in names), *self.lists)
         return sum(int(array.nbytes) for array in arrays)
 
@@ -158,49 +158,50 @@ class GpuTable:
         """What a term takes in a list that begins with rows, with the number of a row."""
         return 8 * self.words + int(self.dtype.itemsize) + 8
 
-    def turns_of(
+    def rotation_structs(
         self, generators: Array, cosines: Any, sines: Any, cut: float, sweeps: Any,
         groups: tuple[Array, Array],
     ) -> Any:  # fmt: skip
         """The structs Turn of rotations, on the GPU; `groups`: their `member` and `left`, see the kernel."""
-        turns = np.empty(len(generators), turn_type(self.words, TURN_LAST))
-        turns["generator"], turns["cosine"], turns["sine"] = generators, cosines, sines
-        turns["cut"], turns["sweep"] = cut, sweeps
-        turns["member"], turns["left"] = groups
-        return cupy.asarray(turns.view(np.uint8))
+        rotations = np.empty(len(generators), rotation_type(self.words, ROTATION_FIELDS))
+        rotations["generator"], rotations["cosine"], rotations["sine"] = generators, cosines, sines
+        rotations["cut"], rotations["sweep"] = cut, sweeps
+        rotations["member"], rotations["left"] = groups
+        return cupy.asarray(rotations.view(np.uint8))
 
-    def turn_all(self, turns: Any, first: int, event: int, resumed: int, limits: Any) -> None:
+    def rotate_all(self, rotations: Any, first: int, event: int, resumed: int, limits: Any) -> None:
         """Do the rotations from number `first` on, grouped by `members`; number k is event `event` + k.
 
         `resumed`: see the kernel. Frequencies are followed where `limits`, a LIMITS, has one.
         """
-        count = len(turns) // turn_type(self.words, TURN_LAST).itemsize
+        count = len(rotations) // rotation_type(self.words, ROTATION_FIELDS).itemsize
         self.meeting.fill(0)
         arrays = (self.keys, self.coefficients, self.frequencies, self.patterns, self.slots)
         arguments = [
             *arrays, np.uint64(self.slots.size - 1), np.int64(self.capacity), self.spare,
-            np.int64(FEW_ROWS), np.int64(MANY_ROWS), turns, np.int64(first), np.int64(count),
+            np.int64(GAPS_KEPT_BELOW), np.int64(BY_PASSES_BELOW), rotations, np.int64(first), np.int64(count),
             np.int64(event), self.failed, np.int64(len(self.failed)), np.int64(resumed), limits, self.log,
             self.stalled, self.meeting,
         ]  # fmt: skip
-        kernel, addresses = self.load_turns(self.by_passes), addressed(arguments)
-        CooperativeLaunch(kernel, self.processors, TOGETHER_THREADS, addresses, 0, self.stream)()
+        kernel, addresses = self.load_rotations(self.by_passes), addressed(arguments)
+        CooperativeLaunch(kernel, self.processors, COOPERATIVE_THREADS, addresses, 0, self.stream)()
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
         """The first half of a rotation: its branches, their words, values and frequencies; waits."""
         if len(self.lists[0]) < self.capacity:
             self.lists = self.room(self.capacity)
-        turn = np.array(
-            [(generator, cosine, sine, cut, event)], turn_type(self.words, [("event", np.int64)])
+        struct = np.array(
+            [(generator, cosine, sine, cut, event)], rotation_type(self.words, [("event", np.int64)])
         )[0]
         self._launch(
-            "split", self.keys, self.coefficients, self.frequencies, *self.lists, self.log, self.stalled, turn
-        )
+            "split", self.keys, self.coefficients, self.frequencies, *self.lists, self.log, self.stalled,
+            struct,
+        )  # fmt: skip
         listed = int(self.read(event)["listed"])
         index, values, counts = (array[:listed] for array in self.lists)
         return self.keys[index.astype(np.int64)] ^ cupy.asarray(generator), values, counts
 
-    def meet_rows(self, lists: Lists, event: int) -> None:
+    def merge_rows(self, lists: Lists, event: int) -> None:
         """Add values to words, and append the words not there; there is room. `lists` have rows first."""
         rows, values, counts = lists
         self._launch(
@@ -284,7 +285,7 @@ class GpuTable:
 
     def choose_form(self, n: int) -> None:
         """Go on with the form of rotations that is right for n rows, between two groups."""
-        pattern = np.uint32 if n <= MANY_ROWS else np.uint8
+        pattern = np.uint32 if n <= BY_PASSES_BELOW else np.uint8
         if self.patterns.dtype != pattern or len(self.patterns) != self.capacity:
             self.patterns = cupy.empty(self.capacity, pattern)
         self.failed = cupy.empty(0, np.uint32)
@@ -300,7 +301,7 @@ class GpuTable:
         self.slots, self.spare = cupy.empty(0, np.uint64), cupy.empty(0, np.uint32)
         self.lists = self.room(0)
         try:
-            for name in (*OF_ROWS, "patterns"):
+            for name in (*ROW_ARRAYS, "patterns"):
                 old = getattr(self, name)
                 new = cupy.empty((capacity, *old.shape[1:]), old.dtype)
                 new[:n] = old[:n]
@@ -319,7 +320,7 @@ class GpuTable:
 
     def enter_all(self, n: int) -> None:
         """A table for as many rows as there is room for, with the n that are there."""
-        size = 1 << (FILL * self.capacity - 1).bit_length()
+        size = 1 << (SLOTS_A_ROW * self.capacity - 1).bit_length()
         if self.slots.size != size:
             self.slots = cupy.empty(size, np.uint64)
         self.rebuild(0, n)
@@ -327,7 +328,7 @@ class GpuTable:
     def keep(self, chosen: Any) -> None:
         """Keep the rows of these numbers, an array of the GPU that rises, and begin the log anew."""
         n = len(chosen)
-        for name in OF_ROWS:
+        for name in ROW_ARRAYS:
             array = getattr(self, name)
             array[:n] = array[chosen]
         self.restart(n)
@@ -380,7 +381,7 @@ class GpuTable:
             np.int64(self.capacity), self.spare, np.int64(n), self.log, self.meeting,
         ]  # fmt: skip
         blocks, addresses = self.processors, addressed(arguments)
-        CooperativeLaunch(self.load("pack_rows"), blocks, TOGETHER_THREADS, addresses, 0, self.stream)()
+        CooperativeLaunch(self.load("pack_rows"), blocks, COOPERATIVE_THREADS, addresses, 0, self.stream)()
         n -= int(self.read(0)["packed"])
         self.restart(n)
         return n
@@ -416,7 +417,7 @@ class GpuTable:
     def close(self) -> None:
         """Give the memory back; a little stays in CuPy's pool."""
         is_large = self.size_bytes > POOLED_BYTES
-        for name in (*OF_ROWS, "lists", "spare", "patterns", "slots", "log"):
+        for name in (*ROW_ARRAYS, "lists", "spare", "patterns", "slots", "log"):
             setattr(self, name, None)
         if is_large:
             cupy.get_default_memory_pool().free_all_blocks()
@@ -424,7 +425,7 @@ class GpuTable:
     def _launch(self, kernel: str, *arguments: Any) -> None:
         """Launch once."""
         blocks = self.processors * BLOCKS_A_MULTIPROCESSOR
-        Launch(self.load(kernel), blocks, THREADS, addressed(arguments), 0, self.stream)()
+        BoundKernel(self.load(kernel), blocks, THREADS, addressed(arguments), 0, self.stream)()
 
 
 def addressed(arguments: Sequence[Any]) -> list[Any]:

@@ -1,10 +1,9 @@
 """The terms of a rank on its GPU, changed without waiting for it. Imports CuPy's adapter when it is made.
 
-Has the methods of `ShardedTerms`, and `turns` for many rotations at once. Every change is an event, launched
-at once, Cliffords in a row when something else follows; what it did stands in a log on the GPU. `settle`
-waits, enters the log in the books, and where rows found no room, makes room and does the rest again. It is
-called when the log is full and wherever the host needs a number. With ranks, each has one shard, and branches
-for another rank make the host wait for their number.
+Every change is an event, launched at once, Cliffords in a row when something else follows; what it did stands
+in a log on the GPU. `settle` waits, enters the log in the ledger, and where rows found no room, makes room
+and does the rest again. It is called when the log is full and wherever the host needs a number. With ranks,
+each has one shard, and branches for another rank make the host wait for their number.
 """
 
 from __future__ import annotations
@@ -22,9 +21,17 @@ from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_m
 from tnplan.executor.pauli.algebra.tableau import CliffordLayer, clifford_layer
 from tnplan.executor.pauli.cuda.ledger import EventLedger
 from tnplan.executor.pauli.sharding.linear_hash import LinearHash
-from tnplan.executor.pauli.sharding.resharding import FEWEST, SAMPLE, SHORT, Costs, Sample, Stretch
+from tnplan.executor.pauli.sharding.resharding import (
+    LEAST_ROTATIONS,
+    SAMPLE_TERMS,
+    SHORT_RUN,
+    Costs,
+    LocalRun,
+    Sample,
+)
 from tnplan.executor.pauli.terms.ledger import Loss, Number
-from tnplan.executor.pauli.terms.truncation import NO_LIMIT, Limits
+from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
 from tnplan.planner.common.errors import InputError
 
 Array = NDArray[Any]
@@ -32,24 +39,27 @@ Again = Callable[[int, int], None]
 """A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""
 
 COSTS = Costs(exchange_s=5e-4, move_s=4e-3, term_s=2e-10, alone_below=1 << 22)
-MOVED = 1 << 18
-"""Terms that a rank gives to others at once, at most; or a share of its rows, `MOVED_SHARE`."""
-MOVED_SHARE = 16
-FAST_BELOW = 1 << 21
+MOVED_TERMS = 1 << 18
+"""Terms that a rank gives to others at once, at most; or a share of its rows, `MOVED_ROWS_SHARE`."""
+MOVED_ROWS_SHARE = 16
+FOURFOLD_BELOW = 1 << 21
 """Rows below which arrays grow fourfold, else twofold."""
-MOST_MAPS = 1024
-FOLLOW = Limits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
+MOST_LAYERS = 1024
+"""Cliffords in a row that one launch applies, at most."""
+MOST_ROTATIONS = 128
+"""Rotations that are launched at once, at most."""
+ANY_FREQUENCY = TermLimits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
 """No limit, where frequencies must be followed since it is not known whether they are one."""
 
 
-class GpuTerms:
-    """The terms of this rank on the current GPU, and the books of what happened to them.
+class GpuTerms(Terms):
+    """The terms of this rank on the current GPU, and the ledger of what happened to them.
 
     Coefficients are real. A term whose coefficient is 0 does not count as one.
     """
 
     def __init__(self, start: PauliSum, ranks: Communicator | None = None) -> None:
-        from tnplan.executor.pauli.cuda import table as cupy_pauli
+        from tnplan.executor.pauli.cuda import table as table_module
 
         if np.iscomplexobj(start.coefficients):
             raise InputError("observable", "has complex coefficients", "give its two parts one by one")
@@ -57,14 +67,14 @@ class GpuTerms:
         self.rank, n_ranks = (0, 1) if ranks is None else (ranks.rank, ranks.size)
         if n_ranks & (n_ranks - 1):
             raise InputError("ranks", f"are {n_ranks}", "start a power of two")
-        self.sharding, self.costs = LinearHash(start.n_qubits, n_ranks.bit_length() - 1), COSTS
+        self.linear_hash, self.costs = LinearHash(start.n_qubits, n_ranks.bit_length() - 1), COSTS
         if start.n_terms < self.costs.alone_below:
-            self.sharding.masks[:] = 0
-        own = self.sharding.of(start.keys) == self.rank
-        self.adapter = cupy_pauli
-        self.table = cupy_pauli.GpuTable(start.keys[own], start.coefficients[own])
-        self.entries = EventLedger(int(np.count_nonzero(own)))
-        self.books, self.most = self.entries.books, cupy_pauli.MOST_ROWS
+            self.linear_hash.masks[:] = 0
+        own = self.linear_hash.of(start.keys) == self.rank
+        self.adapter = table_module
+        self.table = table_module.GpuTable(start.keys[own], start.coefficients[own])
+        self.event_ledger = EventLedger(int(np.count_nonzero(own)))
+        self.ledger, self.most = self.event_ledger.ledger, table_module.MOST_ROWS
         self.event = self.moved_bytes = 0
         self.queue: list[tuple[int, Again]] = []
         """Launches since the log began, and their last events."""
@@ -72,7 +82,7 @@ class GpuTerms:
         """Cliffords of the newest event that are not launched yet."""
         self.is_stale = False
         """Whether rows have changed since they were entered into the table."""
-        self.within: Limits | None = None
+        self.within: TermLimits | None = None
         """All terms are within these limits."""
 
     def close(self) -> None:
@@ -84,12 +94,21 @@ class GpuTerms:
     def n(self) -> int:
         """How many terms this rank has; waits."""
         self.settle()
-        return self.entries.live
+        return self.event_ledger.live
 
     @property
     def size_bytes(self) -> int:
         """What this rank's arrays take, and took while words moved."""
         return self.table.size_bytes + self.moved_bytes
+
+    @property
+    def n_ranks(self) -> int:
+        """How many ranks share the terms."""
+        return 1 if self.ranks is None else self.ranks.size
+
+    def at_once(self, room: int | None) -> int:
+        """How many rotations may be launched at once; one by one where the memory is bounded."""
+        return MOST_ROTATIONS if room is None else 0
 
     def all_ranks(self, value: Number) -> Number:
         """The sum of a number over the ranks; collective."""
@@ -110,15 +129,15 @@ class GpuTerms:
         Returns how many of them, at least 1, are to be done before the next call.
         """
         assert self.ranks is not None
-        is_alone = not self.sharding.masks.any()
-        if len(generators) < FEWEST and not is_alone:
+        is_alone = not self.linear_hash.masks.any()
+        if len(generators) < LEAST_ROTATIONS and not is_alone:
             return max(1, len(generators))
         if is_alone and self.all_ranks(self.n) < self.costs.alone_below:
-            return SHORT
-        stretch = Stretch(generators, self.sharding.masks)
-        rows, live = self._settled(), self.entries.live
-        keys = self.table.sample(rows, max(1, live * self.ranks.size // SAMPLE))
-        chosen = stretch.masks(self.ranks.gather_objects(Sample(keys, live)), self.costs)
+            return SHORT_RUN
+        run = LocalRun(generators, self.linear_hash.masks)
+        rows, live = self._settled(), self.event_ledger.live
+        keys = self.table.sample(rows, max(1, live * self.ranks.size // SAMPLE_TERMS))
+        chosen = run.masks(self.ranks.gather_objects(Sample(keys, live)), self.costs)
         masks, length = self.ranks.broadcast_object(chosen, 0)
         if masks is not None:
             self._move(masks)
@@ -126,14 +145,14 @@ class GpuTerms:
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
-        self._turns(generator[None], [cosine], [sine], cut, [False], None)
+        self._rotate_in_shard(generator[None], [cosine], [sine], cut, [False], None)
 
-    def turns(
+    def rotate_many(
         self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
-        due: Sequence[bool], limits: Limits,
+        due: Sequence[bool], limits: TermLimits,
     ) -> None:  # fmt: skip
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
-        distances = self.sharding.of(generators)
+        distances = self.linear_hash.of(generators)
         first = 0
         while first < len(generators):
             last = first + 1
@@ -141,7 +160,7 @@ class GpuTerms:
                 while last < len(generators) and not distances[last]:
                     last += 1
             part = slice(first, last)
-            self._turns(generators[part], cosines[part], sines[part], cut, due[part], limits)
+            self._rotate_in_shard(generators[part], cosines[part], sines[part], cut, due[part], limits)
             first = last
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
@@ -160,17 +179,17 @@ class GpuTerms:
         self._do(lambda *_: self.table.scale(qubits, np.diag(step.matrix), splits, event))
         for generator, lists in parts:
             self._catch_up()
-            self._meet(lists, self.sharding.distance(generator))
+            self._merge(lists, self.linear_hash.distance(generator))
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
-        if not self.maps or len(self.maps) == MOST_MAPS:
+        if not self.maps or len(self.maps) == MOST_LAYERS:
             self._begin("clifford")
         self.maps.append(clifford_layer(tuple(gates), self.n_qubits))
         for gate in gates:
-            self.sharding.carry(gate)
+            self.linear_hash.carry(gate)
 
-    def sweep(self, limits: Limits) -> None:
+    def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits."""
         event = self._begin("sweep")
         past = self._limits(limits, event)
@@ -187,12 +206,12 @@ class GpuTerms:
                 "use a cut, or one GPU",
             )  # fmt: skip
         chosen, l1, squares, dropped = self.table.largest(self._settled(), count)
-        self.books.losses.append(Loss(l1, squares, dropped))
+        self.ledger.losses.append(Loss(l1, squares, dropped))
         self._keep(chosen)
 
     def end_step(self) -> None:
-        """Enter the step in the books, when its numbers are known."""
-        self.entries.note("end", self.event)
+        """Enter the step in the ledger, when its numbers are known."""
+        self.event_ledger.note("end", self.event)
 
     def own(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
@@ -204,18 +223,18 @@ class GpuTerms:
         return self.table.in_bits(self._settled(), np.ascontiguousarray(ones[: len(ones) // 2]))
 
     def settle(self) -> None:
-        """Wait for all events, and enter them in the books."""
-        if not self.event and not self.entries.notes:
+        """Wait for all events, and enter them in the ledger."""
+        if not self.event and not self.event_ledger.notes:
             return
         self._launch_maps()
         self._catch_up()
         log = self.table.read_all(0, self.event + 1)
         columns = {name: log[name].tolist() for name in self.adapter.EVENT.names or ()}
-        self.entries.enter(columns)
-        n, live = columns["n"][-1] + columns["added"][-1] - columns["packed"][-1], self.entries.live
+        self.event_ledger.enter(columns)
+        n, live = columns["n"][-1] + columns["added"][-1] - columns["packed"][-1], self.event_ledger.live
         self.queue.clear()
         self.event = 0
-        wasted = 3 * n > 4 * live and n > self.adapter.SMALLEST
+        wasted = 3 * n > 4 * live and n > self.adapter.SMALLEST_CAPACITY
         if wasted or (n > live and n + live > self.most):
             self._close_gaps(n)
         else:
@@ -227,7 +246,7 @@ class GpuTerms:
         if self.event == self.adapter.LOG_EVENTS - 1:
             self.settle()
         self.event += 1
-        self.entries.note(kind, self.event)
+        self.event_ledger.note(kind, self.event)
         return self.event
 
     def _do(self, launch: Again) -> None:
@@ -258,7 +277,7 @@ class GpuTerms:
             self._do(lambda *_: self.table.rebuild(event))
             self.is_stale = False
 
-    def _limits(self, limits: Limits, event: int) -> Any:
+    def _limits(self, limits: TermLimits, event: int) -> Any:
         """The struct Limits."""
         frequency = -1 if limits.max_frequency == NO_LIMIT else limits.max_frequency
         values = (
@@ -266,17 +285,17 @@ class GpuTerms:
         )  # fmt: skip
         return np.array([values], self.adapter.LIMITS)[0]
 
-    def _turns(
+    def _rotate_in_shard(
         self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
-        due: Sequence[bool], limits: Limits | None,
+        due: Sequence[bool], limits: TermLimits | None,
     ) -> None:  # fmt: skip
         """Rotations that all stay in their shards, or one that does not; steps if there are `limits`."""
-        across = self.sharding.distance(generators[0])
+        across = self.linear_hash.distance(generators[0])
         if across:
             event = self._begin("quarter" if cosines[0] == 0 else "turn")
             self._catch_up()
             lists = self.table.split(generators[0], cosines[0], sines[0], cut, event)
-            self._meet(lists, across)
+            self._merge(lists, across)
             self.within = None
             if limits is not None:
                 if due[0]:
@@ -290,14 +309,14 @@ class GpuTerms:
                 self.settle()
             self._refresh()
             last = min(len(generators), done + self.adapter.LOG_EVENTS - 1 - self.event)
-            self._launch_turns(
+            self._launch_rotations(
                 generators[done:last], cosines[done:last], sines[done:last], cut, due[done:last], limits
             )
             done = last
 
-    def _launch_turns(
+    def _launch_rotations(
         self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
-        due: Sequence[bool], limits: Limits | None,
+        due: Sequence[bool], limits: TermLimits | None,
     ) -> None:  # fmt: skip
         """Launch rotations at once; the log has room for them."""
         table, first, sweeps = self.table, self.event + 1, []
@@ -309,22 +328,24 @@ class GpuTerms:
         quarters = [cosine == 0 for cosine in cosines]
         self.event += len(sweeps)
         if limits is None:
-            self.entries.note("quarter" if quarters[0] else "turn", first)
+            self.event_ledger.note("quarter" if quarters[0] else "turn", first)
         else:
-            self.entries.note_steps(first, quarters, sweeps)
-        past = self._limits(limits or FOLLOW, 0)
+            self.event_ledger.note_steps(first, quarters, sweeps)
+        past = self._limits(limits or ANY_FREQUENCY, 0)
         ends = np.array(sweeps) == 2
 
         @cache
-        def turns(members: int) -> Any:
+        def structs(members: int) -> Any:
             groups = commuting_groups(generators, members, ends)
-            return table.turns_of(generators, cosines, sines, cut, sweeps, groups)
+            return table.rotation_structs(generators, cosines, sines, cut, sweeps, groups)
 
         self._do(
-            lambda event, rows: table.turn_all(turns(table.members), max(event - first, 0), first, rows, past)
+            lambda event, rows: table.rotate_all(
+                structs(table.members), max(event - first, 0), first, rows, past
+            )
         )
 
-    def _meet(self, lists: Any, across: int) -> None:
+    def _merge(self, lists: Any, across: int) -> None:
         """Take branches to the rank that owns their words. All events before are done."""
         if across:
             lists = self._exchange(lists, self.rank ^ across)
@@ -338,7 +359,7 @@ class GpuTerms:
         elif self.is_stale:
             self.table.rebuild(event - 1)
         self.is_stale = False
-        self.table.meet_rows(lists, event)
+        self.table.merge_rows(lists, event)
 
     def _exchange(self, lists: Any, peer: int) -> Any:
         """The peer's branches for this rank."""
@@ -353,19 +374,19 @@ class GpuTerms:
     def _move(self, masks: Array) -> None:
         """Take every word to the rank that owns it by other masks; collective. The log is new."""
         assert self.ranks is not None
-        self.sharding.masks = masks.copy()
+        self.linear_hash.masks = masks.copy()
         table, rank, n = self.table, self.rank, self._rows_after(0)
         peers = [peer for peer in range(self.ranks.size) if peer != rank]
         counted = self.ranks.gather_objects((table.leave(n, masks, rank, 0)[2], table.capacity))
         goes = np.array([leaves for leaves, _ in counted])
-        share = max(MOVED, min(capacity for _, capacity in counted) // MOVED_SHARE) // len(peers)
+        share = max(MOVED_TERMS, min(capacity for _, capacity in counted) // MOVED_ROWS_SHARE) // len(peers)
         most = max(1, min(int(goes.max()), share))
         rounds = np.arange(0, goes.max(), most)
         parts = np.clip(goes - rounds[:, None, None], 0, most)
         surplus = int((parts[:, :, rank] - parts[:, rank]).clip(0).sum())
-        if n + surplus > table.capacity > self.entries.live + surplus:
+        if n + surplus > table.capacity > self.event_ledger.live + surplus:
             self._close_gaps(n)
-            n = self.entries.live
+            n = self.event_ledger.live
         elif n + surplus > table.capacity:
             self._grow(n, n + surplus)
         self.moved_bytes = max(self.moved_bytes, 2 * most * len(peers) * table.listed_bytes)
@@ -404,7 +425,7 @@ class GpuTerms:
 
     def _grow(self, n: int, least: int, failures: int = 0) -> None:
         capacity = self.table.capacity
-        times = 2 if capacity >= FAST_BELOW else 4
+        times = 2 if capacity >= FOURFOLD_BELOW else 4
         self.table.grow(n, max(least, min(times * capacity, self.most)), failures)
 
     def _rows_after(self, event: int) -> int:
@@ -417,10 +438,10 @@ class GpuTerms:
         return self._rows_after(0)
 
     def _close_gaps(self, n: int) -> None:
-        self.entries.live = self.table.close_gaps(n)
+        self.event_ledger.live = self.table.close_gaps(n)
         self.is_stale = False
 
     def _keep(self, chosen: Any) -> None:
         self.table.keep(chosen)
-        self.entries.live = len(chosen)
+        self.event_ledger.live = len(chosen)
         self.is_stale = False

@@ -19,21 +19,21 @@ Array = NDArray[Any]
 Reduced = list[tuple[int, int]]
 """Pivots and words: a word has its own pivot's bit, and none of those before it."""
 
-SPARE = 8
+SPARE_DIMENSIONS = 8
 """Dimensions that are left to choose among, besides one for each mask."""
-TRIED = 12
-SAMPLE = 2048
-EVEN = 1.2
+MASKS_TRIED = 12
+SAMPLE_TERMS = 2048
+EVEN_LOAD = 1.2
 """The fullest shard has at most so many times the mean of the sample, where there are many terms."""
 FEW_TERMS = 1 << 16
 """With fewer terms on all ranks it does not matter how they are spread."""
-UNEVEN = 1.1
+UNEVEN_LOAD = 1.1
 """Where the fullest rank has more times the mean, words are moved whatever that costs."""
-FEWEST = 8
+LEAST_ROTATIONS = 8
 """Rotations in a row, at least, for a move to be thought of."""
-SHORT = 128
+SHORT_RUN = 128
 """Rotations for which the masks of few terms hold; and half of them for masks that cannot be improved."""
-BRANCHED = 1 / 20
+BRANCHED_SHARE = 1 / 20
 """The share of terms whose branches an exchange takes along."""
 
 
@@ -50,7 +50,7 @@ class Costs(NamedTuple):
 
     def saves(self, exchanges: int, terms: float) -> bool:
         """Whether a move of `terms` terms of a rank costs less than so many exchanges."""
-        spared = exchanges * (self.exchange_s + BRANCHED * terms * self.term_s)
+        spared = exchanges * (self.exchange_s + BRANCHED_SHARE * terms * self.term_s)
         return spared > self.move_s + terms * self.term_s
 
 
@@ -64,15 +64,15 @@ class Sample(NamedTuple):
 def reduced(words: Sequence[int]) -> tuple[Reduced, list[int]]:
     """A basis of what the words span, and the numbers of the words that bring its elements, one each."""
     basis: Reduced = []
-    places = []
+    numbers = []
     for number, word in enumerate(words):
         for pivot, other in basis:
             if word >> pivot & 1:
                 word ^= other
         if word:
             basis.append((word.bit_length() - 1, word))
-            places.append(number)
-    return basis, places
+            numbers.append(number)
+    return basis, numbers
 
 
 def orthogonal(basis: Reduced, free: int) -> int:
@@ -84,15 +84,15 @@ def orthogonal(basis: Reduced, free: int) -> int:
 
 
 def even_masks(basis: Reduced, bits: int, samples: Sequence[Sample]) -> tuple[Array, float]:
-    """`bits` masks orthogonal to a basis, uint64 [bits, 2 W], that spread the samples evenly.
+    """`bits` masks orthogonal to a basis, uint64 [bits, 2 W], that distribute the samples evenly.
 
-    Returns also how many times the mean the fullest shard has. One mask after another is the best of `TRIED`.
+    Returns also how many times the mean the fullest shard has. Each mask is the best of `MASKS_TRIED`.
     """
     keys = np.concatenate([sample.keys for sample in samples])
     sizes = [len(sample.keys) for sample in samples]
     weights = np.repeat([one.terms / max(1, size) for one, size in zip(samples, sizes, strict=True)], sizes)
     rng, size_bytes = np.random.default_rng(SEED), 8 * keys.shape[1]
-    frees = [int.from_bytes(rng.bytes(size_bytes), "little") for _ in range(TRIED)]
+    frees = [int.from_bytes(rng.bytes(size_bytes), "little") for _ in range(MASKS_TRIED)]
     tried = np.array([packed(orthogonal(basis, free), size_bytes) for free in frees])
     shared = np.bitwise_xor.reduce([keys[:, w] & tried[:, w, None] for w in range(keys.shape[1])])
     parities = (np.bitwise_count(shared) & 1).astype(np.int64)
@@ -116,24 +116,24 @@ def unpacked(rows: Array) -> list[int]:
     return [int.from_bytes(row.tobytes(), "little") for row in np.ascontiguousarray(rows, "<u8")]
 
 
-class Stretch:
+class LocalRun:
     """The rotations that come next, as far as there are masks to choose that none of them crosses.
 
     `generators` are packed words. A mask that none of them crosses does not tell apart what comes from one
-    word, so the stretch ends `SPARE` dimensions and one for each mask before theirs are exhausted.
+    word, so the stretch ends `SPARE_DIMENSIONS` dimensions and one for each mask before theirs are exhausted.
     """
 
     def __init__(self, generators: Array, masks: Array) -> None:
         words, present = unpacked(generators), unpacked(masks)
         self.bits, self.n_words, self.none = len(masks), len(words), np.zeros_like(masks)
-        self.basis, self.places = reduced(words)
-        self.rank = max(0, len(self.basis) - self.bits - SPARE)
+        self.basis, self.numbers = reduced(words)
+        self.rank = max(0, len(self.basis) - self.bits - SPARE_DIMENSIONS)
         self.crosses = [any((word & mask).bit_count() & 1 for mask in present) for word in words]
 
     @property
     def length(self) -> int:
         """How many rotations it has."""
-        return self.places[self.rank] if self.rank < len(self.places) else self.n_words
+        return self.numbers[self.rank] if self.rank < len(self.numbers) else self.n_words
 
     @property
     def crossed(self) -> int:
@@ -149,14 +149,14 @@ class Stretch:
         terms = sum(sample.terms for sample in samples)
         is_alone = terms < costs.alone_below
         is_few, mean = is_alone or terms < FEW_TERMS, terms / len(samples)
-        must = not is_few and max(sample.terms for sample in samples) > UNEVEN * mean
+        must = not is_few and max(sample.terms for sample in samples) > UNEVEN_LOAD * mean
         if is_few:
-            self.rank = min(self.rank, sum(place < SHORT for place in self.places))
+            self.rank = min(self.rank, sum(place < SHORT_RUN for place in self.numbers))
         while must or costs.saves(self.crossed, mean):
             if is_alone:
-                return self.none, max(self.length, SHORT // 2)
+                return self.none, max(self.length, SHORT_RUN // 2)
             masks, fullest = even_masks(self.basis[: self.rank], self.bits, samples)
-            if fullest <= EVEN or is_few or not self.rank:
-                return masks, max(self.length, SHORT // 2)
+            if fullest <= EVEN_LOAD or is_few or not self.rank:
+                return masks, max(self.length, SHORT_RUN // 2)
             self.rank = 3 * self.rank // 4
-        return None, max(self.length, SHORT // 2)
+        return None, max(self.length, SHORT_RUN // 2)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from tnplan.executor.pauli.terms.hash_table import HashTerms
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss
-from tnplan.executor.pauli.terms.truncation import Limits
+from tnplan.executor.pauli.terms.truncation import TermLimits
 
 Array = NDArray[Any]
-MANY = 1 << 62
-OF_SHARD = ("n", "n_spare", "is_swept", "n_hits", "n_changed")
+NO_BOUND = 1 << 62
+SHARD_COUNTERS = ("n", "n_spare", "is_swept", "n_hits", "n_changed")
 """The first columns of a shard's numbers."""
 
 
@@ -34,33 +34,33 @@ class RotationBatch(NamedTuple):
     distances: Array
     due: Array
 
-    def part(self, first: int, last: int | None = None) -> RotationBatch:
+    def between(self, first: int, last: int | None = None) -> RotationBatch:
         """Some of them, in a row."""
         return RotationBatch(*(array[first:last] for array in self))
 
 
 def rotate_all(
-    shards: Sequence[HashTerms], turns: RotationBatch, cut: float, limits: Limits, books: Ledger,
-    pool: ThreadPoolExecutor | None = None, threads: int = 1, most: int = MANY,
+    shards: Sequence[HashTerms], rotations: RotationBatch, cut: float, limits: TermLimits, ledger: Ledger,
+    pool: ThreadPoolExecutor | None = None, threads: int = 1, most: int = NO_BOUND,
 ) -> int:  # fmt: skip
     """Do rotations, and enter them in the books; each is a step. Branches below `cut` are dropped.
 
     With a pool its `threads` share the shards, else this thread has all of them. Returns how many are done:
     it stops before one where there are more than `most` terms, which is for one shard.
     """
-    from tnplan.executor.pauli.terms import batched_rotations_kernel as turns_kernel
-    from tnplan.executor.pauli.terms import hash_table_kernel as hash_kernel
+    from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
+    from tnplan.executor.pauli.terms import hash_table_kernel as hash_table_kernel
 
-    generators = np.array(turns.generators)
+    generators = np.array(rotations.generators)
     (n, width), n_shards = generators.shape, len(shards)
     tags = np.empty(n, np.uint32)
-    hash_kernel.tag_all(generators, n, tags)
-    numbers = np.zeros((n_shards, turns_kernel.NUMBERS), np.int64)
-    places = np.empty((n_shards, len(turns_kernel.ARRAYS)), np.int64)
+    hash_table_kernel.tag_all(generators, n, tags)
+    numbers = np.zeros((n_shards, kernel.NUMBERS), np.int64)
+    addresses = np.empty((n_shards, len(kernel.ARRAYS)), np.int64)
     for s, shard in enumerate(shards):
-        _give(shard, places[s], numbers[s])
-    done, stop = np.zeros(turns_kernel.LINE * n_shards, np.int64), np.zeros(1, np.int64)
-    log = np.zeros((n_shards, n, turns_kernel.COUNTED), np.int64)
+        _give(shard, addresses[s], numbers[s])
+    done, stop = np.zeros(kernel.WORDS_A_LINE * n_shards, np.int64), np.zeros(1, np.int64)
+    log = np.zeros((n_shards, n, kernel.COUNTED), np.int64)
     losses = np.zeros((n_shards, n, 4))
     kind = shards[0].coefficients[:0]
     past = np.array(
@@ -70,57 +70,58 @@ def rotate_all(
 
     def work(first: int) -> None:
         try:
-            turns_kernel.rotate_shards(
-                places, numbers, done, stop, kind, generators, tags, turns.cosines, turns.sines, cut,
-                turns.distances, turns.due, past, limits.has_frequency, most, log, losses, first, workers,
+            kernel.rotate_shards(
+                addresses, numbers, done, stop, kind, generators, tags, rotations.cosines,
+                rotations.sines, cut, rotations.distances, rotations.due, past, limits.has_frequency, most,
+                log, losses, first, workers,
             )  # fmt: skip
         except BaseException:
             stop[0] = 1
             raise
 
-    turns_kernel.begin_rotations(places, numbers, width)
+    kernel.begin_rotations(addresses, numbers, width)
     while True:
         others = [pool.submit(work, first) for first in range(1, threads)] if pool is not None else []
         work(0)
         for other in others:
             other.result()
-        if not numbers[:, turns_kernel.LACKS].any():
+        if not numbers[:, kernel.LACKS].any():
             break
         for s, shard in enumerate(shards):
-            lacks, listed = numbers[s, [turns_kernel.LACKS, turns_kernel.LISTED]].tolist()
+            lacks, listed = numbers[s, [kernel.LACKS, kernel.LISTED]].tolist()
             _take(shard, numbers[s])
             soon = min(shard.most, 5 * (shard.n - shard.n_spare) // 4)
             shard.reserve(shard.capacity + lacks if lacks else soon, listed)
-            _give(shard, places[s], numbers[s])
+            _give(shard, addresses[s], numbers[s])
         stop[0] = 0
-    turns_kernel.end_rotations(places, numbers, width, kind)
+    kernel.end_rotations(addresses, numbers, width, kind)
     for s, shard in enumerate(shards):
         _take(shard, numbers[s])
-    finished = int(done.max()) // turns_kernel.PHASES
-    _enter(books, log[:, :finished].sum(axis=0), losses[:, :finished].sum(axis=0), turns.due)
+    finished = int(done.max()) // kernel.PHASES
+    _enter(ledger, log[:, :finished].sum(axis=0), losses[:, :finished].sum(axis=0), rotations.due)
     return finished
 
 
-def _give(shard: HashTerms, places: Array, numbers: Array) -> None:
+def _give(shard: HashTerms, addresses: Array, numbers: Array) -> None:
     """Tell the kernel where a shard's arrays lie, and its numbers."""
     from tnplan.executor.pauli.terms.batched_rotations_kernel import ARRAYS, CAPACITY, LACKS, N_SLOTS
 
     shard.refresh()
-    places[:] = [getattr(shard, name).ctypes.data for name in ARRAYS]
-    numbers[: len(OF_SHARD)] = [getattr(shard, name) for name in OF_SHARD]
+    addresses[:] = [getattr(shard, name).ctypes.data for name in ARRAYS]
+    numbers[: len(SHARD_COUNTERS)] = [getattr(shard, name) for name in SHARD_COUNTERS]
     numbers[[CAPACITY, N_SLOTS, LACKS]] = shard.capacity, len(shard.slots), 0
 
 
 def _take(shard: HashTerms, numbers: Array) -> None:
     """Tell a shard its numbers."""
-    for name, number in zip(OF_SHARD, numbers.tolist(), strict=False):
+    for name, number in zip(SHARD_COUNTERS, numbers.tolist(), strict=False):
         setattr(shard, name, number)
 
 
-def _enter(books: Ledger, log: Array, losses: Array, due: Array) -> None:
+def _enter(ledger: Ledger, log: Array, losses: Array, due: Array) -> None:
     """Enter rotations, a line of the log each, with their losses: of branches, and of sweeps if due."""
     lost = np.zeros((len(log), 2, len(Loss._fields)))
     lost[:, :, :2] = losses.reshape(-1, 2, 2)
     lost[:, :, 2] = log[:, 5:]
     happened = np.stack([np.ones(len(log), bool), due[: len(log)]], axis=1)
-    books.enter(log[:, :5], lost[happened])
+    ledger.enter(log[:, :5], lost[happened])

@@ -22,7 +22,7 @@ from tnplan.executor.pauli.terms.hash_table_kernel import (
     anticommuting,
     close_gaps,
     may_split,
-    meet,
+    merge_branches,
     split,
     sweep,
     unite,
@@ -38,7 +38,7 @@ ARRAYS = (
     "keys", "coefficients", "tags", "frequencies", "slots", "where", "spare", "union", "hits", "index",
     "values", "counts", "targets",
 )  # fmt: skip
-"""The columns of `places`: addresses of a shard's arrays."""
+"""The columns of `addresses`: addresses of a shard's arrays."""
 KEYS, COEFFICIENTS, TAGS, FREQUENCIES, SLOTS, WHERE, SPARE, UNION = range(8)
 HITS, INDEX, VALUES, COUNTS, TARGETS = range(8, 13)
 N, N_SPARE, IS_SWEPT, N_HITS, N_CHANGED, CAPACITY, N_SLOTS, LISTED, LACKS, NUMBERS = range(10)
@@ -47,10 +47,10 @@ BEFORE, GROWN, AFTER, BRANCHED, MERGED, CUT, SWEPT, COUNTED = range(8)
 """The columns of the log: terms before a rotation, after it, after the sweep; terms split, branches merged,
 branches cut, terms swept."""
 PHASES = 3
-LINE = 8
+WORDS_A_LINE = 8
 """Words between the shards' counts of phases, each of which is a line of memory of its own."""
-SPINS = 2000
-GAPS = 4
+SPINS_BEFORE_YIELD = 2000
+ROWS_A_GAP = 4
 """Gaps are closed when more than a row in so many is spare."""
 
 
@@ -77,11 +77,11 @@ def rows_of(at: Any, own: Any, width: int, kind: Any) -> Any:
 
 @jit
 def split_shard(
-    places: Any, numbers: Any, s: int, kind: Any, generator: Any, cosine: float, sine: float, cut: float,
+    addresses: Any, numbers: Any, s: int, kind: Any, generator: Any, cosine: float, sine: float, cut: float,
     follow: bool, log: Any, losses: Any,
 ) -> None:  # fmt: skip
     """The first phase: split the terms of shard s, and list their branches."""
-    at, own = places[s], numbers[s]
+    at, own = addresses[s], numbers[s]
     log[BEFORE] = own[N] - own[N_SPARE]
     own[N_HITS] = own[LISTED] = own[N_CHANGED] = 0
     if not may_split(numba.carray(pointer(at[UNION]), generator.size, np.uint64), generator):
@@ -104,12 +104,12 @@ def split_shard(
 
 
 @jit
-def meet_shard(
-    places: Any, numbers: Any, s: int, other: int, kind: Any, generator: Any, generator_tag: Any,
+def merge_shard(
+    addresses: Any, numbers: Any, s: int, other: int, kind: Any, generator: Any, generator_tag: Any,
     follow: bool, log: Any,
 ) -> bool:  # fmt: skip
     """The second phase: take the list of shard `other` to shard s; False where there is no room for it."""
-    at, own, to, its = places[s], numbers[s], places[other], numbers[other]
+    at, own, to, its = addresses[s], numbers[s], addresses[other], numbers[other]
     listed = its[LISTED]
     if listed:
         lacks = own[N] - own[N_SPARE] + listed - own[CAPACITY]
@@ -118,7 +118,7 @@ def meet_shard(
             return False
         room, width = own[CAPACITY], generator.size
         keys, coefficients, tags, frequencies, slots, where, spare = rows_of(at, own, width, kind)
-        own[N], own[N_SPARE], fresh, log[MERGED] = meet(
+        own[N], own[N_SPARE], fresh, log[MERGED] = merge_branches(
             keys, coefficients, tags, frequencies, slots, where, spare,
             numba.carray(pointer(at[UNION]), width, np.uint64),
             own[N], own[N_SPARE],
@@ -138,10 +138,10 @@ def meet_shard(
 
 
 @jit
-def close_shard(places: Any, numbers: Any, s: int, kind: Any, width: int) -> None:
+def close_shard(addresses: Any, numbers: Any, s: int, kind: Any, width: int) -> None:
     """Put the last terms of shard s into its spare rows."""
     own = numbers[s]
-    keys, coefficients, tags, frequencies, slots, where, spare = rows_of(places[s], own, width, kind)
+    keys, coefficients, tags, frequencies, slots, where, spare = rows_of(addresses[s], own, width, kind)
     own[N] = close_gaps(
         keys, coefficients, tags, frequencies, slots, where, spare, own[N], own[N_SPARE]
     )  # fmt: skip
@@ -150,11 +150,11 @@ def close_shard(places: Any, numbers: Any, s: int, kind: Any, width: int) -> Non
 
 @jit
 def sweep_shard(
-    places: Any, numbers: Any, s: int, kind: Any, width: int, limits: Any, is_due: bool, follow: bool,
+    addresses: Any, numbers: Any, s: int, kind: Any, width: int, limits: Any, is_due: bool, follow: bool,
     log: Any, losses: Any,
 ) -> None:  # fmt: skip
     """The third phase: drop terms of shard s that are past the limits, if that is due."""
-    at, own = places[s], numbers[s]
+    at, own = addresses[s], numbers[s]
     if is_due:
         keys, coefficients, tags, frequencies, slots, where, spare = rows_of(at, own, width, kind)
         own[N_SPARE], losses[2], losses[3], log[SWEPT] = sweep(
@@ -164,15 +164,15 @@ def sweep_shard(
             numba.carray(pointer(at[HITS]), own[CAPACITY], np.uint32),
             own[N_HITS], own[N_CHANGED] if own[IS_SWEPT] else -1,
         )  # fmt: skip
-        if GAPS * own[N_SPARE] > own[N]:
-            close_shard(places, numbers, s, kind, width)
+        if ROWS_A_GAP * own[N_SPARE] > own[N]:
+            close_shard(addresses, numbers, s, kind, width)
     own[IS_SWEPT] = is_due or (own[IS_SWEPT] and own[N_CHANGED] == 0)
     log[AFTER] = terms_of(numbers, s)
 
 
 @jit
 def rotate_shards(
-    places: Any, numbers: Any, done: Any, stop: Any, kind: Any, generators: Any, tags: Any, cosines: Any,
+    addresses: Any, numbers: Any, done: Any, stop: Any, kind: Any, generators: Any, tags: Any, cosines: Any,
     sines: Any, cut: float, distances: Any, due: Any, limits: Any, follow: bool, most: int, log: Any,
     losses: Any, first: int, threads: int,
 ) -> None:  # fmt: skip
@@ -180,14 +180,14 @@ def rotate_shards(
 
     Stops before a rotation when all shards together have more than `most` terms.
     """
-    n_shards, phases, width = len(places), PHASES * len(generators), generators.shape[1]
+    n_shards, phases, width = len(addresses), PHASES * len(generators), generators.shape[1]
     spins = 0
     while True:
         moved, left = False, False
         for s in range(first, n_shards, threads):
-            while done[LINE * s] < phases:
-                turn, phase = divmod(done[LINE * s], PHASES)
-                other = s ^ distances[turn]
+            while done[WORDS_A_LINE * s] < phases:
+                number, phase = divmod(done[WORDS_A_LINE * s], PHASES)
+                other = s ^ distances[number]
                 if load_acquire(stop, 0):
                     return
                 if phase == 0:
@@ -198,42 +198,43 @@ def rotate_shards(
                         store_release(stop, 0, 1)
                         return
                     split_shard(
-                        places, numbers, s, kind, generators[turn], cosines[turn], sines[turn], cut, follow,
-                        log[s, turn], losses[s, turn],
+                        addresses, numbers, s, kind, generators[number], cosines[number], sines[number], cut,
+                        follow, log[s, number], losses[s, number],
                     )  # fmt: skip
-                elif load_acquire(done, LINE * other) < PHASES * turn + phase:
+                elif load_acquire(done, WORDS_A_LINE * other) < PHASES * number + phase:
                     break
                 elif phase == 1:
-                    if not meet_shard(
-                        places, numbers, s, other, kind, generators[turn], tags[turn], follow, log[s, turn]
-                    ):
+                    if not merge_shard(
+                        addresses, numbers, s, other, kind, generators[number], tags[number], follow,
+                        log[s, number],
+                    ):  # fmt: skip
                         store_release(stop, 0, 1)
                         return
                 else:
                     sweep_shard(
-                        places, numbers, s, kind, width, limits, due[turn], follow, log[s, turn],
-                        losses[s, turn],
+                        addresses, numbers, s, kind, width, limits, due[number], follow, log[s, number],
+                        losses[s, number],
                     )  # fmt: skip
-                store_release(done, LINE * s, done[LINE * s] + 1)
+                store_release(done, WORDS_A_LINE * s, done[WORDS_A_LINE * s] + 1)
                 moved = True
-            left = left or done[LINE * s] < phases
+            left = left or done[WORDS_A_LINE * s] < phases
         if not left:
             return
         spins = 0 if moved else spins + 1
-        if spins > SPINS:
+        if spins > SPINS_BEFORE_YIELD:
             yield_processor()
 
 
 @jit
-def begin_rotations(places: Any, numbers: Any, width: int) -> None:
+def begin_rotations(addresses: Any, numbers: Any, width: int) -> None:
     """Find the bits that the rows of every shard have."""
-    for s in range(len(places)):
-        keys = numba.farray(pointer(places[s, KEYS]), (numbers[s, CAPACITY], width), np.uint64)
-        unite(keys, numbers[s, N], numba.carray(pointer(places[s, UNION]), width, np.uint64))
+    for s in range(len(addresses)):
+        keys = numba.farray(pointer(addresses[s, KEYS]), (numbers[s, CAPACITY], width), np.uint64)
+        unite(keys, numbers[s, N], numba.carray(pointer(addresses[s, UNION]), width, np.uint64))
 
 
 @jit
-def end_rotations(places: Any, numbers: Any, width: int, kind: Any) -> None:
+def end_rotations(addresses: Any, numbers: Any, width: int, kind: Any) -> None:
     """Close the gaps in all shards."""
-    for s in range(len(places)):
-        close_shard(places, numbers, s, kind, width)
+    for s in range(len(addresses)):
+        close_shard(addresses, numbers, s, kind, width)

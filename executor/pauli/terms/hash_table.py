@@ -16,18 +16,18 @@ from tnplan.executor.observables.pauli_sum import PauliSum, pack
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms.ledger import Loss
-from tnplan.executor.pauli.terms.truncation import Limits
+from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.errors import InputError
 
 Array = NDArray[Any]
 
-SMALLEST = 1024
-FAST_BELOW = 1 << 14
+SMALLEST_CAPACITY = 1024
+FOURFOLD_BELOW = 1 << 14
 """Rows below which arrays grow fourfold, else twofold."""
 NO_LIMIT = 1 << 40
 MOST_ROWS = (1 << 32) - 2
 """What the table and the numbers of rows have bits for."""
-FILL = 2
+SLOTS_A_TERM = 2
 """Entries of the table for each term, at least."""
 
 
@@ -73,19 +73,19 @@ class HashTerms:
     """
 
     def __init__(self, start: PauliSum) -> None:
-        from tnplan.executor.pauli.terms import clifford_kernel as maps_kernel
-        from tnplan.executor.pauli.terms import hash_table_kernel as hash_kernel
+        from tnplan.executor.pauli.terms import clifford_kernel as clifford_kernel
+        from tnplan.executor.pauli.terms import hash_table_kernel as hash_table_kernel
 
-        self.kernel, self.maps = hash_kernel, maps_kernel
+        self.kernel, self.maps = hash_table_kernel, clifford_kernel
         self.n_qubits = start.n_qubits
         self.n, self.n_spare = start.n_terms, 0
-        capacity = max(SMALLEST, 2 * self.n)
+        capacity = max(SMALLEST_CAPACITY, 2 * self.n)
         self.keys = np.empty((capacity, start.keys.shape[1]), np.uint64, order="F")
         self.coefficients = np.empty(capacity, start.coefficients.dtype)
         self.frequencies, self.tags = np.zeros(capacity, np.int32), np.empty(capacity, np.uint32)
         self.keys[: self.n], self.coefficients[: self.n] = start.keys, start.coefficients
         self.hits, self.index, self.targets, self.spare = (np.empty(capacity, np.uint32) for _ in range(4))
-        self.where = np.full(capacity, hash_kernel.NONE)
+        self.where = np.full(capacity, hash_table_kernel.NONE)
         self.union = np.zeros(start.keys.shape[1], np.uint64)
         self.values, self.counts = np.empty_like(self.coefficients), np.empty(capacity, np.int32)
         self.n_hits, self.n_changed, self.most = 0, 0, NO_LIMIT
@@ -147,13 +147,13 @@ class HashTerms:
         branched = self.maps.scale(self.keys, self.coefficients, self.n, qubits, factors, splits)
         return lists, branched, Loss(l1, 0.0, dropped, may_merge=True)
 
-    def meet(self, branches: Branches) -> int:
+    def merge(self, branches: Branches) -> int:
         """The second half of a step: add branches to their words; return how many met a term."""
         if not branches.n:
             return 0
         self.reserve(self.n + branches.n)
         self.refresh()
-        self.n, self.n_spare, fresh, merged = self.kernel.meet(
+        self.n, self.n_spare, fresh, merged = self.kernel.merge_branches(
             self.keys, self.coefficients, self.tags, self.frequencies, self.slots, self.where, self.spare,
             self.union, self.n, self.n_spare, branches.keys, branches.tags, branches.index, branches.values,
             branches.counts, branches.n, branches.generator, self.kernel.tag_of(branches.generator[None], 0),
@@ -168,7 +168,7 @@ class HashTerms:
         self.maps.clifford(self.keys, self.coefficients, self.n, done.images, done.powers, done.touched)
         self._changed(is_new=True)
 
-    def sweep(self, limits: Limits) -> Loss:
+    def sweep(self, limits: TermLimits) -> Loss:
         """Drop terms past the limits, and zeros."""
         self.refresh()
         self.n_spare, *lost = self.kernel.sweep(
@@ -192,7 +192,7 @@ class HashTerms:
     def keep(self, chosen: Array) -> None:
         """Keep the terms of these numbers, which rise."""
         self.refresh()
-        for name in OF_TERMS:
+        for name in TERM_ARRAYS:
             array = getattr(self, name)
             array[: len(chosen)] = array[chosen]
         self.n, self.is_stale = len(chosen), True
@@ -200,7 +200,7 @@ class HashTerms:
 
     def leave(self, chosen: Array) -> tuple[Array, Array, Array]:
         """Take out the terms of these numbers, which rise: their words, coefficients and frequencies."""
-        taken = tuple(np.ascontiguousarray(getattr(self, name)[chosen]) for name in OF_TERMS[:3])
+        taken = tuple(np.ascontiguousarray(getattr(self, name)[chosen]) for name in TERM_ARRAYS[:3])
         self.keep(np.delete(np.arange(self.n), chosen))
         return taken  # type: ignore[return-value]
 
@@ -208,7 +208,7 @@ class HashTerms:
         """Append terms whose words are not here."""
         n = self.n + len(keys)
         self.reserve(n)
-        for name, array in zip(OF_TERMS, (keys, coefficients, frequencies), strict=False):
+        for name, array in zip(TERM_ARRAYS, (keys, coefficients, frequencies), strict=False):
             getattr(self, name)[self.n : n] = array
         self.where[self.n : n] = self.kernel.NONE
         self.n = n
@@ -223,14 +223,14 @@ class HashTerms:
                 "terms", f"may be {n_terms} in a shard, which has at most {MOST_ROWS}",
                 "truncate, or use more threads or ranks",
             )  # fmt: skip
-        times = 4 if self.capacity < FAST_BELOW else 2
+        times = 4 if self.capacity < FOURFOLD_BELOW else 2
         capacity = max(n_terms, min(times * self.capacity, self.most, MOST_ROWS))
         kept = max(listed, self.n_changed, self.n_spare)
-        for name in (*OF_TERMS, "where"):
+        for name in (*TERM_ARRAYS, "where"):
             setattr(self, name, _grown(getattr(self, name), self.n, capacity))
-        for name in OF_BRANCHES:
+        for name in BRANCH_ARRAYS:
             setattr(self, name, _grown(getattr(self, name), kept, capacity))
-        if len(self.slots) < FILL * capacity:
+        if len(self.slots) < SLOTS_A_TERM * capacity:
             self.slots, self.is_stale = _table(capacity), True
         self.size_bytes = self._size_bytes()
 
@@ -249,15 +249,15 @@ class HashTerms:
 
     def _size_bytes(self) -> int:
         """What the arrays take."""
-        return sum(getattr(self, name).nbytes for name in (*OF_TERMS, *OF_BRANCHES, "where", "slots"))
+        return sum(getattr(self, name).nbytes for name in (*TERM_ARRAYS, *BRANCH_ARRAYS, "where", "slots"))
 
 
-OF_TERMS = ("keys", "coefficients", "frequencies", "tags")
-OF_BRANCHES = ("hits", "index", "targets", "spare", "values", "counts")
+TERM_ARRAYS = ("keys", "coefficients", "frequencies", "tags")
+BRANCH_ARRAYS = ("hits", "index", "targets", "spare", "values", "counts")
 
 
 def _table(n_terms: int) -> Array:
-    return np.zeros(1 << (FILL * n_terms - 1).bit_length(), np.uint64)
+    return np.zeros(1 << (SLOTS_A_TERM * n_terms - 1).bit_length(), np.uint64)
 
 
 def _grown(array: Array, n: int, capacity: int) -> Array:

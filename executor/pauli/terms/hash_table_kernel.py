@@ -219,7 +219,7 @@ def is_product(row: Any, j: Any, source: Any, i: Any, generator: Any) -> Any:
 
 
 @jit
-def meet(
+def merge_branches(
     keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, union: Any,
     n: int, n_spare: int, sources: Any, source_tags: Any, index: Any, values: Any, counts: Any, listed: int,
     generator: Any, generator_tag: Any, is_own: bool, follow: bool, targets: Any, hits: Any, n_hits: int,

@@ -20,11 +20,12 @@ from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.sharding.linear_hash import LinearHash
-from tnplan.executor.pauli.sharding.resharding import FEWEST, SAMPLE, Costs, Sample, Stretch
+from tnplan.executor.pauli.sharding.resharding import LEAST_ROTATIONS, SAMPLE_TERMS, Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms.batched_rotations import RotationBatch, rotate_all
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
 from tnplan.executor.pauli.terms.ledger import Ledger, Number, loss_of, total_loss
-from tnplan.executor.pauli.terms.truncation import Limits
+from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.errors import InputError
 
 Array = NDArray[Any]
@@ -33,14 +34,15 @@ Result = TypeVar("Result")
 COSTS = Costs(exchange_s=2e-4, move_s=1e-3, term_s=1e-7)
 SERIAL_BELOW = 1 << 16
 """Terms of a rank below which its threads cost more than they save in the halves of a rotation."""
-FEW = 1 << 13
+SINGLE_SHARD_BELOW = 1 << 13
 """The same of passes over all terms, and of many rotations at once: so few are all in the first shard."""
-MOST_TURNS = 1024
-VISITS = 1 << 27
+MOST_ROTATIONS, MOST_ROTATIONS_BOUNDED = 1024, 128
+"""Rotations that are done at once, at most; the second where the memory is bounded."""
+MOST_VISITS = 1 << 27
 """Rotations, and terms that they meet, after which a propagation may report, about."""
 
 
-class ShardedTerms:
+class ShardedTerms(Terms):
     """The terms of this rank, and the books of what happened to them.
 
     A rank has a shard for each of its threads, rounded up to a power of two. A single rank's first shard has
@@ -54,10 +56,10 @@ class ShardedTerms:
         if n_ranks & (n_ranks - 1):
             raise InputError("ranks", f"are {n_ranks}", "start a power of two")
         self.n_local = 1 << (threads - 1).bit_length()
-        self.sharding = LinearHash(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
-        self.is_spread = threads == 1 or n_ranks > 1
-        owners = self.sharding.of(start.keys) - self.rank * self.n_local
-        if not self.is_spread:
+        self.linear_hash = LinearHash(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
+        self.is_distributed = threads == 1 or n_ranks > 1
+        owners = self.linear_hash.of(start.keys) - self.rank * self.n_local
+        if not self.is_distributed:
             owners[:] = 0
         self.shards = [
             HashTerms(PauliSum(start.n_qubits, start.keys[owners == s], start.coefficients[owners == s]))
@@ -65,7 +67,7 @@ class ShardedTerms:
         ]
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self.books = Ledger()
+        self.ledger = Ledger()
         self._step = (0, 0, 0, 0)
 
     def close(self) -> None:
@@ -84,9 +86,16 @@ class ShardedTerms:
         return sum(shard.size_bytes for shard in self.shards)
 
     @property
-    def at_once(self) -> int:
-        """How many rotations may be done at once."""
-        return max(1, min(MOST_TURNS, VISITS // max(1, self.n)))
+    def n_ranks(self) -> int:
+        """How many ranks share the terms."""
+        return 1 if self.ranks is None else self.ranks.size
+
+    def at_once(self, room: int | None) -> int:
+        """How many rotations may be done at once: where memory is bounded, those that fit if each doubles."""
+        if room is None:
+            return max(1, min(MOST_ROTATIONS, MOST_VISITS // max(1, self.n)))
+        n = max(1, self.all_ranks(self.n))
+        return min(MOST_ROTATIONS_BOUNDED, max(0, (room // n).bit_length() - 1))
 
     def all_ranks(self, value: Number) -> Number:
         """The sum of a number over the ranks; collective."""
@@ -94,7 +103,7 @@ class ShardedTerms:
 
     def limit(self, n_terms: int) -> None:
         """Grow no shard past its part of so many terms of this rank, unless it has more."""
-        self._spread()
+        self._distribute()
         for shard in self.shards:
             shard.most = n_terms // self.n_local
 
@@ -109,37 +118,39 @@ class ShardedTerms:
         """
         assert self.ranks is not None
         first = self.n_local.bit_length() - 1
-        stretch = Stretch(generators, self.sharding.masks[first:])
-        if len(generators) < FEWEST:
+        run = LocalRun(generators, self.linear_hash.masks[first:])
+        if len(generators) < LEAST_ROTATIONS:
             return len(generators)
-        chosen = stretch.masks(self.ranks.gather_objects(self._sample()), COSTS)
+        chosen = run.masks(self.ranks.gather_objects(self._sample()), COSTS)
         masks, length = self.ranks.broadcast_object(chosen, 0)
         if masks is not None:
-            self._move(np.concatenate([self.sharding.masks[:first], masks]))
+            self._move(np.concatenate([self.linear_hash.masks[:first], masks]))
         return length
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
         before = self._begin_step()
         done = self._each(lambda shard: shard.split(generator, cosine, sine, cut))
-        self.books.losses.append(total_loss([loss for _, _, loss in done]))
-        merged = self._meet([branches for branches, _, _ in done], generator)
+        self.ledger.losses.append(total_loss([loss for _, _, loss in done]))
+        merged = self._merge([branches for branches, _, _ in done], generator)
         self._step = (before, self.n, sum(hits for _, hits, _ in done), merged)
 
-    def turns(
+    def rotate_many(
         self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
-        due: Sequence[bool], limits: Limits,
+        due: Sequence[bool], limits: TermLimits,
     ) -> None:  # fmt: skip
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
-        distances = self.sharding.of(generators)
-        turns = RotationBatch(generators, np.array(cosines), np.array(sines), distances, np.array(due, bool))
+        distances = self.linear_hash.of(generators)
+        rotations = RotationBatch(
+            generators, np.array(cosines), np.array(sines), distances, np.array(due, bool)
+        )
         first = 0
         while first < len(generators):
             last = first
             while last < len(generators) and distances[last] < self.n_local:
                 last += 1
             if last > first:
-                self._turn(turns.part(first, last), cut, limits)
+                self._rotate_here(rotations.between(first, last), cut, limits)
             else:
                 self.rotate(generators[first], cosines[first], sines[first], cut)
                 if due[first]:
@@ -152,21 +163,23 @@ class ShardedTerms:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
         before = self._begin_step()
         done = self._each(lambda shard: shard.transfer(step, cut))
-        self.books.losses.append(total_loss([loss for _, _, loss in done]))
+        self.ledger.losses.append(total_loss([loss for _, _, loss in done]))
         merged = 0
         for lists in zip(*(lists for lists, _, _ in done), strict=True):
-            merged += self._meet(lists, lists[0].generator)
+            merged += self._merge(lists, lists[0].generator)
         self._step = (before, self.n, sum(branched for _, branched, _ in done), merged)
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
-        self._each(lambda shard: shard.clifford(gates), least=FEW)
-        self.sharding.carry(*gates)
+        self._each(lambda shard: shard.clifford(gates), least=SINGLE_SHARD_BELOW)
+        self.linear_hash.carry(*gates)
         self._step = (self.n, self.n, 0, 0)
 
-    def sweep(self, limits: Limits) -> None:
+    def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits, and zeros."""
-        self.books.losses.append(total_loss(self._each(lambda shard: shard.sweep(limits), least=FEW)))
+        self.ledger.losses.append(
+            total_loss(self._each(lambda shard: shard.sweep(limits), least=SINGLE_SHARD_BELOW))
+        )
 
     def keep_largest(self, count: int) -> None:
         """Of the terms of all ranks keep the `count` largest magnitudes; of equal ones the least words."""
@@ -183,12 +196,12 @@ class ShardedTerms:
             kept[tied] = True
             losses.append(loss_of(size[~kept]))
             shard.keep(np.flatnonzero(kept))
-        self.books.losses.append(total_loss(losses))
+        self.ledger.losses.append(total_loss(losses))
 
     def end_step(self) -> None:
         """Enter the step in the books."""
         before, grown, branched, merged = self._step
-        self.books.steps.append((before, grown, self.n, branched, merged))
+        self.ledger.steps.append((before, grown, self.n, branched, merged))
 
     def own(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
@@ -200,34 +213,34 @@ class ShardedTerms:
         """This rank's part of the value in a computational state; None is all 0."""
         return sum((in_bits(shard.rows(), bits) for shard in self.shards), 0.0)
 
-    def _turn(self, turns: RotationBatch, cut: float, limits: Limits) -> None:
+    def _rotate_here(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
         """Rotations that leave all branches on this rank."""
-        if not self.is_spread:
-            alone = turns._replace(distances=np.zeros_like(turns.distances))
-            done = rotate_all(self.shards[:1], alone, cut, limits, self.books, most=FEW)
-            turns = turns.part(done)
-            if not len(turns.due):
+        if not self.is_distributed:
+            alone = rotations._replace(distances=np.zeros_like(rotations.distances))
+            done = rotate_all(self.shards[:1], alone, cut, limits, self.ledger, most=SINGLE_SHARD_BELOW)
+            rotations = rotations.between(done)
+            if not len(rotations.due):
                 return
-            self._spread()
-        self._each(HashTerms.refresh, least=FEW)
-        rotate_all(self.shards, turns, cut, limits, self.books, self.pool, self.threads)
+            self._distribute()
+        self._each(HashTerms.refresh, least=SINGLE_SHARD_BELOW)
+        rotate_all(self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads)
 
     def _begin_step(self) -> int:
         """The terms of this rank, spread if they are many."""
         n = self.n
-        if n > FEW:
-            self._spread()
+        if n > SINGLE_SHARD_BELOW:
+            self._distribute()
         return n
 
-    def _spread(self) -> None:
+    def _distribute(self) -> None:
         """Give every shard its terms, if the first one has all."""
-        if self.is_spread:
+        if self.is_distributed:
             return
         first = self.shards[0]
         for number in range(1, self.n_local):
-            owners = self.sharding.of(first.keys[: first.n])
+            owners = self.linear_hash.of(first.keys[: first.n])
             self.shards[number].join(*first.leave(np.flatnonzero(owners == number)))
-        self.is_spread = True
+        self.is_distributed = True
 
     def _each(
         self, work: Callable[..., Result], *arguments: Sequence[Any], least: int | None = None
@@ -240,12 +253,14 @@ class ShardedTerms:
         run = map if self.pool is None or is_alone else self.pool.map
         return list(run(work, self.shards, *arguments))
 
-    def _meet(self, lists: Sequence[Branches], generator: Array) -> int:
+    def _merge(self, lists: Sequence[Branches], generator: Array) -> int:
         """Take every list to the shard that owns its words; return how many branches met a term."""
-        across, within = divmod(self.sharding.distance(generator) if self.is_spread else 0, self.n_local)
+        across, within = divmod(
+            self.linear_hash.distance(generator) if self.is_distributed else 0, self.n_local
+        )
         if across:
             lists = self._exchange(lists, self.rank ^ across)
-        return sum(self._each(HashTerms.meet, [lists[s ^ within] for s in range(self.n_local)]))
+        return sum(self._each(HashTerms.merge, [lists[s ^ within] for s in range(self.n_local)]))
 
     def _exchange(self, lists: Sequence[Branches], peer: int) -> list[Branches]:
         """The lists of the peer for ours."""
@@ -266,18 +281,18 @@ class ShardedTerms:
 
     def _sample(self) -> Sample:
         """Some of the words."""
-        step = max(1, self.n * self.ranks.size // SAMPLE) if self.ranks is not None else 1
+        step = max(1, self.n * self.ranks.size // SAMPLE_TERMS) if self.ranks is not None else 1
         return Sample(np.concatenate([shard.keys[: shard.n : step] for shard in self.shards]), self.n)
 
     def _move(self, masks: Array) -> None:
         """Take every word to the rank that owns it by other masks of ranks; collective."""
         assert self.ranks is not None
         ranks = self.ranks
-        self.sharding.masks = masks
+        self.linear_hash.masks = masks
         counts = np.zeros((ranks.size, self.n_local), np.int64)
         sends: list[tuple[int, Array]] = []
         for number, shard in enumerate(self.shards):
-            owners = self.sharding.of(shard.keys[: shard.n]) // self.n_local
+            owners = self.linear_hash.of(shard.keys[: shard.n]) // self.n_local
             chosen = np.flatnonzero(owners != self.rank)
             arrays = shard.leave(chosen)
             for peer in range(ranks.size):

@@ -15,13 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.terms.hash_table import HashTerms
-from tnplan.executor.pauli.terms.ledger import Ledger, Number, loss_of
-from tnplan.executor.pauli.terms.sorted_reference import branch_signs, local_words
-from tnplan.executor.pauli.terms.truncation import Limits
+from tnplan.executor.pauli.terms.ledger import Ledger, loss_of
+from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.truncation import TermLimits
 
 Array = NDArray[Any]
+
+ONE = np.uint64(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +52,15 @@ class TapedMap:
     sent: tuple[tuple[Array, Array, Array], ...]
 
 
-class TapedTerms:
-    """Has the methods of `ShardedTerms` that a propagation on one rank calls. Terms that are 0 stay."""
+class TapedTerms(Terms):
+    """The terms of one rank on one thread, with a tape. Terms that are 0 stay."""
 
     def __init__(self, start: PauliSum) -> None:
         self.terms = HashTerms(start)
         self.numbers = np.arange(start.n_terms)
         self.n_numbers = start.n_terms
         self.tape: list[TapedRotation | TapedMap] = []
-        self.books = Ledger()
+        self.ledger = Ledger()
         self._step = (0, 0, 0, 0)
         self.n_qubits = start.n_qubits
 
@@ -71,20 +74,16 @@ class TapedTerms:
         """What the arrays of terms take, without the tape."""
         return self.terms.size_bytes + self.numbers.nbytes
 
-    def all_ranks(self, value: Number) -> Number:
-        """There is one rank."""
-        return value
-
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
         terms, before = self.terms, self.n
         hits = terms.hits[: terms.count(generator)].copy()
         coefficients = terms.coefficients[hits]
         branches, branched, loss = terms.split(generator, cosine, sine, cut)
-        self.books.losses.append(loss)
+        self.ledger.losses.append(loss)
         signs = branch_signs(terms.keys[branches.index], generator)
         split, places = self.numbers[hits], np.searchsorted(hits, branches.index)
-        merged = terms.meet(branches)
+        merged = terms.merge(branches)
         targets = self._targets(branches.n)
         self.tape.append(TapedRotation(split, coefficients, cosine, sine, places, signs, targets))
         self._step = (before, self.n, branched, merged)
@@ -94,12 +93,12 @@ class TapedTerms:
         before, numbers = self.n, self.numbers
         words = local_words(self.terms.rows().keys, step.qubits)
         lists, branched, loss = self.terms.transfer(step, cut)
-        self.books.losses.append(loss)
+        self.ledger.losses.append(loss)
         merged, sent = 0, []
         for branches in lists:
             a = words[branches.index]
             b = a ^ int(local_words(branches.generator[None], step.qubits)[0])
-            merged += self.terms.meet(branches)
+            merged += self.terms.merge(branches)
             sent.append((branches.index, step.matrix[b, a], self._targets(branches.n)))
         self.tape.append(TapedMap(numbers, np.diag(step.matrix)[words], tuple(sent)))
         self._step = (before, self.n, branched, merged)
@@ -115,7 +114,7 @@ class TapedTerms:
         self.tape.append(TapedMap(self.numbers, signs.real.copy(), ()))
         self._step = (self.n, self.n, 0, 0)
 
-    def sweep(self, limits: Limits) -> None:
+    def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits."""
         rows = self.terms.rows()
         gone = np.abs(rows.coefficients) < limits.merged_cut
@@ -133,10 +132,25 @@ class TapedTerms:
             gone[np.lexsort([*rows.keys.T, -np.abs(rows.coefficients)])[:count]] = False
             self._drop(gone)
 
+    def count(self, generator: Array) -> int:
+        """How many terms a rotation about `generator` would split."""
+        return self.terms.count(generator)
+
+    def own(self) -> PauliSum:
+        """The terms, in rising order of their words."""
+        return self.terms.rows().sorted()
+
+    def in_bits(self, bits: str | None = None) -> complex:
+        """The value in a computational state; None is all 0."""
+        return in_bits(self.terms.rows(), bits)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
     def end_step(self) -> None:
         """Enter the step in the books."""
         before, grown, branched, merged = self._step
-        self.books.steps.append((before, grown, self.n, branched, merged))
+        self.ledger.steps.append((before, grown, self.n, branched, merged))
 
     def _targets(self, n: int) -> Array:
         """The numbers of the `n` terms that branches met; new terms get theirs."""
@@ -147,8 +161,36 @@ class TapedTerms:
 
     def _drop(self, gone: Array) -> None:
         sizes = np.abs(self.terms.rows().coefficients[gone]).astype(np.float64)
-        self.books.losses.append(loss_of(sizes))
+        self.ledger.losses.append(loss_of(sizes))
         if len(sizes):
             kept = np.flatnonzero(~gone)
             self.terms.keep(kept)
             self.numbers = self.numbers[kept]
+
+
+def local_words(keys: Array, qubits: Sequence[int]) -> Array:
+    """The numbers of the local words that packed words have on `qubits`, int64."""
+    half = keys.shape[1] // 2
+    words = np.zeros(len(keys), np.int64)
+    for j, qubit in enumerate(qubits):
+        w, bit = qubit // 64, np.uint64(qubit % 64)
+        words |= (keys[:, w] >> bit & ONE).astype(np.int64) << 2 * j
+        words |= (keys[:, half + w] >> bit & ONE).astype(np.int64) << 2 * j + 1
+    return words
+
+
+def branch_signs(keys: Array, generator: Array) -> Array:
+    """s, 1.0 or -1.0, in: a rotation about G takes P to cos P + s sin Q, where Q is G P up to its phase.
+
+    `keys` are packed words P that anticommute with the packed word G.
+    """
+    half = len(generator) // 2
+    new = keys ^ generator
+    power = _bits(generator[:half] & generator[half:]) + _bits(keys[:, :half] & keys[:, half:])
+    power = power + 2 * _bits(keys[:, :half] & generator[half:]) - _bits(new[:, :half] & new[:, half:])
+    return np.where(power & 3 == 1, -1.0, 1.0)
+
+
+def _bits(words: Array) -> Array:
+    """How many bits are set in each row."""
+    return np.bitwise_count(words).sum(axis=-1, dtype=np.int64)

@@ -49,15 +49,15 @@ class Truncation:
         return self.max_weight is not None or self.max_xy is not None
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TermLimits:
         """The limits that a term alone decides upon, as numbers."""
         limits = (self.max_weight, self.max_xy, self.max_frequency)
         weight, xy, frequency = (NO_LIMIT if limit is None else limit for limit in limits)
-        return Limits(self.merged_cut, weight, xy, frequency, self.needs_letters)
+        return TermLimits(self.merged_cut, weight, xy, frequency, self.needs_letters)
 
 
 @dataclass(frozen=True)
-class Limits:
+class TermLimits:
     """What a sweep drops: terms below `merged_cut` or past a limit; `has_letters`: any of weight and XY."""
 
     merged_cut: float

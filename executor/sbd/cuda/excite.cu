@@ -1,6 +1,6 @@
 // Steps of a Hamiltonian over products of half-strings, for alpha strings 0 .. n_rows-1, whose single excitations are
 // e in start[i] .. start[i+1]-1: to string i from other[e], by pairs[e], with sign[e].
-// Injected: REAL (float, double), THREADS of a block of `numbers` and `join`. NumPy twin: executor/sbd/sigma/batched_reference.py.
+// Injected: REAL (float, double), THREADS of a block of `numbers` and `join`. NumPy twin: tests/oracles/sbd.py.
 // Every element is written by one thread, and sums run in one order, so that the same bits come out whatever the grid.
 
 typedef long long Index;

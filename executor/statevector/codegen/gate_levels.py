@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
-from tnplan.executor.statevector.gates.phase_polynomial import UNIT, Twist
-from tnplan.executor.statevector.gates.phases import Phases, as_phases, of_twist
+from tnplan.executor.statevector.gates.phase_polynomial import UNIT, PhasePolynomial, phases_of_diagonal
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import bits_of
 
@@ -28,7 +27,7 @@ class Level:
     Elements off the diagonal of a gate on one bit change their sign where an odd number of these bits is set.
     """
 
-    phases: Phases
+    phases: PhasePolynomial
     gates: list[tuple[MultiplexedGate, int]] = field(default_factory=list)
 
 
@@ -37,7 +36,7 @@ class GateLevels:
 
     def __init__(self, n_bits: int) -> None:
         self.n_bits = n_bits
-        self.waiting = Phases.none(n_bits)
+        self.waiting = PhasePolynomial.zero(n_bits)
         """Phases not yet done."""
         self.signed = [0] * n_bits
         """For each bit the mask of those with which it has a CZ not yet done."""
@@ -49,7 +48,7 @@ class GateLevels:
         """The first level that may have what waits of two bits, or of one."""
 
     def round(
-        self, steps: Sequence[PassStep], inside: Sequence[int], takes_all: Callable[[Phases], bool]
+        self, steps: Sequence[PassStep], inside: Sequence[int], takes_all: Callable[[PhasePolynomial], bool]
     ) -> list[Level]:
         """The levels of a round that has the bits `inside` in registers, targets of all steps among them.
 
@@ -58,27 +57,28 @@ class GateLevels:
         self._levels, self._inside = [], list(inside)
         self._level[:], self._since[:] = 0, 0
         for step in steps:
-            phases = of_twist(step) if isinstance(step, Twist) else None
-            if isinstance(step, MultiplexedGate) and not step.targets:
-                phases = as_phases(step, self.n_bits)
-            if phases is not None:
-                self._wait(phases)
-            elif isinstance(step, MultiplexedGate):
+            if isinstance(step, PhasePolynomial):
+                self._wait(step)
+                continue
+            phases = None if step.targets else phases_of_diagonal(step, self.n_bits)
+            if phases is None:
                 self._gate(step)
+            else:
+                self._wait(phases)
         for number, level in enumerate(self._levels):
             if takes_all(level.phases):
                 self._move(self._since <= number, level.phases)
         return self._levels
 
-    def signs(self) -> Phases:
+    def signs(self) -> PhasePolynomial:
         """The CZs not yet done, as phases, which are so no longer."""
-        phases = Phases.none(self.n_bits)
+        phases = PhasePolynomial.zero(self.n_bits)
         for bit in range(self.n_bits):
             phases.pairs[bit, bits_of(self.signed[bit])] = pi
         self.signed = [0] * self.n_bits
         return phases
 
-    def _wait(self, phases: Phases) -> None:
+    def _wait(self, phases: PhasePolynomial) -> None:
         """Phases wait, a CZ becomes signs."""
         pairs = np.mod(phases.pairs, 2 * pi)
         turns = np.abs(pairs - pi) <= UNIT
@@ -90,7 +90,7 @@ class GateLevels:
         np.fill_diagonal(came, phases.linear != 0)
         now = np.maximum.outer(self._level, self._level)
         self._since = np.where(came, np.maximum(self._since, now), self._since)
-        self.waiting = self.waiting.plus(Phases(phases.constant, phases.linear, pairs))
+        self.waiting = self.waiting.plus(PhasePolynomial(phases.constant, phases.linear, pairs))
 
     def _together(self, bits: Sequence[int]) -> int:
         """The first level after what was done to any of some bits, which is now that of all in registers."""
@@ -101,18 +101,18 @@ class GateLevels:
 
     def _at(self, level: int) -> Level:
         while len(self._levels) <= level:
-            self._levels.append(Level(Phases.none(self.n_bits)))
+            self._levels.append(Level(PhasePolynomial.zero(self.n_bits)))
         return self._levels[level]
 
-    def _gate(self, block: MultiplexedGate) -> None:
-        alone = len(block.targets) == 1 and not block.selectors
-        for bit in block.targets:
+    def _gate(self, gate: MultiplexedGate) -> None:
+        alone = len(gate.targets) == 1 and not gate.selectors
+        for bit in gate.targets:
             if not alone:
                 self._unsigned(bit)
             self._settle(bit)
-        bits = [*block.targets, *block.selectors]
+        bits = [*gate.targets, *gate.selectors]
         level = self._together(bits)
-        self._at(level).gates.append((block, self.signed[block.targets[0]] if alone else 0))
+        self._at(level).gates.append((gate, self.signed[gate.targets[0]] if alone else 0))
         self._level[[bit for bit in bits if bit in self._inside]] = level + 1
 
     def _unsigned(self, bit: int) -> None:
@@ -135,7 +135,7 @@ class GateLevels:
             moved = [other for other in self._inside if chosen[bit, other] or other == bit]
             self._level[moved] = np.maximum(self._level[moved], level)
 
-    def _move(self, chosen: NDArray[np.bool_], to: Phases) -> None:
+    def _move(self, chosen: NDArray[np.bool_], to: PhasePolynomial) -> None:
         """Phases that wait go to others; the diagonal of `chosen` is for those of one bit."""
         alone = np.diag(chosen)
         now, apart = self.waiting, ~np.eye(self.n_bits, dtype=bool)

@@ -130,7 +130,7 @@ class GateMacros:
             number = 0
             for bit in step.selectors:
                 number = 2 * number + values[bit]
-            found.append(step.blocks[number])
+            found.append(step.matrices[number])
         if all(np.array_equal(found[0], other) for other in found[1:]):
             yield 0, 0, found[0]
             return

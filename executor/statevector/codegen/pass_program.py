@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from tnplan.executor.statevector.codegen.gate_levels import GateLevels
 from tnplan.executor.statevector.codegen.gate_macros import UnfitError, is_turn
-from tnplan.executor.statevector.codegen.phase_macros import BULK_PRICE, SIGNS_PRICE, PhaseMacros
+from tnplan.executor.statevector.codegen.phase_macros import BULK_PRICE, SIGNS_PRICE, PhaseMacros, TilePhases
 from tnplan.executor.statevector.codegen.register_layout import Barriers, LayoutChoice, RegisterLayout
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, as_swap
-from tnplan.executor.statevector.gates.phase_polynomial import Twist
-from tnplan.executor.statevector.gates.phases import TileTurns
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.overlap import MOST_PART_BITS
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
@@ -35,23 +34,23 @@ class PassProgram:
     """The text of a pass and its tables.
 
     `steps` are macros. `values`, complex128, are elements of matrices; `factors`, complex128 [row, thread].
-    `twists` have the phases with bits outside the tile, which are factors of each tile.
+    `tile_phases` have the phases with bits outside the tile, which are factors of each tile.
     """
 
     steps: str
     values: Array
     factors: Array
-    twists: tuple[TileTurns, ...]
+    tile_phases: tuple[TilePhases, ...]
 
     @property
-    def n_twists(self) -> int:
+    def n_tile_phases(self) -> int:
         """How many twists there are."""
-        return len(self.twists)
+        return len(self.tile_phases)
 
     @property
     def has_far_pairs(self) -> bool:
         """Whether any has phases of two bits outside the tile."""
-        return any(np.any(twist.pairs) for twist in self.twists)
+        return any(np.any(phases.pairs) for phases in self.tile_phases)
 
 
 @dataclass
@@ -89,7 +88,7 @@ def index_bits(item: Pass, n_bits: int) -> int:
     """The bits of an index that a pass speaks of, those of the rank among them; `n_bits` or more."""
     most = n_bits
     for step in item.steps:
-        most = max(most, len(step.linear) if isinstance(step, Twist) else step.mask.bit_length())
+        most = max(most, len(step.linear) if isinstance(step, PhasePolynomial) else step.mask.bit_length())
     return most
 
 
@@ -126,7 +125,7 @@ class _Writer(PhaseMacros):
         return PassProgram(
             " ".join(self.text), np.array(self.values or [0], np.complex128),
             np.array(self.factors, np.complex128).reshape(-1, threads),
-            tuple(self.twists),
+            tuple(self.tile_phases),
         )  # fmt: skip
 
     def _rounds(self) -> list[_Round]:
@@ -157,7 +156,7 @@ class _Writer(PhaseMacros):
             self._phases(level.phases)
             for step, signed in level.gates:
                 if step.targets:
-                    self._block(step, signed)
+                    self._gate(step, signed)
                 else:
                     self._table(step)
 
@@ -171,9 +170,9 @@ class _Writer(PhaseMacros):
             self._phases(form)
             self._signs(signs)
 
-    def _block(self, step: MultiplexedGate, signed: int) -> None:
+    def _gate(self, step: MultiplexedGate, signed: int) -> None:
         places = [self.layout.registers.index(self.place[bit]) for bit in step.targets]
-        matrices = step.blocks
+        matrices = step.matrices
         if places != sorted(places, reverse=True):
             matrices = matrices[:, [0, 2, 1, 3]][:, :, [0, 2, 1, 3]]
         if not step.selectors:

@@ -6,6 +6,7 @@ One by one, those of register bits together, signs of all bits, or factors of a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from tnplan.executor.statevector.codegen.gate_macros import STEEP, UNITS, GateMacros, kind_of, shears
 from tnplan.executor.statevector.codegen.register_layout import LANE_BITS, RegisterLayout
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
-from tnplan.executor.statevector.gates.phases import Phases, TileTurns
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 
 Array = NDArray[Any]
 
@@ -25,6 +26,52 @@ STEEPEST = 48
 """A slope of shears that will not do, where others are no better than `STEEP`."""
 
 
+@dataclass(frozen=True, eq=False)
+class TilePhases:
+    """Factors of a tile, each exp(i phase) with a phase that is a sum over the bits outside the tile.
+
+    `rows`, float64 [entry, 1 + n_bits]: the phase without these bits, and what each adds. First come entries
+    for every value of a thread's lane bits, `n_lanes`, then for its warp bits, `n_warps`, then one for each
+    register. `pairs`, float64 [n_bits, n_bits], are phases of two bits outside, for all amplitudes.
+    """
+
+    rows: Array
+    pairs: Array
+    n_lanes: int
+    n_warps: int
+
+    def tables(self, far: Sequence[int], rank_base: int, with_pairs: bool) -> Array:
+        """The factors, complex128, by the lower half of a tile's number, by its upper half, and by all of it.
+
+        Bit k of the number is bit far[k] of the index, whose bits of the rank are those of `rank_base`. The
+        last part, the factors of pairs, is left out where none of the kernel's has any.
+        """
+        low = len(far) // 2
+        fixed = self.rows[:, 0] + self._of_bits(rank_base)
+        lower = np.array([self._of_bits(_put(number, far[:low])) for number in range(1 << low)])
+        upper = np.array([fixed + self._of_bits(_put(k, far[low:])) for k in range(1 << (len(far) - low))])
+        parts = [np.exp(1j * lower).ravel(), np.exp(1j * upper).ravel()]
+        if with_pairs:
+            numbers = np.arange(1 << len(far))
+            values: list[Any] = [rank_base >> bit & 1 for bit in range(len(self.pairs))]
+            for k, bit in enumerate(far):
+                values[bit] = numbers >> k & 1
+            angle = np.zeros(len(numbers))
+            for j, k in np.argwhere(np.triu(self.pairs)):
+                angle += self.pairs[j, k] * values[j] * values[k]
+            parts.append(np.exp(1j * angle))
+        return np.concatenate(parts)
+
+    def _of_bits(self, index: int) -> Array:
+        bits = index >> np.arange(self.rows.shape[1] - 1) & 1
+        found: Array = self.rows[:, 1:] @ bits
+        return found
+
+
+def _put(number: int, bits: Sequence[int]) -> int:
+    return sum((number >> k & 1) << bit for k, bit in enumerate(bits))
+
+
 class PhaseMacros(GateMacros):
     """Writes diagonals of an index of `n_bits` bits; collects factors of threads and of tiles."""
 
@@ -32,9 +79,9 @@ class PhaseMacros(GateMacros):
         super().__init__(held, layout)
         self.n_bits, self.register_bits = n_bits, len(layout.registers)
         self.factors: list[Array] = []
-        self.twists: list[TileTurns] = []
+        self.tile_phases: list[TilePhases] = []
 
-    def _ways(self, form: Phases) -> tuple[float, Phases, list[int]]:
+    def _ways(self, form: PhasePolynomial) -> tuple[float, PhasePolynomial, list[int]]:
         """What phases cost without factors of a thread, those done one by one, and the bits of all others.
 
         Phases of register bits are done together where that costs less.
@@ -48,7 +95,7 @@ class PhaseMacros(GateMacros):
             return joined + self._price(outer), outer, used
         return price + self._price(outer), form, []
 
-    def _phases(self, form: Phases) -> None:
+    def _phases(self, form: PhasePolynomial) -> None:
         """Phases in the cheapest way."""
         price, apart, joined = self._ways(form)
         if price > BULK_PRICE:
@@ -56,11 +103,11 @@ class PhaseMacros(GateMacros):
             return
         if joined:
             self._joined(form.within(joined, with_linear=True), joined)
-        for block in apart.blocks():
-            self._branches(block, None)
+        for gate in apart.gates():
+            self._branches(gate, None)
         self.scale *= np.exp(1j * form.constant)
 
-    def _joined(self, form: Phases, bits: Sequence[int]) -> None:
+    def _joined(self, form: PhasePolynomial, bits: Sequence[int]) -> None:
         """Phases of register bits, as a factor of each value of theirs: by three shears, or a product.
 
         Shears turn by any angle not near a half turn, so that all are turned by quarters until none is.
@@ -79,15 +126,17 @@ class PhaseMacros(GateMacros):
         self._write(f"SHEARS({mask}, {first}, {self._value(slopes)})")
         self.scale /= QUARTERS[best]
 
-    def _price(self, form: Phases) -> float:
+    def _price(self, form: PhasePolynomial) -> float:
         """Instructions an amplitude for phases one by one."""
         total = 0.0
-        for block in form.blocks():
-            inside = sum(self.place.get(bit, -1) in self.layout.registers for bit in block.selectors)
-            total += (SIGN_PRICE if kind_of(block.blocks[-1, 0, 0]) in UNITS else SHEAR_PRICE) / (1 << inside)
+        for gate in form.gates():
+            inside = sum(self.place.get(bit, -1) in self.layout.registers for bit in gate.selectors)
+            total += (SIGN_PRICE if kind_of(gate.matrices[-1, 0, 0]) in UNITS else SHEAR_PRICE) / (
+                1 << inside
+            )
         return total
 
-    def _signs(self, form: Phases) -> None:
+    def _signs(self, form: PhasePolynomial) -> None:
         """The sign of an amplitude: that of its thread, those of its register bits, and of pairs of these."""
         registers = [self.held[p] for p in self.layout.registers]
         rows = [sum(1 << int(other) for other in np.flatnonzero(form.pairs[bit])) for bit in registers]
@@ -102,15 +151,15 @@ class PhaseMacros(GateMacros):
             if row:
                 alone += f" ^ -THREAD({k}) & {self._parity(row)[1]}"
         far = form.within([bit for bit in range(self.n_bits) if bit not in self.place], with_linear=False)
-        for block in far.blocks():
-            self._branches(block, None)
+        for gate in far.gates():
+            self._branches(gate, None)
         scale = 1.0
         if abs(self.scale.imag) <= EXACT * abs(self.scale):
             scale, self.scale = self.scale.real, 1 + 0j
         at = self._value([scale])
         self._write(f"SIGNS({pairs:#x}ull, {at}, {alone}, {', '.join(parity for _, parity in found)})")
 
-    def _bulk(self, form: Phases) -> None:
+    def _bulk(self, form: PhasePolynomial) -> None:
         """Many phases: of registers alone one by one, of the tile by factors, of far bits by a twist."""
         registers = [self.held[p] for p in self.layout.registers]
         threads = [self.held[p] for p in self.layout.threads]
@@ -129,7 +178,7 @@ class PhaseMacros(GateMacros):
         elif near.n_terms:
             self._write(f"FACTORS({self._factors(near, registers, threads)})")
 
-    def _factors(self, form: Phases, registers: Sequence[int], threads: Sequence[int]) -> str:
+    def _factors(self, form: PhasePolynomial, registers: Sequence[int], threads: Sequence[int]) -> str:
         """The first row, the registers that have a row, and whether all have one in common."""
         values = {bit: np.arange(1 << len(threads)) >> k & 1 for k, bit in enumerate(threads)}
         zero = dict.fromkeys(registers, 0)
@@ -147,7 +196,7 @@ class PhaseMacros(GateMacros):
                 self.factors.append(own)
         return f"{at}, {mask}, {'true' if has_all else 'false'}"
 
-    def _twist(self, form: Phases, far: Sequence[int]) -> str:
+    def _twist(self, form: PhasePolynomial, far: Sequence[int]) -> str:
         """Its number, and the registers that it turns; phases of far bits and of each with a tile's."""
         held = self.held
         threads = [held[p] for p in self.layout.threads]
@@ -163,8 +212,8 @@ class PhaseMacros(GateMacros):
         lanes, warps = threads[:LANE_BITS], threads[LANE_BITS:]
         entries = [*_sums(rows[lanes]), *(tile + _sums(rows[warps])), *rows[registers]]
         mask = sum(int(np.any(rows[bit])) << k for k, bit in enumerate(registers))
-        self.twists.append(TileTurns(np.array(entries), pairs, 1 << len(lanes), 1 << len(warps)))
-        return f"{len(self.twists) - 1}, {mask}"
+        self.tile_phases.append(TilePhases(np.array(entries), pairs, 1 << len(lanes), 1 << len(warps)))
+        return f"{len(self.tile_phases) - 1}, {mask}"
 
     def _table(self, step: MultiplexedGate) -> None:
         """Any diagonal: element by element; with selectors in registers alone, or far ones, by branches."""
@@ -183,7 +232,7 @@ class PhaseMacros(GateMacros):
                 else:
                     own = threads >> self.layout.threads.index(place) & 1
                 row = 2 * row + own
-            self.factors.append(step.blocks[row, 0, 0])
+            self.factors.append(step.matrices[row, 0, 0])
         self._write(f"TABLE({at})")
 
 

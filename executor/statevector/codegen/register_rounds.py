@@ -1,7 +1,7 @@
 """The steps of a pass in rounds for a GPU: in a round a thread keeps a few bits' amplitudes in registers.
 
 Steps in a row share a round while their targets are at most `register_bits` bits of the tile; diagonals and
-twists have none and fit into any. A block on three targets or more is a round of its own. Knows no GPU.
+twists have none and fit into any. A gate on three targets or more is a round of its own. Knows no GPU.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.scheduling.pass_tables import BLOCK, DIAGONAL, TWIST, PassTables
+from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, GATE, PHASES, PassTables
 
 Array = NDArray[Any]
 
 IN_REGISTERS = 2
-"""A block on more targets is a round of its own."""
-NO_TWIST = -1
+"""A gate on more targets is a round of its own."""
+NO_PHASES = -1
 
 
 @dataclass(frozen=True, eq=False)
 class RegisterRounds:
     """What a GPU reads beside the tables of a pass.
 
-    `rounds`, int32 [round, 4 + register_bits]: targets of a wide block or 0, first step and the one after the
+    `rounds`, int32 [round, 4 + register_bits]: targets of a wide gate or 0, first step and the one after the
     last, the step of its twist or -1, and the tile bits in registers, rising. `steps`, int32 [step, 11]: a
     row of `Tables.steps`, then the places in the registers of its first and second target, whether all its
     matrices are real, and whether the tile bits of a diagonal are neighbours.
@@ -41,7 +41,7 @@ class _Open:
 
     begin: int
     bits: frozenset[int]
-    twist: int
+    phases: int
 
 
 def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
@@ -51,12 +51,12 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
         raise ValueError(f"a tile of {q} bits has none for {register_bits} in registers")
     rounds: list[tuple[int, ...]] = []
     places: list[tuple[int, int]] = []
-    now = _Open(0, frozenset(), NO_TWIST)
+    now = _Open(0, frozenset(), NO_PHASES)
 
     def close(end: int) -> None:
         if end > now.begin:
             bits = _padded(now.bits, register_bits)
-            rounds.append((0, now.begin, end, now.twist, *bits))
+            rounds.append((0, now.begin, end, now.phases, *bits))
             for step in tables.steps[now.begin : end]:
                 own = [bits.index(bit) for bit in _targets(tables, step)]
                 places.append((*own, 0, 0)[:2])  # type: ignore[arg-type]
@@ -65,17 +65,17 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
         targets = _targets(tables, step)
         if len(targets) > IN_REGISTERS:
             close(number)
-            rounds.append((len(targets), number, number + 1, NO_TWIST, *range(register_bits)))
+            rounds.append((len(targets), number, number + 1, NO_PHASES, *range(register_bits)))
             places.append((0, 0))
-            now = _Open(number + 1, frozenset(), NO_TWIST)
+            now = _Open(number + 1, frozenset(), NO_PHASES)
             continue
         bits = now.bits | set(targets)
-        is_twist = step[0] == TWIST
-        if len(bits) > register_bits or (is_twist and now.twist != NO_TWIST):
+        is_phases = step[0] == PHASES
+        if len(bits) > register_bits or (is_phases and now.phases != NO_PHASES):
             close(number)
-            now = _Open(number, frozenset(targets), NO_TWIST)
+            now = _Open(number, frozenset(targets), NO_PHASES)
             bits = now.bits
-        now = _Open(now.begin, frozenset(bits), number if is_twist else now.twist)
+        now = _Open(now.begin, frozenset(bits), number if is_phases else now.phases)
     close(len(tables.steps))
     rows = [
         (*map(int, step), *own, _is_real(tables, step), _in_row(tables, step))
@@ -87,7 +87,7 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
 
 
 def _targets(tables: PassTables, step: Array) -> list[int]:
-    return [int(bit) for bit in tables.places[step[4] : step[4] + step[1]]] if step[0] == BLOCK else []
+    return [int(bit) for bit in tables.places[step[4] : step[4] + step[1]]] if step[0] == GATE else []
 
 
 def _padded(bits: frozenset[int], count: int) -> list[int]:
@@ -97,7 +97,7 @@ def _padded(bits: frozenset[int], count: int) -> list[int]:
 
 
 def _is_real(tables: PassTables, step: Array) -> bool:
-    if step[0] != BLOCK:
+    if step[0] != GATE:
         return False
     first, size = int(step[5]), 1 << int(step[2] + step[3] + 2 * step[1])
     return not np.any(tables.values[first : first + size].imag)

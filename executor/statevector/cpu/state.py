@@ -175,6 +175,6 @@ def over_chunks(count: int, threads: int, work: Work, length: int | None = None)
 
 
 def _aligned(count: int, dtype: np.dtype[Any]) -> Array:
-    block = np.empty(count * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
-    start = -block.ctypes.data % ALIGNMENT_BYTES
-    return block[start : start + count * dtype.itemsize].view(dtype)
+    memory = np.empty(count * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT_BYTES
+    return memory[start : start + count * dtype.itemsize].view(dtype)

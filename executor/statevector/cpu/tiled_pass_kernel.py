@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from tnplan.executor.statevector.scheduling.pass_tables import BLOCK, DIAGONAL, TWIST
+from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, GATE, PHASES
 
 LANE_BITS = 6
 LANES = 1 << LANE_BITS
@@ -58,8 +58,8 @@ def run_tiles(
         index = base | rank_base
         for s in range(len(steps)):
             kind, t, near, outer, place, value, number = steps[s]
-            if kind == TWIST:
-                twist(re, im, q, index, held, near, phases[t:])
+            if kind == PHASES:
+                apply_phases(re, im, q, index, held, near, phases[t:])
                 continue
             chosen = 0
             for k in range(outer):
@@ -68,12 +68,12 @@ def run_tiles(
             number += chosen << near
             inside = places[place : place + t + near]
             if kind == DIAGONAL:
-                diagonal(re, im, q, inside, values_re[value:], values_im[value:])
+                apply_diagonal(re, im, q, inside, values_re[value:], values_im[value:])
             else:
                 for v in range(1 << near):
                     if not idle[number + v]:
                         at = value + (v << 2 * t)
-                        block(re, im, q, inside, t, v, values_re[at:], values_im[at:], scratch)
+                        apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], scratch)
         for row in range(starts.size):
             at = np.uint64(row << run_bits)
             write_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
@@ -81,10 +81,10 @@ def run_tiles(
 
 @jit
 def most_targets(steps: Any) -> int:
-    """The most targets that a block of a pass has."""
+    """The most targets that a gate of a pass has."""
     most = 0
     for kind, targets in steps[:, :2]:
-        if kind == BLOCK:
+        if kind == GATE:
             most = max(most, targets)
     return most
 
@@ -106,7 +106,7 @@ def write_run(amplitudes: Any, start: Any, re: Any, im: Any, at: Any, count: Any
 
 
 @jit
-def diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_im: Any) -> None:
+def apply_diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_im: Any) -> None:
     """Multiply by table[value of the bits at `places`, rising], rows as long as the lowest places allow."""
     low = 0
     while low < places.size and places[low] == low:
@@ -136,7 +136,7 @@ def diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_im: Any
 
 
 @jit
-def twist(re: Any, im: Any, q: int, index: int, held: Any, n: int, phases: Any) -> None:
+def apply_phases(re: Any, im: Any, q: int, index: int, held: Any, n: int, phases: Any) -> None:
     """Multiply by the phases of a twist on n bits, as a table of the low times a table of the high tile bits.
 
     In a twist no two held bits form a pair. `index` has the far bits of the tile.
@@ -185,7 +185,7 @@ def products(index: int, bits: Any, n: int, phases: Any, pairs: Any, constant: f
 
 
 @jit
-def block(
+def apply_matrix(
     re: Any, im: Any, q: int, places: Any, t: int, selected: int, m_re: Any, m_im: Any, scratch: Any
 ) -> None:
     """Multiply the 2^t amplitudes of every group by a matrix where the near selectors have value `selected`.

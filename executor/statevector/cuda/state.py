@@ -16,8 +16,8 @@ from cupy.cuda import driver, runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel
-from tnplan.executor.device.cuda.runtime.launch import Launch
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.codegen.pass_program import (
     PassProgram,
@@ -84,7 +84,7 @@ def program_defines(
         "BLOCKS": max(1, PROGRAM_THREADS >> (len(held) - register_bits)),
         "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
         "NEIGHBOURS": neighbours(dtype, held, n_bits),
-        "N_VALUES": len(program.values), "N_TWISTS": program.n_twists,
+        "N_VALUES": len(program.values), "N_TWISTS": program.n_tile_phases,
         "HAS_FAR_PAIRS": int(program.has_far_pairs), "STEPS": program.steps,
     }  # fmt: skip
 
@@ -161,17 +161,17 @@ class ProgramLaunch:
         self._part_blocks = part
         self.whole = self._launch((), 0, whole, size_bytes)
 
-    def part(self, bits: Sequence[int], part: int, share: int) -> Launch:
+    def part(self, bits: Sequence[int], part: int, share: int) -> BoundKernel:
         """The launch of a part of the tiles, which leaves room for an exchange."""
         room = -(-BESIDE_BLOCKS[share] * BESIDE_THREADS // self._threads)
         left = self._part_blocks - room - (CLUSTER_GROUPS if self._together > 1 else 0)
         return self._launch(bits, part, max(1, left), self._part_bytes)
 
-    def _launch(self, bits: Sequence[int], part: int, blocks: int, size_bytes: int) -> Launch:
+    def _launch(self, bits: Sequence[int], part: int, blocks: int, size_bytes: int) -> BoundKernel:
         tiles = tile_numbers(self._n_bits, self._held, bits, part)
         before, after = self._arguments
         blocks = max(1, min(int(tiles[0]), blocks) // self._together) * self._together
-        return Launch(
+        return BoundKernel(
             self._kernel, blocks, self._threads,
             (*before, tiles.view(f"V{tiles.nbytes}")[0], *after), size_bytes,
             cupy.cuda.get_current_stream(), self._tables,
@@ -246,9 +246,9 @@ class CupyState:
     def _launch(self, made: PassProgram, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
         threads = 1 << (len(held) - self.tile.register_bits)
-        size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.twists), len(held))
+        size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.tile_phases), len(held))
         far = [bit for bit in range(self.n_bits) if bit not in held]
-        turns = [one.tables(far, self.rank << self.n_bits, made.has_far_pairs) for one in made.twists]
+        turns = [one.tables(far, self.rank << self.n_bits, made.has_far_pairs) for one in made.tile_phases]
         factors = cupy.asarray(made.factors.astype(self.dtype))
         tables = cupy.asarray(np.concatenate([np.zeros(0), *turns]).astype(self.dtype))
         values = np.ascontiguousarray(made.values.astype(self.dtype))

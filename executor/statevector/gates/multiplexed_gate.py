@@ -1,8 +1,8 @@
-"""Blocks: the one form that every gate takes here. Knows matrices and bits; no state, no pass and no device.
+"""Multiplexed (uniformly controlled) gates, the one form that every gate takes here.
 
-A block acts on `targets` with a matrix that the values of its `selectors` choose. A dense gate has no
-selectors, a diagonal one no targets; a controlled gate has both. Blocks whose shared bits are selectors of
-both commute.
+A gate acts on `targets` with a matrix that the values of its `selectors` choose. A dense gate has no
+selectors, a diagonal one no targets; a controlled gate has both. Gates whose shared bits are selectors of
+both commute. Knows matrices and bits; no state, no pass and no device.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ EXACT = 1e-14
 """Elements nearer than this to 0 are 0: the rounding of a gate's matrix."""
 UNITARY = 1e-9
 LARGEST_TARGETS = 5
-"""A block has no more targets: gates that change more qubits are refused, and fusion makes no such block.
+"""A gate has no more targets: gates that change more qubits are refused, and fusion makes no such gate.
 
-The kernels of CPU and GPU hold 2^LARGEST_TARGETS rows of a block at once; `tables.pass_tables` checks it.
+The kernels of CPU and GPU hold 2^LARGEST_TARGETS rows of a gate at once; `pass_tables` checks it.
 """
 SWAPPED = (0, 2, 1, 3)
 MERGES_KEPT = 4096
@@ -34,16 +34,16 @@ MERGES_KEPT = 4096
 
 @dataclass(frozen=True, eq=False)
 class MultiplexedGate:
-    """The sum over s of |s><s| on `selectors` times blocks[s] on `targets`.
+    """The sum over s of |s><s| on `selectors` times matrices[s] on `targets`.
 
-    `blocks` is complex128 [2^selectors, 2^targets, 2^targets]. The first of the targets is the most
-    significant bit of a row, the first of the selectors that of s. Blocks are equal that are on the same bits
+    `matrices` is complex128 [2^selectors, 2^targets, 2^targets]. The first of the targets is the most
+    significant bit of a row, the first of the selectors that of s. Gates are equal that are on the same bits
     and share this array.
     """
 
     targets: tuple[int, ...]
     selectors: tuple[int, ...]
-    blocks: Array
+    matrices: Array
     target_mask: int = field(init=False)
     mask: int = field(init=False)
 
@@ -54,24 +54,24 @@ class MultiplexedGate:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MultiplexedGate):
             return NotImplemented
-        return self.blocks is other.blocks and (self.targets, self.selectors) == (
+        return self.matrices is other.matrices and (self.targets, self.selectors) == (
             other.targets, other.selectors,
         )  # fmt: skip
 
     def __hash__(self) -> int:
-        return hash((self.targets, self.selectors, id(self.blocks)))
+        return hash((self.targets, self.selectors, id(self.matrices)))
 
     @cached_property
     def is_identity(self) -> bool:
-        """Whether the block does nothing but rounding."""
-        return bool(np.all(np.abs(self.blocks - np.eye(self.blocks.shape[-1])) <= EXACT))
+        """Whether the gate does nothing but rounding."""
+        return bool(np.all(np.abs(self.matrices - np.eye(self.matrices.shape[-1])) <= EXACT))
 
     def on(self, where: Sequence[int]) -> MultiplexedGate:
-        """The same block with bit j renamed to where[j]."""
+        """The same gate with bit j renamed to where[j]."""
         targets = tuple(where[j] for j in self.targets)
         selectors = tuple(where[j] for j in self.selectors)
         unchanged = targets == self.targets and selectors == self.selectors
-        return self if unchanged else MultiplexedGate(targets, selectors, self.blocks)
+        return self if unchanged else MultiplexedGate(targets, selectors, self.matrices)
 
 
 def mask_of(bits: Sequence[int]) -> int:
@@ -85,7 +85,7 @@ def commute(first: MultiplexedGate, second: MultiplexedGate) -> bool:
 
 
 def from_gate(gate: Gate, place: str = "gate") -> MultiplexedGate:
-    """A unitary gate as a block on its qubits; raises InputError where it is none or too large."""
+    """A unitary gate on its qubits, multiplexed; raises InputError where it is none or too large."""
     side = len(gate.matrix)
     product = gate.matrix @ gate.matrix.conj().T
     if not np.allclose(product, np.eye(side), rtol=0, atol=UNITARY):
@@ -94,28 +94,28 @@ def from_gate(gate: Gate, place: str = "gate") -> MultiplexedGate:
 
 
 def from_matrix(qubits: tuple[int, ...], matrix: Array, place: str = "matrix") -> MultiplexedGate:
-    """Any matrix on `qubits` as a block: qubits whose value it never changes become selectors."""
+    """Any matrix on `qubits`, multiplexed: qubits whose value it never changes become selectors."""
     q = len(qubits)
     values = np.where(np.abs(matrix) <= EXACT, 0, matrix).reshape((2,) * (2 * q))
     kept = [j for j in range(q) if not np.any(np.take(np.take(values, 0, q + j), 1, j))
             and not np.any(np.take(np.take(values, 1, q + j), 0, j))]  # fmt: skip
     changed = [j for j in range(q) if j not in kept]
     for j in list(kept):
-        blocks = _blocks(values, kept, changed)
-        halves = np.moveaxis(blocks.reshape((2,) * len(kept) + blocks.shape[1:]), kept.index(j), 0)
+        matrices = _matrices(values, kept, changed)
+        halves = np.moveaxis(matrices.reshape((2,) * len(kept) + matrices.shape[1:]), kept.index(j), 0)
         if len(kept) + len(changed) > 1 and np.array_equal(halves[0], halves[1]):
             kept.remove(j)
             values = np.take(np.take(values, [0], j), [0], q + j)
-    blocks = _blocks(values, kept, changed)
+    matrices = _matrices(values, kept, changed)
     if len(changed) > LARGEST_TARGETS:
         raise InputError(
             place, f"changes {len(changed)} qubits at once",
             f"split it into gates on {LARGEST_TARGETS} or fewer",
         )  # fmt: skip
-    return MultiplexedGate(tuple(qubits[j] for j in changed), tuple(qubits[j] for j in kept), blocks)
+    return MultiplexedGate(tuple(qubits[j] for j in changed), tuple(qubits[j] for j in kept), matrices)
 
 
-def _blocks(values: Array, kept: Sequence[int], changed: Sequence[int]) -> Array:
+def _matrices(values: Array, kept: Sequence[int], changed: Sequence[int]) -> Array:
     """[selector value, row, column] of a matrix with one axis a bit; axes in neither list have length 1."""
     q = values.ndim // 2
     gone = [j for j in range(q) if j not in kept and j not in changed]
@@ -126,26 +126,26 @@ def _blocks(values: Array, kept: Sequence[int], changed: Sequence[int]) -> Array
     return np.ascontiguousarray(array[np.arange(side), np.arange(side)])
 
 
-def as_swap(block: MultiplexedGate) -> MultiplexedGate | None:
-    """For a block that exchanges its two targets up to phases: the diagonal block that acts before it."""
-    if len(block.targets) != 2 or block.selectors:
+def as_swap(gate: MultiplexedGate) -> MultiplexedGate | None:
+    """For a gate that exchanges its two targets up to phases: the diagonal gate that acts before it."""
+    if len(gate.targets) != 2 or gate.selectors:
         return None
-    phases = block.blocks[0][list(SWAPPED), range(4)]
-    rest = block.blocks[0].copy()
+    phases = gate.matrices[0][list(SWAPPED), range(4)]
+    rest = gate.matrices[0].copy()
     rest[list(SWAPPED), range(4)] = 0
     if np.any(rest) or not np.all(np.abs(phases)):
         return None
-    return MultiplexedGate((), block.targets, phases.reshape(4, 1, 1))
+    return MultiplexedGate((), gate.targets, phases.reshape(4, 1, 1))
 
 
-def expanded(block: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[int, ...]) -> Array:
-    """[2^selectors, 2^targets, 2^targets]: the block on more bits, some selectors made targets."""
-    outer = [bit for bit in selectors if bit in block.selectors]
-    inner = [bit for bit in targets if bit in block.selectors]
-    t = len(block.targets)
-    idle = [bit for bit in targets if bit not in block.targets and bit not in block.selectors]
-    axes = [block.selectors.index(bit) for bit in (*outer, *inner)]
-    values: Array = block.blocks.reshape((2,) * len(block.selectors) + (2**t, 2**t))
+def expanded(gate: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[int, ...]) -> Array:
+    """[2^selectors, 2^targets, 2^targets]: the gate on more bits, some selectors made targets."""
+    outer = [bit for bit in selectors if bit in gate.selectors]
+    inner = [bit for bit in targets if bit in gate.selectors]
+    t = len(gate.targets)
+    idle = [bit for bit in targets if bit not in gate.targets and bit not in gate.selectors]
+    axes = [gate.selectors.index(bit) for bit in (*outer, *inner)]
+    values: Array = gate.matrices.reshape((2,) * len(gate.selectors) + (2**t, 2**t))
     values = values.transpose([*axes, len(axes), len(axes) + 1])
     values = values.reshape(2 ** len(outer), 2 ** len(inner), 2**t, 2**t)
     dense = np.zeros((2 ** len(outer), 2 ** len(inner), 2**t, 2 ** len(inner), 2**t), np.complex128)
@@ -153,7 +153,7 @@ def expanded(block: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[
         dense[:, value, :, value, :] = values[:, value]
     side = 2 ** (len(inner) + t)
     wide = np.einsum("oij,kl->oikjl", dense.reshape(-1, side, side), np.eye(2 ** len(idle)))
-    held = (*inner, *block.targets, *idle)
+    held = (*inner, *gate.targets, *idle)
     order = [held.index(bit) for bit in targets]
     shape = (len(dense), *(2,) * (2 * len(held)))
     wide = wide.reshape(shape).transpose(
@@ -168,7 +168,7 @@ def expanded(block: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[
 
 @lru_cache(MERGES_KEPT)
 def merged(first: MultiplexedGate, second: MultiplexedGate, held_mask: int) -> MultiplexedGate:
-    """Both as one block, `first` acting first; bits in `held_mask` become targets, others stay selectors.
+    """Both as one gate, `first` acting first; bits in `held_mask` become targets, others stay selectors.
 
     Runs of a circuit that differ in the noise drawn for them share most merges: the latest are kept.
     """

@@ -1,4 +1,4 @@
-"""Blocks that do the same with fewer multiplications: phases move on to later gates. Knows matrices and bits.
+"""Gates that do the same with fewer multiplications: phases move on to later gates. Knows matrices and bits.
 
 A phase of one bit commutes with all diagonals, so that it may wait until a target on that bit comes and be
 multiplied into it. A unitary matrix of one bit, freed of the phases of its rows, has two equal elements,
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
-from tnplan.executor.statevector.gates.phase_polynomial import can_twist
+from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
 
 Array = NDArray[Any]
 
@@ -28,35 +28,37 @@ NOTHING = MultiplexedGate((), (), np.ones((1, 1, 1), np.complex128))
 
 
 def commute_phases(
-    blocks: Sequence[MultiplexedGate], n_bits: int, rotations: bool = False
+    gates: Sequence[MultiplexedGate], n_bits: int, rotations: bool = False
 ) -> list[MultiplexedGate]:
-    """The same product; what phases are left over are the last blocks.
+    """The same product; what phases are left over are the last gates.
 
-    With `rotations` a unitary matrix of one bit becomes a block with the phases of its columns, then a real
+    With `rotations` a unitary matrix of one bit becomes a gate with the phases of its columns, then a real
     rotation: on many bits at once such phases cost little.
     """
     waiting = np.ones((n_bits, 2), np.complex128)
     made: list[MultiplexedGate] = []
     latest = [-1] * n_bits
-    """The last block on each bit."""
-    for block in blocks:
-        if can_twist(block):
-            pair = _taken_apart(block, waiting)
+    """The last gate on each bit."""
+    for gate in gates:
+        if is_phase_gate(gate):
+            pair = _taken_apart(gate, waiting)
             if abs(pair - 1) <= EXACT:
                 continue
             values = np.array([1, 1, 1, pair]).reshape(4, 1, 1)
-            now = MultiplexedGate((), block.selectors, values)
-        elif block.targets:
-            now = replace(block, blocks=block.blocks * _columns(block, waiting))
-            waiting[list(block.targets)] = 1
+            now = MultiplexedGate((), gate.selectors, values)
+        elif gate.targets:
+            now = replace(gate, matrices=gate.matrices * _columns(gate, waiting))
+            waiting[list(gate.targets)] = 1
         else:
-            now = block
+            now = gate
         if len(now.targets) == 1 and not now.selectors:
             (bit,) = now.targets
-            matrix = now.blocks[0]
+            matrix = now.matrices[0]
             while latest[bit] >= 0 and _acts_alone(made[latest[bit]], bit):
                 before = made[latest[bit]]
-                matrix = matrix @ (before.blocks[0] if before.targets else np.diag(before.blocks[:, 0, 0]))
+                matrix = matrix @ (
+                    before.matrices[0] if before.targets else np.diag(before.matrices[:, 0, 0])
+                )
                 made[latest[bit]] = NOTHING
                 latest[bit] -= 1
             columns, now, waiting[bit] = _split(matrix, bit, rotations)
@@ -65,35 +67,35 @@ def commute_phases(
             latest[bit] = len(made)
         made.append(now)
     last = [_phases(bit, values) for bit, values in enumerate(waiting) if np.any(np.abs(values - 1) > EXACT)]
-    return [block for block in made if block.mask] + last
+    return [gate for gate in made if gate.mask] + last
 
 
-def _acts_alone(block: MultiplexedGate, bit: int) -> bool:
-    """Whether a block is a matrix or phases of one bit alone."""
-    return block.mask == 1 << bit
+def _acts_alone(gate: MultiplexedGate, bit: int) -> bool:
+    """Whether a gate is a matrix or phases of one bit alone."""
+    return gate.mask == 1 << bit
 
 
 def _phases(bit: int, values: Array) -> MultiplexedGate:
     return MultiplexedGate((), (bit,), values.reshape(2, 1, 1))
 
 
-def _taken_apart(block: MultiplexedGate, waiting: Array) -> complex:
+def _taken_apart(gate: MultiplexedGate, waiting: Array) -> complex:
     """Multiply a diagonal's phases of single bits into those that wait; gives what is left: that of both."""
-    values = block.blocks[:, 0, 0]
-    first = block.selectors[0]
+    values = gate.matrices[:, 0, 0]
+    first = gate.selectors[0]
     if len(values) == 2:
         waiting[first] *= values
         return 1
-    second = block.selectors[1]
+    second = gate.selectors[1]
     waiting[first] *= (values[0], values[2])
     waiting[second] *= (1, values[1] / values[0])
     return complex(values[3] * values[0] / (values[1] * values[2]))
 
 
-def _columns(block: MultiplexedGate, waiting: Array) -> Array:
-    """The phases that wait on the targets, by column of a block's matrices."""
+def _columns(gate: MultiplexedGate, waiting: Array) -> Array:
+    """The phases that wait on the targets, by column of a gate's matrices."""
     columns = np.ones(1, np.complex128)
-    for bit in block.targets:
+    for bit in gate.targets:
         columns = np.kron(columns, waiting[bit])
     return columns
 

@@ -1,36 +1,89 @@
-"""Diagonal gates on one and two bits, gathered into one quadratic form of phases. Knows no state, no device.
+"""Phase polynomials: sums of phases of single bits and of pairs of bits. Knows no state, no pass, no device.
 
-A unit diagonal on bits i, j is exp(i (c + a b_i + a' b_j + w b_i b_j)); sums of such phases are a `Twist`.
+A diagonal gate on bits i, j with elements of modulus 1 is exp(i (c + a b_i + a' b_j + w b_i b_j)); products
+of such gates are exp(i p) with a quadratic polynomial p of the bits, a `PhasePolynomial`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 
 Array = NDArray[Any]
 
 UNIT = 1e-12
+"""Elements whose modulus is nearer than this to 1 are phases: the rounding of products of gates."""
 
 
 @dataclass(frozen=True, eq=False)
-class Twist:
-    """exp(i (constant + sum_j linear[j] b_j + sum_{j<k} pairs[j, k] b_j b_k)) on all bits b of an index.
+class PhasePolynomial:
+    """constant + sum_j linear[j] b_j + sum_{j<k} pairs[j, k] b_j b_k on all bits b of an index, in radians.
 
-    `linear` is float64 [n], `pairs` float64 [n, n], symmetric, its diagonal 0; in radians.
+    `linear` is float64 [n], `pairs` float64 [n, n], symmetric, its diagonal 0.
     """
 
     constant: float
     linear: Array
     pairs: Array
 
-    def phases(self, bits: Sequence[int]) -> Array:
+    @staticmethod
+    def zero(n_bits: int) -> PhasePolynomial:
+        """No phase on so many bits."""
+        return PhasePolynomial(0.0, np.zeros(n_bits), np.zeros((n_bits, n_bits)))
+
+    @property
+    def n_terms(self) -> int:
+        """How many bits and pairs have a phase."""
+        return int(np.count_nonzero(self.linear) + np.count_nonzero(self.pairs) // 2)
+
+    def reaches(self, bits: Sequence[int]) -> bool:
+        """Whether any of some bits has a phase."""
+        chosen = list(bits)
+        return bool(np.any(self.linear[chosen]) or np.any(self.pairs[chosen]))
+
+    def within(self, bits: Sequence[int], with_linear: bool) -> PhasePolynomial:
+        """The phases of pairs of some bits, and their own ones if wanted; no constant."""
+        inside = np.zeros(len(self.linear), bool)
+        inside[list(bits)] = True
+        linear = np.where(inside & with_linear, self.linear, 0)
+        return PhasePolynomial(0.0, linear, np.where(np.outer(inside, inside), self.pairs, 0))
+
+    def without(self, part: PhasePolynomial) -> PhasePolynomial:
+        """What is left without a part."""
+        linear = np.where(part.linear != 0, 0, self.linear)
+        return PhasePolynomial(self.constant, linear, np.where(part.pairs != 0, 0, self.pairs))
+
+    def plus(self, other: PhasePolynomial) -> PhasePolynomial:
+        """The sum of both."""
+        return PhasePolynomial(
+            self.constant + other.constant, self.linear + other.linear, self.pairs + other.pairs
+        )
+
+    def gates(self) -> list[MultiplexedGate]:
+        """Diagonal gates on one and two bits, whose product is exp(i phase) but for the constant."""
+        singles = [((int(bit),), self.linear[bit]) for bit in np.flatnonzero(self.linear)]
+        doubles = [((int(j), int(k)), self.pairs[j, k]) for j, k in np.argwhere(np.triu(self.pairs))]
+        return [
+            diagonal_gate(bits, np.array([*[1] * (2 ** len(bits) - 1), np.exp(1j * angle)]))
+            for bits, angle in (*singles, *doubles)
+        ]
+
+    def factor(self, values: Mapping[int, Any]) -> Any:
+        """exp(i phase) without the constant, for values of bits, numbers or arrays; other bits are 0."""
+        bits = list(values)
+        angle: Any = 0.0
+        for k, bit in enumerate(bits):
+            inner = self.linear[bit] + sum(self.pairs[bit, other] * values[other] for other in bits[:k])
+            angle = angle + values[bit] * inner
+        return np.exp(1j * angle)
+
+    def angles(self, bits: Sequence[int]) -> Array:
         """The phase, float64 [2^m], of every value of `bits` (the first most significant), others being 0."""
         numbers = np.arange(2 ** len(bits))
         total = np.full(len(numbers), self.constant)
@@ -43,53 +96,78 @@ class Twist:
         return total
 
 
-def can_twist(block: MultiplexedGate) -> bool:
-    """Whether a block is a diagonal on one or two bits whose elements have modulus 1."""
+def diagonal_gate(selectors: tuple[int, ...], elements: Array) -> MultiplexedGate:
+    """The diagonal gate with these elements [2^selectors]."""
+    return MultiplexedGate((), selectors, elements.reshape(-1, 1, 1))
+
+
+def is_phase_gate(gate: MultiplexedGate) -> bool:
+    """Whether a gate is a diagonal on one or two bits whose elements have modulus 1."""
     return (
-        not block.targets
-        and 1 <= len(block.selectors) <= 2
-        and bool(np.all(np.abs(np.abs(block.blocks) - 1) <= UNIT))
+        not gate.targets
+        and 1 <= len(gate.selectors) <= 2
+        and bool(np.all(np.abs(np.abs(gate.matrices) - 1) <= UNIT))
     )
 
 
-def gathered(blocks: Sequence[MultiplexedGate], n_bits: int) -> Twist:
-    """The product of blocks that all `can_twist`."""
+def phases_of(gates: Sequence[MultiplexedGate], n_bits: int) -> PhasePolynomial:
+    """The phases of a product of gates for all of which `is_phase_gate` holds."""
     constant, linear, pairs = 0.0, np.zeros(n_bits), np.zeros((n_bits, n_bits))
-    for block in blocks:
-        phases = np.angle(block.blocks[:, 0, 0])
+    for gate in gates:
+        phases = np.angle(gate.matrices[:, 0, 0])
         constant += phases[0]
-        if len(block.selectors) == 1:
-            linear[block.selectors[0]] += phases[1] - phases[0]
+        if len(gate.selectors) == 1:
+            linear[gate.selectors[0]] += phases[1] - phases[0]
             continue
-        i, j = block.selectors
+        i, j = gate.selectors
         linear[j] += phases[1] - phases[0]
         linear[i] += phases[2] - phases[0]
         pairs[i, j] += phases[3] - phases[2] - phases[1] + phases[0]
         pairs[j, i] = pairs[i, j]
-    return Twist(float(constant), linear, pairs)
+    return PhasePolynomial(float(constant), linear, pairs)
 
 
-def split(twist: Twist, held_mask: int) -> tuple[MultiplexedGate | None, Twist | None]:
-    """The part on held bits alone as a diagonal block, and the rest; None for a part that is 1.
+def split(phases: PhasePolynomial, held_mask: int) -> tuple[MultiplexedGate | None, PhasePolynomial | None]:
+    """The part on held bits alone as a diagonal gate, and the rest; None for a part that is 1.
 
-    The constant goes with the block where there is one.
+    The constant goes with the gate where there is one.
     """
-    n = len(twist.linear)
+    n = len(phases.linear)
     held = np.array([held_mask >> bit & 1 for bit in range(n)], bool)
     both = np.outer(held, held)
-    pairs = np.where(both, twist.pairs, 0)
-    has_pairs = bool(np.any(pairs))
-    outside = np.where(both, 0, twist.pairs)
-    far = np.where(held & has_pairs, 0, twist.linear)
-    if not has_pairs:
-        far, pairs = twist.linear, np.zeros_like(pairs)
-    near = Twist(twist.constant if has_pairs else 0.0, np.where(held, twist.linear, 0), pairs)
-    block = None
-    if has_pairs:
-        used = np.flatnonzero(np.any(pairs, axis=0) | (near.linear != 0))
-        bits = tuple(int(bit) for bit in used[::-1])
-        block = MultiplexedGate((), bits, np.exp(1j * near.phases(bits)).reshape(-1, 1, 1))
-    rest = Twist(0.0 if has_pairs else twist.constant, far, outside)
-    if not (np.any(rest.linear) or np.any(rest.pairs) or rest.constant):
-        return block, None
-    return block, rest
+    pairs = np.where(both, phases.pairs, 0)
+    outside = np.where(both, 0, phases.pairs)
+    if not np.any(pairs):
+        return None, _unless_zero(PhasePolynomial(phases.constant, phases.linear, outside))
+    near = PhasePolynomial(phases.constant, np.where(held, phases.linear, 0), pairs)
+    used = np.flatnonzero(np.any(pairs, axis=0) | (near.linear != 0))
+    bits = tuple(int(bit) for bit in used[::-1])
+    rest = PhasePolynomial(0.0, np.where(held, 0, phases.linear), outside)
+    return diagonal_gate(bits, np.exp(1j * near.angles(bits))), _unless_zero(rest)
+
+
+def _unless_zero(phases: PhasePolynomial) -> PhasePolynomial | None:
+    return phases if np.any(phases.linear) or np.any(phases.pairs) or phases.constant else None
+
+
+def phases_of_diagonal(gate: MultiplexedGate, n_bits: int) -> PhasePolynomial | None:
+    """The phases that a diagonal gate is, on an index of `n_bits`; None where it is no such sum."""
+    values = gate.matrices[:, 0, 0]
+    if np.any(np.abs(np.abs(values) - 1) > UNIT):
+        return None
+    bits = gate.selectors[::-1]
+    linear, pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
+    for k, bit in enumerate(bits):
+        linear[bit] = _angle(values[1 << k] / values[0])
+        for m, other in enumerate(bits[:k]):
+            both = values[1 << k | 1 << m] * values[0] / (values[1 << k] * values[1 << m])
+            pairs[bit, other] = pairs[other, bit] = _angle(both)
+    form = PhasePolynomial(_angle(values[0]), linear, pairs)
+    numbers = np.arange(len(values))
+    made = form.factor({bit: numbers >> k & 1 for k, bit in enumerate(bits)}) * values[0]
+    return form if np.all(np.abs(made - values) <= len(bits) * UNIT) else None
+
+
+def _angle(value: complex) -> float:
+    """The angle of a number, exactly 0 for 1."""
+    return 0.0 if abs(value - 1) <= EXACT else float(np.angle(value))

@@ -20,7 +20,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import SHORT_BITS, Pass
 
 MOST_PART_BITS = 4
 LEAST_TILE_BITS = 13
-"""A part has 2^13 tiles or more, so that they are many for each of the blocks that do them."""
+"""A part has 2^13 tiles or more, so that they are many for each of the CUDA blocks that do them."""
 EXCHANGE_COPIES = 5.8
 """An exchange of all amplitudes takes as long as so many copies of them (measured on H200s)."""
 SHARES = (1.04, 7.8), (1.07, 6.4), (1.2, 6.0)

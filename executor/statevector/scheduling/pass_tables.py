@@ -4,7 +4,7 @@ Bit p of an index inside a tile is bit held[p] of the state's index. A row of `s
 
     kind, targets, near selectors, far selectors, first of `places`, first of `values`, first of `idle`
 
-BLOCK: `places` has the tile bits of the targets, those of the selectors held, and the state's bits of the
+GATE: `places` has the tile bits of the targets, those of the selectors held, and the state's bits of the
 far selectors; each rise, and the first is the least significant. `values` are [far][near][row][column], and
 idle[far, near] says whether a matrix is the identity. DIAGONAL: the same without targets. TWIST: the row's
 second number is the first of its `phases`, [linear of every bit][pairs of every two bits][constant], its
@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
-from tnplan.executor.statevector.gates.phase_polynomial import Twist
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import with_low_bits
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 Array = NDArray[Any]
 
-BLOCK, DIAGONAL, TWIST = 0, 1, 2
+GATE, DIAGONAL, PHASES = 0, 1, 2
 FIELDS = 7
 
 
@@ -48,7 +48,7 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
     """The tables of a pass over 2^n_bits amplitudes a rank; bits from n_bits on are those of the rank.
 
     Diagonals are widened to cover the lowest `low` bits of a tile where they select by any of them. Raises
-    ValueError for a block that no kernel takes.
+    ValueError for a gate that no kernel takes.
     """
     place = {bit: number for number, bit in enumerate(item.held)}
     rows: list[tuple[int, ...]] = []
@@ -58,8 +58,8 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
     phases: list[Array] = [np.empty(0)]
     n_values = n_idle = n_phases = 0
     for step in item.steps:
-        if isinstance(step, Twist):
-            rows.append((TWIST, n_phases, len(step.linear), 0, 0, 0, 0))
+        if isinstance(step, PhasePolynomial):
+            rows.append((PHASES, n_phases, len(step.linear), 0, 0, 0, 0))
             phases += [step.linear, step.pairs.ravel(), np.array([step.constant])]
             n_phases += sum(map(len, phases[-3:]))
             continue
@@ -68,7 +68,7 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
         near = sorted((bit for bit in wide.selectors if bit in place), reverse=True)
         outer = sorted((bit for bit in wide.selectors if bit not in place), reverse=True)
         rows.append((
-            DIAGONAL if not wide.targets else BLOCK, len(wide.targets), len(near), len(outer), len(places),
+            DIAGONAL if not wide.targets else GATE, len(wide.targets), len(near), len(outer), len(places),
             n_values, n_idle,
         ))  # fmt: skip
         places += [place[bit] for bit in sorted(wide.targets)]
@@ -86,16 +86,16 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
     )  # fmt: skip
 
 
-def _check_targets(block: MultiplexedGate) -> None:
+def _check_targets(gate: MultiplexedGate) -> None:
     """Refuse what would reach beyond the scratch memory of a kernel."""
-    if len(block.targets) > LARGEST_TARGETS:
-        raise ValueError(f"a block has {len(block.targets)} targets, and kernels take {LARGEST_TARGETS}")
+    if len(gate.targets) > LARGEST_TARGETS:
+        raise ValueError(f"a gate has {len(gate.targets)} targets, and kernels take {LARGEST_TARGETS}")
 
 
-def _sorted(block: MultiplexedGate, targets: Sequence[int], selectors: Sequence[int]) -> Array:
+def _sorted(gate: MultiplexedGate, targets: Sequence[int], selectors: Sequence[int]) -> Array:
     """The matrices [selector value, row, column] for targets and selectors in another order."""
     s, t = len(selectors), len(targets)
-    axes = [block.selectors.index(bit) for bit in selectors]
-    rows = [s + block.targets.index(bit) for bit in targets]
-    values = block.blocks.reshape((2,) * (s + 2 * t)).transpose([*axes, *rows, *(t + row for row in rows)])
+    axes = [gate.selectors.index(bit) for bit in selectors]
+    rows = [s + gate.targets.index(bit) for bit in targets]
+    values = gate.matrices.reshape((2,) * (s + 2 * t)).transpose([*axes, *rows, *(t + row for row in rows)])
     return values.reshape(2**s, 2**t, 2**t)

@@ -1,6 +1,6 @@
-"""Which bits are held and which blocks are done with them: the choice behind passes and stages of ranks.
+"""Which bits are held and which gates are done with them: the choice behind passes and stages of ranks.
 
-A block can be done while its targets are held, if no block left behind that does not commute comes before it.
+A gate can be done while its targets are held, if no gate left behind that does not commute comes before it.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 
 EXCHANGES_TRIED = 64
 WINDOW = 2000
-"""So many of the blocks left are looked at when bits are chosen."""
+"""So many of the gates left are looked at when bits are chosen."""
 WAYS_KEPT, STARTS = 8, 8
 """The ways to do the first passes that are followed, and the random bits from which each goes on."""
 COVERS_KEPT = 64
 """A plan asks for most covers several times; so many of the last are kept until it is made."""
 
 
-def choose(blocks: Sequence[MultiplexedGate], always: int, size: int) -> int:
-    """The mask of `size` bits or fewer, those of `always` among them, that let many blocks be done."""
+def choose(gates: Sequence[MultiplexedGate], always: int, size: int) -> int:
+    """The mask of `size` bits or fewer, those of `always` among them, that let many gates be done."""
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
-    targets, masks, left = _columns(blocks)
+    targets, masks, left = _columns(gates)
     held = kernel.grow(targets, masks, left, always, size)
     if kernel.n_done(targets, masks, left, held) < len(left):
         held = kernel.climb(targets, masks, left[:WINDOW], held, always, EXCHANGES_TRIED)
     return int(held)
 
 
-def cover(blocks: Sequence[MultiplexedGate], always: int, size: int) -> list[int]:
-    """The masks of `size` bits or fewer that do all blocks one after another: as few as are found.
+def cover(gates: Sequence[MultiplexedGate], always: int, size: int) -> list[int]:
+    """The masks of `size` bits or fewer that do all gates one after another: as few as are found.
 
     The best bits for one pass after another, unless fewer come of following several ways at once.
     """
-    targets, masks, _ = _columns(blocks)
+    targets, masks, _ = _columns(gates)
     return list(_cover(targets.tobytes(), masks.tobytes(), always, size))
 
 
 @lru_cache(COVERS_KEPT)
 def _cover(targets: bytes, masks: bytes, always: int, size: int) -> tuple[int, ...]:
-    """The same for the masks of blocks."""
+    """The same for the masks of gates."""
     if not targets:
         return ()
     columns = (
@@ -69,7 +69,7 @@ def _search(
 ) -> list[int] | None:  # fmt: skip
     """The masks of a cover, `most` or fewer, if one is found.
 
-    After each pass the ways that leave fewest blocks with targets are kept, but none that leave more targets
+    After each pass the ways that leave fewest gates with targets are kept, but none that leave more targets
     than the passes to come have room for.
     """
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
@@ -103,34 +103,32 @@ def _n_bits(masks: Any) -> int:
     return int(np.bitwise_or.reduce(masks, initial=0)).bit_count()
 
 
-def _columns(blocks: Sequence[MultiplexedGate]) -> tuple[Any, Any, Any]:
-    """Masks of targets and of all bits, int64, and the numbers of the blocks."""
+def _columns(gates: Sequence[MultiplexedGate]) -> tuple[Any, Any, Any]:
+    """Masks of targets and of all bits, int64, and the numbers of the gates."""
     return (
-        np.array([block.target_mask for block in blocks], np.int64),
-        np.array([block.mask for block in blocks], np.int64), np.arange(len(blocks)),
+        np.array([gate.target_mask for gate in gates], np.int64),
+        np.array([gate.mask for gate in gates], np.int64), np.arange(len(gates)),
     )  # fmt: skip
 
 
-def sweep(
-    blocks: Sequence[MultiplexedGate], held: int
-) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
-    """The blocks that can be done while the bits of `held` are in the tile, and those left, both in order."""
+def sweep(gates: Sequence[MultiplexedGate], held: int) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
+    """The gates that can be done while the bits of `held` are in the tile, and those left, both in order."""
     done: list[MultiplexedGate] = []
     left: list[MultiplexedGate] = []
     blocked = fixed = 0
-    for block in blocks:
-        if block.target_mask & ~held or _waits(block, blocked, fixed):
-            blocked |= block.target_mask
-            fixed |= block.mask
-            left.append(block)
+    for gate in gates:
+        if gate.target_mask & ~held or _waits(gate, blocked, fixed):
+            blocked |= gate.target_mask
+            fixed |= gate.mask
+            left.append(gate)
         else:
-            done.append(block)
+            done.append(gate)
     return done, left
 
 
-def _waits(block: MultiplexedGate, blocked: int, fixed: int) -> bool:
-    """Whether a block left behind, with targets in `blocked` and bits in `fixed`, has to act before it."""
-    return bool(block.mask & blocked or block.target_mask & fixed)
+def _waits(gate: MultiplexedGate, blocked: int, fixed: int) -> bool:
+    """Whether a gate left behind, with targets in `blocked` and bits in `fixed`, has to act before it."""
+    return bool(gate.mask & blocked or gate.target_mask & fixed)
 
 
 def bits_of(mask: int) -> list[int]:

@@ -1,7 +1,7 @@
 """The numba kernels behind `grouping`. Imported lazily (numba loads slowly).
 
-Block k has `targets[k]`, the mask of its targets, and `masks[k]`, that of all its bits; `left` are the
-numbers of the blocks that are left, in order.
+Gate k has `targets[k]`, the mask of its targets, and `masks[k]`, that of all its bits; `left` are the
+numbers of the gates that are left, in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def lowest(mask: int) -> int:
 
 @jit
 def grow(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
-    """The mask of `size` bits or fewer that the first blocks want, the bits of `always` among them."""
+    """The mask of `size` bits or fewer that the first gates want, the bits of `always` among them."""
     held = always
     blocked = fixed = 0
     for k in left:
@@ -36,7 +36,7 @@ def grow(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
 
 @jit
 def remaining(targets: Any, masks: Any, left: Any, held: int) -> Any:
-    """The blocks that are left when those that can be done with the bits of `held` are."""
+    """The gates that are left when those that can be done with the bits of `held` are."""
     out = np.empty_like(left)
     blocked = fixed = count = 0
     for k in left:
@@ -50,7 +50,7 @@ def remaining(targets: Any, masks: Any, left: Any, held: int) -> Any:
 
 @jit
 def n_done(targets: Any, masks: Any, left: Any, held: int) -> int:
-    """How many blocks can be done with the bits of `held`."""
+    """How many gates can be done with the bits of `held`."""
     blocked = fixed = count = 0
     for k in left:
         if targets[k] & ~held or masks[k] & blocked or targets[k] & fixed:
@@ -65,7 +65,7 @@ def n_done(targets: Any, masks: Any, left: Any, held: int) -> int:
 
 @jit
 def climb(targets: Any, masks: Any, left: Any, held: int, always: int, tries: int) -> int:
-    """Exchange a held bit for another target while that lets more blocks be done, the best one first."""
+    """Exchange a held bit for another target while that lets more gates be done, the best one first."""
     every = 0
     for k in left:
         every |= targets[k]
@@ -94,9 +94,9 @@ def count_each(
 ) -> None:  # fmt: skip
     """In `counts`, for each bit of `others` at once, the `n_done` of `kept` and this bit.
 
-    Sets of bits of `others` are masks: those with which a block is done, or stays behind; those with which a
-    bit is a target (`blocked`) or any bit (`fixed`) of a block left behind; those with which a held bit is
-    not fixed yet (`alive`): with the others no more blocks count. `common` blocks, done with all that were
+    Sets of bits of `others` are masks: those with which a gate is done, or stays behind; those with which a
+    bit is a target (`blocked`) or any bit (`fixed`) of a gate left behind; those with which a held bit is
+    not fixed yet (`alive`): with the others no more gates count. `common` gates, done with all that were
     alive then, are not in `counts` yet.
     """
     counts[:] = 0

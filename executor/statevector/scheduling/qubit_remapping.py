@@ -28,27 +28,27 @@ class QubitExchange:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What comes first, if anything, and the blocks on bits that every rank then does alone."""
+    """What comes first, if anything, and the gates on bits that every rank then does alone."""
 
     exchange: QubitExchange | None
-    blocks: tuple[MultiplexedGate, ...]
+    gates: tuple[MultiplexedGate, ...]
 
 
 def make_stages(
-    blocks: Sequence[MultiplexedGate], n_bits: int, n_inside: int
+    gates: Sequence[MultiplexedGate], n_bits: int, n_inside: int
 ) -> tuple[tuple[Stage, ...], tuple[int, ...]]:
-    """The stages of blocks on bits, and where each of the bits at the start is at the end."""
+    """The stages of gates on bits, and where each of the bits at the start is at the end."""
     place = list(range(n_bits))
     if n_inside == n_bits:
-        return (Stage(None, tuple(blocks)),) if blocks else (), tuple(place)
+        return (Stage(None, tuple(gates)),) if gates else (), tuple(place)
     stages = []
-    left = list(blocks)
+    left = list(gates)
     exchange = None
     while left:
         inside = mask_of([wire for wire in range(n_bits) if place[wire] < n_inside])
         done, left = sweep(left, inside)
         if done or exchange:
-            stages.append(Stage(exchange, tuple(block.on(place) for block in done)))
+            stages.append(Stage(exchange, tuple(gate.on(place) for gate in done)))
         if left:
             exchange = _exchange(wires_inside(left, inside, n_bits, n_inside), place, n_inside)
             for inner, outer in exchange.pairs:
@@ -57,16 +57,16 @@ def make_stages(
     return tuple(stages), tuple(place)
 
 
-def wires_inside(blocks: Sequence[MultiplexedGate], now: int, n_bits: int, n_inside: int) -> int:
+def wires_inside(gates: Sequence[MultiplexedGate], now: int, n_bits: int, n_inside: int) -> int:
     """The mask of the wires that the next stage has inside, those that are inside `now` by preference."""
-    held = choose(blocks, 0, n_inside)
+    held = choose(gates, 0, n_inside)
     rest = [wire for wire in range(n_bits) if not held >> wire & 1]
-    rest.sort(key=lambda wire: (not now >> wire & 1, _next_use(blocks, wire), wire))
+    rest.sort(key=lambda wire: (not now >> wire & 1, _next_use(gates, wire), wire))
     return held | mask_of(rest[: n_inside - held.bit_count()])
 
 
-def _next_use(blocks: Sequence[MultiplexedGate], wire: int) -> int:
-    return next((k for k, block in enumerate(blocks) if block.target_mask >> wire & 1), len(blocks))
+def _next_use(gates: Sequence[MultiplexedGate], wire: int) -> int:
+    return next((k for k, gate in enumerate(gates) if gate.target_mask >> wire & 1), len(gates))
 
 
 def _exchange(inside: int, place: Sequence[int], n_inside: int) -> QubitExchange:
@@ -75,12 +75,12 @@ def _exchange(inside: int, place: Sequence[int], n_inside: int) -> QubitExchange
     return QubitExchange(tuple(zip(sorted(leave), sorted(enter), strict=True)))
 
 
-def first_places(blocks: Sequence[MultiplexedGate], n_bits: int, n_inside: int) -> tuple[int, ...]:
+def first_places(gates: Sequence[MultiplexedGate], n_bits: int, n_inside: int) -> tuple[int, ...]:
     """Where the wires are best placed for the first stage, where they may be anywhere; the first highest."""
     usual = tuple(range(n_bits - 1, -1, -1))
     if n_inside == n_bits:
         return usual
-    inside = wires_inside(blocks, mask_of(range(n_bits - n_inside, n_bits)), n_bits, n_inside)
+    inside = wires_inside(gates, mask_of(range(n_bits - n_inside, n_bits)), n_bits, n_inside)
     inner = iter(range(n_inside - 1, -1, -1))
     outer = iter(range(n_bits - 1, n_inside - 1, -1))
     return tuple(next(inner) if inside >> wire & 1 else next(outer) for wire in range(n_bits))

@@ -29,7 +29,7 @@ SHORT_BITS = 5
 MOST_LATER = 3
 """Diagonals a bit that the next pass may do; more of them, all at once, cost as much in any pass."""
 EMPTY_PRICE, TARGET_PRICE, SHORT_PRICE = 0.95, 0.0205, 0.2
-"""What a pass takes in copies (one H200): an empty one, each of its blocks with targets, and runs that are as
+"""What a pass takes in copies (one H200): an empty one, each of its gates with targets, and runs that are as
 short as they may be."""
 WIDE_FROM = 26
 """States of fewer bits have no wide tiles: much of them is in a GPU's cache, where runs may be short."""
@@ -37,7 +37,7 @@ LEAST_SAVED = 0.25
 """Passes are put off behind an exchange, have wide tiles, or are more and with longer runs, where that saves
 as much."""
 Group = tuple[tuple[int, ...], list[MultiplexedGate]]
-"""The bits and the blocks of a pass."""
+"""The bits and the gates of a pass."""
 SWAP = np.eye(4, dtype=np.complex128)[[0, 2, 1, 3]]
 
 
@@ -97,10 +97,10 @@ class PassPlan:
 
 
 def compile_gates(
-    blocks: Sequence[MultiplexedGate], before: Sequence[int], tile: Tile, mode: str = "compiled",
+    gates: Sequence[MultiplexedGate], before: Sequence[int], tile: Tile, mode: str = "compiled",
     n_inside: int | None = None,
 ) -> PassPlan:  # fmt: skip
-    """Passes that apply blocks on qubits; qubit q is bit before[q] of the index.
+    """Passes that apply gates on qubits; qubit q is bit before[q] of the index.
 
     `compiled` reorders gates that commute, fuses them, and makes exchanges of two qubits a change of names.
     `stages` keeps the order and ends a pass where the target changes (the source's stages); `gates` makes
@@ -110,7 +110,7 @@ def compile_gates(
         raise InputError("mode", f"is {mode!r}", f"use {', '.join(MODES)}")
     n_bits = len(before)
     n_inside = n_bits if n_inside is None else n_inside
-    placed, after = rename(blocks, before) if mode == "compiled" else ([b.on(before) for b in blocks], before)
+    placed, after = rename(gates, before) if mode == "compiled" else ([b.on(before) for b in gates], before)
     if mode == "compiled" and tile.register_bits:
         placed = commute_phases(placed, n_bits, tile.programs)
     stages, moved = make_stages(placed, n_bits, n_inside)
@@ -122,11 +122,11 @@ def compile_gates(
     for stage, following in zip(stages, (*stages, None)[1:], strict=True):
         if stage.exchange is not None:
             steps.append(stage.exchange.on(now))
-        blocks = [block.on(now) for block in stage.blocks]
+        gates = [gate.on(now) for gate in stage.gates]
         if mode == "compiled":
-            groups = _with_long_runs(blocks, n_inside, tile)
+            groups = _with_long_runs(gates, n_inside, tile)
         else:
-            groups = [(_held(part, n_inside, tile), part) for part in _in_order(blocks, mode)]
+            groups = [(_held(part, n_inside, tile), part) for part in _in_order(gates, mode)]
         made = [
             Pass(held, tuple(part) if mode == "gates" else _fused(part, held, n_bits, tile))
             for held, part in groups
@@ -149,43 +149,43 @@ def _put_off(
     """
 
     def divided(*parts: Sequence[MultiplexedGate]) -> list[Group]:
-        return [one for blocks in parts for one in _with_long_runs(blocks, n_inside, tile)]
+        return [one for gates in parts for one in _with_long_runs(gates, n_inside, tile)]
 
     made = list(stages)
     for at, following in enumerate(stages[1:]):
         if following.exchange is None:
             continue
-        blocks = list(made[at].blocks)
-        now_before = _with_long_runs(blocks, n_inside, tile)
-        now = [*now_before, *divided(following.blocks)]
-        ways = [(0, _time(now, tile), blocks, list(following.blocks))]
-        for groups in (now_before, group(blocks, n_inside, tile), *_wide(blocks, n_inside, tile)):
+        gates = list(made[at].gates)
+        now_before = _with_long_runs(gates, n_inside, tile)
+        now = [*now_before, *divided(following.gates)]
+        ways = [(0, _time(now, tile), gates, list(following.gates))]
+        for groups in (now_before, group(gates, n_inside, tile), *_wide(gates, n_inside, tile)):
             for count, kept, later in _later(groups, following, n_bits):
                 if len(groups) - count + len(group(later, n_inside, tile)) < len(now):
                     ways.append((count, _time(divided(kept, later), tile), kept, later))
         most = min(time for _, time, _, _ in ways) + LEAST_SAVED
         _, _, kept, later = min((way for way in ways if way[1] <= most), key=lambda way: way[:2])
-        made[at] = replace(made[at], blocks=tuple(kept))
-        made[at + 1] = replace(following, blocks=tuple(later))
+        made[at] = replace(made[at], gates=tuple(kept))
+        made[at + 1] = replace(following, gates=tuple(later))
     return tuple(made)
 
 
 def _later(
     groups: Sequence[Group], following: Stage, n_bits: int
 ) -> Iterator[tuple[int, list[MultiplexedGate], list[MultiplexedGate]]]:  # fmt: skip
-    """How many of the last passes come after an exchange, the blocks before it and those after it."""
+    """How many of the last passes come after an exchange, the gates before it and those after it."""
     assert following.exchange is not None
     leaving = mask_of([inside for inside, _ in following.exchange.pairs])
     where = list(range(n_bits))
     for inside, outside in following.exchange.pairs:
         where[inside], where[outside] = outside, inside
-    later = list(following.blocks)
+    later = list(following.gates)
     for first in range(len(groups) - 1, 0, -1):
         part = groups[first][1]
-        if any(block.target_mask & leaving for block in part):
+        if any(gate.target_mask & leaving for gate in part):
             return
-        later = [*(block.on(where) for block in part), *later]
-        yield len(groups) - first, [block for _, part in groups[:first] for block in part], later
+        later = [*(gate.on(where) for gate in part), *later]
+        yield len(groups) - first, [gate for _, part in groups[:first] for gate in part], later
 
 
 def _low_bits_kept(item: Pass, leaving: Sequence[int], now: list[int]) -> Pass:
@@ -202,30 +202,30 @@ def _low_bits_kept(item: Pass, leaving: Sequence[int], now: list[int]) -> Pass:
 
 
 def rename(
-    blocks: Sequence[MultiplexedGate], before: Sequence[int]
+    gates: Sequence[MultiplexedGate], before: Sequence[int]
 ) -> tuple[list[MultiplexedGate], tuple[int, ...]]:
-    """Blocks on bits instead of qubits, without exchanges of qubits, and where the qubits are at the end."""
+    """Gates on bits instead of qubits, without exchanges of qubits, and where the qubits are at the end."""
     where = list(before)
     placed = []
-    for block in blocks:
-        phases = as_swap(block)
+    for gate in gates:
+        phases = as_swap(gate)
         if phases is not None:
-            i, j = block.targets
+            i, j = gate.targets
             if not phases.is_identity:
                 placed.append(phases.on(where))
             where[i], where[j] = where[j], where[i]
-        elif not block.is_identity:
-            placed.append(block.on(where))
+        elif not gate.is_identity:
+            placed.append(gate.on(where))
     return placed, tuple(where)
 
 
-def group(blocks: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Group]:
-    """The bits and the blocks of each pass, as few passes as are found."""
-    left = list(blocks)
+def group(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Group]:
+    """The bits and the gates of each pass, as few passes as are found."""
+    left = list(gates)
     groups = []
     size = min(n_bits, tile.bits)
     low = mask_of(range(min(n_bits, tile.run_bits)))
-    for held in cover(blocks, low, size):
+    for held in cover(gates, low, size):
         part, left = sweep(left, held)
         if tile.programs and left:
             needed, later = _needed(part)
@@ -235,40 +235,40 @@ def group(blocks: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Gr
     return groups
 
 
-def _needed(blocks: Sequence[MultiplexedGate]) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
-    """Blocks without the diagonals that none of them waits for, and these."""
+def _needed(gates: Sequence[MultiplexedGate]) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
+    """Gates without the diagonals that none of them waits for, and these."""
     needed: list[MultiplexedGate] = []
     later: list[MultiplexedGate] = []
     targets = 0
-    for block in reversed(blocks):
-        (needed if block.targets or block.mask & targets else later).append(block)
-        targets |= block.target_mask
+    for gate in reversed(gates):
+        (needed if gate.targets or gate.mask & targets else later).append(gate)
+        targets |= gate.target_mask
     return needed[::-1], later[::-1]
 
 
-def _with_long_runs(blocks: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Group]:
+def _with_long_runs(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Group]:
     """Like `group`; where a device has rounds, with runs as long as they can be without more time."""
-    groups = _lengthened(blocks, n_bits, tile, tile)
-    for wide in _wide(blocks, n_bits, tile):
+    groups = _lengthened(gates, n_bits, tile, tile)
+    for wide in _wide(gates, n_bits, tile):
         if _time(wide, tile) <= _time(groups, tile) - LEAST_SAVED:
             groups = wide
     return groups
 
 
-def _wide(blocks: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[list[Group]]:
+def _wide(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[list[Group]]:
     """The passes in wide tiles, if there are such."""
     has = tile.wide_bits and n_bits >= WIDE_FROM
-    return [_lengthened(blocks, n_bits, tile.wide, tile)] if has else []
+    return [_lengthened(gates, n_bits, tile.wide, tile)] if has else []
 
 
-def _lengthened(blocks: Sequence[MultiplexedGate], n_bits: int, size: Tile, tile: Tile) -> list[Group]:
+def _lengthened(gates: Sequence[MultiplexedGate], n_bits: int, size: Tile, tile: Tile) -> list[Group]:
     """Passes in tiles of a size, with runs as long as they can be; `tile` says what they take."""
-    groups = group(blocks, n_bits, size)
+    groups = group(gates, n_bits, size)
     if not size.register_bits:
         return groups
-    widest = max([tile.width, *(len(block.targets) for block in blocks)])
+    widest = max([tile.width, *(len(gate.targets) for gate in gates)])
     for run_bits in range(size.run_bits + 1, min(n_bits, size.bits) - widest + 1):
-        longer = group(blocks, n_bits, replace(size, run_bits=run_bits))
+        longer = group(gates, n_bits, replace(size, run_bits=run_bits))
         saved = _time(groups, tile) - _time(longer, tile)
         if saved < (LEAST_SAVED if len(longer) > len(groups) else 0):
             break
@@ -278,12 +278,12 @@ def _lengthened(blocks: Sequence[MultiplexedGate], n_bits: int, size: Tile, tile
 
 def _time(groups: Sequence[Group], tile: Tile) -> float:
     """In copies; rounded, so that equal times are equal."""
-    times = (price(held, sum(bool(block.targets) for block in part), tile) for held, part in groups)
+    times = (price(held, sum(bool(gate.targets) for gate in part), tile) for held, part in groups)
     return round(sum(times), 6)
 
 
 def price(held: Sequence[int], n_targets: int, tile: Tile) -> float:
-    """What a pass takes that does so many blocks with targets, in copies of the state; 1 without rounds."""
+    """What a pass takes that does so many gates with targets, in copies of the state; 1 without rounds."""
     if not tile.register_bits:
         return 1.0
     return EMPTY_PRICE + TARGET_PRICE * n_targets + SHORT_PRICE * _is_short(held, tile)
@@ -296,7 +296,7 @@ def _is_short(held: Sequence[int], tile: Tile) -> bool:
 def _fused(
     part: Sequence[MultiplexedGate], held: Sequence[int], n_bits: int, tile: Tile
 ) -> tuple[PassStep, ...]:
-    if tile.register_bits and all(len(block.targets) <= tile.register_bits for block in part):
+    if tile.register_bits and all(len(gate.targets) <= tile.register_bits for gate in part):
         return fuse_in_rounds(part, mask_of(held), n_bits, tile.width, tile.register_bits, tile.programs)
     return fuse(part, mask_of(held), n_bits, tile.width)
 
@@ -308,23 +308,23 @@ def _fill(held: int, n_bits: int, size: int) -> tuple[int, ...]:
     return tuple(sorted(bits + free[: size - len(bits)]))
 
 
-def _held(blocks: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> tuple[int, ...]:
+def _held(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> tuple[int, ...]:
     targets = 0
-    for block in blocks:
-        targets |= block.target_mask
+    for gate in gates:
+        targets |= gate.target_mask
     low = mask_of(range(min(n_bits, tile.run_bits)))
     return _fill(low | targets, n_bits, min(n_bits, tile.bits))
 
 
-def _in_order(blocks: Sequence[MultiplexedGate], mode: str) -> list[list[MultiplexedGate]]:
-    """Blocks in their order: one by one, or as long as the targets stay the same."""
+def _in_order(gates: Sequence[MultiplexedGate], mode: str) -> list[list[MultiplexedGate]]:
+    """Gates in their order: one by one, or as long as the targets stay the same."""
     parts: list[list[MultiplexedGate]] = []
     targets = 0
-    for block in blocks:
-        new = block.target_mask & ~targets
+    for gate in gates:
+        new = gate.target_mask & ~targets
         if not parts or mode == "gates" or (new and targets):
             parts.append([])
             targets = 0
-        parts[-1].append(block)
-        targets |= block.target_mask
+        parts[-1].append(gate)
+        targets |= gate.target_mask
     return parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tnplan
-from tests.support.engines.pauli import dense
+from tests.oracles.pauli import propagate_sorted
+from tests.support.engines.pauli import Propagate, dense
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, dephasing, depolarizing
 from tnplan.executor.pauli.algebra.expectation import in_product, overlap, overlap_error, product_state
@@ -34,7 +36,7 @@ from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import gate
 
 ROUNDING = 1e-11
-USES = (Resources(), Resources(threads=2), Resources("sort"))
+ENGINES = (propagate, partial(propagate, resources=Resources(threads=2)), propagate_sorted)
 ANGLES = st.one_of(
     st.sampled_from([0.0, math.pi / 2, math.pi, -math.pi / 2]), st.floats(-3, 3, allow_subnormal=False)
 )
@@ -142,31 +144,31 @@ def agrees(dropped: Dropped, error: float, bound: float) -> None:
         assert error <= ROUNDING
 
 
-@pytest.mark.parametrize("use", USES, ids=("hash", "threads", "sort"))
+@pytest.mark.parametrize("run", ENGINES, ids=("hash", "threads", "sort"))
 @given(problems())
 def test_the_error_of_an_observable_is_within_its_bound(
-    use: Resources, problem: tuple[list[PauliStep], PauliSum, np.ndarray, Truncation]
+    run: Propagate, problem: tuple[list[PauliStep], PauliSum, np.ndarray, Truncation]
 ) -> None:
     steps, terms, bloch, limits = problem
     exact = exact_value(steps, terms, bloch)
-    done = propagate(steps, terms, limits, use)
+    done = run(steps, terms, limits)
     agrees(done.dropped, abs(in_product(done.result, bloch) - exact), done.dropped.l1)
-    whole = propagate(steps, terms, None, use)
+    whole = run(steps, terms)
     if not done.dropped.terms:
         assert overlap(done.result, done.result) == pytest.approx(overlap(whole.result, whole.result))
     with_largest = replace(limits, max_terms=terms.n_terms)
-    done = propagate(steps, terms, with_largest, use)
+    done = run(steps, terms, with_largest)
     agrees(done.dropped, abs(in_product(done.result, bloch) - exact), done.dropped.l1)
 
 
-@pytest.mark.parametrize("use", USES, ids=("hash", "threads", "sort"))
+@pytest.mark.parametrize("run", ENGINES, ids=("hash", "threads", "sort"))
 @given(problems())
 def test_the_error_of_a_state_is_within_its_bound(
-    use: Resources, problem: tuple[list[PauliStep], PauliSum, np.ndarray, Truncation]
+    run: Propagate, problem: tuple[list[PauliStep], PauliSum, np.ndarray, Truncation]
 ) -> None:
     steps, terms, bloch, limits = problem
     start, left_out = product_state(bloch, limits.max_weight)
-    done = propagate(forward(steps), start, limits, use)
+    done = run(forward(steps), start, limits)
     value, dropped = overlap(done.result, terms), left_out + done.dropped
     is_unital = all(not isinstance(step, TransferMatrix) or step.is_unital for step in steps)
     bound = overlap_error(dropped, terms, value, is_unital=is_unital)
@@ -239,8 +241,8 @@ def test_a_state_of_more_words_than_numbers_hold_has_a_bound(n_qubits: int) -> N
 
 def test_branches_that_are_0_are_not_dropped() -> None:
     steps = [Rotation(*word_masks((0, 1, 2), 0b010101), math.pi)]
-    for use in USES:
-        dropped = propagate(steps, parse("Z0", 3), Truncation(0.1, max_weight=3), use).dropped
+    for run in ENGINES:
+        dropped = run(steps, parse("Z0", 3), Truncation(0.1, max_weight=3)).dropped
         assert dropped == Dropped(0.0, 0.0, 0)
     assert gradient(steps, parse("Z0", 3), Truncation(0.1)).dropped == Dropped(0.0, 0.0, 0)
 

@@ -21,7 +21,7 @@ from tnplan.executor.pauli.algebra.expectation import (
     state_values,
 )
 from tnplan.executor.pauli.algebra.gates import (
-    TURNS,
+    NAMED_ROTATIONS,
     Clifford,
     PauliStep,
     Rotation,
@@ -146,25 +146,29 @@ def maps(steps: tuple[PauliStep, ...], n_qubits: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("angle", [0.0, math.pi / 2, math.pi, -math.pi / 2, 2 * math.pi, 0.3, 40.0])
-@pytest.mark.parametrize("name", sorted(TURNS))
+@pytest.mark.parametrize("name", sorted(NAMED_ROTATIONS))
 def test_gates_with_angles_are_rotations_for_gradients(name: str, angle: float) -> None:
-    n = len(TURNS[name][0][0])
+    n = len(NAMED_ROTATIONS[name][0][0])
     for sign in (1, -1):
-        matrix = np.exp(0.7j) * turned([(letters, sign * part * angle) for letters, part in TURNS[name]])
-        steps = gate_steps(Gate(name, tuple(range(n)), matrix, (angle,)), turns=True)
-        assert len(steps) == len(TURNS[name])
+        matrix = np.exp(0.7j) * turned(
+            [(letters, sign * part * angle) for letters, part in NAMED_ROTATIONS[name]]
+        )
+        steps = gate_steps(Gate(name, tuple(range(n)), matrix, (angle,)), rotations=True)
+        assert len(steps) == len(NAMED_ROTATIONS[name])
         np.testing.assert_allclose(maps(steps, n), heisenberg_matrix([matrix]), atol=1e-13)
 
 
 def test_the_matrix_of_a_gate_decides_where_its_name_is_wrong() -> None:
-    assert gate_steps(Gate("rx", (0,), rz(0.3), (0.3,)), turns=True) == (Rotation(0, 1, pytest.approx(0.3)),)
+    assert gate_steps(Gate("rx", (0,), rz(0.3), (0.3,)), rotations=True) == (
+        Rotation(0, 1, pytest.approx(0.3)),
+    )
     for angle in (math.pi / 2, math.pi):
-        (step,) = gate_steps(Gate("mine", (0,), gate("rx", (0,), (angle,)).matrix, (angle,)), turns=True)
+        (step,) = gate_steps(Gate("mine", (0,), gate("rx", (0,), (angle,)).matrix, (angle,)), rotations=True)
         assert step == Rotation(1, 0, pytest.approx(angle))
-        steps = gate_steps(Gate("mine", (0,), rz(angle), (angle,)), turns=True)
+        steps = gate_steps(Gate("mine", (0,), rz(angle), (angle,)), rotations=True)
         assert steps == (Rotation(0, 1, pytest.approx(angle)),)
     for item in (gate("s", (0,)), gate("h", (0,)), Gate("mine", (0,), gate("h", (0,)).matrix, (0.3,))):
-        assert isinstance(gate_steps(item, turns=True)[0], Clifford)
+        assert isinstance(gate_steps(item, rotations=True)[0], Clifford)
     assert isinstance(gate_steps(gate("rx", (0,), (math.pi,)))[0], Clifford)
 
 

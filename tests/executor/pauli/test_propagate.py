@@ -8,8 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from tests.oracles.pauli import propagate_sorted
 from tests.support.circuits import random_circuit, state_vector
-from tests.support.engines.pauli import ENGINES, chain_edges, dense, eagle_edges, ising_trotter, kicked_ising
+from tests.support.engines.pauli import (
+    ENGINES,
+    ON_CPU,
+    Propagate,
+    chain_edges,
+    dense,
+    eagle_edges,
+    ising_trotter,
+    kicked_ising,
+)
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.channels import (
     amplitude_damping,
@@ -33,7 +43,6 @@ from tnplan.executor.pauli.algebra.gates import (
     word_masks,
 )
 from tnplan.executor.pauli.propagate import propagate
-from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
@@ -60,9 +69,9 @@ def dense_value(circuit: object, terms: PauliSum) -> float:
     return total
 
 
-@pytest.mark.parametrize("use", ENGINES)
+@pytest.mark.parametrize("run", ENGINES)
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_every_gate_maps_every_word_as_its_matrix(name: str, use: Resources) -> None:
+def test_every_gate_maps_every_word_as_its_matrix(name: str, run: Propagate) -> None:
     kind = KINDS[name]
     item = gate(name, range(kind.n_qubits), [0.3, 0.7][: kind.n_params])
     expected = heisenberg_matrix([item.matrix])
@@ -72,7 +81,7 @@ def test_every_gate_maps_every_word_as_its_matrix(name: str, use: Resources) -> 
         image = item.matrix.conj().T @ words[a] @ item.matrix
         np.testing.assert_allclose(np.einsum("b,bij->ij", expected[:, a], words), image, atol=1e-14)
         for keep in (False, True):
-            done = propagate(gate_steps(item), start, None, use, keep_cliffords=keep)
+            done = run(gate_steps(item), start, None, keep_cliffords=keep)
             np.testing.assert_allclose(dense(done.result), image, atol=1e-14)
 
 
@@ -118,9 +127,9 @@ def test_cliffords_of_every_class_map_every_word_as_their_matrices() -> None:
         )
 
 
-@pytest.mark.parametrize("use", ENGINES)
+@pytest.mark.parametrize("run", ENGINES)
 @pytest.mark.parametrize("letters", ["X", "YZ", "ZXY", "XYZZ"])
-def test_rotations_of_every_word(letters: str, use: Resources) -> None:
+def test_rotations_of_every_word(letters: str, run: Propagate) -> None:
     n = len(letters)
     word = dense(parse(letters, n))
     start = random_sum(n, 4**n, 3)
@@ -128,28 +137,28 @@ def test_rotations_of_every_word(letters: str, use: Resources) -> None:
         unitary = math.cos(angle / 2) * np.eye(2**n) - 1j * math.sin(angle / 2) * word
         for keep in (False, True):
             turn = [rotation(letters, range(n), angle)]
-            done = propagate(turn, start, None, use, keep_cliffords=keep)
+            done = run(turn, start, None, keep_cliffords=keep)
             expected = unitary.conj().T @ dense(start) @ unitary
             np.testing.assert_allclose(dense(done.result), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("use", ENGINES)
+@pytest.mark.parametrize("run", ENGINES)
 @pytest.mark.parametrize(("n_qubits", "n_gates"), [(3, 60), (5, 60), (8, 60), (12, 45)])
-def test_random_circuits_equal_the_state_vector(n_qubits: int, n_gates: int, use: Resources) -> None:
+def test_random_circuits_equal_the_state_vector(n_qubits: int, n_gates: int, run: Propagate) -> None:
     circuit = random_circuit(n_qubits, n_gates, n_qubits)
     terms = random_sum(n_qubits, 5, 1)
-    done = propagate(circuit_steps(circuit), terms, resources=use)
+    done = run(circuit_steps(circuit), terms)
     assert in_bits(done.result) == pytest.approx(dense_value(circuit, terms), abs=1e-12)
     assert done.dropped.l1 == 0
 
 
-@pytest.mark.parametrize("use", ENGINES)
-def test_channels_equal_dense_matrices(use: Resources) -> None:
+@pytest.mark.parametrize("run", ENGINES)
+def test_channels_equal_dense_matrices(run: Propagate) -> None:
     rng = np.random.default_rng(5)
     isometry = np.linalg.qr(rng.normal(size=(12, 4)) + 1j * rng.normal(size=(12, 4)))[0]
     kraus = list(isometry.reshape(3, 4, 4))
     start = random_sum(2, 12, 2)
-    done = propagate([kraus_channel((0, 1), kraus)], start, resources=use)
+    done = run([kraus_channel((0, 1), kraus)], start)
     np.testing.assert_allclose(
         dense(done.result), sum(k.conj().T @ dense(start) @ k for k in kraus), atol=1e-13
     )
@@ -158,11 +167,11 @@ def test_channels_equal_dense_matrices(use: Resources) -> None:
         (pauli_channel(0, 0.1, 0.2, 0.05), {"Z": 0.4}),
         (depolarizing((0,), 0.3), {"Z": 0.6}),
     ):
-        found = propagate([channel], parse("Z0", 1), resources=use).result
+        found = run([channel], parse("Z0", 1)).result
         names = {"I": (0, 0), "Z": (0, 1)}
         values = {(x, z): c for x, z, c in found.masks()}
         assert values == {names[k]: pytest.approx(v, abs=1e-15) for k, v in expected.items()}
-    found = propagate([dephasing(0, 0.2)], parse("X0 + 2*Z0", 1), resources=use).result
+    found = run([dephasing(0, 0.2)], parse("X0 + 2*Z0", 1)).result
     assert {(x, z): c for x, z, c in found.masks()} == {(0, 1): 2, (1, 0): pytest.approx(0.6, abs=1e-15)}
 
 
@@ -212,8 +221,8 @@ def kraus_of(probabilities: Sequence[float], k: int) -> list[np.ndarray]:
     return [math.sqrt(p) * word for p, word in zip(probabilities, local_words(k), strict=True)]
 
 
-@pytest.mark.parametrize("use", ENGINES)
-def test_random_noisy_circuits_equal_the_density_matrix(use: Resources) -> None:
+@pytest.mark.parametrize("run", ENGINES)
+def test_random_noisy_circuits_equal_the_density_matrix(run: Propagate) -> None:
     n, rng = 6, np.random.default_rng(9)
     damped = [np.diag([1, math.sqrt(0.8)]), np.array([[0, math.sqrt(0.2)], [0, 0]])]
     words = [word_masks((0,), word) for word in range(4)]
@@ -237,27 +246,27 @@ def test_random_noisy_circuits_equal_the_density_matrix(use: Resources) -> None:
     terms = random_sum(n, 300, 3)
     expected = noisy_value(operations, terms)
     assert abs(expected) > 0.05
-    assert in_bits(propagate(steps, terms, resources=use).result) == pytest.approx(expected, abs=1e-12)
+    assert in_bits(run(steps, terms).result) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("use", ENGINES)
-def test_known_values(use: Resources) -> None:
+@pytest.mark.parametrize("run", ENGINES)
+def test_known_values(run: Propagate) -> None:
     limits = Truncation(merged_cut=1e-4, max_weight=6)
-    done = propagate(ising_trotter(32, 0.1, 32), parse("Z15", 32), limits, use)
+    done = run(ising_trotter(32, 0.1, 32), parse("Z15", 32), limits)
     assert done.result.n_terms == 1671
     assert in_bits(done.result) == pytest.approx(0.15459672824142, abs=1e-14)
-    done = propagate(kicked_ising(12, chain_edges(12), 0.7, 5), parse("Z6", 12), None, use)
+    done = run(kicked_ising(12, chain_edges(12), 0.7, 5), parse("Z6", 12), None)
     assert in_bits(done.result) == pytest.approx(0.6261696139611728, abs=1e-13)
     both = Truncation(branch_cut=2**-12, merged_cut=2**-12)
-    done = propagate(kicked_ising(127, eagle_edges(), 0.3, 20), parse("Z62", 127), both, use)
+    done = run(kicked_ising(127, eagle_edges(), 0.3, 20), parse("Z62", 127), both)
     assert done.result.n_terms == 2846
     assert in_bits(done.result) == pytest.approx(0.9138663270908, abs=1e-12)
     for theta, value in ((0.0, 1.0), (math.pi / 2, 0.0)):
         steps = kicked_ising(127, eagle_edges(), theta, 20)
-        assert in_bits(propagate(steps, parse("Z62", 127), None, use).result) == value
+        assert in_bits(run(steps, parse("Z62", 127), None).result) == value
 
 
-@pytest.mark.parametrize("use", [ENGINES[0], ENGINES[2]])
+@pytest.mark.parametrize("run", [ENGINES[0], ENGINES[2]])
 @pytest.mark.parametrize(
     "limits",
     [
@@ -266,19 +275,19 @@ def test_known_values(use: Resources) -> None:
         Truncation(merged_cut=1e-3, max_weight=4, every=7),
     ],
 )  # fmt: skip
-def test_engines_truncate_alike_and_the_bound_holds(limits: Truncation, use: Resources) -> None:
+def test_engines_truncate_alike_and_the_bound_holds(limits: Truncation, run: Propagate) -> None:
     steps = kicked_ising(8, chain_edges(8), 0.7, 4)
     steps += [rotation("XYZ", (1, 3, 5), 0.3), depolarizing((2, 3), 0.1), amplitude_damping(4, 0.2)]
     steps += ising_trotter(8, 0.4, 2)
     exact = in_bits(propagate(steps, parse("Z4 + 0.5*X1", 8)).result)
     start = parse("Z4 + 0.5*X1", 8)
-    fast, slow = (propagate(steps, start, limits, resources) for resources in (use, Resources("sort")))
+    fast, slow = (engine(steps, start, limits) for engine in (run, propagate_sorted))
     assert np.array_equal(fast.result.keys, slow.result.keys)
     np.testing.assert_allclose(fast.result.coefficients, slow.result.coefficients, atol=1e-13)
     assert slow.dropped.terms > 0
     assert fast.dropped.l1 == pytest.approx(slow.dropped.l1, rel=1e-9)
     assert fast.dropped.l2 == pytest.approx(slow.dropped.l2, rel=1e-9)
-    if use.device == "cpu":  # a GPU does not count terms that are 0 before they are swept
+    if run is ON_CPU:  # a GPU does not count terms that are 0 before they are swept
         assert fast.dropped.terms == slow.dropped.terms
         assert fast.record == slow.record
     assert abs(in_bits(fast.result) - exact) <= fast.dropped.l1

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.oracles.pauli import propagate_sorted
 from tests.support.engines.pauli import chain_edges, eagle_edges, ising_trotter, kicked_ising
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
@@ -20,7 +21,7 @@ from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.sharding import resharding
 from tnplan.executor.pauli.sharding.linear_hash import LinearHash
-from tnplan.executor.pauli.sharding.resharding import Costs, Sample, Stretch
+from tnplan.executor.pauli.sharding.resharding import Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms import hash_table as hash_terms
 from tnplan.executor.pauli.terms import sharded as sharded_terms
 from tnplan.executor.pauli.terms.hash_table import HashTerms
@@ -51,6 +52,11 @@ def run(name: str, **resources: object) -> Propagation:
     return propagate(workload(name), start, CASES[name], Resources(**resources))  # type: ignore[arg-type]
 
 
+def run_sorted(name: str, **resources: object) -> Propagation:
+    start = parse("Z34 + 0.5*X3 - Y40 Z41", 70)
+    return propagate_sorted(workload(name), start, CASES[name], Resources(**resources))  # type: ignore[arg-type]
+
+
 def check_same(found: Propagation, expected: Propagation) -> None:
     assert found.result.n_terms > 100
     assert np.array_equal(found.result.keys, expected.result.keys)
@@ -71,7 +77,7 @@ def test_threads_give_the_terms_of_one(
     name: str, threads: int, alone: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sharded_terms, "SERIAL_BELOW", 0)
-    monkeypatch.setattr(sharded_terms, "FEW", alone)
+    monkeypatch.setattr(sharded_terms, "SINGLE_SHARD_BELOW", alone)
     found, again, expected = run(name, threads=threads), run(name, threads=threads), run(name)
     assert np.array_equal(found.result.coefficients, again.result.coefficients)
     if name != "letters":  # which has transfers
@@ -90,28 +96,28 @@ def test_shards_begin_small_and_grow_between_rotations(
         grown.append(n_terms > shard.capacity and listed > 0)
         reserve(shard, n_terms, listed)
 
-    monkeypatch.setattr(hash_terms, "SMALLEST", 4)
-    monkeypatch.setattr(sharded_terms, "FEW", 20)
-    monkeypatch.setattr(sharded_terms, "MOST_TURNS", 50)
+    monkeypatch.setattr(hash_terms, "SMALLEST_CAPACITY", 4)
+    monkeypatch.setattr(sharded_terms, "SINGLE_SHARD_BELOW", 20)
+    monkeypatch.setattr(sharded_terms, "MOST_ROTATIONS", 50)
     monkeypatch.setattr(HashTerms, "reserve", counted)
-    check_same(run(name, threads=threads), run(name, engine="sort"))
+    check_same(run(name, threads=threads), run_sorted(name))
     assert sum(grown) >= (0 if name == "largest" else 2 * threads)
 
 
 def test_every_thread_has_the_terms_of_its_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharded_terms, "FEW", 100)
-    turns = [rotation(word, (q, q + 1), 0.4) for word in ("YX", "ZY", "XZ") for q in range(12)]
-    generators = pack_all([(turn.x, turn.z) for turn in turns], 13)
+    monkeypatch.setattr(sharded_terms, "SINGLE_SHARD_BELOW", 100)
+    rotations = [rotation(word, (q, q + 1), 0.4) for word in ("YX", "ZY", "XZ") for q in range(12)]
+    generators = pack_all([(turn.x, turn.z) for turn in rotations], 13)
     terms = ShardedTerms(parse("Z6", 13), 2)
     cosines, sines, due = [np.cos(0.4)] * 36, [np.sin(0.4)] * 36, [False] * 36
-    terms.turns(generators, cosines, sines, 0.0, due, Truncation().limits)
+    terms.rotate_many(generators, cosines, sines, 0.0, due, Truncation().limits)
     assert min(shard.n for shard in terms.shards) > 100
     for number, shard in enumerate(terms.shards):
-        assert np.all(terms.sharding.of(shard.rows().keys) == number)
-    expected = propagate(turns[::-1], parse("Z6", 13)).result
+        assert np.all(terms.linear_hash.of(shard.rows().keys) == number)
+    expected = propagate(rotations[::-1], parse("Z6", 13)).result
     assert np.array_equal(terms.own().keys, expected.keys)
     assert np.array_equal(terms.own().coefficients, expected.coefficients)
-    record = terms.books.record()
+    record = terms.ledger.record()
     assert record.before[1:] == record.terms[:-1]
     terms.close()
 
@@ -188,10 +194,10 @@ def test_a_gpu_gives_the_terms_of_a_thread(name: str, precision: str) -> None:
 def test_blocks_have_as_many_threads_as_their_kernels_are_compiled_for() -> None:
     pytest.importorskip("cupy")
     from tnplan.executor.device.cuda.runtime.kernel_cache import source
-    from tnplan.executor.pauli.cuda.table import ROTATIONS_FILE, TOGETHER_THREADS
+    from tnplan.executor.pauli.cuda.table import COOPERATIVE_THREADS, ROTATIONS_FILE
 
-    assert f"#define THREADS {TOGETHER_THREADS}\n" in source(ROTATIONS_FILE)
-    assert TOGETHER_THREADS % 32 == 0
+    assert f"#define THREADS {COOPERATIVE_THREADS}\n" in source(ROTATIONS_FILE)
+    assert COOPERATIVE_THREADS % 32 == 0
 
 
 @needs_gpus(1)
@@ -199,8 +205,8 @@ def test_blocks_have_as_many_threads_as_their_kernels_are_compiled_for() -> None
 def test_a_gpu_makes_room_and_does_again_what_found_none(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
     from tnplan.executor.pauli.cuda import table as cupy_pauli
 
-    monkeypatch.setattr(cupy_pauli, "MANY_ROWS", many)
-    monkeypatch.setattr(cupy_pauli, "SMALLEST", 8)
+    monkeypatch.setattr(cupy_pauli, "BY_PASSES_BELOW", many)
+    monkeypatch.setattr(cupy_pauli, "SMALLEST_CAPACITY", 8)
     monkeypatch.setattr(cupy_pauli, "LOG_EVENTS", 50)
     for name in CASES:
         check_same(run(name, device="gpu"), run(name))
@@ -222,8 +228,8 @@ def test_a_gpu_closes_gaps_between_rotations(monkeypatch: pytest.MonkeyPatch) ->
         packed.append(int(log["packed"].sum()))
         return log
 
-    monkeypatch.setattr(cupy_pauli, "FEW_ROWS", 0)
-    monkeypatch.setattr(cupy_pauli, "SMALLEST", 8)
+    monkeypatch.setattr(cupy_pauli, "GAPS_KEPT_BELOW", 0)
+    monkeypatch.setattr(cupy_pauli, "SMALLEST_CAPACITY", 8)
     monkeypatch.setattr(cupy_pauli.GpuTable, "read_all", spied)
     monkeypatch.setattr(cupy_pauli.GpuTable, "close_gaps", closed)
     start = parse("Z34 + 0.5*X3 - Y40 Z41", 70)
@@ -232,7 +238,7 @@ def test_a_gpu_closes_gaps_between_rotations(monkeypatch: pytest.MonkeyPatch) ->
         expected = propagate(steps, start, limits)
         at_ends.clear()
         for many in 0, 100, 1 << 20:
-            monkeypatch.setattr(cupy_pauli, "MANY_ROWS", many)
+            monkeypatch.setattr(cupy_pauli, "BY_PASSES_BELOW", many)
             packed.clear()
             check_same(propagate(steps, start, limits, Resources(device="gpu")), expected)
             assert sum(packed) > 100
@@ -241,12 +247,15 @@ def test_a_gpu_closes_gaps_between_rotations(monkeypatch: pytest.MonkeyPatch) ->
 
 @needs_gpus(1)
 def test_a_gpu_without_room_for_a_row_turns_no_pair_twice() -> None:
-    start, turns = parse("Z0 + 0.5*Y0 + X1 + Z0 X2", 3), [rotation("X", (0,), 0.6), rotation("X", (0,), 0.3)]
+    start, rotations = (
+        parse("Z0 + 0.5*Y0 + X1 + Z0 X2", 3),
+        [rotation("X", (0,), 0.6), rotation("X", (0,), 0.3)],
+    )
     terms = GpuTerms(start)
     terms.table.grow(start.n_terms, start.n_terms)
-    for turn in reversed(turns):
+    for turn in reversed(rotations):
         terms.rotate(pack(turn.x, turn.z, 3), np.cos(turn.angle), np.sin(turn.angle), 0.0)
-    found, expected = terms.own(), propagate(turns, start).result
+    found, expected = terms.own(), propagate(rotations, start).result
     terms.close()
     assert found.n_terms == start.n_terms + 1
     assert np.array_equal(found.keys, expected.keys)
@@ -258,12 +267,12 @@ def test_a_gpu_whose_memory_ends_says_so_in_one_line() -> None:
     import cupy
 
     pool = cupy.get_default_memory_pool()
-    turns, start = [rotation("X", (q,), 0.3) for q in range(24)], " ".join(f"Z{q}" for q in range(24))
+    rotations, start = [rotation("X", (q,), 0.3) for q in range(24)], " ".join(f"Z{q}" for q in range(24))
     pool.free_all_blocks()
     pool.set_limit(size=pool.used_bytes() + (64 << 20))
     try:
         with pytest.raises(InputError, match=r"GPU: has no memory for .* terms; truncate"):
-            propagate(turns, parse(start, 24), None, Resources(device="gpu"))
+            propagate(rotations, parse(start, 24), None, Resources(device="gpu"))
     finally:
         pool.set_limit(size=0)
 
@@ -323,20 +332,20 @@ def test_masks_of_a_stretch_are_even_and_crossed_by_none_of_its_rotations() -> N
     generators = np.array([pack(turn.x, turn.z, 70) for turn in rotations])  # type: ignore[union-attr]
     end = propagate(steps, parse("Z34", 70), Truncation(branch_cut=1e-3)).result.keys
     sample = Sample(end, 10**6)
-    masks, length = Stretch(generators, sharding.masks).masks([sample] * 2, costs)
+    masks, length = LocalRun(generators, sharding.masks).masks([sample] * 2, costs)
     assert masks is not None
     assert masks.shape == (2, 4)
     assert 70 <= length < len(generators)
     sharding.masks = masks
     assert not np.any(sharding.of(generators[:length]))
     assert np.any(sharding.of(generators[length:]))
-    assert np.bincount(sharding.of(end)).max() <= resharding.EVEN * len(end) / 4
+    assert np.bincount(sharding.of(end)).max() <= resharding.EVEN_LOAD * len(end) / 4
     alone, none = costs._replace(alone_below=10**7), np.zeros_like(masks)
-    given = Stretch(generators, LinearHash(70, 2).masks).masks([sample] * 2, alone)[0]
+    given = LocalRun(generators, LinearHash(70, 2).masks).masks([sample] * 2, alone)[0]
     assert np.array_equal(given, none)
-    assert Stretch(generators, none).masks([sample] * 2, alone)[0] is None
-    assert Stretch(generators, none).masks([sample, Sample(end[:0], 0)], costs)[0].any()
-    again = Stretch(generators[:length], masks)
+    assert LocalRun(generators, none).masks([sample] * 2, alone)[0] is None
+    assert LocalRun(generators, none).masks([sample, Sample(end[:0], 0)], costs)[0].any()
+    again = LocalRun(generators[:length], masks)
     assert again.masks([sample] * 4, costs)[0] is None
     assert again.masks([sample] * 3 + [Sample(end[:0], 0)], costs)[0] is not None
 
@@ -366,7 +375,7 @@ def test_single_precision_is_near() -> None:
     assert single.result.coefficients.dtype == np.float32
     assert in_bits(single.result) == pytest.approx(in_bits(double.result), abs=1e-5)
     assert single.size_bytes < double.size_bytes
-    twin = run("letters", precision="fp32", engine="sort")
+    twin = run_sorted("letters", precision="fp32")
     assert np.array_equal(single.result.keys, twin.result.keys)
     np.testing.assert_allclose(single.result.coefficients, twin.result.coefficients, rtol=0, atol=1e-6)
 
@@ -393,7 +402,7 @@ def test_a_full_memory_truncates_or_stops(threads: int) -> None:
         ({"memory_bytes": 800.0}, "holds 5 terms"), ({"threads": 0}, "threads: is 0"),
         ({"threads": 1.5}, "threads: is 1.5"), ({"memory_bytes": float("nan")}, "memory: is nan"),
         ({"memory_bytes": "1GB"}, "memory: is '1GB'"), ({"memory_bytes": -1}, "memory: is -1"),
-        ({"precision": "fp16"}, "is 'fp16'"), ({"engine": "sort", "threads": 2}, "sort has one thread"),
+        ({"precision": "fp16"}, "is 'fp16'"),
         ({"when_full": "crash"}, "is 'crash'"),
     ],
 )  # fmt: skip

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import random_integrals, some_strings, string_set
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.sigma import batched as batched_module
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
-from tnplan.executor.sbd.sigma.batched_reference import NumpyBatch
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 from tnplan.executor.sbd.sigma.load_balance import balance_rows, tile_work
 from tnplan.executor.sbd.sigma.opposite_spin import beta_entries

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import (
     every_string,
     fcidump_text,
@@ -29,7 +30,6 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
-from tnplan.executor.sbd.sigma.batched_reference import NumpyBatch
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian, row_costs
 from tnplan.executor.sbd.sigma.row_partition import partition_rows

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import tnplan
+from tests.oracles.statevector import apply_pass
 from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft
 from tests.support.kernels.gpus import count_gpus, needs_gpus
 from tnplan.executor.statevector.codegen.register_rounds import IN_REGISTERS, register_rounds
-from tnplan.executor.statevector.cpu.reference import apply_pass
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.scheduling.pass_tables import BLOCK, TWIST, pass_tables
+from tnplan.executor.statevector.scheduling.pass_tables import GATE, PHASES, pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile
 from tnplan.planner.common.errors import InputError
 
@@ -94,7 +94,7 @@ def test_measuring(make: Callable[[str, Tile], Any], dtype: str) -> None:
 @needs_gpus(1)
 def test_a_gpu_gives_what_a_cpu_gives() -> None:
     circuit = random_circuit(N_BITS, 150, 6)
-    asked = {"dtype": "complex128", "observable": "X0 Z5", "shots": 10, "seed": 1}
+    asked = {"precision": "fp64", "observable": "X0 Z5", "shots": 10, "seed": 1}
     reports = [tnplan.simulate(circuit, device=device, **asked).report for device in ("cpu", "gpu")]
     assert reports[0]["expectation"] == pytest.approx(reports[1]["expectation"], abs=1e-12)
     assert reports[0]["counts"] == reports[1]["counts"]
@@ -116,12 +116,12 @@ def test_rounds_hold_the_targets_of_their_steps_in_order(register_bits: int) -> 
             made = register_rounds(tables, register_bits)
             done = [step for row in made.rounds.tolist() for step in range(row[1], row[2])]
             assert done == list(range(len(item.steps)))
-            for wide, begin, end, twist, *bits in made.rounds.tolist():
+            for wide, begin, end, phases, *bits in made.rounds.tolist():
                 assert sorted(set(bits)) == bits
                 steps = made.steps[begin:end].tolist()
-                assert [begin + k for k, step in enumerate(steps) if step[0] == TWIST] in ([], [twist])
+                assert [begin + k for k, step in enumerate(steps) if step[0] == PHASES] in ([], [phases])
                 for step in steps:
-                    targets = tables.places[step[4] : step[4] + step[1]].tolist() if step[0] == BLOCK else []
+                    targets = tables.places[step[4] : step[4] + step[1]].tolist() if step[0] == GATE else []
                     assert (len(targets) > IN_REGISTERS) == bool(wide)
                     if targets and not wide:
                         assert targets == [bits[step[7 + k]] for k in range(len(targets))]

@@ -82,9 +82,9 @@ def test_answers_are_the_same_on_every_rank(n_ranks: int) -> None:
 
 def exchanges(circuit: Circuit, n_inside: int) -> list[QubitExchange]:
     n = circuit.n_qubits
-    blocks = [from_gate(item) for item in circuit.gates]
-    before = first_places(blocks, n, n_inside)
-    plan = compile_gates(blocks, before, Tile(14, 2, 2), "compiled", n_inside)
+    gates = [from_gate(item) for item in circuit.gates]
+    before = first_places(gates, n, n_inside)
+    plan = compile_gates(gates, before, Tile(14, 2, 2), "compiled", n_inside)
     return [step for step in plan.steps if isinstance(step, QubitExchange)]
 
 
@@ -100,9 +100,9 @@ def test_an_exchange_takes_no_more_passes(n: int, rank_bits: int) -> None:
     """Passes before it that fill no tile with what comes after it do so after it."""
     tile = Tile(13, 3, 1, 5, True, 14)
     for circuit in (hadamards(n), Circuit(n, qft(n).gates[: -(n // 2)])):
-        blocks = [from_gate(item) for item in circuit.gates]
+        gates = [from_gate(item) for item in circuit.gates]
         n_inside = n - rank_bits
-        plan = compile_gates(blocks, first_places(blocks, n, n_inside), tile, "compiled", n_inside)
+        plan = compile_gates(gates, first_places(gates, n, n_inside), tile, "compiled", n_inside)
         assert len(plan.passes) == 1 + ceil((n - tile.bits) / (tile.bits - tile.run_bits))
         assert len(plan.steps) == len(plan.passes) + 1
 
@@ -115,11 +115,11 @@ def test_exchanges_move_long_runs(seed: int) -> None:
     for _ in range(12):
         gates += [gate("h", (q,)) for q in range(14)]
         gates += [gate("cz", tuple(map(int, pair))) for pair in generator.permutation(14).reshape(-1, 2)]
-    blocks = [from_gate(item) for item in gates]
+    gates = [from_gate(item) for item in gates]
     moved = []
     for programs in (False, True):
         tile = Tile(9, SHORT_BITS, 1, 4, programs)
-        plan = compile_gates(blocks, range(13, -1, -1), tile, "compiled", 11)
+        plan = compile_gates(gates, range(13, -1, -1), tile, "compiled", 11)
         moved.append([a for step in plan.steps if isinstance(step, QubitExchange) for a, _ in step.pairs])
     assert len(moved[0]) == len(moved[1])
     assert min(moved[0]) < SHORT_BITS <= min(moved[1])
@@ -148,10 +148,10 @@ def test_a_state_saved_by_ranks_goes_on_with_others(tmp_path: Path) -> None:
     whole = random_circuit(7, 90, 5)
     first, second = Circuit(7, whole.gates[:45]), Circuit(7, whole.gates[45:])
     saved = tmp_path / "half.json"
-    tnplan.simulate(first, dtype="complex128", save=saved, ranks=4)
+    tnplan.simulate(first, precision="fp64", save=saved, ranks=4)
     assert len(json.loads(saved.read_text())["parts"]) == 4
     for ranks in (1, 2):
-        done = tnplan.simulate(second, dtype="complex128", start=saved, ranks=ranks, amplitudes=["0110101"])
+        done = tnplan.simulate(second, precision="fp64", start=saved, ranks=ranks, amplitudes=["0110101"])
         expected = state_vector(whole)[0, 1, 1, 0, 1, 0, 1]
         assert done.answer.amplitudes[0] == pytest.approx(expected, abs=1e-12)  # type: ignore[index]
 
@@ -159,7 +159,7 @@ def test_a_state_saved_by_ranks_goes_on_with_others(tmp_path: Path) -> None:
 def test_trajectories_agree_between_ranks() -> None:
     operations = (*hadamards(7).gates, Measurement(0, 0), *qft(7).gates, Reset(3), Measurement(3, 1))
     program = Program(7, 2, operations)
-    reports = [tnplan.simulate(program, shots=30, seed=4, ranks=ranks, dtype="complex128").report
+    reports = [tnplan.simulate(program, shots=30, seed=4, ranks=ranks, precision="fp64").report
                for ranks in (1, 2, 4)]  # fmt: skip
     assert reports[0]["counts"] == reports[1]["counts"] == reports[2]["counts"]
     assert set(reports[0]["counts"]) == {"00", "10"}
@@ -180,11 +180,11 @@ def test_ranks_that_cannot_be(ranks: int, message: str) -> None:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(2))])
 def test_mpirun_gives_what_threads_give(tmp_path: Path, device: str) -> None:
     save_qsim(random_circuit(8, 60, 2), tmp_path / "c.qsim")
-    options = ("--shots", 50, "--observable", "X0 Z7", "--seed", 1, "--dtype", "complex128", "--json")
+    options = ("--shots", 50, "--observable", "X0 Z7", "--seed", 1, "--precision", "fp64", "--json")
     done = mpirun(2, "-m", "tnplan", "statevector", tmp_path / "c.qsim", *options, "--device", device)
     assert done.returncode == 0, done.stderr
     threads = tnplan.simulate(
-        tmp_path / "c.qsim", shots=50, observable="X0 Z7", seed=1, dtype="complex128", ranks=2
+        tmp_path / "c.qsim", shots=50, observable="X0 Z7", seed=1, precision="fp64", ranks=2
     ).report
     found = json.loads(done.stdout)
     assert (found["ranks"], found["counts"]) == (2, threads["counts"])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.oracles.statevector import apply_pass
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import (
     dense_matrix,
@@ -18,7 +19,6 @@ from tests.support.engines.statevector import (
     qft,
     random_unitary,
 )
-from tnplan.executor.statevector.cpu.reference import apply_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     MultiplexedGate,
     as_swap,
@@ -28,7 +28,7 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
     from_matrix,
     merged,
 )
-from tnplan.executor.statevector.gates.phase_polynomial import Twist, gathered, split
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, phases_of, split
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel as grouping_kernel
 from tnplan.executor.statevector.scheduling import tiled_passes as passes
 from tnplan.executor.statevector.scheduling.fusion import fuse
@@ -46,8 +46,8 @@ TILES = (Tile(4, 1, 3), Tile(3, 0, 2), Tile(6, 2, 3), Tile(10, 2, 4))
 def test_every_gate_is_its_block(name: str) -> None:
     kind = KINDS[name]
     item = gate(name, range(kind.n_qubits), [0.3, 0.7][: kind.n_params])
-    block = from_gate(item).on(list(range(kind.n_qubits))[::-1])
-    np.testing.assert_allclose(dense_matrix([block], kind.n_qubits), item.matrix, atol=1e-14)
+    multiplexed = from_gate(item).on(list(range(kind.n_qubits))[::-1])
+    np.testing.assert_allclose(dense_matrix([multiplexed], kind.n_qubits), item.matrix, atol=1e-14)
 
 
 def test_targets_are_the_qubits_that_change() -> None:
@@ -73,7 +73,7 @@ def test_exchanges_are_seen_with_their_phases() -> None:
     assert as_swap(from_gate(gate("cz", (0, 1)))) is None
 
 
-def random_block(generator: np.random.Generator, n_bits: int) -> MultiplexedGate:
+def random_gate(generator: np.random.Generator, n_bits: int) -> MultiplexedGate:
     bits = [int(b) for b in generator.permutation(n_bits)]
     t, s = int(generator.integers(0, 3)), int(generator.integers(0, 3))
     matrices = np.array([random_unitary(t, generator) for _ in range(2**s)])
@@ -83,7 +83,7 @@ def random_block(generator: np.random.Generator, n_bits: int) -> MultiplexedGate
 @given(st.integers(0, 10**9))
 def test_merging_is_multiplying(seed: int) -> None:
     generator = np.random.default_rng(seed)
-    first, second = random_block(generator, 5), random_block(generator, 5)
+    first, second = random_gate(generator, 5), random_gate(generator, 5)
     expected = dense_matrix([first, second], 5)
     held = first.target_mask | second.target_mask | int(generator.integers(32))
     np.testing.assert_allclose(dense_matrix([merged(first, second, held)], 5), expected, atol=1e-13)
@@ -97,16 +97,16 @@ def test_merging_is_multiplying(seed: int) -> None:
 @given(st.integers(0, 10**9))
 def test_diagonals_gather_into_a_quadratic_form(seed: int) -> None:
     generator = np.random.default_rng(seed)
-    blocks = []
+    gates = []
     for _ in range(6):
         s = int(generator.integers(1, 3))
         bits = tuple(int(b) for b in generator.choice(5, size=s, replace=False))
-        blocks.append(MultiplexedGate((), bits, np.exp(1j * generator.uniform(-3, 3, size=(2**s, 1, 1)))))
-    expected = np.diag(dense_matrix(blocks, 5))
-    twist = gathered(blocks, 5)
-    np.testing.assert_allclose(np.exp(1j * twist.phases(range(4, -1, -1))), expected, atol=1e-13)
+        gates.append(MultiplexedGate((), bits, np.exp(1j * generator.uniform(-3, 3, size=(2**s, 1, 1)))))
+    expected = np.diag(dense_matrix(gates, 5))
+    phases = phases_of(gates, 5)
+    np.testing.assert_allclose(np.exp(1j * phases.angles(range(4, -1, -1))), expected, atol=1e-13)
     held = int(generator.integers(32))
-    near, rest = split(twist, held)
+    near, rest = split(phases, held)
     product = np.ones(32, np.complex128)
     if near is not None:
         assert not near.mask & ~held
@@ -114,20 +114,20 @@ def test_diagonals_gather_into_a_quadratic_form(seed: int) -> None:
     if rest is not None:
         inside = [bit for bit in range(5) if held >> bit & 1]
         assert not np.any(rest.pairs[np.ix_(inside, inside)])
-        product *= np.exp(1j * rest.phases(range(4, -1, -1)))
+        product *= np.exp(1j * rest.angles(range(4, -1, -1)))
     np.testing.assert_allclose(product, expected, atol=1e-13)
 
 
 @given(st.integers(0, 10**9), st.integers(1, 4))
 def test_fused_blocks_do_the_same(seed: int, width: int) -> None:
     generator = np.random.default_rng(seed)
-    blocks = [random_block(generator, 6) for _ in range(12)]
+    gates = [random_gate(generator, 6) for _ in range(12)]
     held = 0
-    for block in blocks:
-        held |= block.target_mask
+    for one in gates:
+        held |= one.target_mask
     state = generator.normal(size=64) + 1j * generator.normal(size=64)
-    expected = dense_matrix(blocks, 6) @ state
-    steps = fuse(blocks, held, 6, width)
+    expected = dense_matrix(gates, 6) @ state
+    steps = fuse(gates, held, 6, width)
     apply_pass(state, Pass(tuple(range(6)), steps))
     np.testing.assert_allclose(state, expected, atol=1e-12)
     assert sum(isinstance(step, MultiplexedGate) and bool(step.targets) for step in steps) <= 12
@@ -147,7 +147,9 @@ def test_plans_equal_dense_states(mode: str, tile: Tile) -> None:
             assert len(item.held) == min(n, tile.bits)
             assert item.held[: tile.run_bits] == tuple(range(tile.run_bits))
             held = sum(1 << bit for bit in item.held)
-            assert all(isinstance(step, Twist) or not step.target_mask & ~held for step in item.steps)
+            assert all(
+                isinstance(step, PhasePolynomial) or not step.target_mask & ~held for step in item.steps
+            )
             apply_pass(state, item)
         found = state.reshape((2,) * n).transpose([n - 1 - plan.after[q] for q in range(n)])
         np.testing.assert_allclose(found, state_vector(circuit), atol=1e-12)
@@ -168,18 +170,18 @@ def test_as_few_passes_as_the_bits_of_a_tile_allow(n: int, counts: tuple[int, ..
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_several_ways_take_fewer_passes_than_the_best_bits_of_each(seed: int) -> None:
     n, generator = 20, np.random.default_rng(seed)
-    blocks = []
+    multiplexed: list[MultiplexedGate] = []
     for _ in range(12):
         order = [int(q) for q in generator.permutation(n)]
         gates = [gate("x_1_2", (q,)) for q in range(n)]
         gates += [gate("cz", pair) for pair in zip(order[::2], order[1::2], strict=True)]
-        blocks += [from_gate(item) for item in gates]
-    left, n_greedy = blocks, 0
+        multiplexed += [from_gate(item) for item in gates]
+    left, n_greedy = multiplexed, 0
     while left:
         _, left = sweep(left, choose(left, 3, 9))
         n_greedy += 1
-    held = cover(blocks, 3, 9)
-    left = blocks
+    held = cover(multiplexed, 3, 9)
+    left = multiplexed
     for mask in held:
         assert mask.bit_count() <= 9
         assert mask & 3 == 3
@@ -249,9 +251,9 @@ def test_passes_are_put_off_where_that_takes_less_time(
 ) -> None:
     """H on all: 13 + 9 + 9 bits have runs of 2^4; more need 13 + 10 + 10, wide tiles, or a fourth pass."""
     monkeypatch.setattr(passes, "SHORT_PRICE", price)
-    blocks = [from_gate(item) for item in hadamards(n).gates]
-    places = first_places(blocks, n, n_inside)
-    plan = compile_gates(blocks, places, Tile(13, 3, 1, 5, True, wide), "compiled", n_inside)
+    gates = [from_gate(item) for item in hadamards(n).gates]
+    places = first_places(gates, n, n_inside)
+    plan = compile_gates(gates, places, Tile(13, 3, 1, 5, True, wide), "compiled", n_inside)
     found = [str(len(step.held)) if isinstance(step, Pass) else "X" for step in plan.steps]
     assert found == sizes.split()
     short = any(3 not in item.held for item in plan.passes)

@@ -65,9 +65,9 @@ def test_exchanges_beside_passes_change_no_bit(n_ranks: int, monkeypatch: pytest
 
 def test_overlaps_take_the_steps_in_their_order() -> None:
     circuit = layers(30, 12)
-    blocks = [from_gate(item) for item in circuit.gates]
+    gates = [from_gate(item) for item in circuit.gates]
     tile = Tile(13, 3, 1, 5, True)
-    steps = compile_gates(blocks, range(29, -1, -1), tile, "compiled", 28).steps
+    steps = compile_gates(gates, range(29, -1, -1), tile, "compiled", 28).steps
     passes = [isinstance(step, Pass) for step in steps]
     found = with_overlaps(steps, passes, 28, tile, 11)
     flat: list[Pass | QubitExchange] = []
@@ -93,8 +93,8 @@ def test_an_exchange_of_more_has_more_room(
 ) -> None:
     """Pieces before the turn are beside the two passes before, with wide tiles at 33 qubits on four ranks."""
     tile = Tile(13, 3, 1, 5, True, 14)
-    blocks = [from_gate(item) for item in make(n).gates]
-    plan = compile_gates(blocks, first_places(blocks, n, n_inside), tile, "compiled", n_inside)
+    gates = [from_gate(item) for item in make(n).gates]
+    plan = compile_gates(gates, first_places(gates, n, n_inside), tile, "compiled", n_inside)
     (found,) = with_overlaps(plan.steps, [isinstance(s, Pass) for s in plan.steps], n_inside, tile)
     assert isinstance(found, Overlap)
     assert (len(found.before), len(found.after), found.share) == (2, 1, share)
@@ -176,7 +176,7 @@ def test_streams_exchange_what_all_have_done_and_go_on_with_what_has_come(
         step = Overlap((), QubitExchange(()), (), bits, bits if not turn else (5, 6, 7), turn)
         n_after, n_pieces = len(step.awaits), len(step.pieces)
         kernels = [act(beside, "swap", rank, piece) for piece in range(n_pieces)]
-        swap = cupy_swap.PartSwap(kernels, Signals(rank, addresses).bind(peers, beside), beside)
+        swap = cupy_swap.PiecewiseSwap(kernels, Signals(rank, addresses).bind(peers, beside), beside)
         prepared = PreparedOverlap(
             step.exchange, [[act(main, "before", rank, part)] for part in range(n_parts)], step.begins, swap,
             step.awaits, [[act(main, "after", rank, part)] for part in range(n_after)],

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.oracles.statevector import apply_pass
 from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, random_unitary
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.statevector_emulator import emulate, emulate_swap
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, make_program
-from tnplan.executor.statevector.cpu.reference import apply_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
-from tnplan.executor.statevector.gates.phase_polynomial import Twist
-from tnplan.executor.statevector.gates.phases import as_phases
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, phases_of_diagonal
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import gate
@@ -36,7 +35,7 @@ def emulated(
     defines: dict[str, Any] = {
         "REAL": real, "TILE_BITS": tile.bits, "REGISTER_BITS": tile.register_bits, "BLOCKS": 1,
         "HELD": ",".join(map(str, item.held)), "NUMBER_BITS": _bits_of(state) - tile.bits, "NEIGHBOURS": 1,
-        "N_VALUES": len(made.values), "N_TWISTS": made.n_twists,
+        "N_VALUES": len(made.values), "N_TWISTS": made.n_tile_phases,
         "HAS_FAR_PAIRS": int(made.has_far_pairs), "STEPS": made.steps,
     }  # fmt: skip
     emulate(state, made, item.held, defines, 0, folder, bits)
@@ -123,13 +122,13 @@ def test_parts_of_a_pass_are_the_whole(run: Run, bits: tuple[int, ...], tmp_path
     generator = np.random.default_rng(4)
     held = tuple(bit for bit in range(N_BITS) if bit not in (3, 6, 9, 10))
     pairs = np.triu(generator.uniform(-3, 3, (N_BITS, N_BITS)), 1)
-    twist = Twist(0.2, generator.uniform(-3, 3, N_BITS), pairs + pairs.T)
+    phases = PhasePolynomial(0.2, generator.uniform(-3, 3, N_BITS), pairs + pairs.T)
     steps = [from_gate(gate("y_1_2", (bit,))) for bit in held]
-    item = Pass(held, (*steps[:4], twist, *steps[4:], from_gate(gate("cz", (3, 10)))))
+    item = Pass(held, (*steps[:4], phases, *steps[4:], from_gate(gate("cz", (3, 10)))))
     state = np.exp(1j * generator.uniform(-3, 3, 2**N_BITS)).astype(np.complex64)
     made = make_program(item, N_BITS, 3, 8)
     assert made is not None
-    assert made.n_twists
+    assert made.n_tile_phases
     whole = state.copy()
     run(whole, item, made, Tile(8, 2, 1, 3, True), tmp_path)
     assert not np.array_equal(whole, state)
@@ -149,16 +148,18 @@ def test_diagonals_of_every_form(run: Run, tmp_path: Path) -> None:
     pairs[np.ix_(~far, ~far)] = 0
     table = MultiplexedGate((), (9, 5, 4, 1), np.exp(1j * generator.uniform(-3, 3, (16, 1, 1))))
     scaled = MultiplexedGate((), (10, 8, 2), generator.uniform(0, 1, (8, 1, 1)) + 0j)
-    near = Twist(0.3, np.zeros(N_BITS), np.where(np.outer(~far, ~far), generator.uniform(1, 2), 0))
+    near = PhasePolynomial(0.3, np.zeros(N_BITS), np.where(np.outer(~far, ~far), generator.uniform(1, 2), 0))
     np.fill_diagonal(near.pairs, 0)
     flip = MultiplexedGate((7,), (11, 3, 0), np.array([*[np.eye(2)] * 7, [[0, 1j], [1, 0]]]))
-    item = Pass(held, (Twist(0.2, generator.uniform(-3, 3, N_BITS), pairs), table, near, flip, scaled))
+    item = Pass(
+        held, (PhasePolynomial(0.2, generator.uniform(-3, 3, N_BITS), pairs), table, near, flip, scaled)
+    )
     state = np.exp(1j * generator.uniform(-3, 3, 2**N_BITS))
     expected = state.copy()
     apply_pass(expected, item)
     made = make_program(item, N_BITS, 3, 16)
     assert made is not None
-    assert made.n_twists == 1
+    assert made.n_tile_phases == 1
     assert made.has_far_pairs
     assert all(word in made.steps for word in ("FACTORS", "TABLE", "FAR", "THREAD"))
     run(state, item, made, tile, tmp_path)
@@ -379,19 +380,19 @@ def test_steps_that_no_program_takes() -> None:
     chosen = MultiplexedGate(
         (3,), (11, 10, 9, 8), np.broadcast_to(np.array([[0, 1], [1, 0]]) + 0j, (16, 2, 2))
     )
-    chosen = MultiplexedGate((3,), chosen.selectors, chosen.blocks * np.arange(16)[:, None, None])
+    chosen = MultiplexedGate((3,), chosen.selectors, chosen.matrices * np.arange(16)[:, None, None])
     for step in (wide, chosen):
         assert make_program(Pass(tuple(range(8)), (step,)), N_BITS, 4, 8) is None
 
 
 def test_phases_are_found_in_a_table() -> None:
     values = np.exp(1j * np.array([0.1, 0.5, 1.1, -2.9]))
-    form = as_phases(MultiplexedGate((), (4, 2), values.reshape(-1, 1, 1)), 6)
+    form = phases_of_diagonal(MultiplexedGate((), (4, 2), values.reshape(-1, 1, 1)), 6)
     assert form is not None
     assert form.n_terms == 3
     found = form.factor({2: np.array([0, 1, 0, 1]), 4: np.array([0, 0, 1, 1])}) * np.exp(1j * form.constant)
     np.testing.assert_allclose(found, values, atol=1e-14)
-    assert as_phases(MultiplexedGate((), (0,), np.array([1, 0.5]).reshape(-1, 1, 1) + 0j), 6) is None
+    assert phases_of_diagonal(MultiplexedGate((), (0,), np.array([1, 0.5]).reshape(-1, 1, 1) + 0j), 6) is None
     odd = np.ones((8, 1, 1), np.complex128)
     odd[7] = -1
-    assert as_phases(MultiplexedGate((), (2, 1, 0), odd), 6) is None
+    assert phases_of_diagonal(MultiplexedGate((), (2, 1, 0), odd), 6) is None

@@ -32,26 +32,26 @@ def unitaries(depth: int) -> Circuit:
     ids=["unitaries", "qft", "h", "every", "kinds"],
 )
 def test_the_product_is_the_same(circuit: Circuit, rotations: bool) -> None:
-    blocks = [from_gate(item) for item in circuit.gates]
-    made = commute_phases(blocks, N, rotations)
-    np.testing.assert_allclose(dense_matrix(made, N), dense_matrix(blocks, N), rtol=0, atol=1e-12)
-    assert not any(block.is_identity for block in made)
+    gates = [from_gate(item) for item in circuit.gates]
+    made = commute_phases(gates, N, rotations)
+    np.testing.assert_allclose(dense_matrix(made, N), dense_matrix(gates, N), rtol=0, atol=1e-12)
+    assert not any(gate.is_identity for gate in made)
 
 
 def test_gates_on_one_qubit_have_two_equal_elements() -> None:
-    blocks = [from_gate(item) for item in unitaries(4).gates]
-    singles = [block for block in commute_phases(blocks, N) if block.targets]
+    gates = [from_gate(item) for item in unitaries(4).gates]
+    singles = [gate for gate in commute_phases(gates, N) if gate.targets]
     assert len(singles) == 4 * N - 3  # a qubit without a neighbour in a layer has two gates in a row
-    assert {cost(block.blocks[0]) for block in blocks if len(block.targets) == 1} == {12}
-    assert {cost(block.blocks[0]) for block in blocks if len(block.targets) == 1} == {12}
-    assert {cost(block.blocks[0]) for block in singles} == {8}
+    assert {cost(gate.matrices[0]) for gate in gates if len(gate.targets) == 1} == {12}
+    assert {cost(gate.matrices[0]) for gate in gates if len(gate.targets) == 1} == {12}
+    assert {cost(gate.matrices[0]) for gate in singles} == {8}
 
 
 def test_gates_on_one_qubit_are_rotations_between_phases() -> None:
-    blocks = [from_gate(item) for item in unitaries(4).gates]
-    singles = [block for block in commute_phases(blocks, N, rotations=True) if block.targets]
+    gates = [from_gate(item) for item in unitaries(4).gates]
+    singles = [gate for gate in commute_phases(gates, N, rotations=True) if gate.targets]
     assert len(singles) == 4 * N - 3
-    assert all(is_rotation(block.blocks[0]) for block in singles)
+    assert all(is_rotation(gate.matrices[0]) for gate in singles)
     flat = MultiplexedGate((0,), (), np.array([[[1, -1], [1, 1]]]) + 0j)
     made = commute_phases([flat], N, rotations=True)
     assert made[0].targets == (0,)  # a matrix of units alone is not taken apart
@@ -63,4 +63,4 @@ def test_neighbours_on_a_qubit_are_one() -> None:
     chosen = MultiplexedGate((1,), (0,), np.array([np.eye(2), first]))
     singles = [MultiplexedGate((q,), (), matrix[None]) for q, matrix in ((0, first), (2, first), (0, second))]
     made = commute_phases([*singles, chosen, singles[0]], N)
-    assert [block.targets for block in made if block.targets] == [(2,), (0,), (1,), (0,)]
+    assert [gate.targets for gate in made if gate.targets] == [(2,), (0,), (1,), (0,)]

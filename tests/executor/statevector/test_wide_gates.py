@@ -35,7 +35,7 @@ from tnplan.planner.networks.circuits.program import Channel, Program
 
 DTYPES = ("complex64", "complex128")
 LARGEST_MATRIX = 7
-"""Gates on so many qubits are given as whole matrices, others as blocks, which have fewer elements."""
+"""Gates on so many qubits are given as whole matrices, others multiplexed, with fewer elements."""
 TILES = (
     None, Tile(6, 1, 1), Tile(7, 2, 5), Tile(9, 0, 3), Tile(13, 3, 1, 4), Tile(8, 2, 1, 3),
     Tile(13, 3, 1, 5, True), Tile(8, 3, 1, 4, True),
@@ -61,7 +61,7 @@ class Wide:
         rows = front.reshape(*self.matrices.shape[:2], -1)
         return np.moveaxis((self.matrices @ rows).reshape(front.shape), range(len(axes)), axes)
 
-    def block(self) -> MultiplexedGate:
+    def multiplexed(self) -> MultiplexedGate:
         """The gate as the engine has it."""
         if len(self.controls) + len(self.targets) > LARGEST_MATRIX:
             return MultiplexedGate(self.targets, self.controls, self.matrices)
@@ -103,7 +103,7 @@ def simulated(
     n: int, gates: Sequence[Wide], dtype: str, mode: str, tile: Tile | None, rank_bits: int
 ) -> np.ndarray:
     """All amplitudes after gates, over 2^rank_bits ranks of this process."""
-    segment = Segment(tuple(one.block() for one in gates))
+    segment = Segment(tuple(one.multiplexed() for one in gates))
 
     def work(ranks: Communicator) -> np.ndarray:
         own = HostState(n - rank_bits, dtype, 1, ranks.rank)
@@ -130,12 +130,12 @@ def test_wide_gates_give_dense_states(
 
 def check_with_bounds() -> None:
     """Called where numba checks every index: that it does, then tests of this file and what is measured."""
-    from tnplan.executor.statevector.cpu.tiled_pass_kernel import block
+    from tnplan.executor.statevector.cpu.tiled_pass_kernel import apply_matrix
 
     re, im = np.zeros((2, 2**6))
     matrix = np.eye(2**6).reshape(-1)
     with pytest.raises(IndexError):
-        block(re, im, 6, np.arange(6), 6, 0, matrix, matrix, np.zeros((4, 64 << 5)))
+        apply_matrix(re, im, 6, np.arange(6), 6, 0, matrix, matrix, np.zeros((4, 64 << 5)))
     for dtype in DTYPES:
         test_controlled_gates_beside_gates_on_their_qubits(dtype, "compiled")
         simulator = simulator_of(Circuit(7, tuple(gate("h", (q,)) for q in range(7))), dtype)
@@ -175,7 +175,9 @@ def test_controlled_gates_beside_gates_on_their_qubits(dtype: str, mode: str) ->
     random = random_unitary(2, np.random.default_rng(1))
     for circuit in (hadamards_around(6, tuple(range(6)), flip), hadamards_around(9, tuple(range(9)), sign),
                     hadamards_around(8, (7, 1, 3, 4, 6, 0), random)):  # fmt: skip
-        found = tnplan.simulate(circuit, dtype=dtype, mode=mode, threads=1).simulator.array()
+        found = tnplan.simulate(
+            circuit, precision={"complex64": "fp32", "complex128": "fp64"}[dtype], mode=mode, threads=1
+        ).simulator.array()
         np.testing.assert_allclose(found, state_vector(circuit).reshape(-1), rtol=0, atol=TOLERANCE[dtype])
 
 
@@ -200,9 +202,9 @@ def test_a_channel_on_many_qubits_may_change_few() -> None:
     assert simulator.amplitudes(["0" * 7])[0] == pytest.approx(1)
 
 
-def test_kernels_are_given_no_block_with_more_targets_than_they_take() -> None:
+def test_kernels_are_given_no_gate_with_more_targets_than_they_take() -> None:
     item = Pass(tuple(range(8)), (MultiplexedGate(tuple(range(6)), (), np.eye(64)[None] + 0j),))
-    with pytest.raises(ValueError, match="a block has 6 targets, and kernels take 5"):
+    with pytest.raises(ValueError, match="a gate has 6 targets, and kernels take 5"):
         pass_tables(item, 8, 0)
     with pytest.raises(InputError, match="tile: has clusters of 6 bits; use 5 or fewer"):
         Tile(10, 2, 6)

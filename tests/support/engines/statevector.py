@@ -64,19 +64,19 @@ def many_kinds(n_qubits: int, n_gates: int, seed: int) -> Circuit:
     return Circuit(n_qubits, tuple(gates))
 
 
-def dense_matrix(blocks: Sequence[MultiplexedGate], n_bits: int) -> np.ndarray:
-    """The matrix of blocks on bits, element by element from what a block means."""
+def dense_matrix(gates: Sequence[MultiplexedGate], n_bits: int) -> np.ndarray:
+    """The matrix of gates on bits, element by element from what a gate means."""
     total = np.eye(2**n_bits, dtype=np.complex128)
-    for block in blocks:
+    for one in gates:
         matrix = np.zeros_like(total)
         for column in range(2**n_bits):
-            value = sum((column >> bit & 1) << k for k, bit in enumerate(reversed(block.selectors)))
-            own = sum((column >> bit & 1) << k for k, bit in enumerate(reversed(block.targets)))
-            for row in range(2 ** len(block.targets)):
+            value = sum((column >> bit & 1) << k for k, bit in enumerate(reversed(one.selectors)))
+            own = sum((column >> bit & 1) << k for k, bit in enumerate(reversed(one.targets)))
+            for row in range(2 ** len(one.targets)):
                 index = column
-                for k, bit in enumerate(reversed(block.targets)):
+                for k, bit in enumerate(reversed(one.targets)):
                     index = index & ~(1 << bit) | (row >> k & 1) << bit
-                matrix[index, column] += block.blocks[value, row, own]
+                matrix[index, column] += one.matrices[value, row, own]
         total = matrix @ total
     return total
 
@@ -84,8 +84,8 @@ def dense_matrix(blocks: Sequence[MultiplexedGate], n_bits: int) -> np.ndarray:
 def plan_of(circuit: Circuit, tile: Tile, mode: str = "compiled", n_inside: int | None = None) -> PassPlan:
     """The plan of a circuit whose first qubit is the highest bit."""
     n = circuit.n_qubits
-    blocks = [from_gate(item) for item in circuit.gates]
-    return compile_gates(blocks, [n - 1 - q for q in range(n)], tile, mode, n_inside)
+    gates = [from_gate(item) for item in circuit.gates]
+    return compile_gates(gates, [n - 1 - q for q in range(n)], tile, mode, n_inside)
 
 
 def simulator_of(

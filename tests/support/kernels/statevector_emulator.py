@@ -78,7 +78,7 @@ def emulate(
     kernel = KERNEL.read_text(encoding="utf-8")
     text = re.sub(r"extern __shared__ (.*) shared\[\];", r"__shared__ \1 shared[1 << 16];", kernel)
     far = [bit for bit in range(len(state).bit_length() - 1) if bit not in held]
-    turns = [one.tables(far, rank_base, program.has_far_pairs) for one in program.twists]
+    turns = [one.tables(far, rank_base, program.has_far_pairs) for one in program.tile_phases]
     arrays = [program.factors, np.concatenate([np.zeros(0), *turns]), program.values]
     arrays = [array.astype(state.dtype) for array in arrays]
     factors, tables, values = (ctypes.c_void_p(array.ctypes.data) for array in arrays)

@@ -21,7 +21,7 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 
 device = sys.argv[1]
 # so that words move, in several rounds
-gpu_terms.MOVED, gpu_terms.MOVED_SHARE, resharding.FEW_TERMS = 50, 1 << 40, 100
+gpu_terms.MOVED_TERMS, gpu_terms.MOVED_ROWS_SHARE, resharding.FEW_TERMS = 50, 1 << 40, 100
 gpu_terms.COSTS = gpu_terms.COSTS._replace(alone_below=100)
 ranks = world()
 steps: list[PauliStep] = [rotation("X", (q,), 0.7) for q in range(40)]

@@ -1,0 +1,99 @@
+"""What a propagation asks of the terms of a rank, however they are stored. Knows no array of terms.
+
+Collective calls are made by all ranks together. Some methods have an implementation here, for a store of one
+rank that takes steps one by one and has no bound of its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
+from tnplan.executor.pauli.terms.ledger import Ledger, Number
+from tnplan.executor.pauli.terms.truncation import TermLimits
+
+Array = NDArray[Any]
+
+
+class Terms(Protocol):
+    """The terms of one rank; generators are packed words, uint64 [2 W], and a step ends with `end_step`."""
+
+    n_qubits: int
+    ledger: Ledger
+
+    @property
+    def n(self) -> int:
+        """How many terms this rank has."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What this rank's arrays take."""
+
+    @property
+    def n_ranks(self) -> int:
+        """How many ranks share the terms."""
+        return 1
+
+    def all_ranks(self, value: Number) -> Number:
+        """The sum of a number over the ranks; collective."""
+        return value
+
+    def at_once(self, room: int | None) -> int:
+        """How many rotations `rotate_many` may be given; 0: none. `room` bounds the terms of all ranks."""
+        return 0
+
+    def limit(self, n_terms: int) -> None:
+        """Grow arrays past so many terms of this rank only where a step needs it."""
+        return None
+
+    def count(self, generator: Array) -> int:
+        """How many terms of this rank a rotation about `generator` would split, at most."""
+
+    def reshard(self, generators: Array) -> int:
+        """Distribute the terms so that these rotations, which come next, need few exchanges; collective.
+
+        Returns how many of them, at least 1, are to be done before the next call.
+        """
+        return len(generators)
+
+    def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
+        """Rotate about `generator`; branches whose magnitude is below `cut` are dropped."""
+
+    def rotate_many(
+        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
+        due: Sequence[bool], limits: TermLimits,
+    ) -> None:  # fmt: skip
+        """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+        for generator, cosine, sine, is_due in zip(generators, cosines, sines, due, strict=True):
+            self.rotate(generator, cosine, sine, cut)
+            if is_due:
+                self.sweep(limits)
+            self.end_step()
+
+    def transfer(self, step: TransferMatrix, cut: float) -> None:
+        """Apply a transfer matrix; contributions below `cut` to other words are dropped."""
+
+    def clifford(self, gates: Sequence[Clifford]) -> None:
+        """Apply Cliffords one after another, in one pass."""
+
+    def sweep(self, limits: TermLimits) -> None:
+        """Drop terms past the limits, and zeros."""
+
+    def keep_largest(self, count: int) -> None:
+        """Of the terms of all ranks keep the `count` largest magnitudes; of equal ones the least words."""
+
+    def end_step(self) -> None:
+        """Enter the step in the ledger."""
+
+    def own(self) -> PauliSum:
+        """The terms of this rank, in rising order of their words."""
+
+    def in_bits(self, bits: str | None = None) -> complex:
+        """This rank's part of the value in a computational state; None is all 0."""
+
+    def close(self) -> None:
+        """Give back threads and memory."""

@@ -1,0 +1,103 @@
+"""The steps of a product in NumPy: the twin of the GPU's, for tests and small spaces.
+
+Knows arrays; nothing of strings and integrals. executor/sbd/cuda/excite.cu and excite_tiles.cu say what
+each step does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.sbd.sigma.packed_entry import NONE, SIGN
+from tnplan.executor.sbd.sigma.pair_tiling import LANES, PADDING, PART, PARTS
+
+Array = NDArray[Any]
+
+
+class NumpyBatch:
+    """See `batched.BatchSteps`."""
+
+    def __init__(self, dtype: str = "float64") -> None:
+        self.dtype = dtype
+
+    def put(self, array: Array) -> Array:
+        """The array itself."""
+        return array
+
+    def get(self, array: Array) -> Array:
+        """The array itself."""
+        return array
+
+    def empty(self, *shape: int) -> Array:
+        """An array, not set."""
+        return np.empty(shape, self.dtype)
+
+    def mixed(
+        self, pieces: tuple[Array, ...], shift: int, half: bool, start: Array, other: Array, pairs: Array,
+        sign: Array, rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
+        table, split, bounds, spare = pieces
+        first, columns, more, places = tiles
+        spare[:] = 0
+        for row, begin, end, place in table:
+            span = slice(start[row], start[row + 1])
+            weights, sources = sign[span, None] * active[pairs[span]], other[span]
+            if half:
+                apart = np.arange(active.shape[1]) - rank[pairs[span], None]
+                weights = weights * np.where(apart > 0, 1.0, np.where(apart == 0, 0.5, 0.0))
+            elif shift >= 0:
+                weights = np.concatenate([own[row][None], weights])
+                sources = np.append(row + shift, sources)
+            target = y[row] if place < 0 else spare[place]
+            _add_tiles(weights, x[sources], range(begin, end), first, columns, more, places, target)
+        for row, (begin, end) in zip(split, itertools.pairwise(bounds), strict=True):
+            y[row] += spare[begin:end].sum(0)
+
+    def numbers(
+        self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
+        factor: float, shift: int, x: Array, y: Array,
+    ) -> None:  # fmt: skip
+        """y[row, j] += the sum of +-numbers[pair, j] x[other, j], and what the string itself gives."""
+        for row, out in enumerate(y):
+            span = slice(start[row], start[row + 1])
+            out += (sign[span, None] * numbers[pairs[span]] * x[other[span]]).sum(0)
+            if shift >= 0:
+                out += factor * (filled[row] @ numbers[: filled.shape[1]]) * x[row + shift]
+
+    def add_product(self, a: Array, b: Array, y: Array) -> None:
+        """y += a b."""
+        y += a @ b
+
+    def sparse(self, start: Array, column: Array, value: Array, x: Array, y: Array) -> None:
+        """y[i] += the sum over e in start[i] .. start[i+1]-1 of value[e] x[column[e]]."""
+        for i, row in enumerate(y):
+            span = slice(start[i], start[i + 1])
+            row += value[span] @ x[column[span]]
+
+    def copy(self, source: Array, target: Array) -> None:
+        """target = source, for views of any strides."""
+        np.copyto(target, source)
+
+
+def _add_tiles(
+    weights: Array, values: Array, rows: range, first: Array, columns: Array, more: Array, places: Array,
+    y: Array,
+) -> None:  # fmt: skip
+    """y[j] += the elements of weights^T values that its places in rows of tiles want; see `PairTiles`."""
+    warps = columns.shape[1]
+    for m in rows:
+        for part in range(PARTS * first[m], PARTS * first[m + 1]):
+            a = (m * PARTS + part % PARTS) * PART
+            strings = columns[part // PARTS].transpose(0, 2, 1).ravel()
+            products = np.zeros((PART, LANES * warps + PADDING))
+            kept = weights[:, a : a + PART]
+            products[: kept.shape[1], : len(strings)] = kept.T.astype(float) @ values[:, strings]
+            wanted = np.append(places[part].ravel(), places[more[part] : more[part + 1]].ravel())
+            wanted = wanted[wanted != NONE]
+            elements = np.where(wanted & SIGN, -1, 1) * products.ravel()[wanted % SIGN]
+            np.add.at(y, wanted // (2 * SIGN), elements.astype(y.dtype))
