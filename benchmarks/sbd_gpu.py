@@ -31,15 +31,15 @@ def measured_large(world: Communicator, integrals: Integrals, strings: Any, ring
             criteria = Criteria(vectors=6)
             site = set_up_solve(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
             assert isinstance(site.hamiltonian, ProductHamiltonian)
-            place = site.place
+            backend = site.backend
             if ring:
                 make = partial(make_rows, site.hamiltonian)
-                place = DistributedVectors(site.hamiltonian, chosen.ranks, make, gathers=False)
-            assert place is not None
-            operator = place.operator("float64")
+                backend = DistributedVectors(site.hamiltonian, chosen.ranks, make, gathers=False)
+            assert backend is not None
+            operator = backend.operator("float64")
             x = np.random.default_rng(0).standard_normal(site.hamiltonian.shape)
             x = (x + x.T) / np.linalg.norm(x + x.T)
-            part = place.put(place.local(x if world.rank == 0 else None), "float64")
+            part = backend.put(backend.local(x if world.rank == 0 else None), "float64")
             y = np.empty_like(part)
             times = []
             for _ in range(REPEATS + 1):
@@ -115,8 +115,9 @@ def solved(
             site = set_up_solve(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
             ready_s = time.perf_counter() - begin
             found = solve(
-                site.hamiltonian, integrals, criteria=site.criteria, place=site.place, progress=steps.append
-            )
+                site.hamiltonian, integrals, criteria=site.criteria, backend=site.backend,
+                progress=steps.append,
+            )  # fmt: skip
             return {
                 "case": name, "ranks": world.size, "device": chosen.line, "strings": len(strings),
                 "ready_s": ready_s, "seconds": time.perf_counter() - begin,

@@ -1,4 +1,4 @@
-"""The steps of a product in NumPy: the twin of the GPU's, for tests and small spaces.
+"""The steps of a product of the Hamiltonian in NumPy: the oracle of those on a GPU.
 
 Knows arrays; nothing of strings and integrals. executor/sbd/cuda/excite.cu and excite_tiles.cu say what
 each step does.
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.sbd.sigma.batched import BatchedBlock, BatchedTables
 from tnplan.executor.sbd.sigma.packed_entry import NONE, SIGN
 from tnplan.executor.sbd.sigma.pair_tiling import LANES, PADDING, PART, PARTS
 
@@ -36,13 +37,14 @@ class NumpyBatch:
         """An array, not set."""
         return np.empty(shape, self.dtype)
 
-    def mixed(
-        self, pieces: tuple[Array, ...], shift: int, half: bool, start: Array, other: Array, pairs: Array,
-        sign: Array, rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
-    ) -> None:  # fmt: skip
+    def add_opposite_spin(
+        self, block: BatchedBlock, tables: BatchedTables, half: bool, x: Array, y: Array
+    ) -> None:
         """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
-        table, split, bounds, spare = pieces
-        first, columns, more, places = tiles
+        table, split, bounds = block.tasks
+        first, columns, more, places = tables.tiles
+        rank, active, own, spare = tables.rank, tables.active, tables.own, tables.spare
+        start, other, pairs, sign, shift = block.start, block.other, block.pairs, block.sign, block.shift
         spare[:] = 0
         for row, begin, end, place in table:
             span = slice(start[row], start[row + 1])
@@ -58,11 +60,12 @@ class NumpyBatch:
         for row, (begin, end) in zip(split, itertools.pairwise(bounds), strict=True):
             y[row] += spare[begin:end].sum(0)
 
-    def numbers(
-        self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
-        factor: float, shift: int, x: Array, y: Array,
-    ) -> None:  # fmt: skip
+    def add_number_operators(
+        self, block: BatchedBlock, tables: BatchedTables, factor: float, x: Array, y: Array
+    ) -> None:
         """y[row, j] += the sum of +-numbers[pair, j] x[other, j], and what the string itself gives."""
+        start, other, pairs, sign, shift = block.start, block.other, block.pairs, block.sign, block.shift
+        filled, numbers = tables.filled, tables.numbers
         for row, out in enumerate(y):
             span = slice(start[row], start[row + 1])
             out += (sign[span, None] * numbers[pairs[span]] * x[other[span]]).sum(0)

@@ -34,7 +34,7 @@ def own_energy(alpha: Any, beta: Any, one: Any, two: Any) -> Any:
 
 
 @jit
-def moved_value(bra: Any, ket: Any, other: Any, apart: int, one: Any, two: Any) -> Any:
+def same_spin_value(bra: Any, ket: Any, other: Any, apart: int, one: Any, two: Any) -> Any:
     """The element between determinants that differ in one spin only, by 2 or 4; `other` is the other spin."""
     value = element(bra, ket, apart, one, two)
     if apart == 2:
@@ -50,7 +50,7 @@ def moved_value(bra: Any, ket: Any, other: Any, apart: int, one: Any, two: Any) 
 
 
 @jit
-def mixed_value(bra_a: Any, ket_a: Any, bra_b: Any, ket_b: Any, two: Any, n: int) -> Any:
+def opposite_spin_value(bra_a: Any, ket_a: Any, bra_b: Any, ket_b: Any, two: Any, n: int) -> Any:
     """The element between determinants that differ by one orbital in each spin."""
     p, q = only_in(bra_a, ket_a, 0), only_in(ket_a, bra_a, 0)
     r, s = only_in(bra_b, ket_b, 0), only_in(ket_b, bra_b, 0)
@@ -80,11 +80,11 @@ def assemble_rows(
                     if apart_a + apart_b == 0:
                         value[at] = own_energy(a, b, one, two)
                     elif apart_b == 0:
-                        value[at] = moved_value(a, ket_a, b, apart_a, one, two)
+                        value[at] = same_spin_value(a, ket_a, b, apart_a, one, two)
                     elif apart_a == 0:
-                        value[at] = moved_value(b, ket_b, a, apart_b, one, two)
+                        value[at] = same_spin_value(b, ket_b, a, apart_b, one, two)
                     else:
-                        value[at] = mixed_value(a, ket_a, b, ket_b, two, len(one))
+                        value[at] = opposite_spin_value(a, ket_a, b, ket_b, two, len(one))
                 at += 1
         if not fill:
             counts[d] = at

@@ -13,8 +13,8 @@ import numpy as np
 
 from tnplan.executor.device.cuda.contract.cublas_strided import add_product
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.sbd.sigma import packed_entry as element_word
-from tnplan.executor.sbd.sigma import pair_tiling as pair_tiles
+from tnplan.executor.sbd.sigma import packed_entry, pair_tiling
+from tnplan.executor.sbd.sigma.batched import BatchedBlock, BatchedTables
 from tnplan.planner.common.errors import InputError
 
 Array = Any
@@ -25,8 +25,8 @@ REALS = {"float32": "float", "float64": "double"}
 THREADS = 256
 MOST_TILES = 65535
 TILES_FILE = Path(__file__).parent / "excite_tiles.cu"
-HELD_WARPS = 12
-"""That a multiprocessor is to hold of `mixed`."""
+RESIDENT_WARPS = 12
+"""Warps of the opposite-spin kernel that a multiprocessor is to hold."""
 LEAST_CAPABILITY = 80
 """Of a GPU with tensor cores for fp64."""
 
@@ -37,18 +37,20 @@ def excite_defines(dtype: str) -> dict[str, str | int]:
 
 
 def tile_defines(dtype: str, held: bool, warps: int) -> dict[str, str | int]:
-    """The definitions of `mixed` for numbers of a type; `held` for sums in shared memory."""
+    """The definitions of excite_tiles.cu for numbers of a type; `held`: sums are in shared memory."""
     return {
-        "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": HELD_WARPS // warps, "HELD": int(held),
-        "PART": pair_tiles.PART, "PARTS": pair_tiles.PARTS, "PADDING": pair_tiles.PADDING,
-        "SIGN": f"{element_word.SIGN}u", "DEEP": pair_tiles.DEEP, "MOST": pair_tiles.MOST,
+        "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": RESIDENT_WARPS // warps, "HELD": int(held),
+        "PART": pair_tiling.PART, "PARTS": pair_tiling.PARTS, "PADDING": pair_tiling.PADDING,
+        "SIGN": f"{packed_entry.SIGN}u", "DEEP": pair_tiling.DEEP, "MOST": pair_tiling.MOST,
     }  # fmt: skip
 
 
 def tile_bytes(n_sums: int, warps: int) -> int:
-    """The shared memory of a block of `mixed`, with so many sums."""
-    products = pair_tiles.PART * (pair_tiles.LANES * warps + pair_tiles.PADDING)
-    return 8 * ((n_sums + 1) // 2 * 2 + pair_tiles.MOST * pair_tiles.ROWS + products) + 16 * pair_tiles.MOST
+    """The shared memory of a block of excite_tiles.cu, with so many sums."""
+    products = pair_tiling.PART * (pair_tiling.LANES * warps + pair_tiling.PADDING)
+    return (
+        8 * ((n_sums + 1) // 2 * 2 + pair_tiling.MOST * pair_tiling.ROWS + products) + 16 * pair_tiling.MOST
+    )
 
 
 def check_gpu(n_beta: int) -> None:
@@ -59,9 +61,9 @@ def check_gpu(n_beta: int) -> None:
             "device", f"has compute capability {capability[:-1]}.{capability[-1]}, no tensor cores for fp64",
             "take a GPU of 8.0 or newer, or --device cpu",
         )  # fmt: skip
-    if n_beta > pair_tiles.MOST_STRINGS:
+    if n_beta > pair_tiling.MOST_STRINGS:
         raise InputError(
-            "beta strings", f"are {n_beta}, more than the {pair_tiles.MOST_STRINGS} that a GPU takes",
+            "beta strings", f"are {n_beta}, more than the {pair_tiling.MOST_STRINGS} that a GPU takes",
             "exchange alpha and beta where alpha has fewer, or take --device cpu",
         )  # fmt: skip
 
@@ -90,34 +92,35 @@ class CupyBatch:
         """An array there, not set."""
         return cupy.empty(shape, self.dtype)
 
-    def mixed(
-        self, pieces: tuple[Array, ...], shift: int, half: bool, start: Array, other: Array, pairs: Array,
-        sign: Array, rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
-    ) -> None:  # fmt: skip
+    def add_opposite_spin(
+        self, block: BatchedBlock, tables: BatchedTables, half: bool, x: Array, y: Array
+    ) -> None:
         """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
-        table, split, bounds, spare = pieces
+        table, split, bounds = block.tasks
         if not len(table):
             return
-        n_beta, warps = y.shape[1], tiles[1].shape[1]
+        n_beta, warps = y.shape[1], tables.tiles[1].shape[1]
         kernel, shared_bytes = self._tiled or self._load_tiled(n_beta, warps)
-        sizes = n_beta, active.shape[1], shift, int(half)
+        sizes = n_beta, tables.active.shape[1], block.shift, int(half)
         kernel(
-            (len(table),), (pair_tiles.LANES * warps,),
-            (table, *map(np.int64, sizes), start, other, pairs, sign, rank, active, own, *tiles, x, spare, y),
+            (len(table),), (pair_tiling.LANES * warps,),
+            (
+                table, *map(np.int64, sizes), block.start, block.other, block.pairs, block.sign, tables.rank,
+                tables.active, tables.own, *tables.tiles, x, tables.spare, y,
+            ),
             shared_mem=shared_bytes,
         )  # fmt: skip
-        self._launch("join", (len(split),), (n_beta,), split, bounds, spare, y)
+        self._launch("join", (len(split),), (n_beta,), split, bounds, tables.spare, y)
 
-    def numbers(
-        self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
-        factor: float, shift: int, x: Array, y: Array,
-    ) -> None:  # fmt: skip
+    def add_number_operators(
+        self, block: BatchedBlock, tables: BatchedTables, factor: float, x: Array, y: Array
+    ) -> None:
         """y[row, j] += the sum of +-numbers[pair, j] x[other, j], and what the string itself gives."""
         n_rows, n_beta = y.shape
-        sizes = n_rows, n_beta, filled.shape[1], shift
+        sizes = n_rows, n_beta, tables.filled.shape[1], block.shift
         self._launch(
-            "numbers", (n_rows * -(-n_beta // THREADS),), sizes, start, other, pairs, sign, filled, numbers,
-            self._real(factor), x, y,
+            "numbers", (n_rows * -(-n_beta // THREADS),), sizes, block.start, block.other, block.pairs,
+            block.sign, tables.filled, tables.numbers, self._real(factor), x, y,
         )  # fmt: skip
 
     def add_product(self, a: Array, b: Array, y: Array) -> None:
@@ -135,7 +138,7 @@ class CupyBatch:
         cupy.copyto(target, source)
 
     def _load_tiled(self, n_beta: int, warps: int) -> tuple[Any, int]:
-        """`mixed` and its shared memory, for states of so many beta strings in tiles of so many warps."""
+        """The opposite-spin kernel and its shared memory, for so many beta strings and warps of a tile."""
         most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
         held = tile_bytes(n_beta, warps) <= most
         kernel = load_kernel(TILES_FILE, "mixed", tile_defines(self.dtype, held, warps))

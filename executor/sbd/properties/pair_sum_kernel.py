@@ -33,7 +33,7 @@ def exchange_spins(
 
 
 @jit
-def spread_pairs(start: Any, upper: Any, lower: Any, row: Any, raised: Any, lowered: Any) -> None:
+def scatter_pairs(start: Any, upper: Any, lower: Any, row: Any, raised: Any, lowered: Any) -> None:
     """raised[a, j] = +-row[i], lowered[a, i] = +-row[j] for every excitation of pair a from string j to i.
 
     Raising moves an electron to the higher orbital of the pair. The other elements are set to 0.

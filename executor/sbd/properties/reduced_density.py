@@ -77,20 +77,22 @@ def densities(hamiltonian: ProductHamiltonian, x: Array) -> Densities:
 
 
 def _same_spin(spin: Spin, x: Array) -> tuple[Array, Array]:
-    from tnplan.executor.sbd.properties import reduced_density_kernel as density_kernel
+    from tnplan.executor.sbd.properties import reduced_density_kernel as reduced_density_kernel
 
     n, count = spin.strings.n_orbitals, len(x)
     one, two = np.zeros((n, n)), np.zeros((n, n, n, n))
     at_once = max(1, OVERLAP_BYTES // (8 * count))
     for first in range(0, count, at_once):
         last = min(count, first + at_once)
-        density_kernel.same_spin_density(spin.strings.words, first, last, x[first:last] @ x.T, one, two)
+        reduced_density_kernel.same_spin_density(
+            spin.strings.words, first, last, x[first:last] @ x.T, one, two
+        )
     return one, two
 
 
 def _mixed(hamiltonian: ProductHamiltonian, x: Array) -> Array:
     """<p+ q of alpha times r+ s of beta>, by a half-transformed row of the state for each alpha string."""
-    from tnplan.executor.sbd.properties import pair_sum_kernel as sigma_kernel
+    from tnplan.executor.sbd.properties import pair_sum_kernel as pair_sum_kernel
 
     alpha, beta, match = hamiltonian.alpha, hamiltonian.beta, hamiltonian.beta.matching
     n, n_pairs, singles = hamiltonian.integrals.n_orbitals, len(match.pairs), alpha.singles
@@ -103,7 +105,7 @@ def _mixed(hamiltonian: ProductHamiltonian, x: Array) -> Array:
         for i in range(first, last):
             np.multiply(filled, x[i], out=moved[:n])
             raised, lowered = moved[n : n + n_pairs], moved[n + n_pairs :]
-            sigma_kernel.spread_pairs(match.start, match.upper, match.lower, x[i], raised, lowered)
+            pair_sum_kernel.scatter_pairs(match.start, match.upper, match.lower, x[i], raised, lowered)
             span = slice(int(singles.start[i]), int(singles.start[i + 1]))
             kets = np.concatenate([x[i][None], x[singles.other[span]] * singles.sign[span, None]])
             products = kets @ moved.T

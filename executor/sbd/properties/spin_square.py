@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:
     """S^2 x within the space, a new array."""
-    from tnplan.executor.sbd.properties import pair_sum_kernel as sigma_kernel
+    from tnplan.executor.sbd.properties import pair_sum_kernel as pair_sum_kernel
 
     alpha, beta = hamiltonian.alpha, hamiltonian.beta
     x = np.ascontiguousarray(x, np.float64)
@@ -32,7 +32,7 @@ def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:
     )  # fmt: skip
     over_rows(
         len(x), hamiltonian.threads,
-        lambda first, last: sigma_kernel.exchange_spins(first, last, *tables, x, flipped),
+        lambda first, last: pair_sum_kernel.exchange_spins(first, last, *tables, x, flipped),
     )  # fmt: skip
     return np.asarray(_own(hamiltonian) * x - flipped)
 

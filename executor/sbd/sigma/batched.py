@@ -1,7 +1,7 @@
 """Rows of H over products of half-strings, all at once: the form that a GPU takes.
 
-The part between spins goes by tiles of active pairs and strings of beta, `pair_tiles`: of every alpha string,
-products of matrices bring its excitations together, and each excitation of a beta string wants one element.
+The opposite-spin part goes by tiles of active pairs and strings of beta (see `pair_tiling`): of every alpha
+string, products of matrices bring its excitations together, and each excitation of beta wants one element.
 Number operators of beta, of which many meet in one element, are summed before. Knows tables of a
 `ProductHamiltonian`; where arrays lie and what works on them is up to `BatchSteps`.
 
@@ -9,7 +9,7 @@ Work of a multiplication in fp64, for Na x Nb strings of s excitations each and 
 
     within a spin   2 Na Nb (Na + Nb) operations dense, half of it with a parity
     numbers         16 Na s Nb bytes read, most of them from the level-2 cache
-    mixed           2 Na s operations for each pair and string of a tile, and 8 Na s bytes for each string of
+    opposite spin   2 Na s operations for each pair and string of a tile, and 8 Na s bytes for each string of
                     a tile, read from the level-2 cache, half of both with a parity; then Na Nb s additions
 
 fe4s4 (6,000 x 6,000, s 52, c 628) with a parity: 4.3e11 operations within a spin; in tiles 5.6e11 operations,
@@ -19,7 +19,7 @@ fe4s4 (6,000 x 6,000, s 52, c 628) with a parity: 4.3e11 operations within a spi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ Host = NDArray[Any]
 Matrix = Any
 """A dense matrix alone, or start, column and value of a sparse one, in a tuple."""
 
-ROWS_TURNED = 256
+ROWS_TRANSPOSED = 256
 """Rows of a state that are transposed at once where the beta matrix is sparse."""
 
 
@@ -51,22 +51,19 @@ class BatchSteps(Protocol):
     def empty(self, *shape: int) -> Array:
         """An array there, not set."""
 
-    def mixed(
-        self, pieces: tuple[Array, ...], shift: int, half: bool, start: Array, other: Array, pairs: Array,
-        sign: Array, rank: Array, active: Array, own: Array, tiles: tuple[Array, ...], x: Array, y: Array,
-    ) -> None:  # fmt: skip
+    def add_opposite_spin(
+        self, block: BatchedBlock, tables: BatchedTables, half: bool, x: Array, y: Array
+    ) -> None:
         """y[row, j] += the sum over excitations of the row and of beta string j of +-(pair | a) x[other, j'].
 
-        `pieces` are table, split and bounds of `Pieces`, and at least its spare rows; `tiles` start, columns,
-        more and places of a `PairTiles`. For shift >= 0 with own[row] and x[row + shift] too, as if by an
-        excitation before the others, unless `half`: then only with excitations whose pair, by its place
-        rank[pair] among the active ones, stands before a, and one half of those by a itself.
+        For shift >= 0 with own[row] and x[row + shift] too, as if by an excitation before the others, unless
+        `half`: then only with excitations whose pair, by its place rank[pair] among the active ones, stands
+        before a, and one half of those by a itself.
         """
 
-    def numbers(
-        self, start: Array, other: Array, pairs: Array, sign: Array, filled: Array, numbers: Array,
-        factor: float, shift: int, x: Array, y: Array,
-    ) -> None:  # fmt: skip
+    def add_number_operators(
+        self, block: BatchedBlock, tables: BatchedTables, factor: float, x: Array, y: Array
+    ) -> None:
         """y[row, j] += the sum over excitations of +-numbers[pair, j] x[other, j].
 
         For shift >= 0 also factor x[row + shift, j] times the sum over orbitals p of filled[row, p]
@@ -87,8 +84,8 @@ class BatchSteps(Protocol):
 class BatchedBlock:
     """A `SourceBlock` where the steps work: tables of the rows held, numbered from 0.
 
-    Row i is string i + shift of the block; shift is -1 where the block is of other rows. `pieces` are table,
-    split and bounds of the rows held.
+    Row i is string i + shift of the block; shift is -1 where the block is of other rows. `tasks` are table,
+    split and bounds of the `RowTasks` of the rows held.
     """
 
     first: int
@@ -99,7 +96,24 @@ class BatchedBlock:
     pairs: Array
     sign: Array
     matrix: Matrix
-    pieces: tuple[Array, ...]
+    tasks: tuple[Array, ...]
+
+
+class BatchedTables(NamedTuple):
+    """Tables of all blocks where the steps work.
+
+    `rank` are the places of pairs among the active ones, `active`, `own`, `filled` and `numbers` those of
+    `OppositeSpinTables`, `tiles` start, columns, more and places of a `PairTiles`; `spare` has at least the
+    spare rows of any block's tasks.
+    """
+
+    rank: Array
+    active: Array
+    own: Array
+    filled: Array
+    numbers: Array
+    tiles: tuple[Array, ...]
+    spare: Array
 
 
 class BatchedHamiltonian:
@@ -107,19 +121,18 @@ class BatchedHamiltonian:
 
     def __init__(self, hamiltonian: ProductHamiltonian, steps: BatchSteps) -> None:
         """Puts the tables where the steps work."""
-        self._tables = h = hamiltonian.as_type(steps.dtype)
+        self._hamiltonian = h = hamiltonian.as_type(steps.dtype)
         self._steps = steps
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
-        mixed, n_beta = h.mixed_tables(), h.shape[1]
-        self._active, self._own, self._filled, self._numbers = map(
-            steps.put, (mixed.active, mixed.own, mixed.filled, mixed.numbers)
-        )
-        tiles = h.pair_tiles()
-        self._tiles = tuple(map(steps.put, (tiles.start, tiles.columns, tiles.more, tiles.places)))
-        self._rank = steps.put(h.beta.matching.active)
+        made, tiles, n_beta = h.opposite_spin_tables(), h.pair_tiles(), h.shape[1]
+        self._tables = BatchedTables(
+            steps.put(h.beta.matching.active), steps.put(made.active), steps.put(made.own),
+            steps.put(made.filled), steps.put(made.numbers),
+            tuple(map(steps.put, (tiles.start, tiles.columns, tiles.more, tiles.places))),
+            steps.empty(0, n_beta),
+        )  # fmt: skip
         self._beta: Matrix = () if h.symmetric else self._put_matrix(h.beta.matrix)
-        self._spare = steps.empty(0, n_beta)
-        self._turned = [steps.empty(n_beta * ROWS_TURNED) for _ in range(2 * (len(self._beta) == 3))]
+        self._transposed = [steps.empty(n_beta * ROWS_TRANSPOSED) for _ in range(2 * (len(self._beta) == 3))]
 
     def _put_matrix(self, matrix: SpinMatrix) -> Matrix:
         """A same-spin matrix where the steps work."""
@@ -129,18 +142,18 @@ class BatchedHamiltonian:
 
     def block(self, first: int, last: int) -> BatchedBlock:
         """What rows first .. last-1 of a state contribute from, ready for `add_rows`."""
-        block, put = self._tables.block(first, last), self._steps.put
+        block, put = self._hamiltonian.block(first, last), self._steps.put
         singles, held = block.singles, self.rows
         begin, end = int(singles.start[held[0]]), int(singles.start[held[1]])
         entries = slice(begin, end)
         place = block.place(held[0])
-        pieces = self._tables.pieces(block)
-        if pieces.spare > len(self._spare):
-            self._spare = self._steps.empty(pieces.spare, self.shape[1])
+        tasks = self._hamiltonian.row_tasks(block)
+        if tasks.spare > len(self._tables.spare):
+            self._tables = self._tables._replace(spare=self._steps.empty(tasks.spare, self.shape[1]))
         return BatchedBlock(
             first, last, -1 if place is None else place, put(singles.start[held[0] : held[1] + 1] - begin),
             put(singles.other[entries]), put(singles.pairs[entries]), put(singles.sign[entries]),
-            self._put_matrix(block.matrix), tuple(map(put, (pieces.table, pieces.split, pieces.bounds))),
+            self._put_matrix(block.matrix), tuple(map(put, (tasks.table, tasks.split, tasks.bounds))),
         )  # fmt: skip
 
     def empty(self, *shape: int) -> Array:
@@ -157,7 +170,7 @@ class BatchedHamiltonian:
 
     def diagonal(self) -> Array:
         """The diagonal of H over the rows held."""
-        return self.put(self._tables.diagonal())
+        return self.put(self._hamiltonian.diagonal())
 
     def add_rows(self, block: BatchedBlock, x: Array, own: Array, y: Array, half: bool) -> None:
         """See `ProductHamiltonian.add_rows`. Allocates nothing."""
@@ -165,14 +178,8 @@ class BatchedHamiltonian:
         if block.shift >= 0 and not half:
             self._add_transposed(own, y)
         factor = 0.5 if half else 1.0
-        self._steps.numbers(
-            block.start, block.other, block.pairs, block.sign, self._filled, self._numbers, factor,
-            block.shift, x, y,
-        )  # fmt: skip
-        self._steps.mixed(
-            (*block.pieces, self._spare), block.shift, half, block.start, block.other, block.pairs,
-            block.sign, self._rank, self._active, self._own, self._tiles, x, y,
-        )  # fmt: skip
+        self._steps.add_number_operators(block, self._tables, factor, x, y)
+        self._steps.add_opposite_spin(block, self._tables, half, x, y)
 
     def _add_product(self, matrix: Matrix, x: Array, y: Array) -> None:
         """y += the rows held of the alpha matrix times x."""
@@ -188,13 +195,13 @@ class BatchedHamiltonian:
             self._steps.add_product(own, self._beta[0], y)
             return
         start, column, value = self._beta
-        for first in range(0, len(y), ROWS_TURNED):
-            rows = slice(first, min(len(y), first + ROWS_TURNED))
+        for first in range(0, len(y), ROWS_TRANSPOSED):
+            rows = slice(first, min(len(y), first + ROWS_TRANSPOSED))
             count = rows.stop - first
-            x_turned, y_turned = (
-                held[: self.shape[1] * count].reshape(self.shape[1], count) for held in self._turned
+            x_transposed, y_transposed = (
+                held[: self.shape[1] * count].reshape(self.shape[1], count) for held in self._transposed
             )
-            self._steps.copy(own[rows].T, x_turned)
-            self._steps.copy(y[rows].T, y_turned)
-            self._steps.sparse(start, column, value, x_turned, y_turned)
-            self._steps.copy(y_turned.T, y[rows])
+            self._steps.copy(own[rows].T, x_transposed)
+            self._steps.copy(y[rows].T, y_transposed)
+            self._steps.sparse(start, column, value, x_transposed, y_transposed)
+            self._steps.copy(y_transposed.T, y[rows])

@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Rates:
-    """Operations a second of dense and of sparse products within a spin, and seconds of the mixed-spin part.
+    """Operations a second of dense and sparse products within a spin, and seconds of the opposite-spin part.
 
     `value_s` is for an element of a row that an excitation brings, with its number operators; `product_s` for
     one of its products with an excitation of beta, or None where tiles make these.
@@ -34,8 +34,8 @@ GPU = Rates(62e12, 7.5e11, 1.7e-12, None)
 STEP_S, VISIT_S, FAR_S = 1.24e-11, 2.4e-11, 2.3e-12
 """Seconds of a GPU for a column of a tile: for 8 excitations of a row; each time that products of up to 64
 are stored and added; and for an excitation from a string more than FAR away, whose row of the state blocks
-beside rarely share. Fitted to `mixed` of fe4s4 on an H200: the rows of the first and of the last of four
-ranks, all rows, and the ratio of the other two ranks. They make 51, 30 and 19 % of it."""
+beside rarely share. Fitted to the opposite-spin part of fe4s4 on an H200: the rows of the first and of the
+last of four ranks, all rows, and the ratio of the other two ranks. They make 51, 30 and 19 % of it."""
 FAR = 300
 
 

@@ -57,7 +57,7 @@ class DistributedHamiltonian:
         self, rows: HamiltonianRows, shares: RowPartition, ranks: Communicator, gathers: bool = True
     ) -> None:
         """`gathers` says whether all rows of a state fit on every rank."""
-        self._rows, self._shares, self._ranks = rows, shares, ranks
+        self._rows, self._partition, self._ranks = rows, shares, ranks
         self.shape = (shares.count(ranks.rank), rows.shape[1])
         self.parities = rows.parities
         self._gathers = gathers or ranks.size == 1
@@ -114,7 +114,7 @@ class DistributedHamiltonian:
 
     def _gathered(self, x: Array) -> Array:
         """All rows of x."""
-        ranks, shares = self._ranks, self._shares
+        ranks, shares = self._ranks, self._partition
         if ranks.size == 1:
             return x
         sends, receives = [], []
@@ -130,7 +130,7 @@ class DistributedHamiltonian:
 
     def _add_ring(self, x: Array, y: Array, half: bool) -> None:
         """Add what every rank's rows contribute, which arrive from the next rank one after the other."""
-        ranks, shares, n_beta = self._ranks, self._shares, self.shape[1]
+        ranks, shares, n_beta = self._ranks, self._partition, self.shape[1]
         before, after = (ranks.rank - 1) % ranks.size, (ranks.rank + 1) % ranks.size
         held = x
         for step in range(ranks.size):
@@ -151,7 +151,7 @@ class DistributedHamiltonian:
 
     def _add_transpose(self, y: Array, parity: int) -> None:
         """y += parity times the rows held of its transpose."""
-        n_rows, shares, rank = self.shape[0], self._shares, self._ranks.rank
+        n_rows, shares, rank = self.shape[0], self._partition, self._ranks.rank
         sends, receives = [], []
         for peer in self._peers():
             columns = slice(*shares.rows(peer))
@@ -175,7 +175,7 @@ class DistributedHamiltonian:
 
     def _part(self, buffer: Array, peer: int, shape: tuple[int, int]) -> Array:
         """The part of a flat buffer for the columns that a peer holds as rows."""
-        first = self.shape[0] * self._shares.rows(peer)[0]
+        first = self.shape[0] * self._partition.rows(peer)[0]
         return buffer[first : first + shape[0] * shape[1]].reshape(shape)
 
     def _peers(self) -> list[int]:

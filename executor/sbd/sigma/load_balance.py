@@ -1,4 +1,4 @@
-"""How alpha rows are dealt to blocks of threads in the mixed-spin part, by the tiles of each row.
+"""How alpha rows are dealt to blocks of threads in the opposite-spin part, by the tiles of each row.
 
 A row whose work is more than a block's share of what is left goes to several blocks, which take some of its
 tiles each: rows of very many excitations, and the last rows, in ever smaller pieces. So no block works when

@@ -1,10 +1,10 @@
-"""The mixed-spin part of H on a CPU: tables of beta's excitations, and rows made from them.
+"""The opposite-spin part of H on a CPU: tables of beta's excitations, and rows made from them.
 
     y[Ia, Ib] += sum over excitations Ja to Ia of pq, Jb to Ib of rs of +-(pq|rs) x[Ja, Jb]
 
 Every pair of excitations is visited once, so that the work is the number of contributing elements, with some
-alpha excitations in the lanes of one instruction. Number operators, of which many meet in one element, are
-summed before.
+alpha excitations in the SIMD lanes of one instruction. Number operators, of which many meet in one element,
+are summed before.
 
 Knows strings, excitations and integrals; nothing of the parts within a spin.
 """
@@ -18,14 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.excitations import Matching, Singles
-from tnplan.executor.sbd.sigma.lanes import LANES, LINE_BYTES
 
 Array = NDArray[Any]
+
+SIMD_LANES = 16
+"""Alpha excitations that one vector instruction sums at once."""
+LINE_BYTES = 64
+"""Weights and values begin on a cache line: loads across two take twice as long."""
 
 
 @dataclass(frozen=True)
 class OppositeSpinTables:
-    """Tables of rows of alpha strings and of all beta strings; see `mixed_kernel.add_mixed`.
+    """Tables of rows of alpha strings and of all beta strings; see `opposite_spin_kernel`.
 
     numbers [pair, beta string], active [pair, active pair], own [row, active pair] and filled [row, orbital]
     are of one real type; bounds [2 beta strings + 1], entries [excitation, 2].
@@ -50,15 +54,15 @@ class OppositeSpinTables:
 
         Row 0 of y is alpha string `above`, row 0 of x is `below`; `singles` are the excitations from x.
         """
-        from tnplan.executor.sbd.sigma import opposite_spin_kernel as mixed_kernel
+        from tnplan.executor.sbd.sigma import opposite_spin_kernel
 
         weights, values = (
             _aligned(count, x.dtype) for count in (self.active.shape[1], len(self.bounds) // 2)
         )
-        mixed_kernel.add_opposite_spin(
+        opposite_spin_kernel.add_opposite_spin(
             first, last, above, below, half, singles.start, singles.other, singles.pairs, singles.sign,
             self.filled, self.own, self.numbers, self.active, self.bounds, self.entries, x,
-            np.empty(LANES, np.int64), weights, values, y,
+            np.empty(SIMD_LANES, np.int64), weights, values, y,
         )  # fmt: skip
 
 
@@ -75,7 +79,7 @@ def opposite_spin_tables(
 
 
 def beta_entries(singles: Singles, matching: Matching) -> tuple[Array, Array]:
-    """`bounds` and `entries` of a `OppositeSpinTables`: beta's excitations, each string's positive ones first."""
+    """`bounds` and `entries` of `OppositeSpinTables`: beta's excitations, each string's positive ones first."""
     n_beta = len(singles.start) - 1
     own = np.repeat(np.arange(n_beta), np.diff(singles.start))
     negative = singles.sign < 0
@@ -97,12 +101,12 @@ def entries_bytes(n_beta: int, excitations: int) -> int:
 
 def scratch_bytes(n_beta: int, active: int) -> int:
     """What one thread needs beside the tables."""
-    return 8 * LANES * (n_beta + active + 1) + 2 * LINE_BYTES
+    return 8 * SIMD_LANES * (n_beta + active + 1) + 2 * LINE_BYTES
 
 
 def _aligned(n_rows: int, dtype: Any) -> Array:
     """An array [row, lane] that begins on a cache line, of zeros."""
     item = np.dtype(dtype).itemsize
-    held = np.zeros(n_rows * LANES + LINE_BYTES // item, dtype)
+    held = np.zeros(n_rows * SIMD_LANES + LINE_BYTES // item, dtype)
     begin = -held.ctypes.data % LINE_BYTES // item
-    return held[begin : begin + n_rows * LANES].reshape(n_rows, LANES)
+    return held[begin : begin + n_rows * SIMD_LANES].reshape(n_rows, SIMD_LANES)

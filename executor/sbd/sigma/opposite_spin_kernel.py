@@ -1,4 +1,4 @@
-"""The numba kernel of the mixed-spin part on a CPU: products of excitations, some alpha ones at once.
+"""The numba kernel of the opposite-spin part on a CPU: products of excitations, some alpha ones at once.
 
 Imported lazily (numba loads slowly). Of every beta string, `bounds[2 b] .. bounds[2 b + 2] - 1` are its
 excitations, the positive ones before `bounds[2 b + 1]`; `entries[e]` are their active pair and their source.
@@ -15,10 +15,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tnplan.executor.device.cpu.bits_kernel import jit
-from tnplan.executor.sbd.sigma.lanes import LANES, LINE_BYTES
+from tnplan.executor.sbd.sigma.opposite_spin import LINE_BYTES, SIMD_LANES
 
-TURNED = 4
-"""Rows whose values are brought to lanes at once."""
+ROWS_TRANSPOSED = 4
+"""Rows whose values are brought to SIMD lanes at once."""
 
 
 def _sum_lanes(builder: Any, vector: Any) -> Any:
@@ -49,8 +49,8 @@ def _products(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         index = ir.IntType(64)
         one, two = ir.Constant(index, 1), ir.Constant(index, 2)
-        vector = ir.VectorType(context.get_value_type(weights.dtype), LANES)
-        zero = ir.Constant(vector, [0.0] * LANES)
+        vector = ir.VectorType(context.get_value_type(weights.dtype), SIMD_LANES)
+        zero = ir.Constant(vector, [0.0] * SIMD_LANES)
         starts = [
             context.make_array(kind)(context, builder, array).data
             for kind, array in zip((weights, values, entries), arguments[:3], strict=True)
@@ -93,7 +93,7 @@ def _add_span(
 
 
 @jit
-def _bring(
+def _load_lanes(
     at: int, begin: int, end: int, place: int, own: Any, other: Any, pairs: Any, sign: Any, active: Any,
     x: Any, rows: Any, weights: Any, values: Any,
 ) -> None:  # fmt: skip
@@ -101,7 +101,7 @@ def _bring(
 
     From `end` on weights are 0 and values are any finite ones.
     """
-    for k in range(LANES):
+    for k in range(SIMD_LANES):
         e = at + k
         if e < begin:
             rows[k] = place
@@ -115,7 +115,7 @@ def _bring(
         else:
             weights[:, k] = 0
             rows[k] = rows[0]
-    for k in range(0, min(LANES, end - at), TURNED):
+    for k in range(0, min(SIMD_LANES, end - at), ROWS_TRANSPOSED):
         first, second, third, fourth = x[rows[k]], x[rows[k + 1]], x[rows[k + 2]], x[rows[k + 3]]
         for b in range(len(values)):
             values[b, k] = first[b]
@@ -130,7 +130,7 @@ def add_opposite_spin(
     sign: Any, filled: Any, own: Any, numbers: Any, active: Any, bounds: Any, entries: Any, x: Any, rows: Any,
     weights: Any, values: Any, y: Any,
 ) -> None:  # fmt: skip
-    """Add the mixed-spin part to rows first .. last-1 of y, of which row 0 is alpha string `above`.
+    """Add the opposite-spin part to rows first .. last-1 of y, of which row 0 is alpha string `above`.
 
     Row 0 of x is alpha string `below`; excitations `start` .. `sign` are those from the rows of x.
     Coefficients are numbers[pair, b] with the number operators of beta string b, active[pair, a] with active
@@ -149,8 +149,8 @@ def add_opposite_spin(
             for p in range(filled.shape[1]):
                 if filled[row, p] != 0:
                     _add_numbers(0.5 if half else 1.0, numbers[p], x[place], out)
-        for at in range(begin - (here and not half), end, LANES):
-            _bring(at, begin, end, place, own[row], other, pairs, sign, active, x, rows, weights, values)
+        for at in range(begin - (here and not half), end, SIMD_LANES):
+            _load_lanes(at, begin, end, place, own[row], other, pairs, sign, active, x, rows, weights, values)
             if half:
                 tables = weights, values, bounds, entries
                 stop = i + (n_beta + 1) // 2 + (n_beta % 2 == 0 and i < n_beta // 2)

@@ -1,4 +1,4 @@
-"""The mixed-spin part by tiles: active pairs of beta, side by side with the strings that they excite.
+"""The opposite-spin part by tiles: active pairs of beta, side by side with the strings that they excite.
 
 For a row i of alpha strings and a tile of ROWS active pairs a and some beta strings j',
 
@@ -99,19 +99,19 @@ def _dealt(
     part: Array, target: Array, element: Array, minus: Array, n_parts: int, n_threads: int
 ) -> tuple[Array, Array]:
     """`more` and `places` of a `PairTiles`; after the first turns of parts come empty ones, to be read."""
-    from tnplan.executor.sbd.sigma import pair_tiling_kernel as tile_kernel
+    from tnplan.executor.sbd.sigma import pair_tiling_kernel as pair_tiling_kernel
 
     order = np.lexsort((target, part))
     part, target, element = part[order], target[order], element[order]
     words = (element + minus[order] * SIGN + 2 * SIGN * target).astype(np.uint32)
     heads = np.flatnonzero(np.diff(part, prepend=-1) | np.diff(target, prepend=-1))
     sizes = np.diff(heads, append=len(part))
-    cells = np.where(sizes == 1, tile_kernel.cell(words[heads]), 0)
+    cells = np.where(sizes == 1, pair_tiling_kernel.cell(words[heads]), 0)
     order = np.lexsort((cells, -sizes, part[heads]))
     heads, sizes = heads[order], sizes[order]
     bounds = np.searchsorted(part[heads], np.arange(n_parts + 1))
     # Threads for targets of more than half of what one takes, then for all elements.
-    taken = tile_kernel.TAKEN
+    taken = pair_tiling_kernel.TAKEN
     if sizes.max(initial=0) > taken * taken:
         raise ValueError(f"a target has {sizes.max()} elements in a part, and threads take {taken**2}")
     wide = np.where(sizes > taken, 2 * taken, np.where(2 * sizes > taken, 2, 2 * sizes == taken))
@@ -120,7 +120,7 @@ def _dealt(
     turns = -(-np.maximum(-(-threads // 2), -(-rooms // taken)) // n_threads)
     more = n_parts + PARTS + np.concatenate([[0], np.cumsum(np.maximum(turns - 1, 0))]).astype(np.int32)
     places = np.empty((int(more[-1]), n_threads, taken), np.uint32)
-    tile_kernel.deal(bounds, heads, sizes, words, more, places)
+    pair_tiling_kernel.deal(bounds, heads, sizes, words, more, places)
     return more, places
 
 

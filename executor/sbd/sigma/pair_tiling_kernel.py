@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import jit
-from tnplan.executor.sbd.sigma import packed_entry as element_word
+from tnplan.executor.sbd.sigma import packed_entry as packed_entry
 from tnplan.executor.sbd.sigma.packed_entry import SIGN
 
 TAKEN = 4
@@ -19,7 +19,7 @@ BANKS = 16
 """Of shared memory, 8 bytes wide: those that half a warp reads or adds to at once should differ."""
 ALLOWED = (0, 1, 3)
 """What an element may add to the turns of half a warp, pass by pass: 2 for its sum, 1 for its product."""
-NONE = np.uint32(element_word.NONE)
+NONE = np.uint32(packed_entry.NONE)
 
 
 @jit

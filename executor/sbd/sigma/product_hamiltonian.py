@@ -1,12 +1,12 @@
 """The Hamiltonian over all products of alpha and beta half-strings: its tables, and its product on a CPU.
 
-A state is a matrix x[alpha string, beta string]. With E_pq restricted to the selected strings the mixed-spin
-part is exact, since the space is a product:
+A state is a matrix x[alpha string, beta string]. With E_pq restricted to the selected strings the
+opposite-spin part is exact, since the space is a product:
 
     y = H_aa x + x H_bb + sum over p, q, r, s of (pq|rs) E^a_pq x (E^b_rs)^T
 
-`opposite_spin_tables` visits every pair of excitations once. With equal sets of strings and x equal to +-its transpose,
-half of y is formed, and the rest follows as the transpose.
+`OppositeSpinTables` visits every pair of excitations once. With equal sets of strings and x equal to +-its
+transpose, half of y is formed, and the rest follows as the transpose.
 
 Knows strings, integrals and arrays; nothing of solvers and files.
 """
@@ -30,7 +30,7 @@ from tnplan.executor.sbd.sigma.load_balance import WARPS_AT_ONCE, RowTasks, bala
 from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables, beta_entries, opposite_spin_tables
 from tnplan.executor.sbd.sigma.pair_tiling import LANES, ROWS, PairTiles, block_warps, pair_tiles, tile_counts
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
-from tnplan.executor.sbd.sigma.same_spin import SpinMatrix, own_energies, same_spin
+from tnplan.executor.sbd.sigma.same_spin import SpinMatrix, same_spin, string_energies
 from tnplan.planner.common.errors import InputError
 
 Array = NDArray[Any]
@@ -81,13 +81,13 @@ class ProductHamiltonian:
 
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
-        threads: int | None = None, dense: bool | None = None, room_bytes: float = np.inf, rank: int = 0,
-        size: int = 1, rates: cost.Rates = cost.CPU,
+        threads: int | None = None, dense: bool | None = None, room_bytes: float = np.inf,
+        rank_of: tuple[int, int] = (0, 1), rates: cost.Rates = cost.CPU,
     ) -> None:  # fmt: skip
         """`dense` forces the way of the same-spin part (None: the faster one).
 
         `room_bytes` is the memory that same-spin matrices may take. Beta strings default to those of alpha.
-        Of `size` ranks, this one is `rank` and makes the rows that `shares` gives it.
+        `rank_of` is this rank and how many there are; it makes the rows that `partition` gives it.
         """
         for name, strings in (("alpha", alpha), ("beta", beta)):
             if strings is not None and strings.n_orbitals != integrals.n_orbitals:
@@ -101,24 +101,24 @@ class ProductHamiltonian:
         other = alpha if self.symmetric or beta is None else beta
         singles = find_singles(alpha, self.threads)
         others = singles if self.symmetric else find_singles(other, self.threads)
-        self.shares = partition_rows(row_costs(singles, others, self.symmetric, rates), size)
-        self.rows = self.shares.rows(rank)
-        share = room_bytes if self.symmetric else room_bytes / 2
+        self.partition = partition_rows(row_costs(singles, others, self.symmetric, rates), rank_of[1])
+        self.rows = self.partition.rows(rank_of[0])
+        spin_bytes = room_bytes if self.symmetric else room_bytes / 2
 
         def spin(strings: StringSet, found: Singles, rows: tuple[int, int]) -> Spin:
             chosen = dense
             if chosen is None:
                 chosen = cost.dense_is_faster(len(strings), int(found.linked.sum()), rates)
-                chosen = chosen and cost.dense_bytes(rows[1] - rows[0], len(strings)) <= share
+                chosen = chosen and cost.dense_bytes(rows[1] - rows[0], len(strings)) <= spin_bytes
             matrix = same_spin(strings, integrals, found.linked, chosen, self.threads, rows)
-            filled, energies = strings.occupied.astype(np.float64), own_energies(strings, integrals)
+            filled, energies = strings.occupied.astype(np.float64), string_energies(strings, integrals)
             return Spin(strings, filled, found, match_pairs(found), energies, matrix)
 
         self.alpha = spin(alpha, singles, self.rows)
         self.beta = self.alpha if self.symmetric else spin(other, others, (0, len(other)))
         self.shape: tuple[int, int] = (len(self.alpha.strings), len(self.beta.strings))
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
-        self._mixed: OppositeSpinTables | None = None
+        self._opposite: OppositeSpinTables | None = None
         self._tiles: PairTiles | None = None
         self._whole = self.block(0, self.shape[0])
 
@@ -132,7 +132,7 @@ class ProductHamiltonian:
         if not self.symmetric:
             matrix = self.beta.matrix.as_type(dtype)
             other.beta = replace(self.beta, filled=self.beta.filled.astype(dtype), matrix=matrix)
-        other._mixed = None
+        other._opposite = None
         other._whole = other.block(0, self.shape[0])
         return other
 
@@ -143,14 +143,14 @@ class ProductHamiltonian:
         singles = self.alpha.singles.within(first, last)
         return SourceBlock(first, last, singles, self.alpha.matrix.columns(first, last))
 
-    def mixed_tables(self) -> OppositeSpinTables:
-        """The tables of the mixed-spin part, made where rows are first made here."""
-        if self._mixed is None:
+    def opposite_spin_tables(self) -> OppositeSpinTables:
+        """The tables of the opposite-spin part, made where rows are first made here."""
+        if self._opposite is None:
             filled = self.alpha.filled[slice(*self.rows)]
             beta = self.beta
             made = opposite_spin_tables(self.integrals.two, filled, beta.filled, beta.singles, beta.matching)
-            self._mixed = made.as_type(self.dtype)
-        return self._mixed
+            self._opposite = made.as_type(self.dtype)
+        return self._opposite
 
     def pair_tiles(self) -> PairTiles:
         """Excitations of beta in tiles, made where rows are first made by them."""
@@ -161,7 +161,7 @@ class ProductHamiltonian:
             self._tiles = pair_tiles(bounds, entries, len(beta.matching.pairs), warps)
         return self._tiles
 
-    def pieces(self, block: SourceBlock) -> RowTasks:
+    def row_tasks(self, block: SourceBlock) -> RowTasks:
         """How the rows held are dealt to blocks of threads, for what a block of rows contributes."""
         bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.pair_tiles()
         # Without a parity the row itself counts as one more.
@@ -241,7 +241,7 @@ class ProductHamiltonian:
         With `half`, what the transpose of all rows gives is left out.
         """
         inside = block.place(self.rows[0]) is not None
-        mixed = self.mixed_tables()
+        mixed = self.opposite_spin_tables()
 
         def rows(first: int, last: int) -> None:
             block.matrix.add_product(first, last, x, y)
@@ -264,7 +264,7 @@ def row_costs(alpha: Singles, beta: Singles, symmetric: bool, rates: cost.Rates)
 
 
 def _tile_seconds(alpha: Singles, beta: Singles, symmetric: bool) -> Array:
-    """Seconds of a GPU in the mixed-spin part of every alpha row."""
+    """Seconds of a GPU in the opposite-spin part of every alpha row."""
     n_beta = len(beta.start) - 1
     active = match_pairs(beta).active
     n_columns = LANES * block_warps(n_beta)
@@ -280,11 +280,11 @@ def _tile_seconds(alpha: Singles, beta: Singles, symmetric: bool) -> Array:
 
 def _add_transpose(y: Array, parity: int, threads: int) -> None:
     """y += parity y^T, in place, tile by tile; no two rows of tiles touch the same elements."""
-    from tnplan.executor.sbd.sigma import opposite_spin_kernel as mixed_kernel
+    from tnplan.executor.sbd.sigma import opposite_spin_kernel
 
     step = TRANSPOSED_AT_ONCE
 
     def tiles(first: int, last: int) -> None:
-        mixed_kernel.add_transpose(first * step, min(len(y), last * step), step, parity, y)
+        opposite_spin_kernel.add_transpose(first * step, min(len(y), last * step), step, parity, y)
 
     over_rows(-(-len(y) // step), threads, tiles)

@@ -126,7 +126,7 @@ def same_spin(
     return SparseMatrix(start, column, value)
 
 
-def own_energies(strings: StringSet, integrals: Integrals) -> Array:
+def string_energies(strings: StringSet, integrals: Integrals) -> Array:
     """The energy of every string alone: the diagonal of the same-spin Hamiltonian."""
     from tnplan.executor.sbd.basis import string_kernel
 

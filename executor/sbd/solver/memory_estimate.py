@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tnplan.executor.sbd.basis.integrals import pair_count
-from tnplan.executor.sbd.sigma.batched import ROWS_TURNED
+from tnplan.executor.sbd.sigma.batched import ROWS_TRANSPOSED
 from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, scratch_bytes, table_bytes
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.sigma.same_spin import SparseMatrix
@@ -50,11 +50,11 @@ def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
     pairs, n = len(h.beta.matching.pairs), h.integrals.n_orbitals
     total += h.threads * scratch_bytes(h.shape[1], pairs)
     total += entries_bytes(h.shape[1], len(h.beta.singles.other))
-    return total + product_mixed_bytes(h) + 8 * pair_count(n) ** 2
+    return total + opposite_spin_bytes(h) + 8 * pair_count(n) ** 2
 
 
-def product_mixed_bytes(hamiltonian: ProductHamiltonian) -> int:
-    """The tables of real numbers of the mixed-spin part for the rows held, in fp64."""
+def opposite_spin_bytes(hamiltonian: ProductHamiltonian) -> int:
+    """The tables of real numbers of the opposite-spin part for the rows held, in fp64."""
     h = hamiltonian
     n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.matching.pairs)
     return table_bytes(pair_count(n), last - first, h.shape[1], n, pairs)
@@ -68,17 +68,17 @@ def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
     total = sum(spin.matrix.size_bytes for spin in spins)
     entries = int(h.alpha.singles.start[h.rows[1]] - h.alpha.singles.start[h.rows[0]])
     total += 9 * entries + 8 * (n_rows + 1)
-    pieces = h.pieces(h.block(0, h.shape[0]))
+    pieces = h.row_tasks(h.block(0, h.shape[0]))
     total += pieces.size_bytes + 8 * pieces.spare * n_beta
-    total += product_mixed_bytes(h) + h.pair_tiles().size_bytes + h.beta.matching.active.nbytes
+    total += opposite_spin_bytes(h) + h.pair_tiles().size_bytes + h.beta.matching.active.nbytes
     if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
-        total += 2 * 8 * n_beta * ROWS_TURNED
+        total += 2 * 8 * n_beta * ROWS_TRANSPOSED
     return total
 
 
 def exchange_bytes(hamiltonian: ProductHamiltonian, n_rows: int, gathers: bool) -> int:
     """The buffers of a `SpreadHamiltonian` on a rank that holds so many rows."""
-    shares = hamiltonian.shares
+    shares = hamiltonian.partition
     n_alpha, n_beta = hamiltonian.shape
     size = len(shares.bounds) - 1
     elements = n_rows * n_beta * (1 + (size > 1)) * hamiltonian.symmetric
@@ -104,11 +104,11 @@ def fit_product(
     `table_bytes` is the most that a rank holds beside vectors and exchanges. States are gathered where that
     fits, and otherwise go round a ring.
     """
-    elements = hamiltonian.shares.most * hamiltonian.shape[1]
+    elements = hamiltonian.partition.most * hamiltonian.shape[1]
     fitted = fit_memory(elements, n_roots, criteria, memory_bytes)
-    for gathers in (True, False) if len(hamiltonian.shares.bounds) > 2 else (True,):
+    for gathers in (True, False) if len(hamiltonian.partition.bounds) > 2 else (True,):
         needed = vectors_bytes(elements, n_roots, fitted) + table_bytes
-        needed += exchange_bytes(hamiltonian, hamiltonian.shares.most, gathers)
+        needed += exchange_bytes(hamiltonian, hamiltonian.partition.most, gathers)
         if needed <= memory_bytes:
             return MemoryFit(fitted, gathers, needed)
     raise InputError(

@@ -41,10 +41,10 @@ class ChosenDevice:
 
 @dataclass(frozen=True)
 class SolveSetup:
-    """A solve that is set up. `place` is None where all of a state is on this CPU."""
+    """A solve that is set up. `backend` is None where all of a state is on this CPU."""
 
     hamiltonian: ProductHamiltonian | ListHamiltonian
-    place: VectorBackend | None
+    backend: VectorBackend | None
     criteria: Criteria
     predicted_bytes: int | None
     device: str
@@ -78,7 +78,7 @@ def set_up_solve(
         memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
     memory_bytes = min(world.gather_objects(memory_bytes))
     product = ProductHamiltonian(
-        integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank=world.rank, size=world.size,
+        integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank_of=(world.rank, world.size),
         rates=cost.GPU if gpu else cost.CPU,
     )  # fmt: skip
     if gpu:
@@ -93,9 +93,9 @@ def set_up_solve(
     if not gpu and world.size == 1:
         return SolveSetup(product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak)
     make, peak_bytes = _on_gpu(product) if gpu else (product.as_type, _no_peak)
-    place = DistributedVectors(product, chosen.ranks, make, fit.gathers)
+    backend = DistributedVectors(product, chosen.ranks, make, fit.gathers)
     return SolveSetup(
-        product, place, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes
+        product, backend, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes
     )
 
 

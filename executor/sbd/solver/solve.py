@@ -75,15 +75,15 @@ def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: s
 def solve(
     hamiltonian: Hamiltonian, integrals: Integrals, n_roots: int = 1, *, criteria: Criteria | None = None,
     penalty: SpinPenalty | None = None, start: Sequence[Array] = (), mixed: bool = False,
-    checkpoint: Path | None = None, resume: bool = False, progress: Callable[[DavidsonStep], None] | None = None,
-    place: VectorBackend | None = None,
+    checkpoint: Path | None = None, resume: bool = False,
+    progress: Callable[[DavidsonStep], None] | None = None, backend: VectorBackend | None = None,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states, energies in Hartree with the core's.
 
     Energies are those of H also with a penalty; residuals are those of the operator that was diagonalized.
     `start` are states of the Hamiltonian's shape. With `mixed`, early iterations over a product of strings
     are in fp32; the last ones, and their residuals, are in fp64. With `checkpoint` the solve can be killed
-    and resumed. `place` says where vectors lie (default: here); on several ranks the call is collective,
+    and resumed. `backend` says where vectors lie (default: here); on several ranks the call is collective,
     `hamiltonian` has the rank's rows, and rank 0 alone has the states and needs `start`. Raises InputError
     where the space has fewer states.
     """
@@ -93,39 +93,39 @@ def solve(
     if penalty is not None:
         penalized = _penalized(hamiltonian, integrals, penalty)
         check_roots(n_roots, penalized.n_states(), "states that the spin penalty keeps")
-    where = place or HostVectors(hamiltonian, penalized)
+    used = backend or HostVectors(hamiltonian, penalized)
     store = None
     if checkpoint is not None:
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, integrals, f"{n_roots} {penalty}"))
 
     def on_step(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
-        if store is not None and where.on_first(store.due):
-            _keep(where, store, kept())
-        if progress is not None and where.first:
+        if store is not None and used.on_first(store.due):
+            _keep(used, store, kept())
+        if progress is not None and used.first:
             energies = tuple(energy + integrals.core for energy in step.energies)
             progress(replace(step, energies=energies))
 
     with blas_threads(hamiltonian.threads):
-        vectors = _begin(where, hamiltonian, n_roots, start, penalized, store, resume)
+        vectors = _begin(used, hamiltonian, n_roots, start, penalized, store, resume)
         early = 0
         if mixed and isinstance(hamiltonian, ProductHamiltonian) and penalized is None:
-            vectors, early = _early(where, hamiltonian, n_roots, vectors, criteria, on_step)
-        operator = where.operator(DOUBLE)
-        begin = [(where.put(vector, DOUBLE), parity) for vector, parity in vectors]
+            vectors, early = _early(used, hamiltonian, n_roots, vectors, criteria, on_step)
+        operator = used.operator(DOUBLE)
+        begin = [(used.put(vector, DOUBLE), parity) for vector, parity in vectors]
         found = davidson(operator, n_roots, begin, criteria, on_step)
         if store is not None and not found.converged:
-            _keep(where, store, list(zip(found.states, found.parities, strict=True)))
-        states = [where.collect(state) for state in found.states]
+            _keep(used, store, list(zip(found.states, found.parities, strict=True)))
+        states = [used.collect(state) for state in found.states]
     whole = replace(
-        found, states=states if where.first else [], energies=found.energies + integrals.core,
+        found, states=states if used.first else [], energies=found.energies + integrals.core,
         early_multiplications=early,
     )  # fmt: skip
     return whole if penalized is None else _with_energies(hamiltonian, integrals, whole)
 
 
 def _early(
-    where: VectorBackend, hamiltonian: ProductHamiltonian, n_roots: int, vectors: Vectors, criteria: Criteria,
-    on_step: OnStep,
+    backend: VectorBackend, hamiltonian: ProductHamiltonian, n_roots: int, vectors: Vectors,
+    criteria: Criteria, on_step: OnStep,
 ) -> tuple[Vectors, int]:  # fmt: skip
     """Better vectors by iterations in fp32, as far as its rounding errors let them come; multiplications."""
     largest = float(np.abs(hamiltonian.alpha.energies).max() + np.abs(hamiltonian.beta.energies).max())
@@ -133,11 +133,11 @@ def _early(
     loose = replace(
         criteria, residual=max(criteria.residual, least), energy=np.inf, orthogonality=SINGLE_ORTHOGONALITY
     )
-    operator = where.operator(SINGLE)
-    begin = [(where.put(vector, SINGLE), parity) for vector, parity in vectors]
+    operator = backend.operator(SINGLE)
+    begin = [(backend.put(vector, SINGLE), parity) for vector, parity in vectors]
     found = davidson(operator, n_roots, begin, loose, on_step)
     pairs = zip(found.states, found.parities, strict=True)
-    return [(where.local(where.collect(state)), parity) for state, parity in pairs], found.multiplications
+    return [(backend.local(backend.collect(state)), parity) for state, parity in pairs], found.multiplications
 
 
 def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None:
@@ -148,10 +148,10 @@ def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None
         )
 
 
-def _keep(where: VectorBackend, store: SolveCheckpoint, kept: Vectors) -> None:
+def _keep(backend: VectorBackend, store: SolveCheckpoint, kept: Vectors) -> None:
     """Write a checkpoint on rank 0."""
-    whole = [(where.collect(vector), parity) for vector, parity in kept]
-    where.on_first(lambda: store.write([(state, parity) for state, parity in whole if state is not None]))
+    whole = [(backend.collect(vector), parity) for vector, parity in kept]
+    backend.on_first(lambda: store.write([(state, parity) for state, parity in whole if state is not None]))
 
 
 def _penalized(hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPenalty) -> PenalizedHamiltonian:
@@ -183,7 +183,7 @@ def check_spin(spin: float, integrals: Integrals) -> None:
 
 
 def _begin(
-    where: VectorBackend, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
+    backend: VectorBackend, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
     penalized: PenalizedHamiltonian | None, store: SolveCheckpoint | None, resume: bool,
 ) -> Vectors:  # fmt: skip
     """What this rank holds of the vectors to go on from: a checkpoint's, those given, or our own."""
@@ -199,10 +199,10 @@ def _begin(
         held.extend(given())
         return [parity for _, parity in held]
 
-    parities = where.on_first(counted)
-    wholes = [vector for vector, _ in held] if where.first else [None] * len(parities)
-    own = [(where.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
-    return own if len(own) >= n_roots else [*own, *where.lowest(n_roots)]
+    parities = backend.on_first(counted)
+    wholes = [vector for vector, _ in held] if backend.first else [None] * len(parities)
+    own = [(backend.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
+    return own if len(own) >= n_roots else [*own, *backend.lowest(n_roots)]
 
 
 def _parts(

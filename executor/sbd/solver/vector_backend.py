@@ -116,7 +116,7 @@ class DistributedVectors:
         gathers: bool = True,
     ) -> None:  # fmt: skip
         """`hamiltonian` has the tables of all strings and this rank's rows; see `DistributedHamiltonian`."""
-        self._hamiltonian, self._shares, self._ranks = hamiltonian, hamiltonian.shares, ranks
+        self._hamiltonian, self._partition, self._ranks = hamiltonian, hamiltonian.partition, ranks
         self._make, self._gathers = make, gathers
         self._rows: Any = None
         self.first = ranks.rank == 0
@@ -125,7 +125,7 @@ class DistributedVectors:
         """H over the ranks; the one before is given up first, so that never two are held."""
         self._rows = None
         self._rows = self._make(dtype)
-        return DistributedHamiltonian(self._rows, self._shares, self._ranks, self._gathers)
+        return DistributedHamiltonian(self._rows, self._partition, self._ranks, self._gathers)
 
     def lowest(self, n_roots: int) -> list[tuple[Array, int]]:
         """The lowest states among the determinants of least energy on any rank."""
@@ -141,7 +141,7 @@ class DistributedVectors:
 
     def local(self, state: Host | None) -> Host:
         """Rank 0 sends every rank its rows."""
-        ranks, shares, n_beta = self._ranks, self._shares, self._hamiltonian.shape[1]
+        ranks, shares, n_beta = self._ranks, self._partition, self._hamiltonian.shape[1]
         if state is not None and self.first:
             whole = np.ascontiguousarray(state, np.float64)
             parts = [(peer, whole[slice(*shares.rows(peer))].ravel()) for peer in range(1, ranks.size)]
@@ -158,7 +158,7 @@ class DistributedVectors:
 
     def collect(self, vector: Array) -> Host | None:
         """Rank 0 receives the rows of all ranks."""
-        ranks, shares = self._ranks, self._shares
+        ranks, shares = self._ranks, self._partition
         own = np.ascontiguousarray(self._rows.get(vector), np.float64)
         if not self.first:
             if own.size:

@@ -72,7 +72,7 @@ def test_batches_give_the_product(
     make: Any, dense: bool, n: int, electrons: tuple[int, int], counts: tuple[int, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(batched_module, "ROWS_TURNED", 4)
+    monkeypatch.setattr(batched_module, "ROWS_TRANSPOSED", 4)
     integrals = random_integrals(n, *electrons, seed=4)
     sets = [
         string_set(some_strings(n, spin, count, 9), integrals)
@@ -119,7 +119,7 @@ def test_rows_in_several_pieces_give_the_product(
     monkeypatch.setattr("tnplan.executor.sbd.sigma.product_hamiltonian.WARPS_AT_ONCE", at_once)
     integrals = random_integrals(12, 6, 6, seed=4)
     h = ProductHamiltonian(integrals, string_set(some_strings(12, 6, 90, 9), integrals))
-    spare = h.pieces(h.block(0, 90)).spare
+    spare = h.row_tasks(h.block(0, 90)).spare
     assert spare == 0 if at_once == 4 else spare > 20
     steps = make(dtype)
     operator = on_one_rank(h, steps)

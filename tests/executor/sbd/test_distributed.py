@@ -56,11 +56,11 @@ def case(equal: bool, seed: int = 4) -> tuple[Integrals, Strings]:
     return integrals, (alpha, None if equal else string_set(some_strings(7, 2, 17, 5), integrals))
 
 
-def place_of(
+def backend_of(
     integrals: Integrals, strings: Strings, ranks: Communicator, batched: bool, gathers: bool, dense: bool
 ) -> tuple[ProductHamiltonian, DistributedVectors]:
     """The rows of a rank by threads or by batches, and where its vectors lie."""
-    h = ProductHamiltonian(integrals, *strings, rank=ranks.rank, size=ranks.size, dense=dense, threads=1)
+    h = ProductHamiltonian(integrals, *strings, rank_of=(ranks.rank, ranks.size), dense=dense, threads=1)
     make: Callable[[str], Any] = h.as_type
     if batched:
         make = lambda dtype: BatchedHamiltonian(h, NumpyBatch(dtype))  # noqa: E731
@@ -80,12 +80,12 @@ def test_ranks_give_the_product(size: int, batched: bool, dense: bool, gathers: 
     ]
 
     def work(ranks: Communicator) -> list[Any]:
-        _, place = place_of(integrals, strings, ranks, batched, gathers, dense)
-        operator = place.operator("float64")
+        _, backend = backend_of(integrals, strings, ranks, batched, gathers, dense)
+        operator = backend.operator("float64")
         made = []
         for state, parity in states:
-            part = place.put(place.local(state if ranks.rank == 0 else None), "float64")
-            product = place.collect(operator.apply(part, parity, np.empty_like(part)))
+            part = backend.put(backend.local(state if ranks.rank == 0 else None), "float64")
+            product = backend.collect(operator.apply(part, parity, np.empty_like(part)))
             made.append((product, operator.total(np.array([np.vdot(part, part)]))))
         return made
 
@@ -105,8 +105,8 @@ def test_more_ranks_than_strings() -> None:
     expected = solve(ProductHamiltonian(integrals, *strings, threads=1), integrals, 2)
 
     def work(ranks: Communicator) -> Any:
-        h, place = place_of(integrals, strings, ranks, True, False, True)
-        return solve(h, integrals, 2, place=place)
+        h, backend = backend_of(integrals, strings, ranks, True, False, True)
+        return solve(h, integrals, 2, backend=backend)
 
     found = run_ranks(3, work)
     np.testing.assert_allclose(found[0].energies, expected.energies, atol=1e-11)
@@ -125,12 +125,12 @@ def test_ranks_find_the_states(
     expected = solve(h, integrals, 3, criteria=TIGHT)
 
     def work(ranks: Communicator) -> Any:
-        own, place = place_of(integrals, strings, ranks, batched, gathers, True)
+        own, backend = backend_of(integrals, strings, ranks, batched, gathers, True)
         begin = [expected.states[0] + 0.1] if ranks.rank == 0 else []
-        found = solve(own, integrals, 3, criteria=TIGHT, place=place, mixed=mixed, start=begin)
+        found = solve(own, integrals, 3, criteria=TIGHT, backend=backend, mixed=mixed, start=begin)
         held = tmp_path / "x.ckpt"
-        short = solve(own, integrals, 3, criteria=Criteria(steps=4), place=place, checkpoint=held)
-        again = solve(own, integrals, 3, criteria=TIGHT, place=place, checkpoint=held, resume=True)
+        short = solve(own, integrals, 3, criteria=Criteria(steps=4), backend=backend, checkpoint=held)
+        again = solve(own, integrals, 3, criteria=TIGHT, backend=backend, checkpoint=held, resume=True)
         return found, short, again
 
     for rank, (found, short, again) in enumerate(run_ranks(size, work)):
@@ -151,9 +151,9 @@ def test_a_solve_that_refuses_its_start_ends_on_all_ranks() -> None:
     integrals, strings = case(False)
 
     def work(ranks: Communicator) -> str:
-        h, place = place_of(integrals, strings, ranks, False, True, True)
+        h, backend = backend_of(integrals, strings, ranks, False, True, True)
         with pytest.raises(InputError, match="start: has the shape") as refusal:
-            solve(h, integrals, 1, place=place, start=[np.zeros(h.shape)])
+            solve(h, integrals, 1, backend=backend, start=[np.zeros(h.shape)])
         return str(refusal.value)
 
     assert len(set(run_ranks(3, work))) == 1
@@ -190,7 +190,7 @@ def test_rows_of_more_excitations_cost_more() -> None:
         assert costs.shape == (26,)
         counts = np.diff(singles.start)
         assert costs[counts.argmax()] > costs[counts.argmin()] > 0
-    ranks = [ProductHamiltonian(integrals, strings, rank=rank, size=3).rows for rank in range(3)]
+    ranks = [ProductHamiltonian(integrals, strings, rank_of=(rank, 3)).rows for rank in range(3)]
     assert [first for first, _ in ranks] == [0, *(last for _, last in ranks[:2])]
 
 
@@ -234,11 +234,11 @@ def test_memory_of_batches_is_predicted(equal: bool, dense: bool) -> None:
     integrals, strings = case(equal)
 
     def work(ranks: Communicator) -> tuple[int, int]:
-        h = ProductHamiltonian(integrals, *strings, dense=dense, rank=ranks.rank, size=ranks.size)
+        h = ProductHamiltonian(integrals, *strings, dense=dense, rank_of=(ranks.rank, ranks.size))
         steps = Counting()
         rows = BatchedHamiltonian(h, steps)
-        DistributedHamiltonian(rows, h.shares, ranks)
-        exchanged = exchange_bytes(h, h.shares.count(ranks.rank), True)
+        DistributedHamiltonian(rows, h.partition, ranks)
+        exchanged = exchange_bytes(h, h.partition.count(ranks.rank), True)
         return steps.held_bytes, batched_bytes(h) + exchanged
 
     for held, predicted in run_ranks(2, work):
@@ -335,7 +335,9 @@ def test_memory_on_a_gpu_is_predicted(roots: int, mixed: bool) -> None:
         try:
             with chosen.on_stream():
                 site = set_up_solve(integrals, (strings, None), chosen, ranks, roots, criteria, np.inf, 1)
-                solve(site.hamiltonian, integrals, roots, criteria=criteria, place=site.place, mixed=mixed)
+                solve(
+                    site.hamiltonian, integrals, roots, criteria=criteria, backend=site.backend, mixed=mixed
+                )
                 return site.predicted_bytes or 0, site.peak_bytes() or 0
         finally:
             chosen.close()

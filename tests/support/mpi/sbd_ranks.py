@@ -38,7 +38,7 @@ with chosen.on_stream():
         say(f"{'equal' if equal else 'different'} sets, on one CPU")
         for dense in (True, False):
             h = ProductHamiltonian(
-                integrals, alpha, beta, dense=dense, threads=1, rank=ranks.rank, size=ranks.size,
+                integrals, alpha, beta, dense=dense, threads=1, rank_of=(ranks.rank, ranks.size),
                 rates=cost.GPU if device == "gpu" else cost.CPU,
             )  # fmt: skip
 
@@ -50,17 +50,17 @@ with chosen.on_stream():
                 return BatchedHamiltonian(h, CupyBatch(dtype))  # noqa: B023
 
             for gathers in (True, False):
-                place = DistributedVectors(h, chosen.ranks, make, gathers)
-                operator = place.operator("float64")
+                backend = DistributedVectors(h, chosen.ranks, make, gathers)
+                operator = backend.operator("float64")
                 for parity in (EVEN, ODD, NEITHER) if equal else (NEITHER,):
                     x = alone.project(np.random.default_rng(0).standard_normal(alone.shape), parity)
-                    part = place.put(place.local(x if ranks.rank == 0 else None), "float64")
-                    made = [place.collect(operator.apply(part, parity)) for _ in range(2)]
+                    part = backend.put(backend.local(x if ranks.rank == 0 else None), "float64")
+                    made = [backend.collect(operator.apply(part, parity)) for _ in range(2)]
                     if made[0] is not None:
                         y = alone.apply(x, parity)
                         assert np.abs(made[0] - y).max() < 1e-12 * np.abs(y).max()
                         assert np.array_equal(*made)
-                found = solve(h, integrals, 2, criteria=Criteria(), place=place, mixed=True)
+                found = solve(h, integrals, 2, criteria=Criteria(), backend=backend, mixed=True)
                 assert np.allclose(found.energies, expected.energies, rtol=0, atol=1e-9)
                 say(f"{'dense' if dense else 'sparse'}, {'gathered' if gathers else 'round a ring'}")
 chosen.close()
