@@ -280,7 +280,7 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
         found = solve(
             setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
             penalty=asked.penalty, start=request.start if rank.is_first else [],
-            checkpoint=_checkpoint(options), resume=options.resume, progress=heard, place=setup.place,
+            checkpoint=_checkpoint(options), resume=options.resume, progress=heard, backend=setup.backend,
             mixed=asked.is_mixed,
         )  # fmt: skip
         peak_bytes = setup.peak_bytes()
