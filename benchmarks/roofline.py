@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
-from tnplan.planner.schedule.schedule import Schedule, Step
+from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 
 WARM_UPS = 2
 FEWEST, MOST = 3, 15
@@ -123,7 +123,7 @@ def aligned_bytes(count: int, dtype: str) -> int:
     return -(-count * ITEM_BYTES[dtype] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def local_bytes(schedule: Schedule, step: Step) -> int:
+def local_bytes(schedule: Schedule, step: StepAnnotation) -> int:
     """The bytes of a rank's shards of both operands and the result of a step, each read or written once."""
     spread = [
         (mode, digit.radix)

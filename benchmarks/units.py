@@ -16,7 +16,7 @@ from tnplan.executor.device.protocols.device import ContractShape, FusedShape
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.schedule.overlap_rows import end_of
-from tnplan.planner.schedule.schedule import Contract, Fused, Schedule, Step
+from tnplan.planner.schedule.schedule import Contract, Fused, Schedule, StepAnnotation
 
 Modes = tuple[tuple[int, int], ...]
 """(mode, extent) in storage order, row-major."""
@@ -159,7 +159,7 @@ def _units(schedule: Schedule) -> Iterator[Unit]:
         return tuple((mode, extents[mode]) for mode in numbers)
 
     def single(number: int) -> Single:
-        step: Step = schedule.steps[number]
+        step: StepAnnotation = schedule.steps[number]
         return Single(number, modes(step.a_modes), modes(step.b_modes), modes(step.c_modes))
 
     for instruction in schedule.instructions:

@@ -1,10 +1,11 @@
-"""The planner from end to end: the passes in order, and the retries that meet a memory limit."""
+"""The planner from end to end: the passes in order, and the ladder of attempts that meets a memory limit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import groupby
 from math import inf
 
 from tnplan.planner.common.checks import check_count
@@ -13,25 +14,34 @@ from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.compression_options import Compression
 from tnplan.planner.hardware.cost import CostModel, make_grid, memory_limit
 from tnplan.planner.hardware.group_sizes import group_sizes
-from tnplan.planner.hardware.process_grid import Grid
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.passes.fusion.chunk_exchanges import Overlaps, overlap
-from tnplan.planner.passes.fusion.fuse import EXTENTS_OF_FUSION, Fusion, fuse
-from tnplan.planner.passes.lowering.attempt import Attempt
-from tnplan.planner.passes.lowering.buffer_assignment import assign
-from tnplan.planner.passes.lowering.emit_schedule import assemble
-from tnplan.planner.passes.lowering.extend_lifetimes import apart
-from tnplan.planner.passes.lowering.lower import lower
-from tnplan.planner.passes.lowering.settle_overlap import beside
-from tnplan.planner.passes.lowering.spill import store
+from tnplan.planner.passes.context_passes import (
+    assign_buffers,
+    choose_sharding,
+    cut_exchanges,
+    emit_program,
+    fuse_steps,
+    place_modes,
+    settle_exchanges,
+)
+from tnplan.planner.passes.fusion.fuse import EXTENTS_OF_FUSION, Fusion
+from tnplan.planner.passes.ladder import (
+    BY_TIER,
+    HOISTED_SHARES,
+    PERSISTENT,
+    UNLIMITED_SHARE,
+    Rung,
+    ladder,
+)
+from tnplan.planner.passes.lowering.emit_schedule import emit_schedule
+from tnplan.planner.passes.lowering.plan_context import Limits, PlanContext, Variant
 from tnplan.planner.passes.lowering.work_estimate import divided_s, seconds_alone
 from tnplan.planner.passes.sharding import policies
-from tnplan.planner.passes.sharding.assign_digits import place
-from tnplan.planner.passes.sharding.by_tier import distribute_by_tier
-from tnplan.planner.passes.sharding.search import DoesNotFit, distribute, step_modes
+from tnplan.planner.passes.sharding.search import DoesNotFit
+from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import StateSpace
-from tnplan.planner.passes.tree.build import Tree, build
+from tnplan.planner.passes.tree.build import build
 from tnplan.planner.passes.tree.hoist_invariants import Loops
 from tnplan.planner.passes.tree.loop_levels import Nesting
 from tnplan.planner.passes.tree.lower_bounds import LeastSeconds, step_over, step_without_room
@@ -39,21 +49,61 @@ from tnplan.planner.passes.tree.mode_order import reorder
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
+Pass = Callable[[PlanContext], PlanContext]
+
 PAPER_THRESHOLD_BYTES = 8 * 2**30
-OURS_BELOW_PAPER = 128
-BY_TIER = "ours, tier by tier"
-IN_STAYS = "ours, tier by tier, in stays"
-MEMORY_TRIES = 6
-SHARES_OF_ROOM = (1.25, 0.98, 0.7, 0.0)
-"""Of the memory of all ranks, what the largest step and all that is held for other parts may first take, and
-then: more than all, since chains may work in place."""
-BEYOND = 2.5
-"""The same, where no step has a limit of its own: what is larger may lie between the steps of a chain."""
-WORTH_PLANNING = 0.05
+"""Bytes of a tensor over all ranks from which the paper's policy distributes a step, at most."""
+PAPER_THRESHOLD_OVER_OURS = 128
+"""Ours distributes from this many times smaller tensors on, where that is faster."""
+LEAST_SAVING_OF_A_GROUP = 0.05
 """A larger group is planned only where it could save this share of the time."""
 LARGEST_WORLD = 2**24
+"""Devices that a plan may be for, at most."""
 MOST_SLICES, MOST_WORK = 2**512, 2**960
 """Beyond, times and operations of all slices leave the range of floating point."""
+
+
+SHARDING: tuple[Pass, ...] = (choose_sharding, place_modes)
+FUSION: tuple[Pass, ...] = (fuse_steps,)
+CHUNKING: tuple[Pass, ...] = (cut_exchanges,)
+LOWERING: tuple[Pass, ...] = (emit_program, assign_buffers, settle_exchanges)
+PASSES = (*SHARDING, *FUSION, *CHUNKING, *LOWERING)
+"""All passes of an attempt. Passes 1 and 2, `build` and `reorder`, are the same for all attempts."""
+
+
+def run(passes: Iterable[Pass], context: PlanContext) -> PlanContext:
+    """The context after some passes, one after the other."""
+    for one in passes:
+        context = one(context)
+    return context
+
+
+def attempt(context: PlanContext) -> PlanContext:
+    """All passes, and those from fusion on again in variants that need less memory until the arena fits.
+
+    The variant that fits first, or else needs least. What is exchanged in chunks is made last of its step's
+    operands, which may need more memory, and yet more where small tensors around it live longer.
+    """
+    spilled = context.variant.spilled
+    context = run(SHARDING, context)
+    found: list[PlanContext] = []
+    tried: list[Fusion] = []
+    for extent in EXTENTS_OF_FUSION:
+        fused = run(FUSION, replace(context, variant=Variant(extent, spilled=spilled)))
+        in_place = extent.endswith("in place")
+        if fused.fusion in tried or (in_place and (spilled or not fused.fusion.in_place)):
+            continue
+        tried.append(fused.fusion)
+        chunked = run(CHUNKING, fused)
+        whole = run(CHUNKING, replace(fused, variant=Variant(extent, False, False, spilled)))
+        variants = [whole]
+        if chunked.exchanges.by_node:
+            variants = [chunked, replace(chunked, variant=Variant(extent, True, False, spilled)), whole]
+        for variant in variants:
+            found.append(run(LOWERING, variant))
+            if found[-1].fits:
+                return found[-1]
+    return min(found, key=lambda one: one.arena.size_bytes)
 
 
 def plan(
@@ -93,7 +143,7 @@ def plan(
     best_s = inf
     refusal: InputError | None = None
     for size in group_sizes(devices, path.n_slices):
-        if planner.estimated_s(devices, size) >= best_s * (1 - WORTH_PLANNING):
+        if planner.estimated_s(devices, size) >= best_s * (1 - LEAST_SAVING_OF_A_GROUP):
             continue
         try:
             schedule = planner.plan(size, policy, devices // size)
@@ -146,12 +196,12 @@ class Planner:
                 "figure of them",
                 "search a path with fewer",
             )
-        shares = SHARES_OF_ROOM if share else (0.0,)
+        shares = HOISTED_SHARES if share else (0.0,)
         # More than there is room for may fit where chains work in place.
         optimistic = self.model.fused_elements and compression is None
         self._least = LeastSeconds(self.tree, self.model, self.loops)
         self._nestings: dict[tuple[int, int], tuple[Nesting, ...]] = {}
-        self.shares_of_room = tuple(part for part in shares if optimistic or part <= 1)
+        self.hoisted_shares = tuple(own for own in shares if optimistic or own <= 1)
 
     def least_s(self, devices: int, ranks: int) -> float:
         """What no plan for groups of `ranks` ranks undercuts on `devices` devices."""
@@ -164,21 +214,23 @@ class Planner:
 
     @cached_property
     def _alone(self) -> tuple[Nesting, tuple[float, float]]:
-        """The nesting of the least work where memory is no limit, and the seconds of one rank with it."""
-        nesting = self.loops.nesting(inf if any(self.shares_of_room) else 0.0)
-        tree = replace(self.tree, nesting=nesting)
-        program = self._attempt(tree, (), "ours", inf, self._threshold("ours"), inf).program
-        return nesting, seconds_alone(program, nesting, self.profile.launch_s)
+        """The loop nest of the least work where memory is no limit, and the seconds of one rank with it."""
+        nesting = self.loops.nesting(inf if any(self.hoisted_shares) else 0.0)
+        context = self.context(nesting, 1, Rung("ours", 1.0, step_limited=False), inf)
+        return nesting, seconds_alone(attempt(context).program, nesting, self.profile.launch_s)
+
+    def _nesting(self, share: float, ranks: int, groups: int) -> Nesting:
+        """The loop nest that saves most work in a share of the memory of all ranks of a group."""
+        room = share * (ranks * self.limit_bytes / self.model.item_bytes) if share else 0.0
+        return self.loops.nesting(room, groups)
 
     def nestings(self, ranks: int, groups: int) -> tuple[Nesting, ...]:
-        """The nestings that a plan is tried with: it depends on the number of groups by these alone."""
+        """The loop nests that a plan is tried with: it depends on the number of groups by these alone."""
         if all(nesting.n_slices % groups == 0 for nesting in self.loops.endless):
             groups = 1  # which share slices as evenly
         if (ranks, groups) not in self._nestings:
-            room = ranks * self.limit_bytes / self.model.item_bytes
-            shares = (BEYOND, *self.shares_of_room)
-            found = [self.loops.nesting(share * room if share else 0.0, groups) for share in shares]
-            self._nestings[ranks, groups] = tuple(found)
+            shares = (UNLIMITED_SHARE, *self.hoisted_shares)
+            self._nestings[ranks, groups] = tuple(self._nesting(share, ranks, groups) for share in shares)
         return self._nestings[ranks, groups]
 
     def fits(self, ranks: int, policy: str = "ours", groups: int = 1) -> bool:
@@ -190,134 +242,126 @@ class Planner:
 
     def _any_fits(self, ranks: int, policy: str, groups: int) -> bool:
         try:
-            self._fit(ranks, policy, groups, self.shares_of_room)
+            self._climb(policy, self.hoisted_shares, ranks, groups)
         except InputError:
-            return policy == "ours" and self._beyond(ranks, groups) is not None
+            return policy == "ours" and self._unlimited(ranks, groups) is not None
         return True
 
     def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
         """The schedule of one group of `ranks` ranks, where `groups` of them share the slices.
 
-        Where the parts that suit so many groups do not fit, they are those that suit one.
+        Where the loop nests that suit so many groups do not fit, they are those that suit one.
         """
         self._refuse_hopeless(ranks)
         try:
-            attempt = self._fastest(ranks, policy, groups)
+            found = self._fastest(ranks, policy, groups)
         except InputError:
             if self.nestings(ranks, groups) == self.nestings(ranks, 1):
                 raise
-            attempt = self._fastest(ranks, policy, 1)
-        schedule = self._schedule(attempt, ranks, policy)
+            found = self._fastest(ranks, policy, 1)
+        schedule = emit_schedule(found, policy)
         verify(schedule)
         return schedule
 
-    def _fastest(self, ranks: int, policy: str, groups: int) -> Attempt:
-        """The fastest attempt, be it one beyond the memory that parts may take otherwise."""
-        beyond = self._beyond(ranks, groups) if policy == "ours" else None
+    def _fastest(self, ranks: int, policy: str, groups: int) -> PlanContext:
+        """The fastest plan: ours may also be one that steps have no limit in."""
+        unlimited = self._unlimited(ranks, groups) if policy == "ours" else None
         try:
-            attempt = self._best(ranks, policy, groups)
+            found = self._best_policy(ranks, policy, groups)
         except InputError:
-            if beyond is None:
+            if unlimited is None:
                 raise
-            return beyond
-        return beyond if beyond is not None and beyond.total_s < attempt.total_s else attempt
+            return unlimited
+        return unlimited if unlimited is not None and unlimited.total_s < found.total_s else found
 
-    def _schedule(self, attempt: Attempt, ranks: int, policy: str) -> Schedule:
-        return assemble(
-            self.path, self.profile, self.model, self.tree, self.limit_bytes, attempt, ranks, policy
-        )
-
-    def _beyond(self, ranks: int, groups: int) -> Attempt | None:
-        """An attempt with parts for which there is room only where chains work in place, if it fits."""
-        if self.shares_of_room[0] <= 1 or self.limit_bytes == inf:
+    def _unlimited(self, ranks: int, groups: int) -> PlanContext | None:
+        """A plan with loop-invariant tensors for which there is room only where chains work in place."""
+        most, *_ = self.hoisted_shares
+        if most <= 1 or self.limit_bytes == inf:
             return None
-        room = ranks * self.limit_bytes / self.model.item_bytes
-        nesting = self.loops.nesting(BEYOND * room, groups)
-        if ranks > 1 and nesting == self.loops.nesting(self.shares_of_room[0] * room, groups):
+        nesting = self._nesting(UNLIMITED_SHARE, ranks, groups)
+        if ranks > 1 and nesting == self._nesting(most, ranks, groups):
             return None
-        tree, grid = replace(self.tree, nesting=nesting), make_grid(ranks, self.profile)
-        attempt = self._attempt(tree, grid, "ours", inf, self._threshold("ours"), self.limit_bytes)
-        return attempt if attempt.arena.size_bytes <= self.limit_bytes else None
+        return self._try(nesting, ranks, Rung("ours", UNLIMITED_SHARE, step_limited=False))
 
-    def _best(self, ranks: int, policy: str, groups: int) -> Attempt:
-        """The attempt of a policy, under a limit for each step.
+    def _best_policy(self, ranks: int, policy: str, groups: int) -> PlanContext:
+        """The plan of a policy, under a limit for each step.
 
-        Ours takes the paper's plan, or one made tier by tier, where that is faster; these have no more parts
-        than there was room for in ours. The one in stays is tried once, with the parts of the best.
+        Ours takes the paper's plan, or one made tier by tier, where that is faster; these have no more loop
+        levels than there was room for in ours. The one with persistent shardings is tried once, with the
+        loop nest of the best.
         """
-        attempt, shares = self._fit(ranks, policy, groups, self.shares_of_room)
-        if policy == "ours" and ranks > 1 and any(step.state != "local" for step in attempt.program.steps):
-            several_tiers = len({digit.tier for digit in attempt.grid}) > 1
-            for other_policy in ("paper", BY_TIER) if several_tiers else ("paper",):
-                try:
-                    other, _ = self._fit(ranks, other_policy, groups, shares)
-                except InputError:
-                    continue
-                attempt = min(attempt, other, key=lambda item: item.total_s)
-            if several_tiers:
-                tree = replace(self.tree, nesting=attempt.nesting)
-                in_stays = self._fit_at_once(tree, ranks, IN_STAYS)
-                if in_stays is not None and in_stays.total_s < attempt.total_s:
-                    attempt = in_stays
-        return attempt
+        found, shares = self._climb(policy, self.hoisted_shares, ranks, groups)
+        if policy != "ours" or ranks == 1 or all(step.state == "local" for step in found.program.steps):
+            return found
+        several_tiers = len({digit.tier for digit in found.sharded.grid}) > 1
+        for other_policy in ("paper", BY_TIER) if several_tiers else ("paper",):
+            try:
+                other, _ = self._climb(other_policy, shares, ranks, groups)
+            except InputError:
+                continue
+            found = min(found, other, key=lambda one: one.total_s)
+        if several_tiers:
+            persistent = self._try(found.nesting, ranks, Rung(PERSISTENT, 1.0))
+            if persistent is not None and persistent.total_s < found.total_s:
+                found = persistent
+        return found
 
-    def _fit(
-        self, ranks: int, policy: str, groups: int, shares: Sequence[float]
-    ) -> tuple[Attempt, Sequence[float]]:
-        """As `_fit_nested`, with the parts that save most, or fewer where what they hold does not fit.
+    def _climb(
+        self, policy: str, shares: Sequence[float], ranks: int, groups: int
+    ) -> tuple[PlanContext, Sequence[float]]:
+        """The fastest plan at the first share of the memory at which one fits, and the shares from there on.
 
-        `shares` of the memory are tried in turn; those from the one that fits on come with the attempt.
+        Of the rungs that spill, and of those that do not, the first that fits counts.
         """
+        asked = self.model.compression or Compression()
+        spills = (False,) if asked.store is None else (False, True)
         tried: list[Nesting] = []
-        for number, share in enumerate(shares):
-            room = share * ranks * self.limit_bytes / self.model.item_bytes if share else 0.0
-            nesting = self.loops.nesting(room, groups)
+        rungs = ladder(policy, shares, spills, bool(self.model.fused_elements))
+        for share, of_share in groupby(rungs, key=lambda rung: rung.share):
+            nesting = self._nesting(share, ranks, groups)
             if nesting in tried:
                 continue
-            tree = replace(self.tree, nesting=nesting)
-            if share > 1:
-                attempt = self._fit_at_once(tree, ranks, policy)
-                if attempt is not None:
-                    return attempt, shares[number:]
-                continue
-            tried.append(nesting)
-            try:
-                return self._fit_nested(tree, ranks, policy), shares[number:]
-            except InputError:
+            found: list[PlanContext] = []
+            refusals: list[InputError] = []
+            for _, ways in groupby(of_share, key=lambda rung: rung.spilled):
+                try:
+                    found.append(self._first_fit(nesting, ranks, tuple(ways)))
+                except InputError as refusal:
+                    refusals.append(refusal)
+            if found:
+                return min(found, key=lambda one: one.total_s), shares[shares.index(share) :]
+            if share <= 1:
+                tried.append(nesting)
                 if len(nesting.places) <= 2:
-                    raise
-        raise AssertionError("the last share has room for no part")
+                    raise refusals[-1]
+        raise AssertionError("the last share has room for no loop level")
 
-    def _fit_at_once(self, tree: Tree, ranks: int, policy: str) -> Attempt | None:
-        """The first attempt, if its arena fits without tensors stored compressed."""
-        grid = make_grid(ranks, self.profile)
-        limit_bytes, threshold_bytes = self.limit_bytes, self._threshold(policy)
-        try:
-            attempt = self._attempt(tree, grid, policy, limit_bytes, threshold_bytes, limit_bytes)
-        except DoesNotFit:
-            return None
-        return attempt if attempt.arena.size_bytes <= limit_bytes else None
-
-    def _fit_nested(self, tree: Tree, ranks: int, policy: str) -> Attempt:
-        """The fastest attempt whose arena fits the memory: as it is, or with tensors stored compressed."""
-        asked = self.model.compression or Compression()
-        found: list[Attempt] = []
-        refusals: list[InputError] = []
-        for storing in (False,) if asked.store is None else (False, True):
-            compressing = storing or asked.exchange is not None
+    def _first_fit(self, nesting: Nesting, ranks: int, rungs: Sequence[Rung]) -> PlanContext:
+        """The plan of the first rung that fits; the refusal of the first where none does."""
+        compression = self.model.compression or Compression()
+        compressing = rungs[0].spilled or compression.exchange is not None
+        limit_bytes = self._arena_limit(compressing)
+        refused: InputError | None = None
+        for rung in rungs:
             try:
-                limit_bytes = self._arena_limit(compressing)
-                found.append(self._fit_storing(tree, ranks, policy, limit_bytes, storing))
-            except OverLimitError as refusal:
-                refusals.append(self._with_workspace(refusal) if compressing else refusal)
+                return self._fit(nesting, ranks, rung, limit_bytes)
             except InputError as refusal:
-                refusals.append(refusal)
-        if not found:
-            raise refusals[-1]
-        return min(found, key=lambda attempt: attempt.total_s)
+                refused = refused or refusal
+        assert refused is not None
+        raise (
+            self._with_workspace(refused) if compressing and isinstance(refused, OverLimitError) else refused
+        )
+
+    def _try(self, nesting: Nesting, ranks: int, rung: Rung) -> PlanContext | None:
+        """The plan of a rung, if its arena fits all of the memory."""
+        try:
+            return self._fit(nesting, ranks, rung, self.limit_bytes)
+        except InputError:
+            return None
 
     def _arena_limit(self, compressing: bool) -> float:
-        """The bytes that the arena may take: what a codec needs beside it is left free."""
+        """The bytes that the arena may take: what a codec needs besides is left free."""
         compression = self.model.compression
         if not compressing or compression is None:
             return self.limit_bytes
@@ -338,110 +382,69 @@ class Planner:
         how = f"{size_text(self.limit_bytes)} less the codec's {size_text(workspace_bytes)}"
         return OverLimitError(refusal.place, f"{refusal.problem} ({how})", refusal.remedy)
 
-    def _fit_storing(self, tree: Tree, ranks: int, policy: str, limit_bytes: float, storing: bool) -> Attempt:
-        """An attempt whose arena fits `limit_bytes`; `storing`: if it must, with tensors stored compressed.
-
-        Where no step may hold more than fits, all may be refused although fused chains never store what is
-        too large; so the last attempt is one without a limit for each step.
-        """
-        grid = make_grid(ranks, self.profile)
-        try:
-            return self._fit_steps(tree, grid, ranks, policy, limit_bytes, storing)
-        except InputError:
-            if not self.model.fused_elements:
-                raise
-            attempt = self._attempt(tree, grid, policy, inf, self._threshold(policy), limit_bytes, storing)
-            if attempt.arena.size_bytes > limit_bytes:
-                raise
-            return attempt
-
-    def _fit_steps(
-        self, tree: Tree, grid: Grid, ranks: int, policy: str, limit_bytes: float, storing: bool
-    ) -> Attempt:
-        """Plan under ever tighter limits a step until the arena of the whole program fits the memory."""
-        step_limit, threshold = limit_bytes, self._threshold(policy)
-        given = self.threshold_bytes is not None
-        space = StateSpace(self.tree, grid, self.model, limit_bytes)
-        hopeless = step_over(self.tree, space.size_bytes, ranks * limit_bytes)
-        if hopeless is not None:
-            raise DoesNotFit(hopeless).error(self.tree, space, ranks)
-        closest: Attempt | None = None
-        for _ in range(MEMORY_TRIES):
+    def _fit(self, nesting: Nesting, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
+        """The plan of a rung under ever tighter limits a step, until the arena of the program fits."""
+        context = self.context(nesting, ranks, rung, limit_bytes)
+        limits, sizes = context.limits, context.sharded.space.size_bytes
+        if rung.step_limited:
+            hopeless = step_over(self.tree, sizes, ranks * limit_bytes)
+            if hopeless is not None:
+                raise self._refusal(hopeless, ranks, limit_bytes)
+        closest: PlanContext | None = None
+        for _ in range(rung.tries):
+            threshold = limits.threshold_bytes
             try:
-                attempt = self._attempt(tree, grid, policy, step_limit, threshold, limit_bytes, storing)
+                found = attempt(replace(context, limits=limits))
             except DoesNotFit as refusal:
-                if given or threshold <= 1:
-                    refused = closest.refusal(limit_bytes, ranks) if closest else None
-                    raise refused or refusal.error(self.tree, space, ranks) from None
-                threshold = max(threshold // 8, 1)
+                if self.threshold_bytes is not None or threshold <= 1:
+                    refused = closest.refusal if closest else None
+                    raise refused or self._refusal(refusal.node, ranks, limit_bytes) from None
+                limits = replace(limits, threshold_bytes=max(threshold // 8, 1))
                 continue
-            if attempt.arena.size_bytes <= limit_bytes:
-                return attempt
-            if closest is None or attempt.arena.size_bytes < closest.arena.size_bytes:
-                closest = attempt
-            step_limit *= max(0.5, 0.98 * limit_bytes / attempt.arena.size_bytes)
-            if not given:
-                threshold = max(threshold // 4, 1)
-        if closest is None:
-            raise DoesNotFit(
-                max(range(self.tree.n_leaves, self.tree.n_nodes), key=space.size_bytes.__getitem__)
-            ).error(self.tree, space, ranks)
-        raise closest.refusal(limit_bytes, ranks)
+            if found.fits:
+                return found
+            if closest is None or found.arena.size_bytes < closest.arena.size_bytes:
+                closest = found
+            limits = replace(
+                limits,
+                step_bytes=limits.step_bytes * max(0.5, 0.98 * limit_bytes / found.arena.size_bytes),
+                threshold_bytes=threshold if self.threshold_bytes is not None else max(threshold // 4, 1),
+            )
+        if closest is not None:
+            raise closest.refusal
+        largest = max(range(self.tree.n_leaves, self.tree.n_nodes), key=sizes.__getitem__)
+        raise self._refusal(largest, ranks, limit_bytes)
+
+    def context(self, nesting: Nesting, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
+        """What the passes begin with."""
+        tree, grid = replace(self.tree, nesting=nesting), make_grid(ranks, self.profile)
+        sharded = ShardedTree(tree, self.orders, grid, StateSpace(tree, grid, self.model, inf))
+        step_bytes = limit_bytes if rung.step_limited else inf
+        limits = Limits(step_bytes, limit_bytes, self.limit_bytes, self._threshold(rung.policy))
+        variant = Variant(spilled=rung.spilled)
+        return PlanContext(self.path, self.model, rung.policy, limits, sharded, variant)
 
     def _refuse_hopeless(self, ranks: int) -> None:
         """Raise OverLimitError where it is sure without any attempt that none fits."""
         node = step_without_room(self.tree, self.model, self.limit_bytes, ranks)
         if node is not None:
-            space = StateSpace(self.tree, make_grid(ranks, self.profile), self.model, self.limit_bytes)
-            raise DoesNotFit(node).error(self.tree, space, ranks)
+            raise self._refusal(node, ranks, self.limit_bytes)
+
+    def _refusal(self, node: int, ranks: int, limit_bytes: float) -> OverLimitError:
+        """Why a step does not fit, with the least that it needs."""
+        first = self.tree.n_leaves
+        nodes = (*self.tree.children[node - first], node)
+        all_bytes = sum(self.tree.extent(self.tree.legs[one]) for one in nodes) * self.model.item_bytes
+        more = ", its workspace is to be added," if all_bytes <= ranks * limit_bytes else ","
+        return OverLimitError(
+            f"step {node - first}",
+            f"its tensors take {size_text(all_bytes)} together{more} and no layout over {ranks} ranks fits "
+            f"a limit of {size_text(limit_bytes)} a rank",
+            "allow more memory, use more ranks, or search a path that is sliced further",
+        )
 
     def _threshold(self, policy: str) -> int:
         if self.threshold_bytes is not None:
             return self.threshold_bytes
         default = min(PAPER_THRESHOLD_BYTES, self.limit_bytes / 4)
-        return max(int(default if policy == "paper" else default / OURS_BELOW_PAPER), 1)
-
-    def _attempt(
-        self, tree: Tree, grid: Grid, policy: str, limit_bytes: float, threshold_bytes: int,
-        arena_bytes: float, storing: bool = False,
-    ) -> Attempt:  # fmt: skip
-        """One pass through all passes: `limit_bytes` is for each step, `arena_bytes` for what is fused."""
-        paper = policy == "paper"
-        searched = StateSpace(tree, grid, self.model, limit_bytes, whole_exchange=paper)
-        steps = step_modes(tree, self.orders, self.model.item_bytes, threshold_bytes)
-        if policy in (BY_TIER, IN_STAYS):
-            chosen = distribute_by_tier(tree, grid, searched, steps, policy == IN_STAYS)
-        else:
-            chosen = distribute(tree, searched, steps, policies.paper if paper else policies.ours)
-        space = StateSpace(tree, grid, self.model, inf)
-        placed = place(tree, grid, space, chosen)
-        attempts = []
-        tried: list[Fusion] = []
-        for extent in EXTENTS_OF_FUSION:
-            fusion = fuse(tree, self.orders, grid, space, chosen, placed, extent)
-            in_place = extent.endswith("in place")
-            if fusion in tried or (in_place and (storing or not fusion.in_place)):
-                continue
-            tried.append(fusion)
-            moved = {node: found.modes for node, found in fusion.in_place.items()}
-            orders = tuple(moved.get(node, own) for node, own in enumerate(self.orders))
-            whole = Overlaps(orders, {})
-            in_parts = whole
-            if not fusion.in_place:
-                in_parts = overlap(tree, orders, grid, space, chosen, placed, fusion)
-            # What is exchanged in parts is made last of its step's operands, which may need more memory, and
-            # yet more where its small tensors have places of their own.
-            tries = ((in_parts, True), (in_parts, False), (whole, False))
-            for overlaps, alone in tries if in_parts.by_node else tries[-1:]:
-                lowered = lower(tree, overlaps, grid, space, chosen, placed, fusion)
-                if alone:
-                    lowered.lifetimes = apart(lowered)
-                arena = assign(lowered.lifetimes, lowered.in_place)
-                if storing and arena.size_bytes > arena_bytes:
-                    lowered, arena = store(lowered, self.model, arena_bytes) or (lowered, arena)
-                program = beside(lowered, arena)
-                attempt = Attempt(tree.nesting, grid, chosen, program, arena, threshold_bytes)
-                if arena.size_bytes <= arena_bytes:
-                    return attempt
-                attempts.append(attempt)
-        return min(attempts, key=lambda attempt: attempt.arena.size_bytes)
+        return max(int(default if policy == "paper" else default / PAPER_THRESHOLD_OVER_OURS), 1)

@@ -20,7 +20,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import LARGEST_WORLD, Planner
 from tnplan.planner.passes.sharding.policies import POLICIES
 from tnplan.planner.projection.judge import Judge, Verdict
-from tnplan.planner.schedule.schedule import Schedule, Step
+from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 
 Progress = Callable[[int, int, str], None]
 
@@ -256,7 +256,7 @@ def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
     """Where the predicted time of all slices goes, on `n_groups` groups."""
     rounds = -(-schedule.n_slices // n_groups)
 
-    def total(seconds: Callable[[Step], float]) -> float:
+    def total(seconds: Callable[[StepAnnotation], float]) -> float:
         return sum(seconds(step) * (1 if step.once else rounds * step.often) for step in schedule.steps)
 
     contract_s = total(lambda step: step.contract_s)

@@ -234,7 +234,7 @@ OPCODES: dict[str, type] = {kind.op: kind for kind in KINDS}
 
 
 @dataclass(frozen=True)
-class Step:
+class StepAnnotation:
     """The annotation of one pairwise contraction. Sizes are global, after slicing; bytes and times a rank.
 
     `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
@@ -346,7 +346,7 @@ class Schedule:
     buffers: tuple[Buffer, ...]
     once: tuple[Instruction, ...]
     body: tuple[Instruction, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[StepAnnotation, ...]
     result: int
     predicted: Prediction
     compression: Compression | None = None

@@ -1,113 +1,95 @@
-"""Pass 6, overlap: which exchanges between chains go in parts, and the mode orders that make it possible.
+"""Pass 6, chunk_exchanges: which exchanges go in chunks, and the mode orders that make it possible.
 
-The modes that cut the tensors into parts come first in all that the chains right before read and write and in
-what the chains right after do; behind them, in the exchanged tensor, those that are moved, so that a part
+The modes that cut the tensors into chunks come first in all that the chains right before read and write and
+in what the chains right after do; behind them, in the exchanged tensor, those that are moved, so that a chunk
 goes from rank to rank as one range. A chain reads and writes in any order. Knows predicted times, not
 buffers: what may really run at once is settled when they have their places (pass 9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
 from math import inf, prod
 
 from tnplan.planner.hardware.chunked_overlap import MOST_PARTS, exposed_s
 from tnplan.planner.hardware.fusion_tile import fused_tile
-from tnplan.planner.hardware.process_grid import Grid, Layout
+from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
-from tnplan.planner.passes.sharding.assign_digits import Placement, restrict_layout
-from tnplan.planner.passes.sharding.search import Distribution, exchange_before
-from tnplan.planner.passes.sharding.states import Exchange, StateSpace
-from tnplan.planner.passes.tree.build import Tree
+from tnplan.planner.passes.sharding.search import exchange_before
+from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
+from tnplan.planner.passes.sharding.states import Exchange
 from tnplan.planner.passes.tree.mode_order import Orders
 
 Modes = tuple[int, ...]
 Row = tuple[Chain, ...]
 """Chains each of which takes what the one before made, where it lies."""
 
-WORTH_HIDING = 0.1
-"""Parts are made where they hide at least this share of an exchange."""
-WORTH_A_CHAIN = 0.01
-"""A chain more goes in parts where it hides at least this share of an exchange."""
+LEAST_SHARE_HIDDEN = 0.1
+"""ChunkedExchange are made where they hide at least this share of it."""
+LEAST_SHARE_PER_CHAIN = 0.01
+"""A chain more goes in chunks where that hides at least this share of an exchange."""
 
 
 @dataclass(frozen=True)
-class Parts:
-    """An exchange in parts: the order of its result, the chains `before` and `after` it that can be cut
-    likewise, and the seconds of the exchange, of one part of it and of a launch. `slower_s` is what the
+class ChunkedExchange:
+    """An exchange in chunks: the order of its result, the chains `before` and `after` it that can be cut
+    likewise, and the seconds of the exchange, of one chunk of it and of a launch. `slower_s` is what the
     changed orders cost the chains."""
 
-    parts: int
+    chunks: int
     out_modes: Modes
     before: Row
     after: Row
     whole_s: float
-    part_s: float
+    chunk_s: float
     launch_s: float
     slower_s: float = 0.0
 
     @property
     def chains(self) -> Row:
-        """All chains that it may go beside."""
+        """All chains that it may overlap with."""
         return (*self.before, *self.after)
 
     def exposed_s(self, before: int, after: int) -> float:
-        """Seconds that the exchange adds to the chains, so many of which it goes beside."""
+        """Seconds that the exchange adds to the chains, so many of which it overlaps with."""
         if not (before or after):
             return self.whole_s + self.slower_s
         sides = []
         for chains in (self.before[len(self.before) - before :], self.after[:after]):
             whole_s = sum(sum(chain.times_s) - self.launch_s for chain in chains)
-            sides.append([whole_s / self.parts + len(chains) * self.launch_s] * self.parts)
-        launches = (self.parts - 1) * (before + after)
-        waited_s = exposed_s(sides[0], [self.part_s] * self.parts, sides[1])
+            sides.append([whole_s / self.chunks + len(chains) * self.launch_s] * self.chunks)
+        launches = (self.chunks - 1) * (before + after)
+        waited_s = exposed_s(sides[0], [self.chunk_s] * self.chunks, sides[1])
         return waited_s + launches * self.launch_s + self.slower_s
 
 
 @dataclass(frozen=True)
-class Overlaps:
-    """The storage orders of all nodes, and by node the exchanges of their tensors that go in parts."""
+class ChunkedExchanges:
+    """The storage orders of all nodes, and by node the exchanges of their tensors that go in chunks."""
 
-    orders: Orders
-    by_node: dict[int, Parts]
+    orders: Orders = ()
+    by_node: Mapping[int, ChunkedExchange] = field(default_factory=dict)
 
 
-def overlap(
-    tree: Tree,
-    orders: Orders,
-    grid: Grid,
-    space: StateSpace,
-    chosen: Distribution,
-    placed: Placement,
-    fusion: Fusion,
-) -> Overlaps:
-    """Choose the exchanges of one program that go in parts, the longest first."""
-    chooser = _Chooser(tree, orders, grid, space, chosen, placed, fusion)
+def chunk_exchanges(sharded: ShardedTree, fusion: Fusion) -> ChunkedExchanges:
+    """Choose the exchanges of one program that go in chunks, the longest first."""
+    chooser = _Chooser(sharded, fusion)
     found = [item for item in map(chooser.exchange_of, fusion.chains) if item is not None]
-    for before, after, exchange in sorted(found, key=lambda item: -space.exchange_s(item[2])):
+    for before, after, exchange in sorted(found, key=lambda item: -sharded.space.exchange_s(item[2])):
         chooser.choose(before, after, exchange)
-    return Overlaps(tuple(chooser.orders), chooser.by_node)
+    return ChunkedExchanges(tuple(chooser.orders), chooser.by_node)
 
 
 class _Chooser:
-    def __init__(
-        self,
-        tree: Tree,
-        orders: Orders,
-        grid: Grid,
-        space: StateSpace,
-        chosen: Distribution,
-        placed: Placement,
-        fusion: Fusion,
-    ) -> None:
-        self.tree, self.grid, self.space = tree, grid, space
-        self.chosen, self.placed, self.fusion = chosen, placed, fusion
-        self.orders = list(orders)
-        self.by_node: dict[int, Parts] = {}
+    def __init__(self, sharded: ShardedTree, fusion: Fusion) -> None:
+        self.sharded, self.tree, self.space = sharded, sharded.tree, sharded.space
+        self.placement, self.fusion = sharded.placement, fusion
+        self.orders = list(sharded.orders)
+        self.by_node: dict[int, ChunkedExchange] = {}
         self.settled: set[int] = set()
-        self.cuts: dict[int, Modes] = {}  # by the last node of a chain that goes in parts
+        self.cuts: dict[int, Modes] = {}  # by the last node of a chain that goes in chunks
 
     def exchange_of(self, after: Chain) -> tuple[Chain, Chain, Exchange] | None:
         """The chain that makes the stem of another, and what moves between them."""
@@ -115,21 +97,20 @@ class _Chooser:
         before = self.fusion.ends_at(stem)
         if before is None or tree.nesting.part[stem] != tree.nesting.part[first] or self._follows(after):
             return None
-        choice = self.chosen.choices[first]
-        assert choice is not None
-        step = self.chosen.steps[first - tree.n_leaves]
-        exchange = exchange_before(self.space, step, choice, stem, self.chosen.states[stem])
+        step, choice = self.sharded.step(first), self.sharded.choice(first)
+        state = self.sharded.distribution.states[stem]
+        exchange = exchange_before(self.space, step, choice, stem, state)
         if exchange is None or not exchange.received_bytes or self.space.compressed(exchange):
             return None
         return before, after, exchange
 
     def choose(self, before: Chain, after: Chain, exchange: Exchange) -> None:
-        """Take the number of parts and the chains beside that hide most, if they hide enough."""
+        """Take the number of chunks and the overlapped chains that hide most, if they hide enough."""
         node = after.stem
         if node in self.settled:
             return
         whole_s = self.space.exchange_s(exchange)
-        best_s, best = whole_s * (1 - WORTH_HIDING), None
+        best_s, best = whole_s * (1 - LEAST_SHARE_HIDDEN), None
         for least_s, timed, cut in sorted(self._ways(before, after, exchange), key=lambda way: way[0]):
             if least_s >= best_s:
                 break
@@ -146,32 +127,38 @@ class _Chooser:
                 self.orders[changed] = modes
             self.settled.update(orders)
 
-    def _ways(self, before: Chain, after: Chain, exchange: Exchange) -> Iterator[tuple[float, Parts, Modes]]:
-        """Every number of parts beside every number of chains: the seconds exposed where no order costs
-        anything, with those that the chains must be worth; what it is, without orders; and the cut."""
+    def _ways(
+        self, before: Chain, after: Chain, exchange: Exchange
+    ) -> Iterator[tuple[float, ChunkedExchange, Modes]]:
+        """Every number of chunks overlapped with every number of chains: the seconds exposed where no order
+        costs anything, with those that the chains must be worth; what it is, without orders; and the cut."""
         whole_s, launch_s = self.space.exchange_s(exchange), self.space.model.profile.launch_s
         spread = self._radix(before).keys() | self._radix(after).keys()
         row_before, row_after = self._row_before(before), self._row_after(after)
         for n_before, n_after in product(range(len(row_before) + 1), range(len(row_after) + 1)):
             made, read = row_before[len(row_before) - n_before :], row_after[:n_after]
-            parts = 1
+            chunks = 1
             cutting = self._cutting(made, read, spread)
             for number, mode in enumerate(cutting, 1):
-                if parts >= MOST_PARTS:
+                if chunks >= MOST_PARTS:
                     break
-                parts *= self.tree.modes[mode].extent
-                timed = Parts(parts, (), made, read, whole_s, self._part_s(exchange, parts), launch_s)
-                worth_s = (n_before + n_after) * WORTH_A_CHAIN * whole_s
+                chunks *= self.tree.modes[mode].extent
+                timed = ChunkedExchange(
+                    chunks, (), made, read, whole_s, self._chunk_s(exchange, chunks), launch_s
+                )
+                worth_s = (n_before + n_after) * LEAST_SHARE_PER_CHAIN * whole_s
                 yield timed.exposed_s(n_before, n_after) + worth_s, timed, cutting[:number]
 
     def _follows(self, chain: Chain) -> bool:
-        """Whether a chain takes its stem where it lies, and in the same part of the program."""
-        part = self.tree.nesting.part
-        same_part = part[chain.stem] == part[chain.nodes[0]]
-        return same_part and self._needed(chain) == self.placed.produced[chain.stem]
+        """Whether a chain takes its stem where it lies, and on the same loop level."""
+        level = self.tree.nesting.part
+        return (
+            level[chain.stem] == level[chain.nodes[0]]
+            and self._needed(chain) == self.placement.produced[chain.stem]
+        )
 
     def _row_before(self, last: Chain) -> Row:
-        """The chains up to this one that follow each other and are in no parts yet."""
+        """The chains up to this one that follow each other and are in no chunks yet."""
         row: list[Chain] = []
         chain: Chain | None = last
         while chain is not None and chain.nodes[-1] not in self.cuts:
@@ -180,7 +167,7 @@ class _Chooser:
         return tuple(row)
 
     def _row_after(self, first: Chain) -> Row:
-        """The chains from this one on that follow each other and are in no parts yet."""
+        """The chains from this one on that follow each other and are in no chunks yet."""
         row: list[Chain] = []
         chain: Chain | None = first
         while chain is not None and chain.nodes[-1] not in self.cuts:
@@ -195,21 +182,19 @@ class _Chooser:
         chain = self._chain_with(self.tree.parents[node])
         return chain if chain is not None and chain.stem == node else None
 
-    def _part_s(self, exchange: Exchange, parts: int) -> float:
-        moved = [size / parts for size in exchange.bytes_by_tier]
-        return self.space.model.exchange_s(moved, exchange.messages_by_tier, exchange.out_bytes / parts)
+    def _chunk_s(self, exchange: Exchange, chunks: int) -> float:
+        moved = [size / chunks for size in exchange.bytes_by_tier]
+        return self.space.model.exchange_s(moved, exchange.messages_by_tier, exchange.out_bytes / chunks)
 
     def _needed(self, after: Chain) -> Layout:
-        layout = self.placed.steps[after.nodes[0]]
-        assert layout is not None
-        return restrict_layout(layout, frozenset(self.tree.legs[after.stem]))
+        return self.sharded.operand_layout(after.nodes[0], after.stem)
 
     def _radix(self, chain: Chain) -> dict[int, int]:
-        """The parts of every mode that a chain spreads; its branches may bring some of them."""
+        """The radix of every mode that a chain spreads; its branches may bring some of them."""
         return {
             mode: digit.radix
             for node in chain.nodes
-            for mode, digit in zip(self.placed.steps[node] or (), self.grid, strict=True)
+            for mode, digit in zip(self.placement.steps[node] or (), self.sharded.grid, strict=True)
             if mode is not None
         }
 
@@ -220,7 +205,7 @@ class _Chooser:
         """
         chains = (*before, *after)
         nodes = [*(chain.stem for chain in before), *(chain.end for chain in after)]
-        if not nodes or not all(map(self._closes_in_parts, chains)):
+        if not nodes or not all(map(self._closes_in_chunks, chains)):
             return ()
         usable = set.intersection(*map(self._kept, nodes)) - spread
         usable -= {mode for chain in chains for mode in self._radix(chain)}
@@ -236,15 +221,13 @@ class _Chooser:
         same = takewhile(lambda modes: len(set(modes)) == 1, zip(*fixed, strict=False))
         return tuple(modes[0] for modes in same)
 
-    def _closes_in_parts(self, chain: Chain) -> bool:
+    def _closes_in_chunks(self, chain: Chain) -> bool:
         """Whether what closes a chain, if anything does, is there as it was made."""
         closing = chain.closing
         if closing is None:
             return True
-        layout = self.placed.steps[chain.nodes[-1]]
-        assert layout is not None
-        needed = restrict_layout(layout, frozenset(self.tree.legs[closing]))
-        return needed == self.placed.produced[closing]
+        needed = self.sharded.operand_layout(chain.nodes[-1], closing)
+        return needed == self.placement.produced[closing]
 
     def _movable(self, node: int) -> bool:
         """Whether a tensor may be stored with any of the modes in front that its reader keeps, at no cost.
@@ -256,8 +239,8 @@ class _Chooser:
         parent = self.tree.parents[node]
         if node in self.settled or node < n_leaves or parent is None:
             return False
-        made = self.fusion.ends_at(node) is not None or self.chosen.steps[node - n_leaves].permuted
-        reader = self.chosen.steps[parent - n_leaves]
+        made = self.fusion.ends_at(node) is not None or self.sharded.step(node).permuted
+        reader = self.sharded.step(parent)
         read = self.fusion.chain_of[reader.node] is not None or (reader.permuted and not reader.batch_mask)
         return made and read
 
@@ -269,10 +252,10 @@ class _Chooser:
             return modes
         return modes & set(self.tree.legs[parent])
 
-    def _orders(self, before: Chain, after: Chain, timed: Parts, cut: Modes) -> dict[int, Modes]:
+    def _orders(self, before: Chain, after: Chain, timed: ChunkedExchange, cut: Modes) -> dict[int, Modes]:
         """The orders of the nodes that change theirs; under -1 that of the exchanged tensor as it arrives."""
         node = after.stem
-        old = [mode for mode in self.placed.produced[node] if mode is not None]
+        old = [mode for mode in self.placement.produced[node] if mode is not None]
         new = [mode for mode in self._needed(after) if mode is not None]
         leaving = [mode for mode in self.orders[node] if mode in old and mode not in new]
         coming = [mode for mode in self.orders[node] if mode in new and mode not in old]
@@ -286,7 +269,7 @@ class _Chooser:
         return orders
 
     def _slower_s(
-        self, before: Chain, after: Chain, orders: dict[int, Modes], timed: Parts, cut: Modes
+        self, before: Chain, after: Chain, orders: dict[int, Modes], timed: ChunkedExchange, cut: Modes
     ) -> float:
         """What shorter runs in memory cost the chains that meet changed orders; infinite without tiles."""
         first, *_ = row_before = timed.before or (before,)
@@ -301,8 +284,8 @@ class _Chooser:
         for chain in chains:
             arriving = timed.out_modes if chain is after else None
             whole_s = self._memory_s(chain, {}, None, ())
-            parts = cut if chain in timed.chains else self.cuts.get(chain.nodes[-1], ())
-            changed_s = self._memory_s(chain, orders, arriving, parts)
+            chain_cut = cut if chain in timed.chains else self.cuts.get(chain.nodes[-1], ())
+            changed_s = self._memory_s(chain, orders, arriving, chain_cut)
             slower_s += max(0.0, changed_s - whole_s)
         return slower_s
 
@@ -312,7 +295,7 @@ class _Chooser:
 
     def _memory_s(self, chain: Chain, orders: dict[int, Modes], arriving: Modes | None, cut: Modes) -> float:
         """Seconds in which a chain reads its stem and writes its result; infinite where it has no tile, or
-        parts of it have none or too few to fill the device."""
+        chunks of it have none or too few to fill the device."""
         radix, model = self._radix(chain), self.space.model
         known = self.by_node.get(chain.stem)
         if arriving is None and known is not None:

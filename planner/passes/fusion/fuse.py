@@ -10,17 +10,16 @@ tiles; not buffers, and not how a kernel works.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf, prod
 
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES, fused_tile
-from tnplan.planner.hardware.process_grid import Grid, Layout
+from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.fusion.in_place import Modes, Move, Place, moved_in_place
-from tnplan.planner.passes.sharding.assign_digits import Placement, restrict_layout
-from tnplan.planner.passes.sharding.search import Distribution, StepModes, contract_terms
+from tnplan.planner.passes.sharding.search import StepModes, contract_terms
+from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import StateSpace
-from tnplan.planner.passes.tree.build import Tree
 from tnplan.planner.passes.tree.mode_order import Orders
 
 
@@ -53,14 +52,19 @@ class Fusion:
     """All chains, and by node the number of its chain (None: a matrix product, or a leaf). `in_place` has the
     nodes at the ends of chains that leave their result where their operand was."""
 
-    chains: tuple[Chain, ...]
-    chain_of: tuple[int | None, ...]
-    in_place: Mapping[int, Place]
+    chains: tuple[Chain, ...] = ()
+    chain_of: tuple[int | None, ...] = ()
+    in_place: Mapping[int, Place] = field(default_factory=dict)
 
     def ends_at(self, node: int) -> Chain | None:
         """The chain whose result is a node's tensor."""
         number = self.chain_of[node]
         return None if number is None or self.chains[number].nodes[-1] != node else self.chains[number]
+
+    def reordered(self, orders: Orders) -> Orders:
+        """Mode orders, with those of results that take their operand's place."""
+        moved = {node: found.modes for node, found in self.in_place.items()}
+        return tuple(moved.get(node, own) for node, own in enumerate(orders))
 
 
 @dataclass(frozen=True)
@@ -92,15 +96,7 @@ EXTENTS_OF_FUSION = ("free", "in place", "all in place", "resizing in place", "t
 """How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
 
 
-def fuse(
-    tree: Tree,
-    orders: Orders,
-    grid: Grid,
-    space: StateSpace,
-    chosen: Distribution,
-    placed: Placement,
-    extent: str = "free",
-) -> Fusion:
+def fuse(sharded: ShardedTree, extent: str = "free") -> Fusion:
     """The chains of one program; none where the profile has no kernel for them.
 
     A chain holds its first operand and its result at once, unless that takes the operand's place. With
@@ -109,19 +105,19 @@ def fuse(
     that are larger or smaller take their operands' places too. Both tensors may be more than any step holds,
     where what lies between is small: with "thrifty" such chains are left out, with "none" all.
     """
-    chain_of: list[int | None] = [None] * tree.n_nodes
+    space = sharded.space
+    chain_of: list[int | None] = [None] * sharded.tree.n_nodes
     chains: list[Chain] = []
     replaced: dict[int, Place] = {}
     if space.model.fused_elements and extent != "none":
-        finder = _Finder(tree, orders, grid, space, chosen, placed)
-        runs = finder.runs()
+        runs = _Finder(sharded).runs()
         alone = inf
         if extent in ("all in place", "resizing in place"):
             alone = max((link.held_elements for run in runs for link in run), default=0) / 2
         for run in runs:
             cut = _cut(run, space, extent == "thrifty", alone)
             if extent.endswith("in place"):
-                moves = _moves({link.node: link for link in run}, cut, placed, space.model.fused_elements)
+                moves = _moves({link.node: link for link in run}, cut, sharded)
                 replaced |= moved_in_place(moves, extent == "resizing in place")
             for chain in cut:
                 for node in chain.nodes:
@@ -131,22 +127,14 @@ def fuse(
 
 
 class _Finder:
-    def __init__(
-        self,
-        tree: Tree,
-        orders: Orders,
-        grid: Grid,
-        space: StateSpace,
-        chosen: Distribution,
-        placed: Placement,
-    ) -> None:
-        self.tree, self.orders, self.grid, self.space = tree, orders, grid, space
-        self.chosen, self.placed = chosen, placed
+    def __init__(self, sharded: ShardedTree) -> None:
+        self.sharded, self.tree, self.space = sharded, sharded.tree, sharded.space
+        self.placement = sharded.placement
 
     def runs(self) -> list[list[_Link]]:
         """Every longest run of steps each of which takes the result of the one before as its stem."""
         runs: dict[int, list[_Link]] = {}  # by the node of the last step
-        for step in self.chosen.steps:
+        for step in self.sharded.distribution.steps:
             link = self._link(step)
             if link is None:
                 continue
@@ -163,17 +151,14 @@ class _Finder:
 
     def _follows(self, link: _Link) -> bool:
         """Whether the stem is used in the layout that it is produced in, and in the same part."""
-        layout = self.placed.steps[link.node]
-        assert layout is not None
-        tree, stem = self.tree, link.stem
-        kept = restrict_layout(layout, frozenset(tree.legs[stem]))
-        return kept == self.placed.produced[stem] and tree.nesting.part[stem] == tree.nesting.part[link.node]
+        stem, level = link.stem, self.tree.nesting.part
+        kept = self.sharded.operand_layout(link.node, stem)
+        return kept == self.placement.produced[stem] and level[stem] == level[link.node]
 
     def _link(self, step: StepModes) -> _Link | None:
-        layout = self.placed.steps[step.node]
-        assert layout is not None
+        layout = self.sharded.layout(step.node)
         closes = self._closes(step)
-        if step.batch_mask or (self.placed.partial[step.node] and not closes):
+        if step.batch_mask or (self.placement.partial[step.node] and not closes):
             return None
         tensors = [self._local(node, layout) for node in (step.left, step.right, step.node)]
         if any(modes is None for modes in tensors):
@@ -186,8 +171,7 @@ class _Finder:
         small = step.reduced <= MOST_EXTENT and min(sizes) <= MOST_EXTENT * step.reduced
         if not small and not closes:
             return None
-        choice = self.chosen.choices[step.node]
-        assert choice is not None
+        choice = self.sharded.choice(step.node)
         contract_s, permute_s, _ = contract_terms(self.space, step, choice.layout)
         adds = step.node == self.tree.nesting.waist
         if adds:
@@ -215,9 +199,13 @@ class _Finder:
 
     def _local(self, node: int, layout: Layout) -> Modes | None:
         """A tensor's modes with their extents on a rank; None where ranks hold parts of unequal extents."""
-        radix = {mode: self.grid[place].radix for place, mode in enumerate(layout) if mode is not None}
+        radix = {
+            mode: self.sharded.grid[position].radix
+            for position, mode in enumerate(layout)
+            if mode is not None
+        }
         modes = []
-        for mode in self.orders[node]:
+        for mode in self.sharded.orders[node]:
             extent, parts = self.tree.modes[mode].extent, radix.get(mode, 1)
             if extent % parts:
                 return None
@@ -259,10 +247,9 @@ def _cut(run: list[_Link], space: StateSpace, thrifty: bool, alone: float) -> li
     return chains[::-1]
 
 
-def _moves(
-    links: Mapping[int, _Link], chains: Sequence[Chain], placed: Placement, capacity: int
-) -> list[Move]:
+def _moves(links: Mapping[int, _Link], chains: Sequence[Chain], sharded: ShardedTree) -> list[Move]:
     """The chains of a run by their ends."""
+    capacity = sharded.space.model.fused_elements
 
     def move(chain: Chain) -> Move:
         inside = [links[node] for node in chain.nodes]
@@ -271,7 +258,7 @@ def _moves(
         def fits(operand: Modes, end: Modes) -> bool:
             return _tile(operand, branches, end, capacity)[0] > 0
 
-        layout = placed.steps[chain.nodes[0]] or ()
+        layout = sharded.placement.steps[chain.nodes[0]] or ()
         spread = frozenset(mode for mode in layout if mode is not None)
         return Move(chain.stem, chain.nodes[-1], inside[0].stem_modes, end, spread, fits)
 

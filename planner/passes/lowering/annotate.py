@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 
-from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.sharding.search import (
-    Choice,
-    Distribution,
     StepModes,
     contract_terms,
     exchange_before,
     restrict,
 )
-from tnplan.planner.passes.sharding.states import Exchange, StateSpace
-from tnplan.planner.passes.tree.build import Tree
-from tnplan.planner.passes.tree.mode_order import Orders
-from tnplan.planner.schedule.schedule import Prediction, Step
+from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
+from tnplan.planner.passes.sharding.states import Exchange
+from tnplan.planner.schedule.schedule import Prediction, StepAnnotation
 
 
 def annotate(
-    tree: Tree,
-    orders: Orders,
-    space: StateSpace,
-    chosen: Distribution,
-    step: StepModes,
-    layout: Layout,
+    sharded: ShardedTree,
+    node: int,
     shared: tuple[int, int] | None,
     fused: tuple[int, float] | None,
-) -> Step:
-    """Describe one step as it was planned; `shared`: the slices in a row that its result serves, and how
-    often it is repeated for them, None where it is done once; `fused`: the number of its chain, and its share
-    of the seconds."""
-    choice = chosen.choices[step.node]
-    assert choice is not None
+) -> StepAnnotation:
+    """Describe the step that makes `node` as it was planned; `shared`: the slices in a row that its result
+    serves, and how often it is repeated for them, None where it is done once; `fused`: the number of its
+    chain, and its share of the seconds."""
+    tree, space, orders = sharded.tree, sharded.space, sharded.orders
+    states, step, choice = sharded.distribution.states, sharded.step(node), sharded.choice(node)
     before = [
-        (child, exchange_before(space, step, choice, child, chosen.states[child]))
+        (child, exchange_before(space, step, choice, child, states[child]))
         for child in (step.left, step.right)
         if child >= tree.n_leaves
     ]
     exchanges = [exchange for _, exchange in before if exchange is not None]
-    after = _reduction(space, step, choice, chosen)
+    after = _reduction(sharded, step)
     if after is not None:
         exchanges.append(after)
     moved = [space.moved_bytes(item) for item in exchanges]
@@ -50,18 +43,18 @@ def annotate(
     else:
         contract_s, permute_s = fused[1], 0.0
     if step.node == tree.nesting.waist and fused is None:
-        permute_s += space.model.add_s(space.shard_bytes(step.node, chosen.states[step.node]))
+        permute_s += space.model.add_s(space.shard_bytes(step.node, states[step.node]))
     sizes = dict.fromkeys(("batch", "m", "n"), 1)
     for mode in tree.legs[step.node]:
         slot = tree.slots[mode]
         kind = ("m", "n", "batch")[(step.left_mask >> slot & 1) + 2 * (step.right_mask >> slot & 1) - 1]
         sizes[kind] *= tree.modes[mode].extent
-    return Step(
-        state=_state(space, step, choice, chosen, before, after),
+    return StepAnnotation(
+        state=_state(sharded, step, before, after),
         a_modes=orders[step.left],
         b_modes=orders[step.right],
         c_modes=orders[step.node],
-        layout=layout,
+        layout=sharded.layout(node),
         **sizes,
         k=step.reduced,
         size_bytes=max(space.size_bytes[node] for node in (step.left, step.right, step.node)),
@@ -78,7 +71,7 @@ def annotate(
     )
 
 
-def predict(steps: list[Step], peak_bytes: int, live_bytes: int) -> Prediction:
+def predict(steps: Sequence[StepAnnotation], peak_bytes: int, live_bytes: int) -> Prediction:
     """Sum the annotations of a schedule."""
     once = [step for step in steps if step.once]
     each = [step for step in steps if not step.once]
@@ -94,29 +87,29 @@ def predict(steps: list[Step], peak_bytes: int, live_bytes: int) -> Prediction:
     )
 
 
-def _reduction(space: StateSpace, step: StepModes, choice: Choice, chosen: Distribution) -> Exchange | None:
+def _reduction(sharded: ShardedTree, step: StepModes) -> Exchange | None:
+    choice = sharded.choice(step.node)
     base = restrict(choice.layout, step.out_mask)
     if base == choice.layout:
         return None
     partial = tuple(whole & ~kept for whole, kept in zip(choice.layout, base, strict=True))
-    return space.reduction(step.node, partial, base, chosen.states[step.node])
+    return sharded.space.reduction(step.node, partial, base, sharded.distribution.states[step.node])
 
 
 def _state(
-    space: StateSpace,
+    sharded: ShardedTree,
     step: StepModes,
-    choice: Choice,
-    chosen: Distribution,
     before: list[tuple[int, Exchange | None]],
     after: Exchange | None,
 ) -> str:
     """The state of the paper's section IV-B that a step is in, and `local` and `reduce` beyond it."""
     if after is not None:
         return "reduce"
+    space, choice = sharded.space, sharded.choice(step.node)
     moved = any(exchange is not None and exchange.received_bytes > 0 for _, exchange in before)
     if choice.layout == space.local:
         return "gather" if moved else "local"
     if moved:
         return "redistribute"
-    inherited = any(chosen.states[child] != space.local for child, _ in before)
+    inherited = any(sharded.distribution.states[child] != space.local for child, _ in before)
     return "keep" if inherited else "activate"

@@ -32,9 +32,9 @@ class Lifetime:
 class Arena:
     """Offsets of the buffers, the arena's size, and the most bytes that live at once (its lower bound)."""
 
-    offsets: tuple[int, ...]
-    size_bytes: int
-    live_bytes: int
+    offsets: tuple[int, ...] = ()
+    size_bytes: int = 0
+    live_bytes: int = 0
 
 
 def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]] | None = None) -> Arena:

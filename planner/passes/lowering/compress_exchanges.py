@@ -15,7 +15,7 @@ from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.profile import profile_from_document
 from tnplan.planner.passes.lowering.annotate import predict
 from tnplan.planner.schedule.file import with_identity
-from tnplan.planner.schedule.schedule import Instruction, Redistribute, Schedule, Step, with_parts
+from tnplan.planner.schedule.schedule import Instruction, Redistribute, Schedule, StepAnnotation, with_parts
 
 Sizes = tuple[list[float], list[int], float]
 """Bytes and messages that a rank receives, by tier, and the bytes of its shard afterwards."""
@@ -63,7 +63,7 @@ def _settled(held: Lossy | None, given: tuple[float, float | None] | None) -> Lo
 
 
 def _marked(
-    schedule: Schedule, part: Sequence[Instruction], model: CostModel, steps: list[Step]
+    schedule: Schedule, part: Sequence[Instruction], model: CostModel, steps: list[StepAnnotation]
 ) -> tuple[Instruction, ...]:
     """The part with its exchanges marked, and the seconds and bytes of their steps changed."""
     marked: list[Instruction] = []

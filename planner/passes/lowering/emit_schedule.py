@@ -1,32 +1,28 @@
-"""The schedule of an attempt: what the executor reads, without what was tried to find it."""
+"""The schedule of a context: what the executor reads, without what was tried to find it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
 
-from tnplan.planner.hardware.cost import CostModel
-from tnplan.planner.hardware.profile import Profile
-from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.hardware.process_grid import grid_size
 from tnplan.planner.networks.path_file import path_identity
 from tnplan.planner.passes.lowering.annotate import predict
-from tnplan.planner.passes.lowering.attempt import Attempt
-from tnplan.planner.passes.tree.build import Tree
+from tnplan.planner.passes.lowering.plan_context import PlanContext
 from tnplan.planner.schedule.file import with_identity
 from tnplan.planner.schedule.schedule import Part, Schedule
 
 
-def assemble(
-    path: ContractionPath, profile: Profile, model: CostModel, tree: Tree, limit_bytes: float,
-    attempt: Attempt, ranks: int, policy: str,
-) -> Schedule:  # fmt: skip
-    """The schedule of one group of `ranks` ranks, each with at most `limit_bytes` of memory."""
-    program, arena = attempt.program, attempt.arena
+def emit_schedule(context: PlanContext, policy: str) -> Schedule:
+    """The schedule of one group of ranks; `policy` is the one that was asked for."""
+    path, model, limits = context.path, context.model, context.limits
+    tree, nesting, grid = context.sharded.tree, context.nesting, context.sharded.grid
+    program, arena = context.program, context.arena
     buffers = tuple(
         replace(buffer, offset_bytes=offset)
         for buffer, offset in zip(program.buffers, arena.offsets, strict=True)
     )
-    once, *others = map(tuple, program.segments)
+    once, *others = program.segments
     body = others.pop() if others else ()
     return with_identity(
         Schedule(
@@ -35,16 +31,16 @@ def assemble(
             policy=policy,
             dtype=path.dtype,
             precision=model.precision,
-            profile=profile.document(),
-            ranks_per_group=ranks,
-            grid=attempt.grid,
-            memory_bytes=None if limit_bytes == inf else int(limit_bytes),
-            threshold_bytes=attempt.threshold_bytes,
+            profile=model.profile.document(),
+            ranks_per_group=grid_size(grid),
+            grid=grid,
+            memory_bytes=None if limits.memory_bytes == inf else int(limits.memory_bytes),
+            threshold_bytes=limits.threshold_bytes,
             size_dict=dict(path.network.size_dict),
             leaves=path.network.inputs,
             output=path.network.output,
-            sliced=attempt.nesting.order,
-            summed=attempt.nesting.summed,
+            sliced=nesting.order,
+            summed=nesting.summed,
             tensors=path.tensors,
             modes=tree.modes,
             indices=tree.indices,
@@ -52,10 +48,10 @@ def assemble(
             once=once,
             outer=tuple(
                 Part(place.depth, instructions, place.inner)
-                for place, instructions in zip(attempt.nesting.places[1:-1], others, strict=True)
+                for place, instructions in zip(nesting.places[1:-1], others, strict=True)
             ),
             body=body,
-            steps=tuple(program.steps),
+            steps=program.steps,
             result=program.result,
             predicted=predict(program.steps, arena.size_bytes, arena.live_bytes),
             compression=model.compression,

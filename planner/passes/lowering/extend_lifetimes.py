@@ -1,8 +1,8 @@
-"""Places of their own for the small tensors of what goes in parts beside an exchange.
+"""Longer lifetimes for the small tensors of chains that overlap with an exchange in chunks.
 
-Chains in a row take turns in two places where all their tensors are of one size: part by part, each lies
-where nothing is needed any more. Of a smaller one there, other parts are overwritten by a larger one.
-Changes lifetimes, and nothing else; knows no places.
+Chains in a row take turns in two buffers where all their tensors are of one size: chunk by chunk, each lies
+where nothing is needed any more. Of a smaller one there, other chunks are overwritten by a larger one.
+Changes lifetimes, and nothing else; knows no offsets.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import replace
 from itertools import groupby
 
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
-from tnplan.planner.passes.lowering.lower import Program
+from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.overlap_rows import Row, rows
 from tnplan.planner.schedule.schedule import Redistribute
 
 
-def apart(program: Program) -> list[Lifetime]:
-    """The lifetimes of the program's buffers, those of small tensors beside exchanges as long as these take.
+def extend_lifetimes(program: LoweredProgram) -> LoweredProgram:
+    """The program in which the small tensors around a chunked exchange live as long as it takes.
 
     Sizes are taken from the smallest on, while the tensors take no more than the largest one.
     """
@@ -26,11 +26,11 @@ def apart(program: Program) -> list[Lifetime]:
         for number, item in enumerate(segment):
             if not isinstance(item, Redistribute) or item.parts == 1:
                 continue
-            parts = program.parts[item.out]
+            chunked = program.chunked[item.out]
             before, after = rows(segment, number)
-            chains = (*before[max(len(before) - len(parts.before), 0) :], *after[: len(parts.after)])
+            chains = (*before[max(len(before) - len(chunked.before), 0) :], *after[: len(chunked.after)])
             _extend(lifetimes, item, chains)
-    return lifetimes
+    return replace(program, lifetimes=tuple(lifetimes))
 
 
 def _extend(lifetimes: list[Lifetime], exchange: Redistribute, chains: Row) -> None:

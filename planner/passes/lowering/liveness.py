@@ -59,7 +59,7 @@ def _with(out: int, workspace: int | None) -> tuple[int, ...]:
 
 def lifetimes(
     segments: Sequence[Sequence[Instruction]], nest: range, buffers: Sequence[Buffer], result: int
-) -> list[Lifetime]:
+) -> tuple[Lifetime, ...]:
     """From the first write of each buffer to its `Free`, or else to the end, that of the `nest` for one made
     there; of one that nobody uses, no bytes."""
     starts = [0, *accumulate(map(len, segments))]
@@ -72,7 +72,7 @@ def lifetimes(
             first.setdefault(number, now)
         if isinstance(instruction, Free):
             last[instruction.buffer] = now
-    return [
+    return tuple(
         Lifetime(
             buffer.size_bytes,
             first[number],
@@ -81,4 +81,4 @@ def lifetimes(
         if number in first
         else Lifetime(0, 0, 0)
         for number, buffer in enumerate(buffers)
-    ]
+    )

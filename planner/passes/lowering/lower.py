@@ -1,27 +1,25 @@
 """Pass 7, lower: the tree with its layouts becomes flat instructions over buffers.
 
 Sub-trees are walked in the order that needs the least memory. What no sliced index touches goes into `once`,
-what several slices in a row share or what an early sum runs over into parts of its own, and the rest is the
-`body` of every slice; what a part leaves for later ones stays as long as one is replayed. Buffers have
-lifetimes here and no offsets yet (pass 8). Knows nothing of how an instruction is carried out.
+what several slices in a row share or what an early sum runs over onto loop levels of its own, and the rest is
+the `body` of every slice; what a loop level leaves for later ones stays as long as one is replayed. Buffers
+have lifetimes here and no offsets yet (pass 8). Knows nothing of how an instruction is carried out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
 from tnplan.planner.hardware.cost import compressing_bytes
-from tnplan.planner.hardware.process_grid import Grid, Layout, largest_shard
-from tnplan.planner.passes.fusion.chunk_exchanges import Overlaps, Parts, Row
+from tnplan.planner.hardware.process_grid import Layout, largest_shard
+from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange, ChunkedExchanges, Row
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
 from tnplan.planner.passes.lowering.annotate import annotate
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
-from tnplan.planner.passes.sharding.assign_digits import Placement, restrict_layout
-from tnplan.planner.passes.sharding.search import Distribution, StepModes, exchange_before, gemm_precision
-from tnplan.planner.passes.sharding.states import StateSpace
-from tnplan.planner.passes.tree.build import Tree
+from tnplan.planner.passes.sharding.search import StepModes, exchange_before, gemm_precision
+from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.tree.loop_levels import last_need
 from tnplan.planner.schedule.schedule import (
     Accumulate,
@@ -35,7 +33,7 @@ from tnplan.planner.schedule.schedule import (
     Load,
     Redistribute,
     ReduceScatter,
-    Step,
+    StepAnnotation,
     SumModes,
     Zero,
 )
@@ -44,60 +42,46 @@ Task = tuple[int, Callable[[int], None] | None]
 """A node, and what emits it once all that it needs is there; None for the node with all that is under it."""
 
 
-@dataclass
-class Program:
+@dataclass(frozen=True)
+class LoweredProgram:
     """Instructions, buffers (offsets still 0) with their lifetimes, and step annotations.
 
-    `segments` are the parts of the schedule: `once`, the outer ones, and the body; those of an early sum are
-    in `nest`; `in_place` has the buffer whose place another one takes, and in how many parts. `parts` holds,
-    by the buffer that they fill, the exchanges that may go in parts.
+    `segments` has the instructions of every loop level: `once`, the outer ones, and the body; those of an
+    early sum are in `nest`. `in_place` has the buffer that another one overwrites, and in how many chunks.
+    `chunked` has the exchanges that may go in chunks, by the buffer that they fill.
     """
 
-    buffers: list[Buffer] = field(default_factory=list)
-    lifetimes: list[Lifetime] = field(default_factory=list)
-    segments: list[list[Instruction]] = field(default_factory=list)
+    buffers: tuple[Buffer, ...] = ()
+    lifetimes: tuple[Lifetime, ...] = ()
+    segments: tuple[tuple[Instruction, ...], ...] = ()
     nest: range = range(0)
-    in_place: dict[int, tuple[int, int]] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
-    parts: dict[int, Parts] = field(default_factory=dict)
+    in_place: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    steps: tuple[StepAnnotation, ...] = ()
+    chunked: Mapping[int, ChunkedExchange] = field(default_factory=dict)
     result: int = 0
 
 
-def lower(
-    tree: Tree,
-    overlaps: Overlaps,
-    grid: Grid,
-    space: StateSpace,
-    chosen: Distribution,
-    placed: Placement,
-    fusion: Fusion,
-) -> Program:
+def lower(sharded: ShardedTree, fusion: Fusion, exchanges: ChunkedExchanges) -> LoweredProgram:
     """Emit the program of one group of ranks."""
-    return _Lowering(tree, overlaps, grid, space, chosen, placed, fusion).run()
+    return _Lowering(sharded, fusion, exchanges).run()
 
 
 class _Lowering:
-    def __init__(
-        self,
-        tree: Tree,
-        overlaps: Overlaps,
-        grid: Grid,
-        space: StateSpace,
-        chosen: Distribution,
-        placed: Placement,
-        fusion: Fusion,
-    ) -> None:
-        self.tree, self.orders, self.grid, self.space = tree, overlaps.orders, grid, space
-        self.parts = overlaps.by_node
-        self.chosen, self.placed, self.fusion = chosen, placed, fusion
-        self.rows = _rows(overlaps, fusion)
+    def __init__(self, sharded: ShardedTree, fusion: Fusion, exchanges: ChunkedExchanges) -> None:
+        self.tree, self.space, self.placement = sharded.tree, sharded.space, sharded.placement
+        self.sharded = replace(sharded, orders=exchanges.orders)
+        self.orders, self.planned_chunks = exchanges.orders, exchanges.by_node
+        self.fusion, self.rows = fusion, _rows(exchanges, fusion)
         self.delivered: dict[Chain, tuple[tuple[int, ...], list[int]]] = {}
         self.n_chains = 0
-        self.legs = [frozenset(modes) for modes in tree.legs]
-        self.extents = {number: mode.extent for number, mode in enumerate(tree.modes)}
-        self.program = Program()
+        self.extents = {number: mode.extent for number, mode in enumerate(self.tree.modes)}
+        self.buffers: list[Buffer] = []
+        self.segments: list[list[Instruction]] = []
+        self.steps: list[StepAnnotation] = []
+        self.in_place: dict[int, tuple[int, int]] = {}
+        self.chunked: dict[int, ChunkedExchange] = {}
         self.now = 0
-        self.places = tree.nesting.places
+        self.nest, self.places = self.tree.nesting.nest, self.tree.nesting.places
         self.first: list[int] = []
         self.last: list[int] = []
         self.made_in: list[int] = []
@@ -107,53 +91,62 @@ class _Lowering:
         self.buffer_of: dict[int, int] = {}
         self.early_sum = -1
 
-    def run(self) -> Program:
-        """Emit part after part, and settle the lifetimes."""
-        tree, program, nesting = self.tree, self.program, self.tree.nesting
-        program.nest = nest = nesting.nest
+    def run(self) -> LoweredProgram:
+        """Emit one loop level after the other, and settle the lifetimes."""
+        tree, nesting, nest = self.tree, self.tree.nesting, self.nest
         in_slices = nesting.part[tree.root] > 0
-        for part in range(len(self.places)):
-            self._begin(part)
-            for node in self._kept_roots(part):
+        result = -1
+        for level in range(len(self.places)):
+            self._begin(level)
+            for node in self._kept_roots(level):
                 self._emit_subtree(node)
-            if nesting.waist is not None and part == nest.start - 1:
+            if nesting.waist is not None and level == nest.start - 1:
                 self.early_sum = self._sum_of(nesting.waist)
                 self._emit(Zero(self.early_sum))
-            if nesting.waist is not None and part == nest.stop - 1:
+            if nesting.waist is not None and level == nest.stop - 1:
                 self._add(nesting.waist, self.early_sum)
             self.ends.append(self.now - 1)
-            if not part and in_slices:
-                program.result = self._sum_of(tree.root)
+            if not level and in_slices:
+                result = self._sum_of(tree.root)
         if in_slices:
-            self._add(tree.root, program.result)
+            self._add(tree.root, result)
         else:
-            program.result = self.buffer_of[tree.root]
+            result = self.buffer_of[tree.root]
         self.ends[-1] = self.now
-        self.until[program.result] = len(self.ends) - 1
-        for buffer, part in self.until.items():
-            self.last[buffer] = max(self.last[buffer], self.ends[part])
-        program.lifetimes = [
+        self.until[result] = len(self.ends) - 1
+        for buffer, level in self.until.items():
+            self.last[buffer] = max(self.last[buffer], self.ends[level])
+        lifetimes = (
             Lifetime(buffer.size_bytes, first, last)
-            for buffer, first, last in zip(program.buffers, self.first, self.last, strict=True)
-        ]
-        return program
+            for buffer, first, last in zip(self.buffers, self.first, self.last, strict=True)
+        )
+        return LoweredProgram(
+            buffers=tuple(self.buffers),
+            lifetimes=tuple(lifetimes),
+            segments=tuple(map(tuple, self.segments)),
+            nest=nest,
+            in_place=self.in_place,
+            steps=tuple(self.steps),
+            chunked=self.chunked,
+            result=result,
+        )
 
-    def _begin(self, part: int) -> None:
-        """What is emitted from here on belongs to a part."""
-        self.part = part
+    def _begin(self, level: int) -> None:
+        """What is emitted from here on belongs to a loop level."""
+        self.level = level
         self.target: list[Instruction] = []
-        self.program.segments.append(self.target)
-        if self.program.nest and part == self.program.nest.stop:
+        self.segments.append(self.target)
+        if self.nest and level == self.nest.stop:
             for buffer in self.free_after_nest:
                 self._free(buffer)
-        if not part:
+        if not level:
             for leaf, own in enumerate(self.tree.nesting.part[: self.tree.n_leaves]):
                 if own:
                     self._load(leaf)
 
     def _sum_of(self, node: int) -> int:
         """A buffer in which results of a node are added up."""
-        return self._buffer(self.orders[node], self.placed.produced[node])
+        return self._buffer(self.orders[node], self.placement.produced[node])
 
     def _add(self, node: int, target: int) -> None:
         """Add a node's result to a sum, which stands for the node from here on; a chain has added its own."""
@@ -163,15 +156,15 @@ class _Lowering:
         self._emit(Accumulate(source, target), reads=(source,))
         self._free(source)
 
-    def _kept_roots(self, part: int) -> list[int]:
-        """The nodes of a part that steps of later parts take, and the root of the tree in its own."""
-        tree, parts = self.tree, self.tree.nesting.part
-        if parts[tree.root] == part:
+    def _kept_roots(self, level: int) -> list[int]:
+        """The nodes of a loop level that steps of later ones take, and the root of the tree in its own."""
+        tree, levels = self.tree, self.tree.nesting.part
+        if levels[tree.root] == level:
             return [tree.root]
         roots: list[int] = []
         for number, pair in enumerate(tree.children):
-            if parts[tree.n_leaves + number] > part:
-                roots.extend(child for child in pair if parts[child] == part)
+            if levels[tree.n_leaves + number] > level:
+                roots.extend(child for child in pair if levels[child] == level)
         return roots
 
     def _emit_subtree(self, root: int) -> None:
@@ -182,22 +175,22 @@ class _Lowering:
             node, emit = stack.pop()
             if emit is not None:
                 emit(node)
-            elif self.tree.nesting.part[node] < self.part:
+            elif self.tree.nesting.part[node] < self.level:
                 continue
             elif node >= self.tree.n_leaves:
                 stack.extend(reversed(self._tasks(node, order[node])))
-            elif self.part:
+            elif self.level:
                 self._fix_slice(node)
             else:
                 self._load(node)
 
     def _tasks(self, node: int, operands: list[int]) -> list[Task]:
-        """What makes a node, in order. Between what is exchanged in parts and the chains beside it nothing is
-        made, so their branches are delivered before."""
+        """What makes a node, in order. Between what is exchanged in chunks and the chains that it overlaps
+        with nothing is made, so their branches are delivered before."""
         tasks: list[Task] = [(operand, None) for operand in operands]
         if node not in self.rows:
             return [*tasks, (node, self._contract)]
-        last = len(tasks) - (operands[-1] in self.parts)
+        last = len(tasks) - (operands[-1] in self.planned_chunks)
         return [*tasks[:last], (node, self._deliver_branches), *tasks[last:], (node, self._fuse)]
 
     def _operands(self, node: int) -> tuple[int, ...]:
@@ -209,15 +202,15 @@ class _Lowering:
 
     def _walk_order(self, root: int) -> dict[int, list[int]]:
         """For every node under `root` its operands in the order to compute them (Sethi and Ullman's rule on
-        bytes); what lies inside a chain is never held, and what is exchanged in parts comes last."""
+        bytes); what lies inside a chain is never held, and what is exchanged in chunks comes last."""
         peak: dict[int, float] = {}
         held: dict[int, float] = {}
         order: dict[int, list[int]] = {}
         stack: list[tuple[int, bool]] = [(root, False)]
         while stack:
             node, ready = stack.pop()
-            size = self.space.shard_bytes(node, self.chosen.states[node])
-            if node < self.tree.n_leaves or self.tree.nesting.part[node] < self.part:
+            size = self.space.shard_bytes(node, self.sharded.distribution.states[node])
+            if node < self.tree.n_leaves or self.tree.nesting.part[node] < self.level:
                 peak[node], held[node] = size, size
             elif not ready:
                 stack.append((node, True))
@@ -225,7 +218,7 @@ class _Lowering:
             else:
                 order[node] = sorted(
                     self._operands(node),
-                    key=lambda child: (child in self.parts, held[child] - peak[child]),
+                    key=lambda child: (child in self.planned_chunks, held[child] - peak[child]),
                 )
                 before = most = 0.0
                 for child in order[node]:
@@ -236,7 +229,7 @@ class _Lowering:
 
     def _load(self, leaf: int) -> None:
         tree = self.tree
-        layout = self.placed.produced[leaf]
+        layout = self.placement.produced[leaf]
         sliced, summed = tree.leaf_sliced[leaf], tree.leaf_summed[leaf]
         buffer = self._buffer((*sliced, *self.orders[leaf], *summed), layout)
         self._emit(Load(leaf, buffer))
@@ -249,19 +242,17 @@ class _Lowering:
     def _fix_slice(self, leaf: int) -> None:
         if self.tree.leaf_sliced[leaf]:
             source = self.buffer_of[leaf]
-            fixed = self._buffer(self.orders[leaf], self.placed.produced[leaf])
+            fixed = self._buffer(self.orders[leaf], self.placement.produced[leaf])
             self._emit(FixSlice(source, fixed), reads=(source,))
             self.buffer_of[leaf] = fixed
 
     def _contract(self, node: int) -> None:
-        step, layout = self._planned(node)
+        step = self.sharded.step(node)
         number = self._annotate(node, None)
-        operands = [self._deliver(child, step, layout, number) for child in (step.left, step.right)]
+        operands = [self._deliver(child, step, number) for child in (step.left, step.right)]
         output = self._output(node)
         tile = self._tile(output) if step.permuted else None
-        choice = self.chosen.choices[node]
-        assert choice is not None
-        precision = gemm_precision(self.space, step, choice.layout)
+        precision = gemm_precision(self.space, step, self.sharded.choice(node).layout)
         contract = Contract(operands[0], operands[1], output, tile, number, precision=precision)
         self._emit(contract, reads=operands)
         for buffer in (*operands, tile):
@@ -270,21 +261,20 @@ class _Lowering:
         self.buffer_of[node] = self._summed(node, output, number)
 
     def _summed(self, node: int, output: int, number: int) -> int:
-        """The result of a step, summed over the ranks that hold parts of it."""
-        partial = self.placed.partial[node]
+        """The result of a step, summed over the ranks that hold terms of it."""
+        partial = self.placement.partial[node]
         if not partial:
             return output
-        source, output = output, self._buffer(self.orders[node], self.placed.produced[node])
-        peers = self._parts(partial) - 1
-        size_bytes = self.program.buffers[output].size_bytes
+        source, output = output, self._buffer(self.orders[node], self.placement.produced[node])
+        peers = prod(self.sharded.grid[digit].radix for digit in partial) - 1
+        size_bytes = self.buffers[output].size_bytes
         self._exchange(ReduceScatter, source, output, peers * size_bytes, peers, number)
         return output
 
     def _output(self, node: int) -> int:
         """A buffer for the result of a step, as the step leaves it on its ranks."""
-        _, layout = self._planned(node)
-        own = restrict_layout(layout, self.legs[node])
-        return self._buffer(self.orders[node], own, self.placed.partial[node])
+        own = self.sharded.operand_layout(node, node)
+        return self._buffer(self.orders[node], own, self.placement.partial[node])
 
     def _deliver_branches(self, end: int) -> None:
         """What the chains of the row that ends at a node take besides stems, in their steps' layouts."""
@@ -293,14 +283,16 @@ class _Lowering:
             numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
             self.n_chains += 1
             reads = zip(chain.others, chain.nodes, numbers, strict=True)
-            branches = [self._deliver(branch, *self._planned(node), number) for branch, node, number in reads]
+            branches = [
+                self._deliver(branch, self.sharded.step(node), number) for branch, node, number in reads
+            ]
             self.delivered[chain] = numbers, branches
 
     def _fuse(self, end: int) -> None:
         """The chains of the row that ends at a node."""
         for chain in self.rows[end]:
             numbers, others = self.delivered.pop(chain)
-            operand = self._deliver(chain.stem, *self._planned(chain.nodes[0]), numbers[0])
+            operand = self._deliver(chain.stem, self.sharded.step(chain.nodes[0]), numbers[0])
             last = chain.nodes[-1]
             adds = last == self.tree.nesting.waist
             output = self.early_sum if adds else self._output(last)
@@ -308,53 +300,41 @@ class _Lowering:
             branches = tuple(others[: len(chain.branches)])
             closing = None if chain.closing is None else others[-1]
             place = self.fusion.in_place.get(last)
-            parts = 1
+            chunks = 1
             if place is not None and place.parts and self._is_replayed_with(operand):
-                parts = place.parts
-                self.program.in_place[output] = operand, parts
+                chunks = place.parts
+                self.in_place[output] = operand, chunks
             self._emit(
-                Fused(operand, branches, output, numbers, chain.precision, adds, closing, parts),
+                Fused(operand, branches, output, numbers, chain.precision, adds, closing, chunks),
                 reads=operands,
             )
-            if output in self.program.in_place:
+            if output in self.in_place:
                 operands.pop(0)
             for buffer in operands:
                 self._free(buffer)
             self.buffer_of[last] = self._summed(last, output, numbers[-1])
 
-    def _planned(self, node: int) -> tuple[StepModes, Layout]:
-        layout = self.placed.steps[node]
-        assert layout is not None
-        return self.chosen.steps[node - self.tree.n_leaves], layout
-
     def _annotate(self, node: int, fused: tuple[int, float] | None) -> int:
         """Append the annotation of a step; its number."""
         nesting = self.tree.nesting
-        shared = (nesting.serves[self.part], nesting.repeats[self.part]) if self.part else None
-        step, layout = self._planned(node)
-        self.program.steps.append(
-            annotate(self.tree, self.orders, self.space, self.chosen, step, layout, shared, fused)
-        )
-        return len(self.program.steps) - 1
+        shared = (nesting.serves[self.level], nesting.repeats[self.level]) if self.level else None
+        self.steps.append(annotate(self.sharded, node, shared, fused))
+        return len(self.steps) - 1
 
-    def _parts(self, digits: tuple[int, ...]) -> int:
-        return prod(self.grid[place].radix for place in digits)
-
-    def _deliver(self, child: int, step: StepModes, layout: Layout, number: int) -> int:
+    def _deliver(self, child: int, step: StepModes, number: int) -> int:
         """The operand's buffer in the layout of its step, exchanged if it was produced in another."""
         source = self.buffer_of[child]
-        have = self.program.buffers[source]
-        needed = restrict_layout(layout, self.legs[child])
+        have = self.buffers[source]
+        needed = self.sharded.operand_layout(step.node, child)
         if have.layout == needed:
             return source
-        choice = self.chosen.choices[step.node]
-        assert choice is not None
-        exchange = exchange_before(self.space, step, choice, child, self.chosen.states[child])
+        choice, state = self.sharded.choice(step.node), self.sharded.distribution.states[child]
+        exchange = exchange_before(self.space, step, choice, child, state)
         assert exchange is not None
-        parts = self.parts.get(child)
-        output = self._buffer(have.modes if parts is None else parts.out_modes, needed)
-        if parts is not None:
-            self.program.parts[output] = parts
+        chunked = self.planned_chunks.get(child)
+        output = self._buffer(have.modes if chunked is None else chunked.out_modes, needed)
+        if chunked is not None:
+            self.chunked[output] = chunked
         peers = sum(int(count) for count in exchange.messages_by_tier)
         kind = Gather if not any(mode is not None for mode in needed) else Redistribute
         compressed = self.space.compressed(exchange)
@@ -378,30 +358,31 @@ class _Lowering:
             workspace = self._workspace(size)
         exchange = kind(source, output, workspace, number)
         if isinstance(exchange, Redistribute):
-            parts = self.program.parts.get(output)
-            exchange = replace(exchange, parts=1 if parts is None else parts.parts, compressed=compressed)
+            chunked = self.chunked.get(output)
+            chunks = 1 if chunked is None else chunked.chunks
+            exchange = replace(exchange, parts=chunks, compressed=compressed)
         self._emit(exchange, reads=(source,))
         self._free(source)
         if workspace is not None:
             self._free(workspace)
 
     def _buffer(self, modes: tuple[int, ...], layout: Layout, partial: tuple[int, ...] = ()) -> int:
-        size = largest_shard(modes, layout, self.extents, self.grid) * self.space.model.item_bytes
+        size = largest_shard(modes, layout, self.extents, self.sharded.grid) * self.space.model.item_bytes
         return self._append(Buffer(modes, layout, 0, size, partial))
 
     def _tile(self, output: int) -> int:
         limit = max(self.space.model.profile.tile_bytes, self.space.model.item_bytes)
-        return self._workspace(min(self.program.buffers[output].size_bytes, limit))
+        return self._workspace(min(self.buffers[output].size_bytes, limit))
 
     def _workspace(self, size_bytes: int) -> int:
-        return self._append(Buffer((), (None,) * len(self.grid), 0, size_bytes, workspace=True))
+        return self._append(Buffer((), (None,) * len(self.sharded.grid), 0, size_bytes, workspace=True))
 
     def _append(self, buffer: Buffer) -> int:
-        self.program.buffers.append(buffer)
+        self.buffers.append(buffer)
         self.first.append(self.now)
         self.last.append(self.now)
-        self.made_in.append(self.part)
-        return len(self.program.buffers) - 1
+        self.made_in.append(self.level)
+        return len(self.buffers) - 1
 
     def _emit(self, instruction: Instruction, reads: tuple[int, ...] | list[int] = ()) -> None:
         self.target.append(instruction)
@@ -410,28 +391,28 @@ class _Lowering:
         self.now += 1
 
     def _use(self, buffer: int) -> None:
-        """It lives until now, or as long as this part is replayed without the one that makes it."""
-        made, nest = self.made_in[buffer], self.program.nest
+        """It lives until now, or as long as this level is replayed without the one that makes it."""
+        made, nest = self.made_in[buffer], self.nest
         if self._is_replayed_with(buffer):
             self.last[buffer] = self.now
             return
-        self.until[buffer] = max(self.until.get(buffer, 0), last_need(self.places, made, self.part))
-        if self.part in nest and made == nest.start - 1:
+        self.until[buffer] = max(self.until.get(buffer, 0), last_need(self.places, made, self.level))
+        if self.level in nest and made == nest.start - 1:
             self.free_after_nest.append(buffer)
 
     def _free(self, buffer: int) -> None:
-        """Free what is made again with this part; what other parts make stays."""
+        """Free what is made again with this level; what other levels make stays."""
         if self._is_replayed_with(buffer):
             self.last[buffer] = self.now
             self._emit(Free(buffer))
 
     def _is_replayed_with(self, buffer: int) -> bool:
-        return self.places[self.made_in[buffer]] == self.places[self.part]
+        return self.places[self.made_in[buffer]] == self.places[self.level]
 
 
-def _rows(overlaps: Overlaps, fusion: Fusion) -> dict[int, Row]:
-    """The chains by the last node of their row: those beside an exchange in parts are one, others alone."""
-    rows = [row for parts in overlaps.by_node.values() for row in (parts.before, parts.after) if row]
-    in_parts = {chain for row in rows for chain in row}
-    alone = [(chain,) for chain in fusion.chains if chain not in in_parts]
+def _rows(exchanges: ChunkedExchanges, fusion: Fusion) -> dict[int, Row]:
+    """The chains by the last node of their row: those around one chunked exchange are one, others alone."""
+    rows = [row for chunked in exchanges.by_node.values() for row in (chunked.before, chunked.after) if row]
+    overlapped = {chain for row in rows for chain in row}
+    alone = [(chain,) for chain in fusion.chains if chain not in overlapped]
     return {row[-1].nodes[-1]: row for row in (*rows, *alone)}

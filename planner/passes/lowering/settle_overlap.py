@@ -1,6 +1,6 @@
-"""Pass 9, beside: which exchanges in parts really go beside their neighbours, now that all have their places.
+"""Pass 9, settle_overlap: how many chains each chunked exchange overlaps with, when buffers have offsets.
 
-Of rising and falling parts, and of the numbers of chains before and after, it takes what hides most without
+Of rising and falling chunks, and of the numbers of chains before and after, it takes what hides most without
 any rank writing what another still reads. Changes instructions and annotations, never buffers.
 """
 
@@ -11,48 +11,53 @@ from dataclasses import replace
 from itertools import product
 
 from tnplan.planner.hardware.chunked_overlap import hazards
-from tnplan.planner.passes.fusion.chunk_exchanges import Parts
+from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange
 from tnplan.planner.passes.lowering.buffer_assignment import Arena
-from tnplan.planner.passes.lowering.lower import Program
+from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.overlap_rows import Rows, exchange_spans, rows
-from tnplan.planner.schedule.schedule import Buffer, Instruction, Redistribute, Step
+from tnplan.planner.schedule.schedule import Buffer, Instruction, Redistribute, StepAnnotation
 
 
-def beside(program: Program, arena: Arena) -> Program:
+def settle_overlap(program: LoweredProgram, arena: Arena) -> LoweredProgram:
     """The program with its exchanges settled, and with what they hide taken off their steps' seconds."""
     buffers = [
         replace(buffer, offset_bytes=offset)
         for buffer, offset in zip(program.buffers, arena.offsets, strict=True)
     ]
     steps = list(program.steps)
-    segments = [_settle(segment, buffers, program.parts, steps) for segment in program.segments]
-    return replace(program, segments=segments, steps=steps)
+    segments = tuple(_settle(segment, buffers, program.chunked, steps) for segment in program.segments)
+    return replace(program, segments=segments, steps=tuple(steps))
 
 
 def _settle(
-    part: Sequence[Instruction], buffers: Sequence[Buffer], planned: Mapping[int, Parts], steps: list[Step]
-) -> list[Instruction]:
-    """One part of the program, its exchanges settled."""
-    settled = list(part)
-    for number, item in enumerate(part):
+    segment: Sequence[Instruction],
+    buffers: Sequence[Buffer],
+    planned: Mapping[int, ChunkedExchange],
+    steps: list[StepAnnotation],
+) -> tuple[Instruction, ...]:
+    """The instructions of one loop level, its exchanges settled, and the seconds of `steps` changed."""
+    settled = list(segment)
+    for number, item in enumerate(segment):
         if not isinstance(item, Redistribute) or item.parts == 1:
             continue
-        parts = planned[item.out]
-        settled[number] = best = _best(item, rows(part, number), parts, buffers)
-        step, exposed_s = steps[best.step], parts.exposed_s(best.before, best.after)
+        chunked = planned[item.out]
+        settled[number] = best = _best(item, rows(segment, number), chunked, buffers)
+        step, exposed_s = steps[best.step], chunked.exposed_s(best.before, best.after)
         steps[best.step] = replace(
             step,
-            exchange_s=step.exchange_s - parts.whole_s + exposed_s,
-            hidden_s=step.hidden_s + max(0.0, parts.whole_s - exposed_s),
+            exchange_s=step.exchange_s - chunked.whole_s + exposed_s,
+            hidden_s=step.hidden_s + max(0.0, chunked.whole_s - exposed_s),
         )
-    return settled
+    return tuple(settled)
 
 
-def _best(exchange: Redistribute, around: Rows, parts: Parts, buffers: Sequence[Buffer]) -> Redistribute:
-    """The exchange beside as many planned chains as make it take the least time; whole without any."""
-    planned = zip(around, (parts.before, parts.after), strict=True)
+def _best(
+    exchange: Redistribute, around: Rows, chunked: ChunkedExchange, buffers: Sequence[Buffer]
+) -> Redistribute:
+    """The exchange with as many overlapped chains as make it take the least time; whole without any."""
+    planned = zip(around, (chunked.before, chunked.after), strict=True)
     ways = product(*(range(min(len(row), len(chains)) + 1) for row, chains in planned))
-    for before, after in sorted(ways, key=lambda counts: parts.exposed_s(*counts)):
+    for before, after in sorted(ways, key=lambda counts: chunked.exposed_s(*counts)):
         if not (before or after):
             break
         spans = exchange_spans(exchange, around[0][len(around[0]) - before :], around[1][:after], buffers)

@@ -1,4 +1,4 @@
-"""Store: tensors that wait for later steps are kept compressed, until the program fits its memory.
+"""Spill: tensors that wait for later steps are kept compressed, until the program fits its memory.
 
 Where most bytes live at once, the largest tensor that nobody uses then is compressed right after it is made,
 and restored right before it is read. What is counted on is the least ratio of the request; a tensor that
@@ -15,7 +15,7 @@ from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.passes.lowering.buffer_assignment import ALIGNMENT, Arena, assign
 from tnplan.planner.passes.lowering.liveness import lifetimes, reads, writes
-from tnplan.planner.passes.lowering.lower import Program
+from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.schedule import (
     Buffer,
     Contract,
@@ -31,7 +31,9 @@ from tnplan.planner.schedule.schedule import (
 Makers = Contract | Fused | Redistribute | ReduceScatter
 
 
-def store(program: Program, model: CostModel, limit_bytes: float) -> tuple[Program, Arena] | None:
+def spill(
+    program: LoweredProgram, model: CostModel, limit_bytes: float
+) -> tuple[LoweredProgram, Arena] | None:
     """The program with its arena of at most `limit_bytes`; None where compressing is not enough."""
     while True:
         crowded = _most_crowded(program)
@@ -42,10 +44,10 @@ def store(program: Program, model: CostModel, limit_bytes: float) -> tuple[Progr
         chosen = None if crowded is None else _largest_idle(program, crowded[0])
         if chosen is None:
             return None
-        program = _stored(program, model, *chosen)
+        program = _spilled(program, model, *chosen)
 
 
-def _most_crowded(program: Program) -> tuple[int, int] | None:
+def _most_crowded(program: LoweredProgram) -> tuple[int, int] | None:
     """The instruction at which most bytes live, and how many they are."""
     changes = [0] * (sum(map(len, program.segments)) + 2)
     for item in program.lifetimes:
@@ -56,7 +58,7 @@ def _most_crowded(program: Program) -> tuple[int, int] | None:
     return max(enumerate(alive), key=lambda entry: entry[1], default=None)
 
 
-def _largest_idle(program: Program, moment: int) -> tuple[int, int, int] | None:
+def _largest_idle(program: LoweredProgram, moment: int) -> tuple[int, int, int] | None:
     """Of the tensors that were made by a step before a moment and are read after it: the buffer, and the
     numbers of the instructions that make and read it."""
     instructions = [item for segment in program.segments for item in segment]
@@ -77,7 +79,9 @@ def _largest_idle(program: Program, moment: int) -> tuple[int, int, int] | None:
     return max(idle)[1:] if idle else None
 
 
-def _stored(program: Program, model: CostModel, buffer: int, maker: int, reader: int) -> Program:
+def _spilled(
+    program: LoweredProgram, model: CostModel, buffer: int, maker: int, reader: int
+) -> LoweredProgram:
     """The program with one tensor compressed between the instructions that make and read it."""
     assert model.compression is not None
     assert model.compression.store is not None
@@ -94,24 +98,24 @@ def _stored(program: Program, model: CostModel, buffer: int, maker: int, reader:
     steps = list(program.steps)
     encode_s, decode_s = model.codec_s(raw.size_bytes)
     for number, item in enumerate(item for segment in program.segments for item in segment):
-        part = segments[bisect(starts, number) - 1]
+        segment = segments[bisect(starts, number) - 1]
         if number == reader:
             step = _steps(item)[0]
             steps[step] = replace(steps[step], codec_s=steps[step].codec_s + decode_s)
-            part.append(Decode(packed, restored, step))
+            segment.append(Decode(packed, restored, step))
             if bisect(starts, number) == bisect(starts, maker):
-                part.append(Free(packed))
-            part += [_reading(item, buffer, restored), Free(restored)]
+                segment.append(Free(packed))
+            segment += [_reading(item, buffer, restored), Free(restored)]
         elif item == Free(buffer):
             continue
         else:
-            part.append(item)
+            segment.append(item)
         if number == maker:
             step = _steps(item)[-1]
             steps[step] = replace(steps[step], codec_s=steps[step].codec_s + encode_s)
-            part += [Encode(buffer, packed, step), Free(buffer)]
+            segment += [Encode(buffer, packed, step), Free(buffer)]
     return replace(
-        program, buffers=buffers, segments=segments, steps=steps,
+        program, buffers=tuple(buffers), segments=tuple(map(tuple, segments)), steps=tuple(steps),
         lifetimes=lifetimes(segments, program.nest, buffers, program.result),
     )  # fmt: skip
 

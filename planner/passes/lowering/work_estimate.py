@@ -5,20 +5,20 @@ Smaller shards may allow longer chains, so that a group may be faster. Plans not
 
 from __future__ import annotations
 
-from tnplan.planner.passes.lowering.lower import Program
+from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.passes.tree.loop_levels import Nesting
 from tnplan.planner.schedule.schedule import Contract, Fused
 
 
-def seconds_alone(program: Program, nesting: Nesting, launch_s: float) -> tuple[float, float]:
+def seconds_alone(program: LoweredProgram, nesting: Nesting, launch_s: float) -> tuple[float, float]:
     """Seconds of one rank without launches: of all that is done once, and of one slice in the mean."""
     times_s = {True: 0.0, False: 0.0}
     for step in program.steps:
         times_s[step.once] += step.predicted_s * (1.0 if step.once else step.often)
     often = zip(nesting.repeats, (1, *nesting.serves[1:]), program.segments, strict=True)
-    for repeats, serves, segment in often:
+    for level, (repeats, serves, segment) in enumerate(often):
         launches = sum(isinstance(instruction, Contract | Fused) for instruction in segment)
-        times_s[segment is program.segments[0]] -= launches * launch_s * repeats / serves
+        times_s[level == 0] -= launches * launch_s * repeats / serves
     return times_s[True], times_s[False]
 
 

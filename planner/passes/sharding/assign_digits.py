@@ -23,9 +23,9 @@ class Placement:
     step's layout restricted to its own modes.
     """
 
-    produced: tuple[Layout, ...]
-    steps: tuple[Layout | None, ...]
-    partial: tuple[tuple[int, ...], ...]
+    produced: tuple[Layout, ...] = ()
+    steps: tuple[Layout | None, ...] = ()
+    partial: tuple[tuple[int, ...], ...] = ()
 
 
 def restrict_layout(layout: Layout, modes: frozenset[int]) -> Layout:
@@ -33,7 +33,7 @@ def restrict_layout(layout: Layout, modes: frozenset[int]) -> Layout:
     return tuple(mode if mode in modes else None for mode in layout)
 
 
-def place(tree: Tree, grid: Grid, space: StateSpace, chosen: Distribution) -> Placement:
+def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distribution) -> Placement:
     """Give every distributed mode of every node and step its digit."""
     nothing: Layout = (None,) * len(grid)
     legs = [frozenset(modes) for modes in tree.legs]

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from tnplan.planner.common.errors import OverLimitError
-from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.cost import ShortExtents
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT
 from tnplan.planner.passes.sharding.lookahead import Lookahead
@@ -82,9 +80,9 @@ Candidates = Callable[[StateSpace, StepModes, State, list[State], list[State]], 
 class Distribution:
     """The chosen state of every node and how it is produced. Leaves have the state they are loaded in."""
 
-    steps: tuple[StepModes, ...]
-    states: tuple[State, ...]
-    choices: tuple[Choice | None, ...]
+    steps: tuple[StepModes, ...] = ()
+    states: tuple[State, ...] = ()
+    choices: tuple[Choice | None, ...] = ()
 
 
 def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: float) -> tuple[StepModes, ...]:
@@ -213,18 +211,6 @@ class DoesNotFit(Exception):  # noqa: N818 - a signal between passes, not an err
     def __init__(self, node: int) -> None:
         super().__init__(node)
         self.node = node
-
-    def error(self, tree: Tree, space: StateSpace, ranks: int) -> OverLimitError:
-        """The refusal, with the least that the step needs."""
-        left, right = tree.children[self.node - tree.n_leaves]
-        all_bytes = sum(space.size_bytes[node] for node in (left, right, self.node))
-        beside = ", its workspace is to be added," if all_bytes <= ranks * space.limit_bytes else ","
-        return OverLimitError(
-            f"step {self.node - tree.n_leaves}",
-            f"its tensors take {size_text(all_bytes)} together{beside} and no layout over {ranks} ranks fits "
-            f"a limit of {size_text(space.limit_bytes)} a rank",
-            "allow more memory, use more ranks, or search a path that is sliced further",
-        )
 
 
 def restrict(state: State, modes: int) -> State:

@@ -29,10 +29,11 @@ from tnplan.planner.hardware.process_grid import (
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
+from tnplan.planner.passes import pipeline
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
 from tnplan.planner.passes.pipeline import Planner, plan
 from tnplan.planner.passes.sharding import policies
-from tnplan.planner.passes.sharding.assign_digits import place
+from tnplan.planner.passes.sharding.assign_digits import assign_digits
 from tnplan.planner.passes.sharding.search import distribute, step_modes
 from tnplan.planner.passes.sharding.states import StateSpace
 from tnplan.planner.passes.tree.build import build
@@ -269,7 +270,7 @@ def test_dynamic_programming_cost_is_the_cost_of_the_schedule() -> None:
     space = StateSpace(planner.tree, grid, planner.model, inf)
     steps = step_modes(planner.tree, planner.orders, 8, 4096)
     chosen = distribute(planner.tree, space, steps, policies.ours)
-    place(planner.tree, grid, space, chosen)
+    assign_digits(planner.tree, grid, space, chosen)
     schedule = planner.plan(8)
     total = schedule.predicted.once_s + schedule.predicted.slice_s
     choice = chosen.choices[planner.tree.root]
@@ -325,7 +326,7 @@ def test_memory_that_nothing_meets_is_refused_by_name() -> None:
 def test_a_step_that_no_layout_fits_is_refused_without_an_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     planner = Planner(window(20, 16), eager_profile(), memory_bytes=1000)
     attempts: list[object] = []
-    monkeypatch.setattr(planner, "_attempt", lambda *args: attempts.append(args))
+    monkeypatch.setattr(pipeline, "attempt", lambda *args: attempts.append(args))
     with pytest.raises(InputError, match=r"no layout over 2 ranks fits a limit of 1000 B"):
         planner.plan(2)
     assert not attempts

@@ -14,7 +14,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.tree.build import build
-from tnplan.planner.schedule.schedule import Fused, Prediction, Schedule, Step
+from tnplan.planner.schedule.schedule import Fused, Prediction, Schedule, StepAnnotation
 
 
 def meeting_path(seed: int, dtype: str = "complex64", n_sliced: int = 0) -> ContractionPath:
@@ -86,7 +86,7 @@ def made_schedule(
     tree = build(path)
     products = [tree.extent(tuple({*tree.legs[a], *tree.legs[b]})) for a, b in tree.children]
     steps = [
-        Step("local", (), (), (), (), 1, count, 1, 1, 8, 0, (0,), 8.0, 0.0, 0.0, 0.0,
+        StepAnnotation("local", (), (), (), (), 1, count, 1, 1, 8, 0, (0,), 8.0, 0.0, 0.0, 0.0,
              once=bool(path.sliced_inds) and not tree.nesting.part[tree.n_leaves + number])
         for number, count in enumerate(products)
     ]  # fmt: skip

@@ -15,7 +15,9 @@ from tnplan.planner.hardware.cost import make_grid
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
-from tnplan.planner.passes.pipeline import IN_STAYS, Planner, plan
+from tnplan.planner.passes.ladder import PERSISTENT, Rung
+from tnplan.planner.passes.lowering.emit_schedule import emit_schedule
+from tnplan.planner.passes.pipeline import Planner, attempt, plan
 from tnplan.planner.passes.sharding import by_tier as tiers
 from tnplan.planner.passes.sharding.persistent_sharding import propose
 from tnplan.planner.passes.sharding.search import step_modes
@@ -92,9 +94,8 @@ def test_stays_save_time_between_nodes(root: Path, monkeypatch: pytest.MonkeyPat
 def test_a_replay_gives_the_value(seed: int | None, ranks: int) -> None:
     path = halves() if seed is None else random_path(seed)
     planner = Planner(path, eager_profile(), inf, 1)
-    attempt = planner._fit_at_once(planner.tree, ranks, IN_STAYS)
-    assert attempt is not None
-    schedule = planner._schedule(attempt, ranks, "ours")
+    context = planner.context(planner.tree.nesting, ranks, Rung(PERSISTENT, 1.0), inf)
+    schedule = emit_schedule(attempt(context), "ours")
     verify(schedule)
     arrays = random_arrays(path, 1)
     found = execute(schedule, arrays, ranks=ranks).array

@@ -1,0 +1,87 @@
+"""The context that goes through the passes: what a plan is asked for, and what the passes so far came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tnplan.planner.common.errors import OverLimitError
+from tnplan.planner.common.units import size_text
+from tnplan.planner.hardware.cost import CostModel
+from tnplan.planner.hardware.process_grid import grid_size
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchanges
+from tnplan.planner.passes.fusion.fuse import Fusion
+from tnplan.planner.passes.lowering.buffer_assignment import Arena
+from tnplan.planner.passes.lowering.lower import LoweredProgram
+from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
+from tnplan.planner.passes.tree.loop_levels import Nesting
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bytes of a rank: of a single step, of the whole arena, and of all memory that the user allows; and the
+    bytes of a tensor over all ranks from which its step may be distributed."""
+
+    step_bytes: float
+    arena_bytes: float
+    memory_bytes: float
+    threshold_bytes: int
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a program is made to need less memory: how far steps are fused (`EXTENTS_OF_FUSION`), whether
+    exchanges go in chunks, whether small buffers around these live longer so that more overlaps, and whether
+    idle tensors may be spilled."""
+
+    fusion: str = "free"
+    chunked: bool = True
+    extended: bool = True
+    spilled: bool = False
+
+
+@dataclass(frozen=True)
+class PlanContext:
+    """One group of ranks working on one path. Every pass returns a context with its own result in it."""
+
+    path: ContractionPath
+    model: CostModel
+    policy: str
+    limits: Limits
+    sharded: ShardedTree
+    variant: Variant = Variant()
+    fusion: Fusion = field(default_factory=Fusion)
+    exchanges: ChunkedExchanges = field(default_factory=ChunkedExchanges)
+    program: LoweredProgram = field(default_factory=LoweredProgram)
+    arena: Arena = field(default_factory=Arena)
+
+    @property
+    def nesting(self) -> Nesting:
+        """The loop nest of the tree."""
+        return self.sharded.tree.nesting
+
+    @property
+    def fits(self) -> bool:
+        """Whether the arena keeps its limit."""
+        return self.arena.size_bytes <= self.limits.arena_bytes
+
+    @property
+    def total_s(self) -> float:
+        """Predicted seconds of all slices in one group."""
+        n_slices = self.nesting.n_slices
+        return sum(
+            step.predicted_s * (1 if step.once else n_slices * step.often) for step in self.program.steps
+        )
+
+    @property
+    def refusal(self) -> OverLimitError:
+        """Why the program does not fit: by how much, and its largest step."""
+        steps, limit_bytes = self.program.steps, self.limits.arena_bytes
+        worst = max(range(len(steps)), key=lambda number: steps[number].size_bytes, default=None)
+        over = self.arena.size_bytes - limit_bytes
+        return OverLimitError(
+            "tensor 0" if worst is None else f"step {worst}",
+            f"a rank of {grid_size(self.sharded.grid)} needs {size_text(self.arena.size_bytes)}, "
+            f"{size_text(over)} more than the limit of {size_text(limit_bytes)}",
+            "allow more memory, use more ranks, or search a path that is sliced further",
+        )
