@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Generic, TypeVar
@@ -106,6 +107,8 @@ class JobOptions:
             check_count("--threads", self.threads)
         if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
             raise InputError("--memory", f"is {self.memory!r}", "give a positive number of bytes")
+        if self.memory == inf:
+            object.__setattr__(self, "memory", None)
         if self.output is not None:
             object.__setattr__(self, "output", file_path(self.output))
         if self.resume and (self.output is None or not self.checkpoint):

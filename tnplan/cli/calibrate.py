@@ -36,7 +36,7 @@ def command(
     from tnplan.planner.hardware.profile import profile_text
 
     first = launched_rank() == 0
-    given = {"dtypes": dtypes} if dtypes else {}
+    given: dict[str, Any] = {"dtypes": dtypes} if dtypes else {}
     profile = calibrate(
         base, name=name, size_bytes=size_bytes, progress=lambda at: click.echo(at.text, err=True), **given,
         **job,

@@ -95,7 +95,9 @@ def test_chains_are_measured_where_the_base_has_them(tmp_path: Path) -> None:
     )  # fmt: skip
     file, heard = tmp_path / "base.toml", list[str]()
     file.write_text(profile_text(base))
-    profile = calibrate(file, device="cpu", size_bytes=SIZE, dtypes=("complex64",), say=heard.append)
+    profile = calibrate(
+        file, device="cpu", size_bytes=SIZE, dtypes=("complex64",), progress=lambda at: heard.append(at.text)
+    )
     for name, rate in (("fused_flop_per_s", 1e10), ("fused_tile_bytes_per_s", 1e12)):
         rates = getattr(profile, name)
         assert rates["float64"] == {"fp64": rate}

@@ -237,7 +237,7 @@ def test_bits_of_a_list_are_alpha_and_beta_in_turn(files: Path) -> None:
         (["h.fcidump", "--alpha", "a.txt", "--memory", "10kB"], "memory: holds 9.77 KiB of the "),
         (["h.fcidump", "--alpha", "a.txt", "--memory", "32kB"], "memory: holds 31.2 KiB of the "),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "0.3"], "--spin: is 0.3"),
-        (["h.fcidump", "--alpha", "a.txt", "--spin", "0", "--device", "gpu"], "run on one CPU rank alone"),
+        (["h.fcidump", "--alpha", "a.txt", "--spin", "0", "--device", "gpu"], "run on a CPU alone"),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "0", "--precision", "mixed"], "mixed is not there for"),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "1", "--spin-weight", "-1"], "--spin-weight: is -1"),
         (["h.fcidump", "--alpha", "a.txt", "--residual", "nan"], "--residual: is nan"),
@@ -339,8 +339,8 @@ COMPLEX = np.ones((14, 14)) * 1j
 BAD_CALLS: list[dict[str, Any]] = [
     {"alpha": 5}, {"alpha": [7, 11.0]}, {"alpha": ["000111"]}, {"alpha": [True]}, {"alpha": [-7]},
     {"alpha": [[7]]}, {"beta": 5}, {"roots": 1.5}, {"roots": "1"}, {"roots": True}, {"roots": 0},
-    {"threads": "2"}, {"threads": 0}, {"threads": 1.5}, {"memory_bytes": np.nan}, {"memory_bytes": "1GB"},
-    {"memory_bytes": 0}, {"penalty": 0}, {"criteria": 1e-6}, {"carry": "next"}, {"start": 5},
+    {"threads": "2"}, {"threads": 0}, {"threads": 1.5}, {"memory": np.nan}, {"memory": "1GB"},
+    {"memory": 0}, {"penalty": 0}, {"criteria": 1e-6}, {"carry": "next"}, {"start": 5},
     {"start": ["x"]}, {"start": [COMPLEX]}, {"start": [None]}, {"resume": True},
 ]  # fmt: skip
 BAD_VALUES: list[Callable[[], object]] = [

@@ -45,7 +45,7 @@ def test_a_file_gives_its_answers(circuit: Path, capsys: pytest.CaptureFixture[s
     output = tmp_path / "result.json"
     arguments = [
         "statevector", str(circuit), "--observable", "Z0 Z1", "--shots", "1000", "--amplitudes", "00,01",
-        "--marginal", "1", "--dtype", "complex128", "--seed", "5", "--threads", "1", "-o", str(output),
+        "--marginal", "1", "--precision", "fp64", "--seed", "5", "--threads", "1", "-o", str(output),
     ]  # fmt: skip
     assert run([*arguments, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -61,7 +61,7 @@ def test_a_file_gives_its_answers(circuit: Path, capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     assert "expectation value 0.8253" in shown
     assert "count 00" in shown
-    again = tnplan.simulate(circuit, shots=1000, seed=5, dtype="complex128")
+    again = tnplan.simulate(circuit, shots=1000, seed=5, precision="fp64")
     assert again.report["counts"] == printed["counts"]
 
 
@@ -69,8 +69,8 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
     whole = random_circuit(6, 90, 5)
     first, second = Circuit(6, whole.gates[:45]), Circuit(6, whole.gates[45:])
     saved = tmp_path / "half.json"
-    tnplan.simulate(first, dtype="complex128", save=saved)
-    done = tnplan.simulate(second, dtype="complex128", start=saved)
+    tnplan.simulate(first, precision="fp64", save=saved)
+    done = tnplan.simulate(second, precision="fp64", start=saved)
     np.testing.assert_allclose(done.simulator.array(), state_vector(whole).reshape(-1), atol=1e-12)
     document = json.loads(saved.read_text())
     assert (document["format"], document["version"]) == ("tnplan.state", 1)
@@ -85,13 +85,13 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
         broken = tmp_path / "broken.json"
         broken.write_text(json.dumps(document | change))
         with pytest.raises(InputError, match=message):
-            tnplan.simulate(second, dtype="complex128", start=broken)
+            tnplan.simulate(second, precision="fp64", start=broken)
     with pytest.raises(InputError, match="is a state of 6 qubits in complex128"):
-        tnplan.simulate(second, dtype="complex64", start=saved)
+        tnplan.simulate(second, precision="fp32", start=saved)
     for wrong, text in ((math.nan, "nan"), (2.0, "256")):
         np.save(tmp_path / "half.0.npy", np.full(64, wrong, np.complex128))
         with pytest.raises(InputError, match=f"has probabilities whose sum is {text}"):
-            tnplan.simulate(second, dtype="complex128", start=saved, ranks=2)
+            tnplan.simulate(second, precision="fp64", start=saved, ranks=2)
 
 
 def test_a_state_has_files_of_its_own(tmp_path: Path) -> None:
@@ -151,7 +151,10 @@ def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFi
     assert predicted_bytes(30, "complex64", Tile(16, 5, 3), 2) == pytest.approx(2**33, rel=0.01)
     assert predicted_bytes(30, "complex128", Tile(15, 4, 3), 2, 4) == pytest.approx(2**32, rel=0.01)
     assert run(["statevector", str(circuit), "--memory", "1", "--threads", "1"]) == 2
-    assert "need 128 B a rank, 127 B more than the 1 B that are there;" in capsys.readouterr().err
+    assert (
+        "--memory: allows a rank 1 B, and 256 B are needed; use --precision fp32, more ranks"
+        in capsys.readouterr().err
+    )
     with pytest.raises(InputError, match=r"50 qubits in complex64 need 8\.00 PiB a rank, 8\.00 PiB more"):
         tnplan.simulate(Circuit(50, ()))
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "1000", "--threads", "1"]) == 0
@@ -242,7 +245,7 @@ def test_a_bit_written_again_hides_no_measurement(
     """H, a measurement, another one to its bit: with H after that the qubit is even, not back at 0."""
     program = Program(2, 1, (gate("h", (0,)), Measurement(0, 0), Measurement(1, 0), *after))
     assert final_measurements(program) is None
-    done = tnplan.simulate(program, shots=400, observable=observable, seed=3, dtype="complex128")
+    done = tnplan.simulate(program, shots=400, observable=observable, seed=3, precision="fp64")
     assert abs(done.report["expectation"] - value) < 4.5 / 20
 
 
@@ -255,7 +258,7 @@ def test_a_state_of_ranks_that_have_ended_is_refused() -> None:
 
 
 def test_the_transform_of_a_basis_state_from_the_api() -> None:
-    done = tnplan.simulate(qft(10), amplitudes=["0" * 10], dtype="complex128", mode="stages")
+    done = tnplan.simulate(qft(10), amplitudes=["0" * 10], precision="fp64", mode="stages")
     assert done.answer.amplitudes[0] == pytest.approx(2**-5, abs=1e-14)  # type: ignore[index]
 
 
@@ -311,12 +314,12 @@ def test_bad_options_are_one_line(
         (lambda: Channel((0,), ()), "has no operators"),
         (lambda: Program(1, 0, (Measurement(0, 0),)), "operation 0: names classical bit 0"),
         (lambda: Program(1, 1, (Conditional((0,), 1, (Reset(3),)),)), "inner operation 0: names qubit 3"),
-        (lambda: tnplan.simulate(Circuit(2, ()), dtype="float32"), "--dtype: is 'float32'"),
+        (lambda: tnplan.simulate(Circuit(2, ()), precision="fp16"), "--precision: is 'fp16'"),
         (lambda: tnplan.simulate(Circuit(2, ()), mode="fast"), "--mode: is 'fast'"),
         (lambda: tnplan.simulate(Circuit(2, ()), threads=0), "--threads: is 0"),
         (lambda: tnplan.simulate(Circuit(2, ()), observable=parse("Z4", 5)), "is a sum on 5 qubits"),
         (lambda: tnplan.simulate(Circuit(2, ()), observable=5), "--observable: is 5"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(Circuit(2, ()), memory_bytes=math.nan), "--memory: is nan"),
+        (lambda: tnplan.simulate(Circuit(2, ()), memory=math.nan), "--memory: is nan"),
         (lambda: tnplan.simulate(Circuit(2, ()), depolarize="x"), "--depolarizing: is 'x'"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(Circuit(2, ()), amplitudes=[0]), "'0' is no bit string"),  # type: ignore[list-item]
         (lambda: tnplan.simulate(Circuit(2, ()), amplitudes=5), "--amplitudes: is 5; give a list"),  # type: ignore[arg-type]
