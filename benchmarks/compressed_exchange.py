@@ -32,8 +32,7 @@ from tnplan.executor.contraction.redistribute.compressed import (
 )
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
-from tnplan.executor.contraction.redistribute.plan import ShardedTensor
-from tnplan.executor.contraction.redistribute.shard_box import ShardBox, side_of
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.contraction.run.run_report import environment
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
@@ -91,17 +90,15 @@ def measure(
     radices = prime_factors(ranks.size)
     extents = dict(enumerate((*radices, *radices, count // ranks.size)))
     modes, grid = tuple(extents), tuple(Digit(radix, 0) for radix in radices)
-    before, after = (
-        ShardedTensor(modes, modes[: len(radices)]),
-        ShardedTensor(modes, modes[len(radices) : -1]),
-    )
+    change = Redistribution(
+        ShardedTensor(modes, modes[: len(radices)]), ShardedTensor(modes, modes[len(radices) : -1]),
+        extents, grid, ranks.rank,
+    )  # fmt: skip
     size_bytes = count // ranks.size * ranks.size * ITEM_BYTES
     device.allocate(2 * size_bytes + workspace_bytes)
-    sides = []
-    for shards, start in ((before, 0), (after, size_bytes)):
-        bounds, strides = side_of(ranks.rank, modes, shards, extents, grid)
-        sides.append(ShardBox(bounds, strides, device.view(start, size_bytes // ITEM_BYTES, DTYPE)))
-    own, result = sides
+    own, result = change.shards(
+        *(device.view(start, size_bytes // ITEM_BYTES, DTYPE) for start in (0, size_bytes))
+    )
     device.from_host(own.view, values_of(given.qaoa, len(own.view), ranks.rank))
     memory = ranks.open_memory(device.view(0, 2 * size_bytes + workspace_bytes, "uint8"))
     workspace = device.view(2 * size_bytes, workspace_bytes // ITEM_BYTES, DTYPE)
@@ -118,12 +115,9 @@ def measure(
 
     def bound(way: str, on: Any, over: Any, how: MessageCompression) -> Call:
         if way in SETTINGS:
-            return bind_compressed(before, after, extents, grid, on, over, own, result, room, how)
-        places = ArenaOffsets(0, size_bytes, DTYPE, ITEM_BYTES)
-        return bind_redistribution(
-            before, after, extents, grid, on, over, own.view, result.view, workspace, own.strides,
-            result.strides, memory if way == "direct" else None, places,
-        )  # fmt: skip
+            return bind_compressed(change, own.view, result.view, room, how, on, over)
+        reached, offsets = memory if way == "direct" else None, ArenaOffsets(0, size_bytes, DTYPE)
+        return bind_redistribution(change, on, over, own.view, result.view, workspace, reached, offsets)
 
     for way in ("direct", "messages", *SETTINGS):
         how = MessageCompression(codec, lossy, way, (0,), 0)

@@ -19,8 +19,7 @@ import numpy as np
 
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
-from tnplan.executor.contraction.redistribute.plan import ShardedTensor
-from tnplan.executor.contraction.redistribute.shard_box import side_of
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.cpu.host_facts import host_facts
@@ -90,12 +89,11 @@ def main() -> None:
         for way, reached in (("peers' memory", memory), ("messages", None)):
             if way == "peers' memory" and reached is None:
                 continue
-            shards = ShardedTensor(modes, before), ShardedTensor(modes, after)
-            strides = [side_of(world.rank, modes, shard, extents, grid)[1] for shard in shards]
-            call = bind_redistribution(
-                *shards, extents, grid, device, ranks, source, out, workspace, strides[0], strides[1],
-                reached, ArenaOffsets(0, shard_bytes, DTYPE, ITEM_BYTES),
-            )  # fmt: skip
+            change = Redistribution(
+                ShardedTensor(modes, before), ShardedTensor(modes, after), extents, grid, world.rank
+            )
+            offsets = ArenaOffsets(0, shard_bytes, DTYPE)
+            call = bind_redistribution(change, device, ranks, source, out, workspace, reached, offsets)
             rows.append({"case": f"{name}, {way}", "time_s": seconds(call)})
     for row in rows:
         row["bytes_per_s"] = moved_bytes / row["time_s"]

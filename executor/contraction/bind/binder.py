@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tnplan.executor.contraction.bind.program import BoundInstruction, BoundProgram, Shard, arena_bytes
+from tnplan.executor.contraction.bind.program import BoundInstruction, BoundProgram, arena_bytes
 from tnplan.executor.contraction.bind.spilled import SpilledTensor, bind_decode, bind_encode
 from tnplan.executor.contraction.redistribute.chunked import bind_chunks
 from tnplan.executor.contraction.redistribute.compressed import (
@@ -22,16 +22,23 @@ from tnplan.executor.contraction.redistribute.compressed import (
 )
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
-from tnplan.executor.contraction.redistribute.plan import ShardedTensor
-from tnplan.executor.contraction.redistribute.shard_box import ShardBox
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.device.protocols.codec import Codec
 from tnplan.executor.device.protocols.communicator import Communicator, PeerMemory
 from tnplan.executor.device.protocols.copy import make_copy, row_major
-from tnplan.executor.device.protocols.device import Call, ContractShape, Device, FusedShape, View
+from tnplan.executor.device.protocols.device import (
+    Call,
+    ContractShape,
+    Device,
+    FusedShape,
+    View,
+    call_in_turn,
+)
 from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.planner.hardware.chunked_overlap import cut_modes, part_order
+from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
-from tnplan.planner.schedule.overlap_rows import Row, beside, end_of
+from tnplan.planner.schedule.overlap_rows import Row, end_of, overlapped_rows
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     Contract,
@@ -76,9 +83,9 @@ class Binder:
         self._communicator = communicator
         self._tensors = tensors
         self._digits = rank_digits(communicator.rank, schedule.grid)
-        self._itemsize = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}[schedule.dtype]
+        self._itemsize = ITEM_BYTES[schedule.dtype]
         self._memory: PeerMemory | None = None
-        self._shards: dict[int, Shard] = {}
+        self._shards: dict[int, ShardBox] = {}
         self._program = BoundProgram(schedule)
         self._stored: dict[int, SpilledTensor] = {}
 
@@ -107,9 +114,9 @@ class Binder:
         groups: dict[Instruction, list[BoundInstruction]] = {}
         for number, instruction in enumerate(part):
             if isinstance(instruction, Redistribute) and instruction.parts > 1:
-                group = self._in_parts(instruction, *beside(part, number))
+                group = self._in_parts(instruction, *overlapped_rows(part, number))
                 if group is not None:
-                    groups |= {chain: [] for row in beside(part, number) for chain in row}
+                    groups |= {chain: [] for row in overlapped_rows(part, number) for chain in row}
                     groups[instruction] = group
         bound: list[BoundInstruction] = []
         for instruction in part:
@@ -121,13 +128,10 @@ class Binder:
 
     def _in_parts(self, exchange: Redistribute, before: Row, after: Row) -> list[BoundInstruction] | None:
         """An exchange in parts with the chains beside it; None where it is to be made whole."""
-        schedule, workspace = self._schedule, self._workspace(exchange.workspace)
-        source, out = schedule.buffers[exchange.source], schedule.buffers[exchange.out]
+        change, workspace = self._change(exchange), self._workspace(exchange.workspace)
         moves = bind_chunks(
-            ShardedTensor(source.modes, source.layout, source.partial), ShardedTensor(out.modes, out.layout, out.partial),
-            schedule.extents, schedule.grid, exchange.parts, self._device, self._communicator, self._memory,
-            ArenaOffsets(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
-            0 if workspace is None else len(workspace),
+            change, exchange.parts, 0 if workspace is None else len(workspace), self._offsets(exchange),
+            self._device, self._communicator, self._memory,
         )  # fmt: skip
         if moves is None:
             return None
@@ -159,7 +163,7 @@ class Binder:
             case Contract():
                 return self._contract(instruction)
             case Fused():
-                return _in_turn([self._fused(instruction, part) for part in self._parts(instruction)])
+                return call_in_turn([self._fused(instruction, part) for part in self._parts(instruction)])
             case Redistribute() | ReduceScatter():
                 return self._exchange(instruction)
             case Encode():
@@ -176,7 +180,7 @@ class Binder:
             case _:
                 raise ValueError(f"no device carries out {instruction.op}")
 
-    def _shard(self, number: int) -> Shard:
+    def _shard(self, number: int) -> ShardBox:
         if number not in self._shards:
             buffer = self._schedule.buffers[number]
             bounds = box(
@@ -184,7 +188,7 @@ class Binder:
             )
             shape = box_shape(bounds)
             view = self._device.view(buffer.offset_bytes, prod(shape), self._schedule.dtype)
-            self._shards[number] = Shard(bounds, shape, row_major(shape), view)
+            self._shards[number] = ShardBox(bounds, row_major(shape), view)
         return self._shards[number]
 
     def _workspace(self, number: int | None) -> View | None:
@@ -340,7 +344,7 @@ class Binder:
             parts: dict[Fused, int] = {}
             for number, exchange in enumerate(part):
                 if moves_beside and isinstance(exchange, Redistribute) and exchange.parts > 1:
-                    for row in beside(part, number):
+                    for row in overlapped_rows(part, number):
                         parts |= dict.fromkeys(row, exchange.parts)
             for chain in part:
                 if isinstance(chain, Fused):
@@ -348,28 +352,28 @@ class Binder:
         if chains:
             self._device.prepare_fused(chains, schedule.dtype, schedule.profile["fused_bytes"])
 
-    def _exchange(self, instruction: Redistribute | ReduceScatter) -> Call:
-        schedule = self._schedule
-        source, out = schedule.buffers[instruction.source], schedule.buffers[instruction.out]
-        source_shard, out_shard = self._shard(instruction.source), self._shard(instruction.out)
-        place = dict(zip(out.modes, zip(out_shard.bounds, out_shard.strides, strict=True), strict=True))
-        shards = (
-            ShardedTensor(source.modes, source.layout, source.partial),
-            ShardedTensor(out.modes, out.layout, out.partial),
+    def _change(self, instruction: Redistribute | ReduceScatter) -> Redistribution:
+        """The change of layout on this rank."""
+        source, target = (
+            ShardedTensor(buffer.modes, buffer.layout, buffer.partial)
+            for buffer in (self._schedule.buffers[number] for number in (instruction.source, instruction.out))
         )
-        out_strides = tuple(place[mode][1] for mode in source.modes)
+        schedule, rank = self._schedule, self._communicator.rank
+        return Redistribution(source, target, schedule.extents, schedule.grid, rank)
+
+    def _offsets(self, instruction: Redistribute | ReduceScatter) -> ArenaOffsets:
+        source, target = (self._schedule.buffers[number] for number in (instruction.source, instruction.out))
+        return ArenaOffsets(source.offset_bytes, target.offset_bytes, self._schedule.dtype)
+
+    def _exchange(self, instruction: Redistribute | ReduceScatter) -> Call:
+        change = self._change(instruction)
+        source, target = self._shard(instruction.source).view, self._shard(instruction.out).view
         if not isinstance(instruction, ReduceScatter) and instruction.compressed:
-            out_bounds = tuple(place[mode][0] for mode in source.modes)
-            return bind_compressed(
-                *shards, schedule.extents, schedule.grid, self._device, self._communicator,
-                ShardBox(source_shard.bounds, source_shard.strides, source_shard.view),
-                ShardBox(out_bounds, out_strides, out_shard.view), *self._compressing(instruction),
-            )  # fmt: skip
+            workspace, how = self._compressing(instruction)
+            return bind_compressed(change, source, target, workspace, how, self._device, self._communicator)
         return bind_redistribution(
-            *shards, schedule.extents, schedule.grid, self._device, self._communicator,
-            source_shard.view, out_shard.view, self._workspace(instruction.workspace),
-            source_shard.strides, out_strides, self._memory,
-            ArenaOffsets(source.offset_bytes, out.offset_bytes, schedule.dtype, self._itemsize),
+            change, self._device, self._communicator, source, target,
+            self._workspace(instruction.workspace), self._memory, self._offsets(instruction),
         )  # fmt: skip
 
     def _compressing(self, instruction: Redistribute) -> tuple[MessageWorkspace, MessageCompression]:
@@ -399,16 +403,6 @@ class Binder:
         self._program.tallies.append(("store", stored.tally))
         values = self._shard(instruction.source).view
         return bind_encode(values, stored, self._codec, compression.store, compression.setting)
-
-
-def _in_turn(calls: Sequence[Call]) -> Call:
-    """All calls as one."""
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run if len(calls) > 1 else calls[0]
 
 
 def _step(instruction: Instruction) -> int | None:

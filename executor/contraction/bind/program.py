@@ -69,16 +69,6 @@ class BoundProgram:
         self.loop_values.update(self.schedule.summed_values(number))
 
 
-@dataclass(frozen=True)
-class Shard:
-    """One rank's part of a buffer: its box in the whole tensor, extents, strides in elements, flat view."""
-
-    bounds: Box
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    view: View
-
-
 def arena_bytes(schedule: Schedule) -> int:
     """The bytes of the arena that all buffers of the schedule lie in."""
     return max((buffer.offset_bytes + buffer.size_bytes for buffer in schedule.buffers), default=0)

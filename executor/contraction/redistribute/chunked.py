@@ -1,118 +1,107 @@
-"""A change of layout in parts, each bound so that contractions go beside it: ranges from shard to shard.
+"""A redistribution in chunks, each bound so that contractions overlap with it: ranges from shard to shard.
 
 Ranges are copied between arenas where ranks reach each other's memory; elsewhere they are messages, if those
-move beside the device's work. Knows boxes, parts and the interfaces of devices, communicators and peers'
-memory; never schedules, nor what goes beside.
+move while the device works. Knows boxes, chunks and the interfaces of devices, communicators and peers'
+memory; never schedules, nor what overlaps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import prod
 
-from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets, can_copy_to_peers, subgroup
-from tnplan.executor.contraction.redistribute.plan import (
-    BoxTransfer,
-    RedistributionPlan,
-    ShardedTensor,
-    plan_redistribution,
+from tnplan.executor.contraction.redistribute.packing import Packing, Piece
+from tnplan.executor.contraction.redistribute.peer_copy import (
+    ArenaOffsets,
+    can_copy_to_peers,
+    in_turn_of_ranks,
 )
-from tnplan.executor.contraction.redistribute.shard_box import ShardBox, piece_copy, side_of
+from tnplan.executor.contraction.redistribute.plan import RedistributionPlan, plan_redistribution
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.device.protocols.communicator import Communicator, OverlappedExchange, PeerMemory
-from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import Device, View
 from tnplan.planner.hardware.chunked_overlap import cut_modes
-from tnplan.planner.hardware.process_grid import Grid, box_shape
+from tnplan.planner.hardware.process_grid import box_shape
 
 
 def bind_chunks(
-    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, parts: int, device: Device,
-    communicator: Communicator, memory: PeerMemory | None, places: ArenaOffsets, capacity: int,
+    change: Redistribution, chunks: int, capacity: int, offsets: ArenaOffsets, device: Device,
+    communicator: Communicator, memory: PeerMemory | None,
 ) -> list[OverlappedExchange] | None:  # fmt: skip
-    """One exchange for each part, by their numbers; `capacity` is the elements of the workspace.
+    """One exchange for each chunk, by their numbers; `capacity` is the elements of the workspace.
 
-    None where nothing moves beside the device's work, or pieces of a part are no ranges: then the exchange is
+    None where nothing moves while the device works, or pieces of a chunk are no ranges: then the exchange is
     to be made whole. The same for all ranks that exchange with each other.
     """
-    source, out = (_behind_cut(shards, extents, grid, parts) for shards in (source, out))
-    rank = communicator.rank
-    plan = plan_redistribution(source, out, extents, grid, rank, capacity)
-    direct = memory is not None and can_copy_to_peers(
-        source, out, extents, grid, rank, plan, memory, places.itemsize
-    )
-    if not direct and not communicator.overlaps:
+    change = replace(
+        change, source=_behind_cut(change, change.source, chunks),
+        target=_behind_cut(change, change.target, chunks),
+    )  # fmt: skip
+    plan = plan_redistribution(change, capacity)
+    reached = memory is not None and can_copy_to_peers(change, memory, offsets.itemsize)
+    if not reached and not communicator.overlaps:
         return None
     bound = []
-    for number in range(parts):
-        part = _Chunk(source, out, extents, grid, number, plan, device, communicator, places)
-        beside = part.by_copies(memory) if direct and memory is not None else part.by_messages()
-        if beside is None:
+    for number in range(chunks):
+        chunk = _Chunk(change, plan, number, offsets, device)
+        exchange = (
+            chunk.by_copies(memory) if reached and memory is not None else chunk.by_messages(communicator)
+        )
+        if exchange is None:
             return None
-        bound.append(beside)
+        bound.append(exchange)
     return bound
 
 
-def _behind_cut(shards: ShardedTensor, extents: Mapping[int, int], grid: Grid, parts: int) -> ShardedTensor:
-    cut = cut_modes(shards.modes, shards.layout, extents, grid, parts)
+def _behind_cut(change: Redistribution, tensor: ShardedTensor, chunks: int) -> ShardedTensor:
+    """A chunk of the tensor: without the first modes, which number the chunks."""
+    cut = cut_modes(tensor.modes, tensor.layout, change.extents, change.grid, chunks)
     if cut is None:
         raise ValueError(
-            f"shards of modes {shards.modes} are not cut into {parts} parts by the first of them"
+            f"shards of modes {tensor.modes} are not cut into {chunks} chunks by the first of them"
         )
-    return replace(shards, modes=tuple(mode for mode in shards.modes if mode not in cut))
+    return replace(tensor, modes=tuple(mode for mode in tensor.modes if mode not in cut))
 
 
 class _Chunk:
-    """Part `number` of a change of layout, on one rank; none is bound where a piece of it is no range."""
+    """Chunk `number` of a redistribution on one rank; none is bound where a piece of it is no range."""
 
     def __init__(
-        self, source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, number: int,
-        plan: RedistributionPlan, device: Device, communicator: Communicator, places: ArenaOffsets,
+        self, change: Redistribution, plan: RedistributionPlan, number: int, offsets: ArenaOffsets,
+        device: Device,
     ) -> None:  # fmt: skip
-        self._modes, self._out, self._extents, self._grid = source.modes, out, extents, grid
-        self._number, self._plan, self._places = number, plan, places
-        self._device, self._communicator = device, communicator
-        rank = communicator.rank
-        self._own = self._side(rank, source, places.source_bytes, device.view)
-        self._result = self._side(rank, out, places.out_bytes, device.view)
-        self._kept = [transfer for transfer in plan.receives if transfer.peer == rank]
+        self._change, self._plan, self._number, self._offsets = change, plan, number, offsets
+        self._source = self._shard(change.rank, change.source, offsets.source_bytes, device.view)
+        self._target = self._shard(change.rank, change.target, offsets.target_bytes, device.view)
+        self._packing = Packing(device, self._source, self._target)
+        self._kept = [Piece(item) for item in plan.receives if item.peer == change.rank]
 
     def by_copies(self, memory: PeerMemory) -> OverlappedExchange | None:
         """Every rank writes to its peers, beginning with the one after it."""
-        rank = self._communicator.rank
-        n_ranks = prod(digit.radix for digit in self._grid)
-        sends = sorted(self._plan.sends, key=lambda transfer: (transfer.peer - rank) % n_ranks)
+        change, offsets = self._change, self._offsets
+        sends = in_turn_of_ranks(change, self._plan.sends)
         moved = []
         for transfer in sends:
-            view = partial(memory.view, transfer.peer)
-            theirs = self._side(transfer.peer, self._out, self._places.out_bytes, view)
-            moved.append((_range(theirs, transfer), _range(self._own, transfer)))
-        kept = [(_range(self._result, transfer), _range(self._own, transfer)) for transfer in self._kept]
-        peers = [peer for peer in subgroup(rank, self._grid, self._plan.moving) if peer != rank]
-        sent_bytes = sum(transfer.elements for transfer in sends) * self._places.itemsize
+            view, piece = partial(memory.view, transfer.peer), Piece(transfer)
+            theirs = self._shard(transfer.peer, change.target, offsets.target_bytes, view)
+            moved.append((piece.in_place(theirs), piece.in_place(self._source)))
+        kept = [(piece.in_place(self._target), piece.in_place(self._source)) for piece in self._kept]
+        sent_bytes = sum(transfer.elements for transfer in sends) * offsets.itemsize
         if any(view is None for pair in (*moved, *kept) for view in pair):
             return None
-        return memory.bind_overlapped(moved, kept, peers, sent_bytes)
+        return memory.bind_overlapped(moved, kept, change.peers(), sent_bytes)
 
-    def by_messages(self) -> OverlappedExchange | None:
+    def by_messages(self, communicator: Communicator) -> OverlappedExchange | None:
         """What a rank keeps is copied by its device while messages move."""
-        rank = self._communicator.rank
-        received = [transfer for transfer in self._plan.receives if transfer.peer != rank]
-        sends = [(transfer.peer, _range(self._own, transfer)) for transfer in self._plan.sends]
-        receives = [(transfer.peer, _range(self._result, transfer)) for transfer in received]
+        received = [transfer for transfer in self._plan.receives if transfer.peer != self._change.rank]
+        sends = [(item.peer, Piece(item).in_place(self._source)) for item in self._plan.sends]
+        receives = [(item.peer, Piece(item).in_place(self._target)) for item in received]
         if any(view is None for _, view in (*sends, *receives)):
             return None
-        own, result = self._own, self._result
-        copies = [
-            self._device.bind_copy(
-                result.view, own.view,
-                piece_copy(box_shape(transfer.bounds), own.strides, result.strides, 0),
-                result.start(transfer.bounds), own.start(transfer.bounds),
-            )
-            for transfer in self._kept
-        ]  # fmt: skip
-        bound = self._communicator.bind_overlapped(sends, receives)
+        copies = [self._packing.keep(piece) for piece in self._kept]
+        bound = communicator.bind_overlapped(sends, receives)
 
         def begin() -> None:
             bound.begin()
@@ -121,20 +110,11 @@ class _Chunk:
 
         return replace(bound, begin=begin)
 
-    def _side(
-        self, rank: int, shards: ShardedTensor, offset_bytes: int, view: Callable[[int, int, str], View]
+    def _shard(
+        self, rank: int, tensor: ShardedTensor, offset_bytes: int, view: Callable[[int, int, str], View]
     ) -> ShardBox:
-        """The part in a rank's shard, which `view` gives."""
-        bounds, strides = side_of(rank, self._modes, shards, self._extents, self._grid)
+        """The chunk in a rank's shard, which `view` gives."""
+        bounds, strides = self._change.shard(tensor, rank)
         elements = prod(box_shape(bounds))
-        start_bytes = offset_bytes + self._number * elements * self._places.itemsize
-        return ShardBox(bounds, strides, view(start_bytes, elements, self._places.dtype))
-
-
-def _range(side: ShardBox, transfer: BoxTransfer) -> View | None:
-    """Where a piece lies, in the order of the source's modes; None where it is no range."""
-    shape = box_shape(transfer.bounds)
-    if not piece_copy(shape, side.strides, row_major(shape), 0).contiguous:
-        return None
-    start = side.start(transfer.bounds)
-    return side.view[start : start + transfer.elements]
+        start_bytes = offset_bytes + self._number * elements * self._offsets.itemsize
+        return ShardBox(bounds, strides, view(start_bytes, elements, self._offsets.dtype))

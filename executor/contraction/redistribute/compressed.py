@@ -1,4 +1,4 @@
-"""A change of layout whose messages are compressed on some tiers: bound once, sizes known when it runs.
+"""A redistribution whose messages are compressed on some tiers: bound once, sizes known when it runs.
 
 A round packs and compresses one message after the other, exchanges sizes, and then the streams, each behind a
 sample of its values; what arrives is restored and unpacked likewise. Where there are several rounds, one is
@@ -10,32 +10,26 @@ device, communicator and codec; never schedules.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import ceil, prod
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.format.errors import CodecError
 from tnplan.executor.contraction.redistribute.error_bound import Tally
-from tnplan.executor.contraction.redistribute.packed import Piece
-from tnplan.executor.contraction.redistribute.plan import (
-    BoxTransfer,
-    MessageRounds,
-    RedistributionPlan,
-    ShardedTensor,
-    plan_redistribution,
-)
-from tnplan.executor.contraction.redistribute.shard_box import ShardBox, piece_copy
-from tnplan.executor.device.protocols.codec import ALIGNMENT_BYTES, Codec, most_sampled, sample_count
+from tnplan.executor.contraction.redistribute.packing import Packing, Piece
+from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan, plan_redistribution
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox
+from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES, round_down, round_up
+from tnplan.executor.device.protocols.codec import Codec, most_sampled, sample_count
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.compression_options import Lossy
-from tnplan.planner.hardware.process_grid import Grid, rank_digits
+from tnplan.planner.hardware.process_grid import rank_digits
 
-UNLIMITED = 1 << 62
 LEAST_SLOT_BYTES = 1 << 20
 """Rounds take turns where slots are at least as large: shorter ones would wait more than they hide."""
 
@@ -98,20 +92,18 @@ class _Message:
 
 
 def bind_compressed(
-    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, device: Device,
-    communicator: Communicator, own: ShardBox, result: ShardBox, room: MessageWorkspace, how: MessageCompression,
+    change: Redistribution, source: View, target: View, workspace: MessageWorkspace, how: MessageCompression,
+    device: Device, communicator: Communicator,
 ) -> Call:  # fmt: skip
-    """The call that fills this rank's shard of `out`, without sums; sides are over the source's modes."""
-    rank = communicator.rank
-    moving = plan_redistribution(source, out, extents, grid, rank, UNLIMITED).moving
-    peers = prod(grid[digit].radix for digit in moving) - 1
-    for turns in (1, 2) if room.size_bytes >= (4 * peers + 1) * LEAST_SLOT_BYTES else (1,):
-        slot_bytes, elements = slots(room, peers, turns, how.codec)
-        plan = plan_redistribution(source, out, extents, grid, rank, 2 * peers * elements)
+    """The call that fills this rank's shard of the target, without sums, from flat views of its shards."""
+    peers = change.n_peers
+    for turns in (1, 2) if workspace.size_bytes >= (4 * peers + 1) * LEAST_SLOT_BYTES else (1,):
+        slot_bytes, elements = slots(workspace, peers, turns, how.codec)
+        plan = plan_redistribution(change, 2 * peers * elements)
         if plan.rounds.pieces * plan.rounds.waves == 1:
             break
-    binder = _Binder(plan, grid, device, communicator, own, result, room, how, slot_bytes, peers)
-    return binder.call(turns)
+    packing = Packing(device, *change.shards(source, target))
+    return _Binder(change, plan, packing, communicator, workspace, slot_bytes, how).call(turns)
 
 
 def slots(room: MessageWorkspace, peers: int, turns: int, codec: Codec) -> tuple[int, int]:
@@ -120,7 +112,7 @@ def slots(room: MessageWorkspace, peers: int, turns: int, codec: Codec) -> tuple
 
     Raises ValueError where there are none.
     """
-    slot_bytes = room.size_bytes // (2 * turns * peers + 1) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+    slot_bytes = round_down(room.size_bytes // (2 * turns * peers + 1), CACHE_LINE_BYTES)
     most = slot_bytes // room.itemsize
     overhead_bytes = codec.worst_bytes(most, room.dtype) - most * room.itemsize
     overhead_bytes += _stream_start(most_sampled(most), room)
@@ -132,30 +124,28 @@ def slots(room: MessageWorkspace, peers: int, turns: int, codec: Codec) -> tuple
 
 def _stream_start(samples: int, room: MessageWorkspace) -> int:
     """The bytes of a slot before the stream, for so many sampled values."""
-    return -(-samples * room.itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return round_up(samples * room.itemsize, CACHE_LINE_BYTES)
 
 
 class _Binder:
     def __init__(
-        self, plan: RedistributionPlan, grid: Grid, device: Device, communicator: Communicator, own: ShardBox, result: ShardBox,
-        room: MessageWorkspace, how: MessageCompression, slot_bytes: int, peers: int,
+        self, change: Redistribution, plan: RedistributionPlan, packing: Packing, communicator: Communicator,
+        room: MessageWorkspace, slot_bytes: int, how: MessageCompression,
     ) -> None:  # fmt: skip
+        self._change = change
         self._plan = plan
-        self._grid = grid
-        self._device = device
+        self._packing = packing
         self._communicator = communicator
-        self._own = own
-        self._result = result
         self._room = room
-        self._how = how
         self._slot_bytes = slot_bytes
-        self._peers = peers
+        self._how = how
+        self._peers = change.n_peers
         self._overlaps = how.tally.overlaps = how.codec.overlaps()
 
     def call(self, turns: int) -> Call:
         """All rounds, `turns` of them under way at once, and what the rank keeps."""
         plan = self._plan
-        kept = [self._kept(item) for item in plan.receives if item.peer == self._communicator.rank]
+        kept = [self._packing.keep(Piece(item)) for item in plan.receives if item.peer == self._change.rank]
         rounds: list[tuple[list[_Message], list[_Message]]] = []
         for number in range(plan.rounds.pieces):
             for wave in range(plan.rounds.waves):
@@ -189,36 +179,24 @@ class _Binder:
     ) -> list[tuple[BoxTransfer, Piece]]:
         """The transfers of a round with their pieces."""
         pieces = [(item, Piece(item, number, self._plan.rounds)) for item in transfers
-                  if item.wave == wave and item.peer != self._communicator.rank]  # fmt: skip
+                  if item.wave == wave and item.peer != self._change.rank]  # fmt: skip
         return [(item, piece) for item, piece in pieces if piece.elements]
 
-    def _kept(self, transfer: BoxTransfer) -> Call:
-        piece = Piece(transfer, 0, MessageRounds(1, 1, 1))
-        copy = piece_copy(piece.shape, self._own.strides, self._result.strides, 0)
-        starts = self._result.start(piece.bounds), self._own.start(piece.bounds)
-        return self._device.bind_copy(self._result.view, self._own.view, copy, *starts)
-
     def _outgoing(self, slot: int, transfer: BoxTransfer, piece: Piece) -> _Message:
-        message = self._message(slot, transfer, piece, self._own)
-        if message.copy is None:
-            return message
-        copy = piece_copy(piece.shape, self._own.strides, piece.packed_strides, piece.n_lead)
-        starts = piece.packed_start(0), self._own.start(piece.bounds)
-        message.copy = self._device.bind_copy(message.values, self._own.view, copy, *starts, piece.rows)
+        message = self._message(slot, transfer, piece, self._packing.source)
+        if message.copy is not None:
+            message.copy = self._packing.pack(piece, message.values)
         return message
 
     def _incoming(self, slot: int, transfer: BoxTransfer, piece: Piece) -> _Message:
-        message = self._message(slot, transfer, piece, self._result)
-        if message.copy is None:
-            return message
-        copy = piece_copy(piece.shape, piece.packed_strides, self._result.strides, piece.n_lead)
-        starts = self._result.start(piece.bounds), piece.packed_start(0)
-        message.copy = self._device.bind_copy(self._result.view, message.values, copy, *starts, piece.rows)
+        message = self._message(slot, transfer, piece, self._packing.target)
+        if message.copy is not None:
+            message.copy = self._packing.unpack(piece, message.values)
         return message
 
-    def _message(self, slot: int, transfer: BoxTransfer, piece: Piece, side: ShardBox) -> _Message:
+    def _message(self, slot: int, transfer: BoxTransfer, piece: Piece, shard: ShardBox) -> _Message:
         """A message whose values are in the shard or, with a copy that is still to be bound, packed."""
-        room, in_place = self._room, piece.in_place(side)
+        room, in_place = self._room, piece.in_place(shard)
         if self._tier(transfer.peer) not in self._how.tiers:
             packed = room.view(slot * self._slot_bytes, piece.elements, room.dtype)
             return _message_at(transfer.peer, in_place, packed)
@@ -237,9 +215,8 @@ class _Binder:
 
     def _tier(self, peer: int) -> int:
         """The slowest tier between this rank and a peer: that of the digits in which they differ."""
-        here, there = (rank_digits(rank, self._grid) for rank in (self._communicator.rank, peer))
-        pairs = zip(self._grid, here, there, strict=True)
-        return max(digit.tier for digit, own, other in pairs if own != other)
+        pairs = zip(self._change.grid, self._change.digits, rank_digits(peer, self._change.grid), strict=True)
+        return max(digit.tier for digit, here, there in pairs if here != there)
 
     def _begin(self, sends: list[_Message], receives: list[_Message]) -> Call:
         """Pack and compress, and begin to send; the call that ends it."""

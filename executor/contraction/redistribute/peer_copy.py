@@ -1,4 +1,4 @@
-"""A change of layout in which every rank copies straight between its shard and its peers', bound once.
+"""A redistribution in which every rank copies straight between its shard and its peers', bound once.
 
 No buffers and no packing: each element is read once and written once, to its place. Knows boxes and the
 interface of peers' memory; never schedules.
@@ -6,17 +6,24 @@ interface of peers' memory; never schedules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
-from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan, ShardedTensor
-from tnplan.executor.contraction.redistribute.shard_box import ShardBox, piece_copy, side_of
+import numpy as np
+
+from tnplan.executor.contraction.redistribute.packing import Packing, Piece
+from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan
+from tnplan.executor.contraction.redistribute.redistribution import (
+    Redistribution,
+    ShardBox,
+    ShardedTensor,
+    box_copy,
+)
 from tnplan.executor.device.protocols.communicator import PeerMemory
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import Call, Device, View
-from tnplan.planner.hardware.process_grid import Grid, box_shape, rank_digits, rank_of
+from tnplan.executor.device.protocols.device import Call, View
+from tnplan.planner.hardware.process_grid import box_shape
 
 SHORTEST_RUN_BYTES = 64
 """What lies together on one side at least; shorter pieces would waste the width of a link."""
@@ -24,95 +31,82 @@ SHORTEST_RUN_BYTES = 64
 
 @dataclass(frozen=True)
 class ArenaOffsets:
-    """Where both tensors begin in every rank's arena, in bytes, and their dtype."""
+    """Where source and target begin in every rank's arena, in bytes, and their dtype."""
 
     source_bytes: int
-    out_bytes: int
+    target_bytes: int
     dtype: str
-    itemsize: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return np.dtype(self.dtype).itemsize
 
 
-def subgroup(rank: int, grid: Grid, moving: Sequence[int]) -> list[int]:
-    """The ranks that differ from `rank` in the moving digits at most, in rising order."""
-    digits = list(rank_digits(rank, grid))
-    ranks = []
-    for values in product(*(range(grid[digit].radix) for digit in moving)):
-        for digit, value in zip(moving, values, strict=True):
-            digits[digit] = value
-        ranks.append(rank_of(tuple(digits), grid))
-    return sorted(ranks)
-
-
-def runs(
-    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], moving: Sequence[int]
-) -> tuple[int, int]:
-    """The elements of a transfer that lie together in the source's shards, and in those of `out`.
+def runs(change: Redistribution) -> tuple[int, int]:
+    """The elements of a transfer that lie together in the source's shards, and in those of the target.
 
     They are the modes behind the last one that the other side spreads over a moving digit.
     """
 
-    def behind(modes: Sequence[int], cut: Sequence[int | None]) -> int:
-        last = max((modes.index(mode) for mode in cut if mode is not None), default=-1)
-        return prod(extents[mode] for mode in modes[last + 1 :])
+    def behind(tensor: ShardedTensor, other: ShardedTensor) -> int:
+        cut = [mode for digit in change.moving if (mode := other.layout[digit]) is not None]
+        last = max(map(tensor.modes.index, cut), default=-1)
+        return prod(change.extents[mode] for mode in tensor.modes[last + 1 :])
 
-    return (
-        behind(source.modes, [out.layout[digit] for digit in moving]),
-        behind(out.modes, [source.layout[digit] for digit in moving]),
-    )
+    return behind(change.source, change.target), behind(change.target, change.source)
 
 
-def can_copy_to_peers(
-    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, rank: int, plan: RedistributionPlan,
-    memory: PeerMemory, itemsize: int,
-) -> bool:  # fmt: skip
+def can_copy_to_peers(change: Redistribution, memory: PeerMemory, itemsize: int) -> bool:
     """Whether all ranks that exchange with each other reach each other's memory, and runs are long enough.
 
     The same for all of them. Sums never are: every rank adds their terms in one order, so that all of them
     would read from the same one at the same time.
     """
-    if not plan.moving or set(source.partial) != set(out.partial):
+    if not change.moving or change.summed:
         return False
-    if not memory.ranks.issuperset(subgroup(rank, grid, plan.moving)):
+    if not memory.ranks.issuperset((change.rank, *change.peers())):
         return False
-    return max(runs(source, out, extents, plan.moving)) * itemsize >= SHORTEST_RUN_BYTES
+    return max(runs(change)) * itemsize >= SHORTEST_RUN_BYTES
 
 
 def bind_peer_copies(
-    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, rank: int, plan: RedistributionPlan,
-    memory: PeerMemory, places: ArenaOffsets, own: ShardBox, result: ShardBox, device: Device,
+    change: Redistribution, plan: RedistributionPlan, packing: Packing, memory: PeerMemory,
+    offsets: ArenaOffsets,
 ) -> Call:  # fmt: skip
-    """The call that fills this rank's shard of `out`, or its part of everyone's; see `can_copy_to_peers`.
+    """The call that fills this rank's shard of the target, or its part of everyone's.
 
-    Ranks write to their peers where what arrives lies together for longer, and read from them otherwise. Each
-    begins with the rank after it, so that no two work on the same one; what it keeps is copied meanwhile.
+    For what `can_copy_to_peers`. Ranks write to their peers where what arrives lies together for longer, and
+    read from them otherwise. Each begins with the rank after it, so that no two work on the same one; what it
+    keeps is copied meanwhile.
     """
-    n_ranks = prod(digit.radix for digit in grid)
-    source_run, out_run = runs(source, out, extents, plan.moving)
+    source_run, target_run = runs(change)
 
-    def theirs(peer: int, shards: ShardedTensor, offset_bytes: int) -> ShardBox:
-        bounds, strides = side_of(peer, source.modes, shards, extents, grid)
-        view = memory.view(peer, offset_bytes, prod(box_shape(bounds)), places.dtype)
-        return ShardBox(bounds, strides, view)
+    def shard_of(peer: int, tensor: ShardedTensor, offset_bytes: int) -> ShardBox:
+        bounds, strides = change.shard(tensor, peer)
+        return ShardBox(
+            bounds, strides, memory.view(peer, offset_bytes, prod(box_shape(bounds)), offsets.dtype)
+        )
 
     def bound(transfer: BoxTransfer, target: ShardBox, origin: ShardBox) -> tuple[View, View, Copy, int, int]:
-        copy = piece_copy(box_shape(transfer.bounds), origin.strides, target.strides, 0)
+        copy = box_copy(box_shape(transfer.bounds), origin.strides, target.strides)
         return target.view, origin.view, copy, target.start(transfer.bounds), origin.start(transfer.bounds)
 
-    writes = out_run >= source_run
-    copies, kept = [], []
-    for transfer in plan.receives:
-        if transfer.peer == rank:
-            kept.append(device.bind_copy(*bound(transfer, result, own)))
-    moved = plan.sends if writes else plan.receives
-    for transfer in sorted(moved, key=lambda transfer: (transfer.peer - rank) % n_ranks):
+    writes = target_run >= source_run
+    kept = [packing.keep(Piece(transfer)) for transfer in plan.receives if transfer.peer == change.rank]
+    copies = []
+    for transfer in in_turn_of_ranks(change, plan.sends if writes else plan.receives):
         peer = transfer.peer
-        if peer == rank:
-            continue
         if writes:
-            sides = theirs(peer, out, places.out_bytes), own
+            ends = shard_of(peer, change.target, offsets.target_bytes), packing.source
         else:
-            sides = result, theirs(peer, source, places.source_bytes)
-        copies.append(memory.bind_copy(*bound(transfer, *sides)))
-    peers = [peer for peer in subgroup(rank, grid, plan.moving) if peer != rank]
-    sent = sum(transfer.elements for transfer in plan.sends if transfer.peer != rank)
-    return memory.bind(copies, kept, peers, sent * places.itemsize)
+            ends = packing.target, shard_of(peer, change.source, offsets.source_bytes)
+        copies.append(memory.bind_copy(*bound(transfer, *ends)))
+    sent = sum(transfer.elements for transfer in plan.sends if transfer.peer != change.rank)
+    return memory.bind(copies, kept, change.peers(), sent * offsets.itemsize)
+
+
+def in_turn_of_ranks(change: Redistribution, transfers: Sequence[BoxTransfer]) -> list[BoxTransfer]:
+    """The transfers with other ranks, beginning with the rank after this one."""
+    others = [transfer for transfer in transfers if transfer.peer != change.rank]
+    return sorted(others, key=lambda transfer: change.distance(transfer.peer))

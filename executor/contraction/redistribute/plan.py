@@ -13,32 +13,15 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from tnplan.planner.hardware.process_grid import (
-    Box,
-    Grid,
-    Layout,
-    box,
-    box_shape,
-    intersect,
-    largest_part,
-    part,
-    rank_digits,
-    rank_of,
-)
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution
+from tnplan.planner.hardware.process_grid import Box, box_shape, intersect, largest_part, part, rank_of
 
 ROWS_A_PIECE = 16
+"""Rows that a piece of a box has at least, where it has so many."""
 PIPELINED_ELEMENTS = 1 << 20
 """A round that overlaps with its neighbours sends at least about this many elements to each peer."""
 PIPELINED_PIECES = 4
-
-
-@dataclass(frozen=True)
-class ShardedTensor:
-    """A tensor spread over the ranks: its modes in storage order, its layout and its partial digits."""
-
-    modes: tuple[int, ...]
-    layout: Layout
-    partial: tuple[int, ...] = ()
+"""The most pieces of a box that rounds which overlap ask for."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +60,12 @@ class MessageRounds:
 class RedistributionPlan:
     """One rank's part of a change of layout; its own data is in `receives` alone.
 
-    `receives` with equal bounds are terms of one sum and stand together, by rising `order`. `moving` are the
-    digits in which ranks that exchange can differ.
+    `receives` with equal bounds are terms of one sum and stand together, by rising `order`.
     """
 
     sends: tuple[BoxTransfer, ...]
     receives: tuple[BoxTransfer, ...]
     rounds: MessageRounds
-    moving: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -96,99 +77,75 @@ class _DigitChoice:
     bounds: tuple[int, int] = (0, 0)
 
 
-def plan_redistribution(
-    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, rank: int, capacity: int,
-    overlap: bool = False,
-) -> RedistributionPlan:  # fmt: skip
-    """This rank's transfers; `capacity` is the elements of the workspace, `overlap` asks for two turns in it.
-
-    Digits that are partial in the source and not in `out` are summed; the others must be partial in both.
-    """
-    digits = rank_digits(rank, grid)
-    summed = tuple(sorted(set(source.partial) - set(out.partial)))
-    if set(out.partial) - set(source.partial):
-        raise ValueError("a change of layout cannot make a digit partial")
-    moving = [
-        digit for digit in range(len(grid))
-        if digit in summed or (source.layout[digit] is not None and source.layout[digit] != out.layout[digit])
-    ]  # fmt: skip
-    rounds = plan_rounds(source, out, extents, grid, moving, capacity, bool(summed), overlap)
-    own_source = box(source.modes, source.layout, extents, digits, grid)
-    own_out = box(source.modes, out.layout, extents, digits, grid)
+def plan_redistribution(change: Redistribution, capacity: int, overlap: bool = False) -> RedistributionPlan:
+    """This rank's transfers; `capacity` is the workspace's elements, `overlap` asks for two turns in it."""
+    source_bounds, target_bounds = (change.shard(tensor)[0] for tensor in (change.source, change.target))
+    rounds = _plan_rounds(change, capacity, overlap)
+    digits = change.digits
     receives = []
-    for peer_digits, bounds in _combine(_senders(source, own_out, extents, grid, digits, summed), own_out):
-        order = tuple(peer_digits[digit] for digit in summed)
-        wave = _wave(peer_digits, digits, grid, moving, rounds)
-        receives.append(BoxTransfer(rank_of(peer_digits, grid), bounds, wave, order))
+    for peer_digits, bounds in _combine(_senders(change, target_bounds), target_bounds):
+        order = tuple(peer_digits[digit] for digit in change.summed)
+        wave = _wave(change, peer_digits, digits, rounds)
+        receives.append(BoxTransfer(rank_of(peer_digits, change.grid), bounds, wave, order))
     sends = []
-    order = tuple(digits[digit] for digit in summed)
-    for peer_digits, bounds in _combine(
-        _receivers(source, out, own_source, extents, grid, digits, summed), own_source
-    ):
+    order = tuple(digits[digit] for digit in change.summed)
+    for peer_digits, bounds in _combine(_receivers(change, source_bounds), source_bounds):
         if peer_digits != digits:
-            wave = _wave(digits, peer_digits, grid, moving, rounds)
-            sends.append(BoxTransfer(rank_of(peer_digits, grid), bounds, wave, order))
+            wave = _wave(change, digits, peer_digits, rounds)
+            sends.append(BoxTransfer(rank_of(peer_digits, change.grid), bounds, wave, order))
     receives.sort(key=lambda transfer: (transfer.bounds, transfer.order))
-    return RedistributionPlan(tuple(sends), tuple(receives), rounds, tuple(moving))
+    return RedistributionPlan(tuple(sends), tuple(receives), rounds)
 
 
-def _senders(
-    source: ShardedTensor,
-    own: Box,
-    extents: Mapping[int, int],
-    grid: Grid,
-    digits: Sequence[int],
-    summed: Sequence[int],
-) -> list[list[_DigitChoice]]:
-    """For each digit, its values at the ranks that send to this one, whose box of the result is `own`."""
+def _senders(change: Redistribution, bounds: Box) -> list[list[_DigitChoice]]:
+    """For each digit, its values at the ranks that send to this one, whose box of the target is `bounds`."""
     choices = []
-    for number, mode in enumerate(source.layout):
+    for number, mode in enumerate(change.source.layout):
+        radix = change.grid[number].radix
         if mode is not None:
-            choices.append(_meeting(source.modes, mode, own, extents, grid[number].radix))
-        elif number in summed:
-            choices.append([_DigitChoice(value) for value in range(grid[number].radix)])
+            choices.append(_meeting(change.source.modes, mode, bounds, change.extents, radix))
+        elif number in change.summed:
+            choices.append([_DigitChoice(value) for value in range(radix)])
         else:
-            choices.append([_DigitChoice(digits[number])])
+            choices.append([_DigitChoice(change.digits[number])])
     return choices
 
 
-def _receivers(
-    source: ShardedTensor, out: ShardedTensor, own: Box, extents: Mapping[int, int], grid: Grid, digits: Sequence[int],
-    summed: Sequence[int],
-) -> list[list[_DigitChoice]]:  # fmt: skip
-    """For each digit, its values at the ranks that need data of this one, whose source box is `own`."""
+def _receivers(change: Redistribution, bounds: Box) -> list[list[_DigitChoice]]:
+    """For each digit, its values at the ranks that need data of this one, whose source box is `bounds`."""
     choices = []
-    for number, mode in enumerate(out.layout):
+    for number, mode in enumerate(change.target.layout):
+        radix = change.grid[number].radix
         if mode is not None:
-            found = _meeting(source.modes, mode, own, extents, grid[number].radix)
+            found = _meeting(change.source.modes, mode, bounds, change.extents, radix)
         else:
-            found = [_DigitChoice(value) for value in range(grid[number].radix)]
-        if source.layout[number] is None and number not in summed:
-            found = [choice for choice in found if choice.value == digits[number]]
+            found = [_DigitChoice(value) for value in range(radix)]
+        if change.source.layout[number] is None and number not in change.summed:
+            found = [choice for choice in found if choice.value == change.digits[number]]
         choices.append(found)
     return choices
 
 
 def _meeting(
-    modes: Sequence[int], mode: int, own: Box, extents: Mapping[int, int], radix: int
+    modes: Sequence[int], mode: int, bounds: Box, extents: Mapping[int, int], radix: int
 ) -> list[_DigitChoice]:
-    """The parts of a mode, split by `radix`, that meet the own box."""
+    """The parts of a mode, split by `radix`, that meet a box."""
     position = modes.index(mode)
     found = []
     for value in range(radix):
-        common = intersect((own[position],), (part(extents[mode], radix, value),))
+        common = intersect((bounds[position],), (part(extents[mode], radix, value),))
         if common is not None:
             found.append(_DigitChoice(value, position, common[0]))
     return found
 
 
-def _combine(choices: list[list[_DigitChoice]], own: Box) -> list[tuple[tuple[int, ...], Box]]:
+def _combine(choices: list[list[_DigitChoice]], whole: Box) -> list[tuple[tuple[int, ...], Box]]:
     """All combinations of the digits' choices: the digits of a rank and the box narrowed by them."""
-    if any(start >= stop for start, stop in own):
+    if any(start >= stop for start, stop in whole):
         return []
     combined = []
     for combination in product(*choices):
-        bounds = list(own)
+        bounds = list(whole)
         for choice in combination:
             if choice.position is not None:
                 bounds[choice.position] = choice.bounds
@@ -196,24 +153,21 @@ def _combine(choices: list[list[_DigitChoice]], own: Box) -> list[tuple[tuple[in
     return combined
 
 
-def plan_rounds(
-    source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid, moving: Sequence[int], capacity: int,
-    summed: bool, overlap: bool = False,
-) -> MessageRounds:  # fmt: skip
+def _plan_rounds(change: Redistribution, capacity: int, overlap: bool) -> MessageRounds:
     """The rounds of an exchange, from figures that every rank knows.
 
     A rank has at most one peer each way for each difference of the moving digits, and a box of at most
     `largest` elements for each, so that a round holds at most 2 peers_a_wave piece elements.
     """
-    peers = prod(grid[digit].radix for digit in moving) - 1
-    largest = _largest_box(source, out, extents, grid)
+    peers = change.n_peers
+    largest = _largest_box(change)
     wanted = min(PIPELINED_PIECES, largest // PIPELINED_ELEMENTS)
     if overlap and peers and wanted > 1 and capacity // 2 >= 2 * peers:
         return MessageRounds(max(wanted, _pieces(largest, capacity // 2 // (2 * peers))), peers, 1, 2)
     if peers == 0 or largest == 0 or 2 * peers * largest <= capacity:
         return MessageRounds(1, max(1, peers), 1)
     peers_a_wave = peers if 2 * peers <= capacity else capacity // 2
-    if peers_a_wave == 0 or (summed and peers_a_wave < peers):
+    if peers_a_wave == 0 or (change.summed and peers_a_wave < peers):
         raise ValueError(f"a workspace of {capacity} elements is too small to exchange with {peers} peers")
     pieces = _pieces(largest, capacity // (2 * peers_a_wave))
     return MessageRounds(pieces, peers_a_wave, -(-peers // peers_a_wave))
@@ -224,23 +178,24 @@ def _pieces(largest: int, piece: int) -> int:
     return 1 if largest <= piece else -(-largest * (ROWS_A_PIECE + 1) // (ROWS_A_PIECE * piece))
 
 
-def _largest_box(source: ShardedTensor, out: ShardedTensor, extents: Mapping[int, int], grid: Grid) -> int:
+def _largest_box(change: Redistribution) -> int:
     largest = 1
-    for mode in source.modes:
-        extent = extents[mode]
-        for layout in (source.layout, out.layout):
+    for mode in change.source.modes:
+        extent = change.extents[mode]
+        for layout in (change.source.layout, change.target.layout):
             if mode in layout:
-                extent = min(extent, largest_part(extents[mode], grid[layout.index(mode)].radix))
+                radix = change.grid[layout.index(mode)].radix
+                extent = min(extent, largest_part(change.extents[mode], radix))
         largest *= extent
     return largest
 
 
 def _wave(
-    sender: Sequence[int], receiver: Sequence[int], grid: Grid, moving: Sequence[int], rounds: MessageRounds
+    change: Redistribution, sender: Sequence[int], receiver: Sequence[int], rounds: MessageRounds
 ) -> int:
     number = 0
-    for digit in moving:
-        radix = grid[digit].radix
+    for digit in change.moving:
+        radix = change.grid[digit].radix
         number = number * radix + (receiver[digit] - sender[digit]) % radix
     return max(0, number - 1) // rounds.peers_a_wave
 

@@ -61,8 +61,8 @@ class CudaMemory:
     """See `PeerMemory`. Made by all ranks of a group together.
 
     Copies are made on the stream `beside`, what goes on meanwhile on `stream`, which has the lower priority.
-    Ranks meet by counters in memory, and copies of `bind_overlapped` are made by the GPU's copy engines: a kernel
-    that fills the GPU would keep copies and meetings that are kernels themselves waiting.
+    Ranks meet by counters in memory, and copies of `bind_overlapped` are made by the GPU's copy engines: a
+    kernel that fills the GPU would keep copies and meetings that are kernels themselves waiting.
     """
 
     def __init__(self, host: Communicator, arena: Any, stream: Any, beside: Any) -> None:

@@ -22,10 +22,6 @@ SAMPLED = 1023
 LEAST_STRIDE = 8
 """One of so many values is compared, before and after, but that many at least and at most; the least holds
 where there are so many times more values."""
-ALIGNMENT_BYTES = 64
-"""Streams begin at multiples of it."""
-
-
 SAFE_SQUARES = (1e-200, 1e300)
 """Sums of squares between these lost nothing to what double precision can hold."""
 SUMMED = 1 << 20

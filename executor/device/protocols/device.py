@@ -70,6 +70,18 @@ def nothing() -> None:
     """The call of work that has no elements."""
 
 
+def call_in_turn(calls: Sequence[Call]) -> Call:
+    """One call that makes all calls in order."""
+    if len(calls) < 2:
+        return calls[0] if calls else nothing
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
 class Device(Protocol):
     """What replay needs of a device.
 

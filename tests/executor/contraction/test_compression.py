@@ -44,7 +44,7 @@ from tnplan.executor.contraction.redistribute.compressed import (
     slots,
 )
 from tnplan.executor.contraction.redistribute.error_bound import Tally, summary
-from tnplan.executor.contraction.redistribute.shard_box import ShardBox, side_of
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps
@@ -130,18 +130,15 @@ def exchanged(
 
     def work(threads: Any) -> Tally:
         communicator = ranks(threads)
-        rank = communicator.rank
         device = NumpyDevice()
-        bounds, strides = side_of(rank, source.modes, source, extents, grid)
+        change = Redistribution(source, out, extents, grid, communicator.rank)
+        bounds, out_bounds = (change.shard(tensor)[0] for tensor in (source, out))
         held = local(whole, source.modes, source.modes, bounds).ravel()
-        out_bounds, out_strides = side_of(rank, source.modes, out, extents, grid)
         result = np.full(prod(box_shape(out_bounds)), np.nan, np.float32)
         device.allocate(room_bytes)
         how = MessageCompression(NumpyCodec(), Lossy(bound), "fast", tiers, 0)
-        call = bind_compressed(
-            source, out, extents, grid, device, communicator, ShardBox(bounds, strides, held),
-            ShardBox(out_bounds, out_strides, result), MessageWorkspace(room_bytes, device.view, "float32"), how,
-        )  # fmt: skip
+        workspace = MessageWorkspace(room_bytes, device.view, "float32")
+        call = bind_compressed(change, held, result, workspace, how, device, communicator)
         call()
         call()
         ordered = dict(zip(source.modes, out_bounds, strict=True))
@@ -340,8 +337,8 @@ def test_checkpoints_are_compressed_without_loss(tmp_path: Path, monkeypatch: py
     whole = execute(case.schedule, case.arrays, ranks=2, threads=1, device="cpu")
     output, folder = tmp_path / "result.npy", tmp_path / "result.npy.ckpt"
 
-    def stop(done: int, n_slices: int) -> None:
-        if done == 3:
+    def stop(progress: Any) -> None:
+        if progress.done == 3:
             raise InterruptedRunError
 
     options = {"ranks": 2, "threads": 1, "output": output, "device": "cpu"}

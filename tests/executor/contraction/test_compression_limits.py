@@ -32,7 +32,7 @@ from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.device.cpu.codec import NumpyCodec
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.compression_options import Compression, Lossy
-from tnplan.planner.hardware.profile import Codec, load_profile
+from tnplan.planner.hardware.profile import CodecRates, load_profile
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.schedule import Encode
 
@@ -117,6 +117,6 @@ def test_plain_schedules_open_no_codec(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_is_asked_for_the_codecs_memory_too() -> None:
     schedule = plan_exchanges(2, None)
     assert needed_bytes(schedule) == arena_bytes(schedule)
-    beside = {name: Codec(1e12, 1e12, workspace_bytes=12345) for name in FREE}
+    beside = {name: CodecRates(1e12, 1e12, workspace_bytes=12345) for name in FREE}
     packed = plan_exchanges(2, EXCHANGE, profile=replace(slow_profile(node=1), codecs=beside))
     assert needed_bytes(packed) == arena_bytes(packed) + 12345

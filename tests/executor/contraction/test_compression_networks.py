@@ -24,7 +24,7 @@ from tnplan.planner.hardware.compression_options import Compression, Lossy, pars
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.lowering import spill as store
-from tnplan.planner.passes.lowering.compress_exchanges import compress
+from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Decode, Encode, Gather, Redistribute, Schedule
@@ -134,7 +134,7 @@ def test_compressed_exchanges_give_the_same_bits(monkeypatch: pytest.MonkeyPatch
         schedule = plan(
             path, hardware, devices=ranks, ranks_per_group=ranks, memory_bytes=inf, threshold_bytes=1
         )
-        changed = compress(schedule, parse_request("exchange=0:100"))
+        changed = compress_exchanges(schedule, parse_request("exchange=0:100"))
         items = [
             item
             for kind in (Redistribute, Gather)

@@ -7,10 +7,10 @@ from math import prod
 import numpy as np
 
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.plan import ShardedTensor, plan_redistribution
+from tnplan.executor.contraction.redistribute.plan import plan_redistribution
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.executor.device.protocols.copy import row_major
 from tnplan.planner.hardware.process_grid import Digit, box, box_shape, grid_size, rank_digits
 
 GRIDS = ((2,), (2, 2), (2, 2, 2), (3, 2), (2, 3), (5,), (3, 2, 2))
@@ -72,11 +72,9 @@ def run_case(grid, extents, source, out, capacity, dtype=np.float64, seed=0):
         held = local(terms[own_key], source.modes, source.modes, bounds)
         out_bounds = box(out.modes, out.layout, extents, digits, grid)
         result = np.full(prod(box_shape(out_bounds)), np.nan, dtype)
-        place = dict(zip(out.modes, row_major(box_shape(out_bounds)), strict=True))
         call = bind_redistribution(
-            source, out, extents, grid, NumpyDevice(), communicator, held.ravel(), result,
-            np.full(capacity, np.nan, dtype), row_major(box_shape(bounds)),
-            tuple(place[mode] for mode in source.modes),
+            Redistribution(source, out, extents, grid, communicator.rank), NumpyDevice(), communicator,
+            held.ravel(), result, np.full(capacity, np.nan, dtype),
         )  # fmt: skip
         call()
         wanted = local(expected(digits), source.modes, out.modes, out_bounds).ravel()
@@ -87,4 +85,4 @@ def run_case(grid, extents, source, out, capacity, dtype=np.float64, seed=0):
 
 
 def transfers(grid, extents, source, out, rank, capacity=1 << 20):
-    return plan_redistribution(source, out, extents, grid, rank, capacity)
+    return plan_redistribution(Redistribution(source, out, extents, grid, rank), capacity)

@@ -16,5 +16,5 @@ def struck(*arguments: object) -> None:
 
 if __name__ == "__main__":
     if MPI.COMM_WORLD.Get_rank() == int(sys.argv.pop(1)):
-        calibration.swap_time = struck
+        calibration.redistribution_time = struck
     main()

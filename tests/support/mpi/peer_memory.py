@@ -11,8 +11,7 @@ from tests.support.contraction.redistribution import local, random_case
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
-from tnplan.executor.contraction.redistribute.plan import ShardedTensor
-from tnplan.executor.contraction.redistribute.shard_box import side_of
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.device.comm import mpi
 from tnplan.executor.device.cuda.device import CupyDevice
 from tnplan.executor.device.cuda.peer_memory import CudaMemory
@@ -31,8 +30,8 @@ def exchanged(seed: int, host: Communicator, device: CupyDevice) -> bool:
         return False
     source, out = ShardedTensor(source.modes, source.layout), ShardedTensor(out.modes, out.layout)
     whole = rng.standard_normal([extents[mode] for mode in source.modes])
-    bounds, strides = side_of(host.rank, source.modes, source, extents, grid)
-    out_bounds, out_strides = side_of(host.rank, source.modes, out, extents, grid)
+    change = Redistribution(source, out, extents, grid, host.rank)
+    bounds, out_bounds = (change.shard(tensor)[0] for tensor in (source, out))
     offset = 8 * largest_shard(source.modes, source.layout, extents, grid) + 256
     size = offset + 8 * largest_shard(out.modes, out.layout, extents, grid)
     room = -(-size // 256) * 256
@@ -45,10 +44,8 @@ def exchanged(seed: int, host: Communicator, device: CupyDevice) -> bool:
     result = device.view(offset, prod(box_shape(out_bounds)), "float64")
     device.from_host(held, local(whole, source.modes, source.modes, bounds).ravel())
     moves = source.layout != out.layout
-    call = bind_redistribution(
-        source, out, extents, grid, device, host, held, result, workspace, strides, out_strides, memory,
-        ArenaOffsets(0, offset, "float64", 8),
-    )  # fmt: skip
+    offsets = ArenaOffsets(0, offset, "float64")
+    call = bind_redistribution(change, device, host, held, result, workspace, memory, offsets)
     for _ in range(2):
         device.zero(result)
         device.synchronize()

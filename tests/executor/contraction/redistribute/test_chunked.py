@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.contraction.redistribution import random_case, run_case, transfers
 from tnplan.executor.contraction.redistribute import plan as exchange
-from tnplan.executor.contraction.redistribute.plan import ShardedTensor
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.planner.hardware.process_grid import Digit
 
@@ -36,8 +36,8 @@ def test_small_exchanges_go_in_one_round_and_large_ones_take_turns():
     layouts = ShardedTensor((0, 1, 2), (0, 1)), ShardedTensor((0, 1, 2), (1, 2))
     for extent, wanted in ((64, (1, 3, 1, 1)), (1 << 23, (4, 3, 1, 2))):
         extents = {0: 2, 1: 2, 2: extent}
-        plan = exchange.plan_redistribution(*layouts, extents, grid, 0, 8 * 2 * extent, overlap=True)
-        rounds = plan.rounds
+        change = Redistribution(*layouts, extents, grid, 0)
+        rounds = exchange.plan_redistribution(change, 8 * 2 * extent, overlap=True).rounds
         assert (rounds.pieces, rounds.peers_a_wave, rounds.waves, rounds.turns) == wanted
 
 

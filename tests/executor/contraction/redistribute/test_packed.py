@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.redistribution import random_case, run_case, transfers
-from tnplan.executor.contraction.redistribute.plan import ShardedTensor
+from tnplan.executor.contraction.redistribute.redistribution import ShardedTensor
 from tnplan.planner.hardware.process_grid import Digit, grid_size
 
 

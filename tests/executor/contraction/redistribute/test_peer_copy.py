@@ -11,8 +11,8 @@ from tests.support.contraction.overlap import SharedArrays
 from tests.support.contraction.redistribution import local, random_case, transfers
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets, can_copy_to_peers, runs, subgroup
-from tnplan.executor.contraction.redistribute.plan import ShardedTensor
+from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets, can_copy_to_peers, runs
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.planner.hardware.process_grid import Digit, box, box_shape, grid_size, largest_shard, rank_digits
@@ -36,16 +36,9 @@ def run_direct(grid, extents, source, out, n_reached=None):
         held[:] = local(whole, source.modes, source.modes, bounds).ravel()
         result = memory.view(communicator.rank, offset, prod(box_shape(out_bounds)), "float64")
         result[:] = np.nan
-        strides = {}
-        step = 1
-        for mode, extent in zip(reversed(out.modes), reversed(box_shape(out_bounds)), strict=True):
-            strides[mode] = step
-            step *= extent
-        own_shape = box_shape(bounds)
         call = bind_redistribution(
-            source, out, extents, grid, NumpyDevice(), communicator, held, result, np.empty(4096),
-            tuple(prod(own_shape[place + 1 :]) for place in range(len(own_shape))),
-            tuple(strides[mode] for mode in source.modes), memory, ArenaOffsets(0, offset, "float64", 8),
+            Redistribution(source, out, extents, grid, communicator.rank), NumpyDevice(), communicator, held,
+            result, np.empty(4096), memory, ArenaOffsets(0, offset, "float64"),
         )  # fmt: skip
         call()
         assert np.array_equal(result, local(whole, source.modes, out.modes, out_bounds).ravel())
@@ -64,7 +57,7 @@ def test_random_layout_changes(monkeypatch, seed):
     source, out = ShardedTensor(source.modes, source.layout), ShardedTensor(out.modes, out.layout)
     used, sent_bytes = run_direct(grid, extents, source, out)
     plans = [transfers(grid, extents, source, out, rank) for rank in range(grid_size(grid))]
-    assert used == bool(plans[0].moving)
+    assert used == bool(Redistribution(source, out, extents, grid, 0).moving)
     assert sent_bytes == 8 * sum(transfer.elements for plan in plans for transfer in plan.sends)
 
 
@@ -84,8 +77,7 @@ def test_short_runs_and_sums_go_by_messages():
         ranks = frozenset((0, 1))
 
     def direct(source, out):
-        plan = transfers(grid, extents, source, out, 0)
-        return can_copy_to_peers(source, out, extents, grid, 0, plan, Reached(), 16)
+        return can_copy_to_peers(Redistribution(source, out, extents, grid, 0), Reached(), 16)
 
     modes = (0, 1, 2, 3)
     assert direct(ShardedTensor(modes, (0,)), ShardedTensor(modes, (1,)))
@@ -96,11 +88,24 @@ def test_short_runs_and_sums_go_by_messages():
 def test_runs_are_the_modes_behind_those_that_the_other_side_spreads():
     modes = (0, 1, 2, 3)
     extents = {0: 2, 1: 3, 2: 5, 3: 7}
-    assert runs(ShardedTensor(modes, (0,)), ShardedTensor(modes, (2,)), extents, [0]) == (7, 3 * 5 * 7)
-    assert runs(ShardedTensor(modes, (3,)), ShardedTensor(modes, (None,)), extents, [0]) == (2 * 3 * 5 * 7, 1)
+    grid = (Digit(2, 0),)
+
+    def lengths(before, after):
+        source, out = ShardedTensor(modes, before), ShardedTensor(modes, after)
+        return runs(Redistribution(source, out, extents, grid, 0))
+
+    assert lengths((0,), (2,)) == (7, 3 * 5 * 7)
+    assert lengths((3,), (None,)) == (2 * 3 * 5 * 7, 1)
 
 
-def test_a_subgroup_differs_in_the_moving_digits_only():
+def test_peers_differ_in_the_moving_digits_only():
     grid = (Digit(2, 1), Digit(3, 0), Digit(2, 0))
-    assert subgroup(7, grid, [2]) == [6, 7]
-    assert subgroup(7, grid, [0, 2]) == [0, 1, 6, 7]
+    extents = dict.fromkeys(range(4), 6)
+
+    def peers(before, after):
+        source, out = ShardedTensor((0, 1, 2, 3), before), ShardedTensor((0, 1, 2, 3), after)
+        return Redistribution(source, out, extents, grid, 7).peers()
+
+    assert peers((0, 1, 2), (0, 1, 3)) == [6]
+    assert peers((0, 1, 2), (3, 1, 0)) == [0, 1, 6]
+    assert peers((None, 1, 2), (0, 1, 2)) == []
