@@ -21,8 +21,11 @@ from tnplan.planner.common.errors import InputError
 Array = NDArray[Any]
 
 FACTOR = re.compile(r"([IXYZ])\s*(\d{1,9})")
+"""A letter and its qubit."""
 DENSE = re.compile(r"[IXYZ]+")
+"""A word with a letter for every qubit."""
 TERM = re.compile(r"\s*([+-]?)\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)?\s*\*?\s*([IXYZ][IXYZ0-9\s]*)?")
+"""Sign, coefficient and word of a term."""
 
 
 @dataclass(frozen=True, eq=False)

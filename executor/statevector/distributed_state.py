@@ -2,7 +2,7 @@
 
 Rank r holds the amplitudes whose highest index bits are r. Every call is collective, and gives every rank the
 same answer. Passes are each rank's own; an exchange swaps index bits by messages between pairs of ranks or in
-memory that they share, and may be beside passes.
+memory that they share, and may overlap passes.
 Knows a communicator and the state of one rank, whose arrays it moves; no circuit and no device.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS, Overlap, with_overlaps
-from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
+from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners, QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.errors import InputError
 
@@ -33,7 +33,7 @@ Piece = tuple[Sequence[int], int]
 
 
 class PiecewiseExchange(Protocol):
-    """An exchange of one piece after another, beside other work of the device."""
+    """An exchange of one piece after another, while the device does other work."""
 
     def begin(self, piece: int) -> None:
         """Exchange a piece as soon as what was given to the devices of its ranks before is done."""
@@ -45,14 +45,13 @@ class PiecewiseExchange(Protocol):
 class PeerExchange(Protocol):
     """Exchanges without messages: see `tnplan.executor.statevector.cuda.bit_swap.StateSwap`."""
 
-    def bind(self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int) -> Call | None:
+    def bind(self, partners: ExchangePartners) -> Call | None:
         """The call that does an exchange; None where messages have to."""
 
     def bind_parts(
-        self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int, pieces: Sequence[Piece],
-        share: int, wide: Sequence[bool],
-    ) -> PiecewiseExchange | None:  # fmt: skip
-        """The same for each piece in turn; `share` as in `Overlap`, `wide` as `beside_wide` of it."""
+        self, partners: ExchangePartners, pieces: Sequence[Piece], share: int, wide: Sequence[bool]
+    ) -> PiecewiseExchange | None:
+        """The same for each piece in turn; `share` as in `Overlap`, `wide` as `overlaps_wide` of it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class PreparedExchange:
 
 @dataclass(frozen=True)
 class PreparedOverlap:
-    """An exchange beside passes; `before` and `after` have the calls that do these for each part.
+    """An exchange that overlaps passes; `before` and `after` have the calls that do these for each part.
 
     `begins` has the pieces to exchange after each part before, `awaits` the one that each part after needs.
     """
@@ -125,7 +124,7 @@ class DistributedState:
     ) -> None:  # fmt: skip
         """`own` is a `HostState` or a `CupyState`, whose arrays `ranks` sends where `swap` gives no call.
 
-        Exchanges are beside passes where parts of 2^least_tile_bits tiles or more can be made.
+        Exchanges overlap passes where parts of 2^least_tile_bits tiles or more can be made.
         """
         self.own, self.ranks, self._swap, self._least_tile_bits = own, ranks, swap, least_tile_bits
         self.n_bits, self.tile = own.n_bits, own.tile
@@ -147,13 +146,13 @@ class DistributedState:
         found: list[Any] = []
         for step in with_overlaps(steps, divisible, self.n_bits, self.tile, self._least_tile_bits):
             if isinstance(step, Overlap):
-                found += self._beside(step, made)
+                found += self._overlapped(step, made)
             else:
                 found.append(self._alone(step) if isinstance(step, QubitExchange) else made[id(step)])
         return found
 
-    def _beside(self, step: Overlap, made: dict[int, Any]) -> list[Any]:
-        """An exchange beside passes, or one after the other where messages would be kernels between them."""
+    def _overlapped(self, step: Overlap, made: dict[int, Any]) -> list[Any]:
+        """An exchange that overlaps passes, or in turn with them where messages would be kernels between."""
         swap = self._part_swap(step)
         before, after = ([made[id(item)] for item in items] for items in (step.before, step.after))
         if swap is None:
@@ -170,13 +169,11 @@ class DistributedState:
     def _part_swap(self, step: Overlap) -> PiecewiseExchange | None:
         if self._swap is None:
             return _ByMessages(lambda bits, part: self._exchange(step.exchange, bits, part), step.pieces)
-        inside, own, peers = self._peers(step.exchange)
-        wide = step.beside_wide(self.tile.bits)
-        return self._swap.bind_parts(inside, peers, own, step.pieces, step.share, wide)
+        wide = step.overlaps_wide(self.tile.bits)
+        return self._swap.bind_parts(self._partners(step.exchange), step.pieces, step.share, wide)
 
     def _alone(self, exchange: QubitExchange) -> PreparedExchange:
-        inside, own, peers = self._peers(exchange)
-        call = self._swap.bind(inside, peers, own) if self._swap is not None else None
+        call = None if self._swap is None else self._swap.bind(self._partners(exchange))
         return PreparedExchange(exchange, call)
 
     def apply(self, prepared: Any) -> None:
@@ -194,11 +191,8 @@ class DistributedState:
         size_bytes = self.own.amplitudes.nbytes
         self.sent_bytes += size_bytes - (size_bytes >> len(prepared.exchange.pairs))
 
-    def _peers(self, exchange: QubitExchange) -> tuple[list[int], int, list[tuple[int, int]]]:
-        """Bits inside, this rank's value of those outside, and every other value with its rank.
-
-        In such an order that at every turn the ranks are pairs, each with links of its own.
-        """
+    def _partners(self, exchange: QubitExchange) -> ExchangePartners:
+        """The peers in such an order that at every turn the ranks are pairs, each with links of its own."""
         inside = [pair[0] for pair in exchange.pairs]
         outside = [pair[1] - self.n_bits for pair in exchange.pairs]
         own = sum((self.ranks.rank >> bit & 1) << k for k, bit in enumerate(outside))
@@ -207,7 +201,7 @@ class DistributedState:
             (own ^ turn, base | sum(((own ^ turn) >> k & 1) << bit for k, bit in enumerate(outside)))
             for turn in range(1, 1 << len(inside))
         ]
-        return inside, own, peers
+        return ExchangePartners(inside, own, peers)
 
     def _exchange(self, exchange: QubitExchange, bits: Sequence[int] = (), part: int = 0) -> None:
         """Swap bits: what has value b in the bits inside goes to the rank with value b in the bits outside.
@@ -215,7 +209,7 @@ class DistributedState:
         It takes the place of what that peer sends. The pieces of all peers are on their way at once. Only
         amplitudes whose `bits` have the value `part` go.
         """
-        inside, _, peers = self._peers(exchange)
+        inside, _, peers = self._partners(exchange)
         places = {
             value: _slot(self.own.amplitudes, [*inside, *bits], value | part << len(inside))
             for value, _ in peers

@@ -22,7 +22,7 @@ from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.program import (
-    Program,
+    CircuitProgram,
     final_measurements,
     measures,
     without_final_measurements,
@@ -31,6 +31,7 @@ from tnplan.planner.networks.circuits.program import (
 Array = NDArray[Any]
 
 LARGEST_SHOTS = 10**9
+"""Shots that may be asked for."""
 LARGEST_VALUE = 1e100
 """Of an observable: means over all shots and squares of its values stay finite."""
 
@@ -62,7 +63,7 @@ class Answer:
     norm: float
 
 
-def check_question(question: Question, program: Program) -> None:
+def check_question(question: Question, program: CircuitProgram) -> None:
     """Refuse what cannot be answered, before any work is done."""
     if question.shots is not None:
         check_count("--shots", question.shots, 1, LARGEST_SHOTS)
@@ -98,15 +99,15 @@ def check_question(question: Question, program: Program) -> None:
 
 
 def answer(
-    simulator: Simulator, program: Program, question: Question,
+    simulator: Simulator, program: CircuitProgram, question: Question,
     progress: Callable[[int, int], None] | None = None,
 ) -> Answer:  # fmt: skip
     """Run a program and answer; collective over the ranks of the simulator's state."""
     measured = final_measurements(program)
     if measured is None:
         return _from_trajectories(simulator, program, question, progress)
-    script = prepare_program([gate for gate in program.operations if isinstance(gate, Gate)])
-    simulator.run(script, np.zeros(0, np.uint8))
+    steps = prepare_program([gate for gate in program.operations if isinstance(gate, Gate)])
+    simulator.run(steps, np.zeros(0, np.uint8))
     counts = None
     if question.shots is not None:
         values, numbers = np.unique(simulator.sample(question.shots), return_counts=True)
@@ -126,20 +127,20 @@ def answer(
 
 
 def _from_trajectories(
-    simulator: Simulator, program: Program, question: Question,
+    simulator: Simulator, program: CircuitProgram, question: Question,
     progress: Callable[[int, int], None] | None,
 ) -> Answer:  # fmt: skip
     """Run a program once a shot. Its final measurements are one draw, and leave the state as it is."""
     assert question.shots is not None
     operations, measured = without_final_measurements(program.operations)
-    script = prepare_program(operations)
+    steps = prepare_program(operations)
     writes = measures(program.operations)
     texts, values = [], []
     for shot in range(question.shots):
         bits = np.zeros(program.n_bits, np.uint8)
         if shot:
             simulator.restart()
-        simulator.run(script, bits)
+        simulator.run(steps, bits)
         qubits = ""
         if measured or not writes:
             qubits = format(int(simulator.sample(1)[0]), f"0{program.n_qubits}b")

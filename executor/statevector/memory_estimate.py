@@ -7,6 +7,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 
 ITEM_BYTES = {"complex64": 8, "complex128": 16}
+"""Bytes of an amplitude."""
 TILES_A_THREAD = 3
 """A thread holds one tile, and tables of a pass as large as one or two."""
 SHOT_BYTES, OUTCOME_BYTES, ENTRY_BYTES = 64, 256, 256

@@ -17,6 +17,7 @@ from tnplan.planner.networks.circuits.program import Channel, Conditional, Measu
 Array = NDArray[Any]
 
 UNITARY = 1e-12
+"""How far K^dagger K of an operator may be from its weight times 1 to count as unitary."""
 IMPOSSIBLE = 1e-12
 """Outcomes of less probability are rounding and are never taken."""
 Unitaries = tuple[list[float], tuple[MultiplexedGate | None, ...]]
@@ -32,7 +33,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One of two scripts, as a `Conditional` chooses."""
+    """One of two programs, as a `Conditional` chooses."""
 
     bits: tuple[int, ...]
     value: int
@@ -68,10 +69,10 @@ def prepare_program(operations: Sequence[Operation], place: str = "") -> tuple[P
 
     `place` says in errors which operation these are inside of.
     """
-    return _make_script(operations, place, {})
+    return _prepared(operations, place, {})
 
 
-def _make_script(
+def _prepared(
     operations: Sequence[Operation], place: str, known: dict[int, Unitaries | None]
 ) -> tuple[PreparedStep, ...]:
     """`known`: what was made of operators before, by the identity of their tuple."""
@@ -86,7 +87,7 @@ def _make_script(
             gates = []
         if isinstance(operation, Conditional):
             inner = f"{place}operation {number}, inner "
-            bodies = [_make_script(body, inner, known) for body in (operation.body, operation.otherwise)]
+            bodies = [_prepared(body, inner, known) for body in (operation.body, operation.otherwise)]
             items.append(Branch(operation.bits, operation.value, *bodies))
         elif isinstance(operation, Channel):
             key = id(operation.kraus)

@@ -1,7 +1,8 @@
-"""A state and what can be done with it: run a script, measure, sample. Knows qubits; arrays are the device's.
+"""A state and what can be done with it: run a prepared program, measure, sample.
 
-Qubit q is bit where[q] of the state's index; compiled circuits change that instead of moving amplitudes. Bit
-strings and tables of probabilities are in the order of the qubits, the first most significant.
+Knows qubits; arrays are the device's. Qubit q is bit where[q] of the state's index; compiled circuits change
+that instead of moving amplitudes. Bit strings and tables of probabilities are in the order of the qubits, the
+first most significant.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from tnplan.planner.networks.circuits.program import Channel, Measurement, Reset
 Array = NDArray[Any]
 
 CHUNK_BITS = 12
+"""A sample is looked for in a chunk of 2^12 amplitudes."""
 LARGEST_MARGINAL = 26
+"""Qubits of a table of probabilities."""
 PLANS_KEPT = 64
+"""Segments whose passes are kept."""
 
 
 class StateVector(Protocol):
@@ -102,13 +106,13 @@ class Simulator:
         self._fresh = True
         self._prepared: dict[tuple[Segment, tuple[int, ...], bool], tuple[PassPlan, list[Any]]] = {}
 
-    def run(self, script: Sequence[PreparedStep], bits: Array) -> None:
-        """Do a script; measurements write to the classical `bits`, uint8, conditions read them.
+    def run(self, steps: Sequence[PreparedStep], bits: Array) -> None:
+        """Run a prepared program; measurements write to the classical `bits`, uint8, conditions read them.
 
         Segments with nothing between them but unitary noise, which is drawn ahead, are compiled as one.
         """
         waiting: list[Segment] = []
-        for item in script:
+        for item in steps:
             if isinstance(item, Segment):
                 waiting.append(item)
                 continue

@@ -23,6 +23,7 @@ Array = NDArray[Any]
 FORMAT = "tnplan.state"
 VERSION = 1
 DTYPES = ("complex64", "complex128")
+"""What amplitudes may be."""
 
 
 def state_file(path: str | Path, rank: int) -> Path:
@@ -33,7 +34,7 @@ def state_file(path: str | Path, rank: int) -> Path:
 def check_state_writable(
     path: str | Path, ranks: int, output: str | Path | None, *inputs: str | Path
 ) -> None:  # fmt: skip
-    """Refuse a name to which `ranks` cannot write a state beside `output`, before any work is done."""
+    """Refuse a name to which `ranks` cannot write a state next to `output`, before any work is done."""
     if file_path(path).suffix != ".json":
         raise InputError(str(path), "is no .json", "give the state a name that ends in .json")
     for target in (Path(path), *(state_file(path, rank) for rank in range(ranks))):

@@ -16,6 +16,7 @@ from tnplan.planner.common.errors import InputError
 Array = NDArray[Any]
 
 TRACE_ROUNDING = 1e-10
+"""How far the sum of K^dagger K of a channel may be from 1."""
 
 
 def pauli_channel(qubit: int, x: float, y: float, z: float) -> TransferMatrix:

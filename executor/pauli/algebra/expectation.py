@@ -19,7 +19,9 @@ Array = NDArray[Any]
 
 ONE = np.uint64(1)
 BLOCH_ROUNDING = 1e-12
+"""How far the length of a Bloch vector may be past 1."""
 MOST_WORDS = 1 << 20
+"""Words that a product state may have."""
 
 
 def in_bits(terms: PauliSum, bits: str | None = None) -> complex:

@@ -26,6 +26,7 @@ Array = NDArray[Any]
 EXACT = 1e-14
 """Elements nearer than this to 0 or 1 are 0 or 1: the rounding of a gate's matrix."""
 UNITARY_ROUNDING = 1e-9
+"""How far U U^dagger of a gate may be from 1."""
 MOST_QUBITS = 3
 """Qubits of a gate that is neither diagonal nor a rotation."""
 MATRIX_ROUNDING = 1e-12

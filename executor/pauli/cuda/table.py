@@ -27,11 +27,15 @@ Lists = tuple[Any, Any, Any]
 
 TABLE_FILE, ROTATIONS_FILE = (Path(__file__).parent / name for name in ("table.cu", "rotations.cu"))
 SMALLEST_CAPACITY = 1 << 18
+"""Rows that arrays have room for at first, at least."""
 SLOTS_A_ROW = 2
 """Entries of the table for each row, at least."""
 LOG_EVENTS = 8192
+"""Events that the log has room for."""
 THREADS = 256
+"""Threads of a block of table.cu."""
 BLOCKS_A_MULTIPROCESSOR = 8
+"""Blocks of table.cu that are launched for each multiprocessor."""
 COOPERATIVE_THREADS = 512
 """Of a block where all blocks run at once, one on each multiprocessor."""
 MEMBERS = ((8, 32, 8), (64, 8, 8))
@@ -44,9 +48,13 @@ MEETING_WORDS = 48
 GAPS_KEPT_BELOW = 1 << 16
 """Gaps among so many rows or fewer are not closed between rotations."""
 ROTATION_FIELDS = (("sweep", np.int32), ("member", np.int16), ("left", np.int16))
+"""The last fields of the struct of a rotation in rotations.cu."""
 MOST_ROWS = (1 << 32) - 2
+"""What the table and the numbers of rows have bits for."""
 POOLED_BYTES = 1 << 26
+"""Larger arrays are given back to the GPU, smaller ones stay in CuPy's pool."""
 ROW_ARRAYS = ("keys", "coefficients", "frequencies")
+"""The arrays that have an element a row."""
 EVENT = np.dtype(
     [(name, np.uint64) for name in ("n", "added", "listed", "hits", "merged", "revived", "gone")]
     + [(name, np.float64) for name in ("l1", "squares")]

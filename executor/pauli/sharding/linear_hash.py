@@ -16,6 +16,7 @@ from tnplan.executor.observables.pauli_sum import n_words
 from tnplan.executor.pauli.algebra.gates import Clifford
 
 SEED = 20260
+"""Of the random masks: every rank has the same."""
 
 
 class LinearHash:

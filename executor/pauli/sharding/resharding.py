@@ -22,7 +22,9 @@ Reduced = list[tuple[int, int]]
 SPARE_DIMENSIONS = 8
 """Dimensions that are left to choose among, besides one for each mask."""
 MASKS_TRIED = 12
+"""Random masks of which the most even is taken."""
 SAMPLE_TERMS = 2048
+"""Terms of all ranks on which masks are tried, about."""
 EVEN_LOAD = 1.2
 """The fullest shard has at most so many times the mean of the sample, where there are many terms."""
 FEW_TERMS = 1 << 16

@@ -18,6 +18,7 @@ from tnplan.executor.pauli.terms.truncation import TermLimits
 
 Array = NDArray[Any]
 NO_BOUND = 1 << 62
+"""More terms than there can be."""
 SHARD_COUNTERS = ("n", "n_spare", "is_swept", "n_hits", "n_changed")
 """The first columns of a shard's numbers."""
 

@@ -47,9 +47,11 @@ BEFORE, GROWN, AFTER, BRANCHED, MERGED, CUT, SWEPT, COUNTED = range(8)
 """The columns of the log: terms before a rotation, after it, after the sweep; terms split, branches merged,
 branches cut, terms swept."""
 PHASES = 3
+"""Phases of a rotation on a shard: split, merge, sweep."""
 WORDS_A_LINE = 8
 """Words between the shards' counts of phases, each of which is a line of memory of its own."""
 SPINS_BEFORE_YIELD = 2000
+"""Rounds in which a thread finds no work before it gives the processor to another."""
 ROWS_A_GAP = 4
 """Gaps are closed when more than a row in so many is spare."""
 

@@ -22,9 +22,11 @@ from tnplan.planner.common.errors import InputError
 Array = NDArray[Any]
 
 SMALLEST_CAPACITY = 1024
+"""Rows that arrays have room for at first, at least."""
 FOURFOLD_BELOW = 1 << 14
 """Rows below which arrays grow fourfold, else twofold."""
 NO_LIMIT = 1 << 40
+"""More rows than there can be."""
 MOST_ROWS = (1 << 32) - 2
 """What the table and the numbers of rows have bits for."""
 SLOTS_A_TERM = 2
@@ -253,7 +255,9 @@ class HashTerms:
 
 
 TERM_ARRAYS = ("keys", "coefficients", "frequencies", "tags")
+"""The arrays that have an element a term."""
 BRANCH_ARRAYS = ("hits", "index", "targets", "spare", "values", "counts")
+"""The arrays that have an element a branch."""
 
 
 def _table(n_terms: int) -> Array:

@@ -22,12 +22,14 @@ from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
 from tnplan.executor.pauli.terms.intrinsics_kernel import prefetch
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
+"""The multiplier of Fibonacci hashing, 2^64 over the golden ratio."""
 HALF = np.uint64(32)
 LOW = np.uint64((1 << 32) - 1)
 FREE = np.uint64(0)
 DEAD, NONE = np.uint32(0xFFFFFFFF), np.uint32(0xFFFFFFFE)
 """What `where` says of a row that is free, and of one that no list has."""
 BLOCK = 64
+"""Values of a list whose memory is asked for ahead together."""
 
 
 @inline

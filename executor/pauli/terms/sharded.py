@@ -32,6 +32,7 @@ Array = NDArray[Any]
 Result = TypeVar("Result")
 
 COSTS = Costs(exchange_s=2e-4, move_s=1e-3, term_s=1e-7)
+"""Seconds of exchanges and moves between ranks of one host, as measured."""
 SERIAL_BELOW = 1 << 16
 """Terms of a rank below which its threads cost more than they save in the halves of a rotation."""
 SINGLE_SHARD_BELOW = 1 << 13

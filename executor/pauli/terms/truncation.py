@@ -8,6 +8,7 @@ from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 
 NO_LIMIT = 2**30
+"""More than a weight, a number of letters or a frequency can be."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ from tnplan.planner.common.units import size_text
 Array = NDArray[Any]
 
 NEITHER = 0
+"""The parity of states of a list: none, since nothing is exchanged."""
 ELEMENT_BYTES = 12
+"""What an element of a sparse matrix takes: its column and its value."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ LOGICAL = re.compile(r"\.?(T|F|TRUE|FALSE)\.?", re.IGNORECASE)
 NOTHING = ("0", "F")
 """Values that say no, as `_plain` writes them."""
 COUNTS = ("NORB", "NELEC", "MS2")
+"""Keywords of numbers that every header has; MS2 may be missing."""
 LABELS = ("ORBSYM", "ISYM", "SYML", "PROPBITLEN", "KMOD")
 """Symmetries of orbitals and of the state looked for, and how they are numbered: not of the Hamiltonian."""
 OCCUPATIONS = ("OCC", "CLOSED", "CORE", "FROZEN")

@@ -23,6 +23,7 @@ Array = NDArray[Any]
 TOLERANCE = 1e-8
 """How far integrals that ought to be equal may differ, in Hartree or relative to their size."""
 MOST_ORBITALS = 4096
+"""Orbitals of a Hamiltonian."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from tnplan.planner.common.files import read_text
 Array = NDArray[Any]
 
 WORD = 64
+"""Bits of a word."""
 
 
 @dataclass(frozen=True)

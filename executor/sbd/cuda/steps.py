@@ -22,8 +22,11 @@ Array = Any
 
 FILE = Path(__file__).parent / "excite.cu"
 REALS = {"float32": "float", "float64": "double"}
+"""The C type of a dtype."""
 THREADS = 256
+"""Threads of a block of excite.cu."""
 MOST_TILES = 65535
+"""Blocks in the second axis of a grid."""
 TILES_FILE = Path(__file__).parent / "excite_tiles.cu"
 RESIDENT_WARPS = 12
 """Warps of the opposite-spin kernel that a multiprocessor is to hold."""

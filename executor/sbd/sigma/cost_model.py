@@ -28,6 +28,7 @@ class Rates:
 
 
 CPU = Rates(50e9, 17e9, 1e-9, 8e-11)
+"""Rates of one core."""
 GPU = Rates(62e12, 7.5e11, 1.7e-12, None)
 """On a GPU a sparse product reads 8 bytes for two operations, at about 3e12 bytes a second. A value is one of
 `numbers`, as fe4s4 takes them on an H200 with a parity."""
@@ -37,6 +38,7 @@ are stored and added; and for an excitation from a string more than FAR away, wh
 beside rarely share. Fitted to the opposite-spin part of fe4s4 on an H200: the rows of the first and of the
 last of four ranks, all rows, and the ratio of the other two ranks. They make 51, 30 and 19 % of it."""
 FAR = 300
+"""Strings between two rows that share cached rows of the state."""
 
 
 def dense_is_faster(n_strings: int, n_linked: int, rates: Rates) -> bool:

@@ -79,7 +79,7 @@ def opposite_spin_tables(
 
 
 def beta_entries(singles: Singles, matching: Matching) -> tuple[Array, Array]:
-    """`bounds` and `entries` of `OppositeSpinTables`: beta's excitations, each string's positive ones first."""
+    """`bounds` and `entries` of `OppositeSpinTables`: each string's positive excitations come first."""
     n_beta = len(singles.start) - 1
     own = np.repeat(np.arange(n_beta), np.diff(singles.start))
     negative = singles.sign < 0

@@ -29,6 +29,7 @@ PART = 16
 PARTS = 2
 """Of a tile."""
 ROWS = PART * PARTS
+"""Active pairs of a tile."""
 LANES = 32
 """Columns of a warp."""
 PADDING = 8

@@ -38,6 +38,7 @@ Array = NDArray[Any]
 EVEN, ODD, NEITHER = 1, -1, 0
 """How a state behaves under exchange of its strings: x^T = x, x^T = -x, or neither."""
 TRANSPOSED_AT_ONCE = 64
+"""Rows and columns of a block in which a state is added to its transpose."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ Array = Any
 Small = NDArray[Any]
 
 EPSILON = float(np.finfo(np.float64).eps)
+"""The rounding error of fp64."""
 DAMPING = 0.02
 """Denominators of the preconditioner are kept this far from zero."""
 DEPENDENT = 1e-4
@@ -34,8 +35,11 @@ STALLED_STEPS = 10
 """A solve ends where residuals are within so many rounding errors of the largest energy, and the largest has
 not been halved for so many steps."""
 LEAST_VECTORS = 4
+"""Vectors that a subspace has room for, at least."""
 ORTHOGONALIZATIONS = 2
+"""Times that a vector is made orthogonal to others: twice is enough."""
 ELEMENTS_AT_ONCE = 1 << 16
+"""Elements of all vectors that are rotated together."""
 
 
 class Operator(Protocol):

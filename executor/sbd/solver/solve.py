@@ -34,10 +34,13 @@ SINGLE_RESIDUAL = 1e-4
 SINGLE_ERRORS = 100
 """fp32 is left at the residual norm SINGLE_RESIDUAL, or at so many rounding errors of the largest energy."""
 SINGLE_ORTHOGONALITY = 1e-3
+"""How far the Gram matrix of the subspace may be from 1 in fp32 (Frobenius norm)."""
 PRESENT = 1e-3
 """Of a given state, what is new in a part of a parity counts from this share of its norm on."""
 LARGEST_WEIGHT = 1000
+"""Of a spin penalty, in Hartree."""
 SPIN_ERROR = 1e-6
+"""How far a spin may be from a multiple of 1/2."""
 
 
 @dataclass(frozen=True)

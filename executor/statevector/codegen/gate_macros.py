@@ -18,8 +18,11 @@ from tnplan.executor.statevector.gates.phase_commutation import is_rotation
 Array = NDArray[Any]
 
 NOTHING, PLUS, MINUS, PLUS_I, MINUS_I, REAL, IMAGINARY, ANY = range(8)
+"""Kinds of an element of a matrix: what program.cu need not multiply by."""
 UNITS = {PLUS: 1, MINUS: -1, PLUS_I: 1j, MINUS_I: -1j}
+"""The value of each kind that is a unit."""
 KIND_DIGITS = 3
+"""Bits of a kind in the code of a matrix."""
 STEEP = 16
 """A slope of shears that will do; rounding errors grow by it."""
 MOST_CHOICES = 8

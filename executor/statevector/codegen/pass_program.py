@@ -27,6 +27,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 Array = NDArray[Any]
 
 MOST_TARGETS = 2
+"""Targets of a gate that a compiled pass takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class PassProgram:
 
     @property
     def n_tile_phases(self) -> int:
-        """How many twists there are."""
+        """How many there are."""
         return len(self.tile_phases)
 
     @property

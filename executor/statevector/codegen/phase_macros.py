@@ -22,6 +22,7 @@ Array = NDArray[Any]
 SIGN_PRICE, SHEAR_PRICE, SIGNS_PRICE, BULK_PRICE = 2, 3, 5, 9
 """Instructions an amplitude: a sign, a phase by shears, all signs, all phases of a thread."""
 QUARTERS = (1, -1, 1j, -1j)
+"""Quarter turns by which phases are turned until shears take them."""
 STEEPEST = 48
 """A slope of shears that will not do, where others are no better than `STEEP`."""
 
@@ -160,21 +161,21 @@ class PhaseMacros(GateMacros):
         self._write(f"SIGNS({pairs:#x}ull, {at}, {alone}, {', '.join(parity for _, parity in found)})")
 
     def _bulk(self, form: PhasePolynomial) -> None:
-        """Many phases: of registers alone one by one, of the tile by factors, of far bits by a twist."""
+        """Many phases: of registers alone one by one, of the tile by factors, of far bits by `TilePhases`."""
         registers = [self.held[p] for p in self.layout.registers]
         threads = [self.held[p] for p in self.layout.threads]
         far = [bit for bit in range(self.n_bits) if bit not in self.place]
-        turned = form.reaches(far)
-        inner = form.within(registers, with_linear=not turned)
+        reaches_far = form.reaches(far)
+        inner = form.within(registers, with_linear=not reaches_far)
         for value in range(1, 1 << len(registers)):
             self._times(inner.factor({bit: value >> k & 1 for k, bit in enumerate(registers)}),
                         (1 << len(registers)) - 1, value)  # fmt: skip
-        near = form.without(inner).within([*registers, *threads], with_linear=not turned)
-        if not turned:
+        near = form.without(inner).within([*registers, *threads], with_linear=not reaches_far)
+        if not reaches_far:
             self.scale *= np.exp(1j * form.constant)
-        if turned:
-            turns = self._twist(form.without(inner).without(near), far)
-            self._write(f"TWIST({turns}, {self._factors(near, registers, threads)})")
+        if reaches_far:
+            number = self._tile_phases(form.without(inner).without(near), far)
+            self._write(f"TWIST({number}, {self._factors(near, registers, threads)})")
         elif near.n_terms:
             self._write(f"FACTORS({self._factors(near, registers, threads)})")
 
@@ -196,7 +197,7 @@ class PhaseMacros(GateMacros):
                 self.factors.append(own)
         return f"{at}, {mask}, {'true' if has_all else 'false'}"
 
-    def _twist(self, form: PhasePolynomial, far: Sequence[int]) -> str:
+    def _tile_phases(self, form: PhasePolynomial, far: Sequence[int]) -> str:
         """Its number, and the registers that it turns; phases of far bits and of each with a tile's."""
         held = self.held
         threads = [held[p] for p in self.layout.threads]

@@ -1,7 +1,8 @@
 """The steps of a pass in rounds for a GPU: in a round a thread keeps a few bits' amplitudes in registers.
 
 Steps in a row share a round while their targets are at most `register_bits` bits of the tile; diagonals and
-twists have none and fit into any. A gate on three targets or more is a round of its own. Knows no GPU.
+phase polynomials have none and fit into any. A gate on three targets or more is a round of its own. Knows no
+GPU.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ Array = NDArray[Any]
 IN_REGISTERS = 2
 """A gate on more targets is a round of its own."""
 NO_PHASES = -1
+"""What a round has that has no phases."""
 
 
 @dataclass(frozen=True, eq=False)
 class RegisterRounds:
-    """What a GPU reads beside the tables of a pass.
+    """What a GPU reads besides the tables of a pass.
 
     `rounds`, int32 [round, 4 + register_bits]: targets of a wide gate or 0, first step and the one after the
-    last, the step of its twist or -1, and the tile bits in registers, rising. `steps`, int32 [step, 11]: a
+    last, the step of its phases or -1, and the tile bits in registers, rising. `steps`, int32 [step, 11]: a
     row of `Tables.steps`, then the places in the registers of its first and second target, whether all its
     matrices are real, and whether the tile bits of a diagonal are neighbours.
     """

@@ -20,12 +20,15 @@ Work = Callable[[int, int], None]
 TILES = {"complex64": Tile(16, 5, 4), "complex128": Tile(15, 4, 4)}
 """Real and imaginary parts of a tile take 512 KiB, a part of the cache of one core."""
 LOW = 4
+"""Diagonals select by all of the lowest bits of a tile, so that their tables are read in runs."""
 CHUNKS_A_THREAD = 8
+"""Chunks into which work is cut for each thread, so that threads end together."""
 PARTS = 1024
 """A sum over all amplitudes is made of so many, whatever the threads, so that its bits stay the same."""
 TABLE_PARTS = 1024
 """The same for tables of probabilities, divided by their length."""
 ALIGNMENT_BYTES = 64
+"""Amplitudes begin on a cache line."""
 
 
 class HostState:

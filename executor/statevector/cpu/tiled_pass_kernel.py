@@ -137,9 +137,10 @@ def apply_diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_i
 
 @jit
 def apply_phases(re: Any, im: Any, q: int, index: int, held: Any, n: int, phases: Any) -> None:
-    """Multiply by the phases of a twist on n bits, as a table of the low times a table of the high tile bits.
+    """Multiply by exp(i phase) of a phase polynomial on n bits.
 
-    In a twist no two held bits form a pair. `index` has the far bits of the tile.
+    That is a table of the low times a table of the high tile bits. No two held bits form a pair. `index` has
+    the far bits of the tile.
     """
     pairs = phases[n : n + n * n]
     constant = phases[n + n * n]

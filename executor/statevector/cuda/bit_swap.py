@@ -19,18 +19,25 @@ from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call
+from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners
+
+Piece = tuple[Sequence[int], int]
+"""The amplitudes in which some bits have a value, bit k of it that of bits[k]; all where there are none."""
 
 SWAP_FILE = Path(__file__).parent / "swap.cu"
 THREADS, AT_ONCE = 512, 4
+"""Threads of a block that swaps alone, and amplitudes that each has on the way."""
 BLOCKS_A_MULTIPROCESSOR = 4
-BESIDE_THREADS = 256
-BESIDE_BLOCKS, BESIDE_AT_ONCE = (24, 36, 72), (8, 8, 4)
+"""Blocks of a swap alone for each multiprocessor."""
+OVERLAP_THREADS = 256
+"""Threads of a block that swaps while passes run."""
+OVERLAP_BLOCKS, OVERLAP_AT_ONCE = (24, 36, 72), (8, 8, 4)
 """For each share of `overlap.SHARES`; 24 have 0.86 of NCCL's rate alone.
 
 None takes more of a multiprocessor than a block of a pass, and passes have so many fewer.
 """
 WIDE_THREADS = 512
-"""Beside passes whose blocks fill a multiprocessor, half as many blocks: they keep no more multiprocessors
+"""Where passes have blocks that fill a multiprocessor, half as many blocks: they keep no more multiprocessors
 from these than passes leave free, wherever they come to be."""
 
 
@@ -47,15 +54,15 @@ def swap_defines(
 
 
 class PiecewiseSwap:
-    """An exchange of one piece after another on the stream of copies, beside passes on the stream of these.
+    """An exchange of one piece after another on the stream of copies, while passes run on theirs.
 
     Before a piece all ranks wait for each other, and after the last; so all have done what they exchange.
     What waits is no kernel, and passes leave room for those that swap.
     """
 
-    def __init__(self, pieces: Sequence[Call], meet: Call, beside: Any) -> None:
+    def __init__(self, pieces: Sequence[Call], meet: Call, copies: Any) -> None:
         self._pieces, self._meet = pieces, meet
-        self._stream, self._beside = cupy.cuda.get_current_stream(), beside
+        self._stream, self._copies = cupy.cuda.get_current_stream(), copies
         self._ready, self._done = (
             [cupy.cuda.Event(disable_timing=True) for _ in pieces] for _ in range(2)
         )  # fmt: skip
@@ -63,14 +70,14 @@ class PiecewiseSwap:
     def begin(self, piece: int) -> None:
         """Exchange a piece as soon as all ranks have done what was given to their stream of passes before."""
         record(self._ready[piece], self._stream)
-        self._beside.wait_event(self._ready[piece])
+        self._copies.wait_event(self._ready[piece])
         self._meet()
         if piece:
-            record(self._done[piece - 1], self._beside)
+            record(self._done[piece - 1], self._copies)
         self._pieces[piece]()
         if piece == len(self._pieces) - 1:
             self._meet()
-            record(self._done[piece], self._beside)
+            record(self._done[piece], self._copies)
 
     def end(self, piece: int) -> None:
         """Passes given from now on find the piece exchanged, and those before it."""
@@ -87,50 +94,44 @@ class StateSwap:
         if self._memory is not None:
             weakref.finalize(self, self._memory.close)
 
-    def bind(self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int) -> Call | None:
-        """The call that swaps what has value v in the bits `inside` with what has `value` there on a peer.
-
-        `peers` are pairs of v and a rank; bit k of v is inside[k]. None where a peer cannot be reached.
-        """
-        memory = self._reaching(peers)
+    def bind(self, partners: ExchangePartners) -> Call | None:
+        """The call that swaps with all peers in turn; None where one cannot be reached."""
+        memory = self._reaching(partners)
         if memory is None:
             return None
         most = BLOCKS_A_MULTIPROCESSOR * int(cupy.cuda.Device().attributes["MultiProcessorCount"])
-        call = self._launch(memory, inside, peers, value, (), 0, most)
-        return memory.bind([call], (), [peer for _, peer in peers], 0)
+        call = self._launch(memory, partners, ((), 0), most)
+        return memory.bind([call], (), partners.ranks, 0)
 
     def bind_parts(
-        self, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int,
-        pieces: Sequence[tuple[Sequence[int], int]], share: int, wide: Sequence[bool],
-    ) -> PiecewiseSwap | None:  # fmt: skip
-        """The same for each piece in turn, some bits and their value, to be done beside passes.
+        self, partners: ExchangePartners, pieces: Sequence[Piece], share: int, wide: Sequence[bool]
+    ) -> PiecewiseSwap | None:
+        """The same for each piece in turn, to overlap passes.
 
         `wide` says of each whether blocks of these passes fill a multiprocessor.
         """
-        memory = self._reaching(peers)
+        memory = self._reaching(partners)
         if memory is None:
             return None
-        most = BESIDE_BLOCKS[share] * BESIDE_THREADS
+        most = OVERLAP_BLOCKS[share] * OVERLAP_THREADS
         launches = []
-        for (bits, part), fills in zip(pieces, wide, strict=True):
-            threads = WIDE_THREADS if fills else BESIDE_THREADS
-            blocks, at_once = most // threads, BESIDE_AT_ONCE[share]
-            launches.append(self._launch(memory, inside, peers, value, bits, part, blocks, threads, at_once))
-        return PiecewiseSwap(launches, memory.bind_meeting([peer for _, peer in peers]), memory.copy_stream)
+        for piece, fills in zip(pieces, wide, strict=True):
+            threads = WIDE_THREADS if fills else OVERLAP_THREADS
+            blocks, at_once = most // threads, OVERLAP_AT_ONCE[share]
+            launches.append(self._launch(memory, partners, piece, blocks, threads, at_once))
+        return PiecewiseSwap(launches, memory.bind_meeting(partners.ranks), memory.copy_stream)
 
-    def _reaching(self, peers: Sequence[tuple[int, int]]) -> CudaMemory | None:
+    def _reaching(self, partners: ExchangePartners) -> CudaMemory | None:
         """The memory of all ranks, where that of the peers is mapped."""
         memory = self._memory
-        return memory if memory is not None and {peer for _, peer in peers} <= memory.ranks else None
+        return memory if memory is not None and set(partners.ranks) <= memory.ranks else None
 
     def _launch(
-        self, memory: CudaMemory, inside: Sequence[int], peers: Sequence[tuple[int, int]], value: int,
-        bits: Sequence[int], part: int, most: int, threads: int = THREADS, at_once: int = AT_ONCE,
+        self, memory: CudaMemory, partners: ExchangePartners, piece: Piece, most: int,
+        threads: int = THREADS, at_once: int = AT_ONCE,
     ) -> Call:  # fmt: skip
-        """The kernel for all peers, one after the other; where there are `bits`, for their value `part`.
-
-        It has `most` blocks or fewer.
-        """
+        """The kernel that swaps a piece with all peers, one after the other, by `most` blocks or fewer."""
+        (inside, value, peers), (bits, part) = partners, piece
         fixed = [*inside, *bits]
         defines = swap_defines(self._own.itemsize, fixed, threads, at_once, len(peers))
         unit = 8 if defines["UNIT"] == "float2" else 16

@@ -26,7 +26,7 @@ from tnplan.executor.statevector.codegen.pass_program import (
     tile_numbers,
 )
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
-from tnplan.executor.statevector.cuda.bit_swap import BESIDE_BLOCKS, BESIDE_THREADS
+from tnplan.executor.statevector.cuda.bit_swap import OVERLAP_BLOCKS, OVERLAP_THREADS
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -40,6 +40,7 @@ PASS_FILE, PROGRAM_FILE, MEASURE_FILE = (
     Path(__file__).parent / name for name in ("pass.cu", "program.cu", "measure.cu")
 )
 REALS = {"complex64": "float", "complex128": "double"}
+"""The C type of real and imaginary parts."""
 TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
 """64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
 PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True, 14), "complex128": Tile(12, 2, 1, 4, True, 13)}
@@ -59,9 +60,13 @@ LEAST_STEPS = 3
 MOST_VALUES_BYTES = 30000
 """The matrices of a compiled pass are arguments of its kernel."""
 REGISTER_BITS = 4
+"""Bits of the index that a thread has in registers, of passes read from tables."""
 PASS_THREADS = 512
+"""Threads of a block of a pass read from tables."""
 MEASURE_THREADS = 256
+"""Threads of a block of measure.cu."""
 MOST_BLOCKS = 132 * 16
+"""Blocks of measure.cu: 16 for each of 132 multiprocessors."""
 FEW_BITS = 4
 """Marginals of so many bits are made of expectation values of words of Z, others by atomic additions."""
 
@@ -98,7 +103,7 @@ def neighbours(dtype: str, held: Sequence[int], n_bits: int) -> int:
 
 
 def program_bytes(dtype: str, n_entries: int, tile_bits: int) -> int:
-    """The shared memory of a block of state_program.cu: the factors of twists, and a tile with gaps."""
+    """The shared memory of a block of state_program.cu: the factors of tiles, and a tile with gaps."""
     item = np.dtype(dtype).itemsize
     digits = 4 if item == 8 else 3
     last = (1 << tile_bits) - 1
@@ -111,7 +116,7 @@ def measure_defines(dtype: str) -> dict[str, str | int]:
 
 
 def shared_bytes(dtype: str, tile_bits: int) -> int:
-    """The shared memory of a block: a tile, the tables of a twist, and its angles."""
+    """The shared memory of a block: a tile, the tables of a phase polynomial, and its angles."""
     low = (tile_bits + 1) // 2
     entries = (1 << tile_bits) + (1 << low) + (1 << (tile_bits - low))
     return entries * np.dtype(dtype).itemsize + 8 * (tile_bits + 1 + (tile_bits + 1) % 2)
@@ -163,7 +168,7 @@ class ProgramLaunch:
 
     def part(self, bits: Sequence[int], part: int, share: int) -> BoundKernel:
         """The launch of a part of the tiles, which leaves room for an exchange."""
-        room = -(-BESIDE_BLOCKS[share] * BESIDE_THREADS // self._threads)
+        room = -(-OVERLAP_BLOCKS[share] * OVERLAP_THREADS // self._threads)
         left = self._part_blocks - room - (CLUSTER_GROUPS if self._together > 1 else 0)
         return self._launch(bits, part, max(1, left), self._part_bytes)
 

@@ -23,13 +23,16 @@ Array = NDArray[Any]
 EXACT = 1e-14
 """Elements nearer than this to 0 are 0: the rounding of a gate's matrix."""
 UNITARY = 1e-9
+"""How far U U^dagger of a gate may be from 1."""
 LARGEST_TARGETS = 5
 """A gate has no more targets: gates that change more qubits are refused, and fusion makes no such gate.
 
 The kernels of CPU and GPU hold 2^LARGEST_TARGETS rows of a gate at once; `pass_tables` checks it.
 """
 SWAPPED = (0, 2, 1, 3)
+"""The rows of two bits, those of one changing places with those of the other."""
 MERGES_KEPT = 4096
+"""Products of two gates that are remembered."""
 
 
 @dataclass(frozen=True, eq=False)

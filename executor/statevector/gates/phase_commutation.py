@@ -20,11 +20,13 @@ from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
 Array = NDArray[Any]
 
 UNITS = (1, -1, 1j, -1j)
+"""Elements that cost no multiplication."""
 ROTATION = 4
 """What a real rotation costs."""
 LEAST = 2.0**-10
 """Rotations divide by their cosine, which has to be larger."""
 NOTHING = MultiplexedGate((), (), np.ones((1, 1, 1), np.complex128))
+"""The gate on no bit."""
 
 
 def commute_phases(

@@ -2,7 +2,7 @@
 
 Gates go into clusters of at most `width` held bits, as early as they commute. Diagonals that fit into no
 cluster wait, since nothing but a target on one of their bits keeps them in place; what waits when such a
-target comes, or at the end, is one table on held bits and one twist for all the rest.
+target comes, or at the end, is one table on held bits and one phase polynomial for all the rest.
 """
 
 from __future__ import annotations

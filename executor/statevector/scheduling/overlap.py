@@ -1,4 +1,6 @@
-"""Exchanges beside passes: which passes around an exchange are done part by part. Knows bits; no device.
+"""Exchanges that overlap passes: which passes around an exchange are done part by part.
+
+Knows bits; no device.
 
 A pass moves nothing between amplitudes that differ in a bit which its tiles do not hold, an exchange nothing
 between those that differ in a bit which it does not swap. Bits that an exchange and passes around it leave
@@ -19,17 +21,20 @@ from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import SHORT_BITS, Pass, Tile, price
 
 MOST_PART_BITS = 4
+"""A state is cut into 2^4 parts at most."""
 LEAST_TILE_BITS = 13
 """A part has 2^13 tiles or more, so that they are many for each of the CUDA blocks that do them."""
 EXCHANGE_COPIES = 5.8
 """An exchange of all amplitudes takes as long as so many copies of them (measured on H200s)."""
 SHARES = (1.04, 7.8), (1.07, 6.4), (1.2, 6.0)
-"""How much room an exchange has beside passes: from less to more of the device.
+"""How much room an exchange has while passes run: from less to more of the device.
 
 Passes take so many times as long, and the exchange so many copies.
 """
-MOST_BESIDE = 4
+MOST_PASSES = 4
+"""Passes that an exchange overlaps, at most."""
 TURNS = (1, 2)
+"""How many of the highest bits may tell the last parts, which are divided; see `Overlap.turn`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +70,8 @@ class Overlap:
         last = (1 << self.turn) - 1
         return whole + [(divided, last | part << self.turn) for part in range(1 << len(self.after_bits))]
 
-    def beside_wide(self, tile_bits: int) -> list[bool]:
-        """For each piece whether passes beside it have tiles of more than so many bits."""
+    def overlaps_wide(self, tile_bits: int) -> list[bool]:
+        """For each piece whether passes that it overlaps have tiles of more than so many bits."""
         before, after = (
             any(len(item.held) > tile_bits for item in items) for items in (self.before, self.after)
         )
@@ -92,7 +97,7 @@ def with_overlaps(
     steps: Sequence[Pass | QubitExchange], divisible: Sequence[bool], n_bits: int, tile: Tile,
     least_tile_bits: int = LEAST_TILE_BITS,
 ) -> list[Pass | QubitExchange | Overlap]:  # fmt: skip
-    """Steps on the 2^n_bits amplitudes of a rank, with exchanges beside passes where that takes less time.
+    """Steps on the 2^n_bits amplitudes of a rank, with exchanges that overlap passes where that is faster.
 
     `divisible` says which of the steps are passes that can be done in parts.
     """
@@ -123,11 +128,11 @@ def _best(
     before: Sequence[Pass], exchange: QubitExchange, after: Sequence[Pass], n_bits: int, most_bits: int,
     tile: Tile,
 ) -> Overlap | None:  # fmt: skip
-    """The passes next to an exchange that save most beside it; None where none do."""
+    """The passes next to an exchange that save most when they overlap it; None where none do."""
     moved = 1 - 2.0 ** -len(exchange.pairs)
     best, most = None, 0.0
-    for n_before in range(min(len(before), MOST_BESIDE) + 1):
-        for n_after in range(min(len(after), MOST_BESIDE - n_before) + 1):
+    for n_before in range(min(len(before), MOST_PASSES) + 1):
+        for n_after in range(min(len(after), MOST_PASSES - n_before) + 1):
             sides = tuple(before[len(before) - n_before :]), tuple(after[:n_after])
             for chosen in _divided(*sides, exchange, n_bits, max(0, most_bits)):
                 times = tuple(sum(_price(item, tile) for item in items) for items in sides)
@@ -162,7 +167,7 @@ def _time(chosen: Overlap, moved: float, before: float, after: float) -> float:
 def _divided(
     before: tuple[Pass, ...], after: tuple[Pass, ...], exchange: QubitExchange, n_bits: int, most_bits: int
 ) -> list[Overlap]:  # fmt: skip
-    """The ways to do passes beside an exchange: with the same parts on both sides, or with others."""
+    """The ways to overlap passes with an exchange: with the same parts on both sides, or with others."""
     common = _free_bits((*before, *after), exchange, n_bits)[:most_bits]
     ways = []
     if common and (before or after):

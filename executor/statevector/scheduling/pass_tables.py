@@ -6,7 +6,7 @@ Bit p of an index inside a tile is bit held[p] of the state's index. A row of `s
 
 GATE: `places` has the tile bits of the targets, those of the selectors held, and the state's bits of the
 far selectors; each rise, and the first is the least significant. `values` are [far][near][row][column], and
-idle[far, near] says whether a matrix is the identity. DIAGONAL: the same without targets. TWIST: the row's
+idle[far, near] says whether a matrix is the identity. DIAGONAL: the same without targets. PHASES: the row's
 second number is the first of its `phases`, [linear of every bit][pairs of every two bits][constant], its
 third the number of bits. Every value is complex128 here; kernels take them in the precision of the state.
 """
@@ -28,7 +28,9 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 Array = NDArray[Any]
 
 GATE, DIAGONAL, PHASES = 0, 1, 2
+"""Kinds of a step."""
 FIELDS = 7
+"""Numbers of a row of `PassTables.steps`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ import numpy as np
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 
 EXCHANGES_TRIED = 64
+"""Times that one held bit is exchanged for another."""
 WINDOW = 2000
 """So many of the gates left are looked at when bits are chosen."""
 WAYS_KEPT, STARTS = 8, 8

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
 from tnplan.executor.statevector.scheduling.qubit_cover import choose, sweep
@@ -24,6 +25,23 @@ class QubitExchange:
     def on(self, where: Sequence[int]) -> QubitExchange:
         """The same exchange with bit j renamed to where[j]."""
         return QubitExchange(tuple((where[inside], where[outside]) for inside, outside in self.pairs))
+
+
+class ExchangePartners(NamedTuple):
+    """With whom a rank exchanges: what has value v in the bits `inside` goes to rank r, (v, r) in `peers`.
+
+    It takes the place of what has `value` there, this rank's value of the bits outside. Bit k of a value is
+    that of inside[k].
+    """
+
+    inside: Sequence[int]
+    value: int
+    peers: Sequence[tuple[int, int]]
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks of the peers."""
+        return [rank for _, rank in self.peers]
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.planner.common.errors import InputError
 
 MODES = ("compiled", "stages", "gates")
+"""How gates become passes; see `compile_gates`."""
 SHORT_BITS = 5
 """An exchange of a bit below this one moves runs that are too short for the links between GPUs."""
 MOST_LATER = 3
@@ -39,6 +40,7 @@ as much."""
 Group = tuple[tuple[int, ...], list[MultiplexedGate]]
 """The bits and the gates of a pass."""
 SWAP = np.eye(4, dtype=np.complex128)[[0, 2, 1, 3]]
+"""The matrix that exchanges two bits."""
 
 
 @dataclass(frozen=True)

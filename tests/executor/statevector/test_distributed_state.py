@@ -27,7 +27,7 @@ from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Circuit
 from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import Measurement, Program, Reset
+from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement, Reset
 from tnplan.planner.networks.circuits.qsim import save_qsim
 
 N = 9
@@ -158,7 +158,7 @@ def test_a_state_saved_by_ranks_goes_on_with_others(tmp_path: Path) -> None:
 
 def test_trajectories_agree_between_ranks() -> None:
     operations = (*hadamards(7).gates, Measurement(0, 0), *qft(7).gates, Reset(3), Measurement(3, 1))
-    program = Program(7, 2, operations)
+    program = CircuitProgram(7, 2, operations)
     reports = [tnplan.simulate(program, shots=30, seed=4, ranks=ranks, precision="fp64").report
                for ranks in (1, 2, 4)]  # fmt: skip
     assert reports[0]["counts"] == reports[1]["counts"] == reports[2]["counts"]

@@ -28,10 +28,10 @@ from tnplan.planner.networks.circuits.gates import I2, X, Y, Z, gate
 from tnplan.planner.networks.circuits.noise import depolarized, depolarizing
 from tnplan.planner.networks.circuits.program import (
     Channel,
+    CircuitProgram,
     Conditional,
     Measurement,
     Operation,
-    Program,
     Reset,
     circuit_program,
     without_final_measurements,
@@ -126,7 +126,7 @@ def test_measurements_collapse_and_follow_the_probabilities() -> None:
     assert abs(ones - 200 * p) < 4.5 * math.sqrt(200 * p * (1 - p))
 
 
-def density_after(program: Program) -> np.ndarray:
+def density_after(program: CircuitProgram) -> np.ndarray:
     """The density matrix after gates, channels and resets, by dense matrices; qubit 0 most significant."""
     side = 2**program.n_qubits
     density = np.zeros((side, side), np.complex128)
@@ -160,7 +160,7 @@ def test_trajectories_have_the_mean_of_the_density_matrix() -> None:
         Reset(0), gate("rx", (0,), (0.7,)), Channel((2, 0), tuple(isometry.reshape(3, 4, 4))),
         depolarizing((0, 1), 0.3),
     )  # fmt: skip
-    program = Program(3, 0, operations)
+    program = CircuitProgram(3, 0, operations)
     density = density_after(program)
     word = reduce(np.kron, (Z, I2, I2)), reduce(np.kron, (X, Y, Z))
     exact = np.trace(density @ (word[0] + 0.5 * word[1])).real
@@ -186,9 +186,9 @@ READ = (Measurement(2, 0), Measurement(0, 1), Measurement(0, 2), Measurement(1, 
 @pytest.mark.parametrize("seed", range(4))
 def test_final_measurements_of_noisy_runs_have_the_joint_distribution(seed: int) -> None:
     """chi^2 of 7 degrees of freedom is 9 standard deviations above its mean for one seed of 1e6."""
-    exact = np.diag(density_after(Program(3, 0, NOISY))).real
+    exact = np.diag(density_after(CircuitProgram(3, 0, NOISY))).real
     simulator = Simulator(HostState(3, "complex128"), 3, seed=seed)
-    found = answer(simulator, Program(3, 4, (*NOISY, *READ)), Question(shots=3000))
+    found = answer(simulator, CircuitProgram(3, 4, (*NOISY, *READ)), Question(shots=3000))
     assert found.counts is not None
     texts = [f"{k >> 1 & 1}{k >> 2}{k >> 2}{k & 1}" for k in range(8)]
     assert set(found.counts) <= set(texts)
@@ -202,12 +202,12 @@ def test_final_measurements_take_no_pass_and_leave_the_state() -> None:
     taken = []
     for read in ((), READ):
         simulator = Simulator(HostState(3, "complex128"), 3, seed=1)
-        answer(simulator, Program(3, 4, (*NOISY, *read)), Question(shots=20))
+        answer(simulator, CircuitProgram(3, 4, (*NOISY, *read)), Question(shots=20))
         taken.append(simulator.passes)
     assert taken[0] == taken[1]
     plus = (gate("h", (0,)), Channel((1,), DAMPING), Measurement(0, 0))
     simulator = Simulator(HostState(2, "complex128"), 2, seed=1)
-    found = answer(simulator, Program(2, 1, plus), Question(shots=3, observable=parse("X0", 2)))
+    found = answer(simulator, CircuitProgram(2, 1, plus), Question(shots=3, observable=parse("X0", 2)))
     assert found.expectation == pytest.approx(1, abs=1e-12)
 
 
@@ -252,14 +252,14 @@ def test_conditions_read_what_measurements_wrote() -> None:
     flip = Conditional((0, 1), 0b10, (gate("x", (2,)), Measurement(2, 2)), (Reset(2),))
     for first, second, expected in ((0, 1, "011"), (1, 1, "110"), (0, 0, "000")):
         prepare = [gate("x", (q,)) for q, value in enumerate((first, second)) if value]
-        program = Program(3, 3, (*prepare, Measurement(0, 0), Measurement(1, 1), flip))
+        program = CircuitProgram(3, 3, (*prepare, Measurement(0, 0), Measurement(1, 1), flip))
         found = answer(Simulator(HostState(3, "complex64"), 3, seed=1), program, Question(shots=5))
         assert found.counts == {expected: 5}
 
 
 def test_teleportation() -> None:
     angle = 1.1
-    program = Program(3, 2, (
+    program = CircuitProgram(3, 2, (
         gate("ry", (0,), (angle,)), gate("t", (0,)), gate("h", (1,)), gate("cnot", (1, 2)),
         gate("cnot", (0, 1)), gate("h", (0,)), Measurement(0, 0), Measurement(1, 1),
         Conditional((1,), 1, (gate("x", (2,)),)), Conditional((0,), 1, (gate("z", (2,)),)),

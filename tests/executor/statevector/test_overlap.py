@@ -98,7 +98,7 @@ def test_an_exchange_of_more_has_more_room(
     (found,) = with_overlaps(plan.steps, [isinstance(s, Pass) for s in plan.steps], n_inside, tile)
     assert isinstance(found, Overlap)
     assert (len(found.before), len(found.after), found.share) == (2, 1, share)
-    assert found.beside_wide(tile.bits) == [wide] * found.n_whole + [False] * (1 << len(found.after_bits))
+    assert found.overlaps_wide(tile.bits) == [wide] * found.n_whole + [False] * (1 << len(found.after_bits))
 
 
 class Machine:

@@ -13,7 +13,7 @@ from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Tile
 from tnplan.planner.networks.circuits.circuit import Circuit
 from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import Measurement, Program
+from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement
 
 DTYPES = ("complex64", "complex128")
 
@@ -60,7 +60,7 @@ def test_circuits_without_a_pass(ranks: int) -> None:
     for gates in ((gate("id1", (0,)),), (gate("rz", (1,), (0.0,)), gate("id2", (2, 0))), (swap,)):
         done = tnplan.simulate(Circuit(6, gates), ranks=ranks)
         assert (done.report["passes"], done.answer.norm) == (0, 1)
-    between = Program(6, 2, (flip, Measurement(0, 0), swap, Measurement(5, 1)))
+    between = CircuitProgram(6, 2, (flip, Measurement(0, 0), swap, Measurement(5, 1)))
     assert tnplan.simulate(between, ranks=ranks, shots=3).answer.counts == {"11": 3}
 
 

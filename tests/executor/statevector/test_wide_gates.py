@@ -31,7 +31,7 @@ from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import Channel, Program
+from tnplan.planner.networks.circuits.program import Channel, CircuitProgram
 
 DTYPES = ("complex64", "complex128")
 LARGEST_MATRIX = 7
@@ -191,7 +191,7 @@ def test_what_changes_too_many_qubits_is_refused_in_one_line() -> None:
         (Channel(tuple(range(7)), lossy), r"operation 0 \(channel\)"),
     ):
         with pytest.raises(InputError, match=f"{place}: changes 7 qubits at once; split it"):
-            tnplan.simulate(Program(8, 0, (operation,)), shots=1)
+            tnplan.simulate(CircuitProgram(8, 0, (operation,)), shots=1)
 
 
 def test_a_channel_on_many_qubits_may_change_few() -> None:
