@@ -30,14 +30,32 @@ TERM = re.compile(r"\s*([+-]?)\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)?\s*\*?\s
 
 @dataclass(frozen=True, eq=False)
 class PauliSum:
-    """Distinct words with their coefficients.
+    """A sum of distinct Pauli words with their coefficients, such as an observable.
 
-    `keys` is uint64 [term, 2 W], `coefficients` float64 or complex128 [term].
+    Parameters
+    ----------
+    n_qubits
+        Qubits that the words are on.
+    keys
+        The words as packed bits, uint64 [term, 2 W] with W = ceil(n_qubits / 64): W 64-bit words of x, whose
+        bit q says that qubit q carries X or Y, then W of z, whose bit q says that it carries Z or Y.
+    coefficients
+        One of each word, float64 or complex128 [term].
+
+    Examples
+    --------
+    >>> parse("0.5*X0 Y1 - Z2", 3)
+    PauliSum(2 terms on 3 qubits)
+    >>> parse("0.5*X0 Y1 - Z2", 3).lines()
+    ['0.5 X0 Y1', '-1.0 Z2']
     """
 
     n_qubits: int
     keys: Array
     coefficients: Array
+
+    def __repr__(self) -> str:
+        return f"PauliSum({self.n_terms} terms on {self.n_qubits} qubits)"
 
     @property
     def n_terms(self) -> int:

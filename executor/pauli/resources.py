@@ -21,11 +21,33 @@ WHEN_FULL = ("stop", "truncate")
 
 @dataclass(frozen=True)
 class Resources:
-    """`precision` is that of coefficients. `ranks` share the terms; without them there is one rank.
+    """What a Pauli propagation may use.
 
-    `memory_bytes` bounds the arrays of terms of a rank (None or infinity: no bound), those that grow counted
-    twice. When a step would need more, the run stops with an InputError, or `when_full` is "truncate" and the
-    largest magnitudes are kept that let it go on.
+    Parameters
+    ----------
+    device
+        "cpu" or "gpu".
+    threads
+        Threads of a rank on the CPU.
+    precision
+        "fp64" or "fp32", of coefficients.
+    memory_bytes
+        Bounds the arrays of terms of a rank, those that grow counted twice; None or infinity: no bound.
+    when_full
+        Where a step would need more memory: "stop" with an InputError, or "truncate" to the largest
+        magnitudes that let it go on.
+    ranks
+        Share the terms; without them there is one rank.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be.
+
+    Examples
+    --------
+    >>> Resources(threads=4, precision="fp32").when_full
+    'stop'
     """
 
     device: str = "cpu"

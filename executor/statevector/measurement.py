@@ -38,7 +38,24 @@ LARGEST_VALUE = 1e100
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What is asked for; `amplitudes` are bit strings, `marginal` the qubits of a table of probabilities."""
+    """What is asked of a simulation.
+
+    Parameters
+    ----------
+    shots
+        Samples of all qubits or classical bits, or None.
+    observable
+        A sum of Pauli words whose expectation value is wanted, or None.
+    amplitudes
+        Bit strings whose amplitudes are wanted; character k is qubit k.
+    marginal
+        Qubits of a table of probabilities.
+
+    Examples
+    --------
+    >>> Question(shots=100, amplitudes=("00", "11")).shots
+    100
+    """
 
     shots: int | None = None
     observable: PauliSum | None = None
@@ -48,11 +65,27 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What came back, None where it was not asked for.
+    """What a simulation gives; None for what was not asked for.
 
-    `counts` are of strings of the classical bits, or of all qubits where nothing is measured. `deviation` is
-    the standard deviation of an expectation value that is a mean over trajectories, None for a single one,
-    else 0. `amplitudes` is complex128, `probabilities` float64 [2^m], the first qubit most significant.
+    Parameters
+    ----------
+    counts
+        How often each string of the classical bits came, or of all qubits where nothing is measured.
+    expectation
+        The value of the observable; a float where its coefficients are real.
+    deviation
+        The standard deviation of a value that is a mean over trajectories, None for a single one, else 0.
+    amplitudes
+        Complex128, in the order asked for.
+    probabilities
+        Float64 [2^m], the first qubit most significant.
+    norm
+        The sum of all probabilities.
+
+    Examples
+    --------
+    >>> Answer({"00": 3}, None, 0.0, None, None, 1.0).counts
+    {'00': 3}
     """
 
     counts: dict[str, int] | None

@@ -93,7 +93,28 @@ def check_marginal(qubits: Sequence[int], n_qubits: int, place: str) -> None:
 
 
 class Simulator:
-    """`n_qubits` qubits whose amplitudes are in `state`; `seed` decides measurements and samples."""
+    """Qubits whose amplitudes are in a state vector, and what can be done with them.
+
+    Parameters
+    ----------
+    state
+        The amplitudes, in |0...0>: on a CPU, a GPU, or over ranks.
+    n_qubits
+        How many qubits there are.
+    mode
+        How gates become passes over the state: compiled, stages or gates.
+    seed
+        Decides measurements and samples; None draws one.
+
+    Examples
+    --------
+    >>> from tnplan.executor.statevector.cpu.state import HostState
+    >>> Simulator(HostState(3, "complex64"), 3).probabilities([0])
+    array([1., 0.])
+    """
+
+    def __repr__(self) -> str:
+        return f"Simulator({self.n_qubits} qubits, mode={self.mode!r})"
 
     def __init__(
         self, state: StateVector, n_qubits: int, mode: str = "compiled", seed: int | None = None

@@ -26,7 +26,7 @@ ONE = np.uint64(1)
 
 
 class SortedTerms(Terms):
-    """Distinct words, their coefficients and frequencies, and the books of what happened to them."""
+    """Distinct words, their coefficients and frequencies, and the ledger of what happened to them."""
 
     def __init__(self, start: PauliSum) -> None:
         self.n_qubits = start.n_qubits
@@ -109,7 +109,7 @@ class SortedTerms(Terms):
         self._keep(np.sort(order[:count]))
 
     def end_step(self) -> None:
-        """Enter the step in the books."""
+        """Enter the step in the ledger."""
         before, grown, branched, merged = self._step
         self.ledger.steps.append((before, grown, self.n, branched, merged))
 

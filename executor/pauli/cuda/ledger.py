@@ -1,4 +1,4 @@
-"""What launches on a GPU did, entered in the books: reads the columns of a log. Knows no array of terms."""
+"""What launches on a GPU did, entered in the ledger: reads the columns of a log. Knows no array of terms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Columns = dict[str, list[Any]]
 
 
 class EventLedger:
-    """The books of terms on a GPU, `live` of them, and notes of what is to be entered.
+    """The ledger of terms on a GPU, `live` of them, and notes of what is to be entered.
 
     A term whose coefficient is 0 does not count as one.
     """

@@ -1,4 +1,4 @@
-"""Many rotations at once on the shards of a rank: their arrays, the threads, and the books.
+"""Many rotations at once on the shards of a rank: their arrays, the threads, and the ledger.
 
 Knows nothing of other ranks: the rotations leave every branch on its rank.
 """
@@ -44,7 +44,7 @@ def rotate_all(
     shards: Sequence[HashTerms], rotations: RotationBatch, cut: float, limits: TermLimits, ledger: Ledger,
     pool: ThreadPoolExecutor | None = None, threads: int = 1, most: int = NO_BOUND,
 ) -> int:  # fmt: skip
-    """Do rotations, and enter them in the books; each is a step. Branches below `cut` are dropped.
+    """Do rotations, and enter them in the ledger; each is a step. Branches below `cut` are dropped.
 
     With a pool its `threads` share the shards, else this thread has all of them. Returns how many are done:
     it stops before one where there are more than `most` terms, which is for one shard.

@@ -60,10 +60,13 @@ class Record:
     branched: tuple[int, ...]
     merged: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        return f"Record({len(self.terms)} steps)"
+
 
 @dataclass
 class Ledger:
-    """The books of one rank, kept while it works: a line a step, and every loss in order."""
+    """What happened on one rank, kept while it works: a line a step, and every loss in order."""
 
     steps: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     """The fields of `Record`, in order; those of the newest steps."""
@@ -118,6 +121,6 @@ def total_loss(losses: Sequence[Loss]) -> Loss:
 
 
 def total(accounts: Sequence[Ledger]) -> Ledger:
-    """The books of all ranks as one; each has the same steps and events."""
+    """The ledgers of all ranks as one; each has the same steps and events."""
     steps, losses = zip(*(account.rows() for account in accounts), strict=True)
     return Ledger(blocks=[(np.sum(steps, axis=0), np.sum(losses, axis=0))])

@@ -44,7 +44,7 @@ MOST_VISITS = 1 << 27
 
 
 class ShardedTerms(Terms):
-    """The terms of this rank, and the books of what happened to them.
+    """The terms of this rank, and the ledger of what happened to them.
 
     A rank has a shard for each of its threads, rounded up to a power of two. A single rank's first shard has
     all terms while they are few.
@@ -200,7 +200,7 @@ class ShardedTerms(Terms):
         self.ledger.losses.append(total_loss(losses))
 
     def end_step(self) -> None:
-        """Enter the step in the books."""
+        """Enter the step in the ledger."""
         before, grown, branched, merged = self._step
         self.ledger.steps.append((before, grown, self.n, branched, merged))
 

@@ -148,7 +148,7 @@ class TapedTerms(Terms):
         """Nothing to give back."""
 
     def end_step(self) -> None:
-        """Enter the step in the books."""
+        """Enter the step in the ledger."""
         before, grown, branched, merged = self._step
         self.ledger.steps.append((before, grown, self.n, branched, merged))
 

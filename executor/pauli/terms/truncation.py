@@ -13,14 +13,37 @@ NO_LIMIT = 2**30
 
 @dataclass(frozen=True)
 class Truncation:
-    """What is dropped; None and 0 drop nothing.
+    """What a Pauli propagation drops; None and 0 drop nothing.
 
-    `branch_cut`: a contribution that a step makes to another word than the one it came from is dropped before
-    merging where its magnitude is below this.
-    `merged_cut`: a term is dropped where the magnitude of its merged coefficient is below this. `max_weight`:
-    of qubits acted upon; `max_xy`: of X and Y letters; `max_frequency`: of rotations that split a term on the
-    shortest way to it. `max_terms`: the largest magnitudes are kept. All but `branch_cut` act after every
-    `every` steps, and after the last.
+    All but `branch_cut` act after every `every` steps, and after the last.
+
+    Parameters
+    ----------
+    branch_cut
+        A contribution that a step makes to another word than the one it came from is dropped before merging
+        where its magnitude is below this.
+    merged_cut
+        A term is dropped where the magnitude of its merged coefficient is below this.
+    max_weight
+        Qubits that a word may act on.
+    max_xy
+        Letters X and Y that a word may have.
+    max_frequency
+        Rotations that may split a term on the shortest way to it.
+    max_terms
+        Terms that are kept: those of largest magnitude.
+    every
+        Steps between two truncations.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be.
+
+    Examples
+    --------
+    >>> Truncation(branch_cut=1e-4, max_weight=8).every
+    1
     """
 
     branch_cut: float = 0.0

@@ -33,8 +33,20 @@ ELEMENT_BYTES = 12
 class DeterminantList:
     """Distinct determinants in order of alpha, then beta: determinant d is (alpha[d], beta[d]).
 
-    The numbers refer to `alpha_strings` and `beta_strings`, all of which occur. Determinant d was number
-    `given[d]` of those given.
+    Parameters
+    ----------
+    alpha_strings, beta_strings
+        The half-strings that occur.
+    alpha, beta
+        Their numbers for each determinant, int64 [determinant].
+    given
+        Determinant d was number given[d] of those given, int64 [determinant].
+
+    Examples
+    --------
+    >>> both = np.array([[True, True, False], [True, False, True]])
+    >>> from_bits(both, both)
+    DeterminantList(2 determinants of 2 alpha and 2 beta strings)
     """
 
     alpha_strings: StringSet
@@ -45,6 +57,10 @@ class DeterminantList:
 
     def __len__(self) -> int:
         return len(self.alpha)
+
+    def __repr__(self) -> str:
+        n_alpha, n_beta = self.product_shape
+        return f"DeterminantList({len(self)} determinants of {n_alpha} alpha and {n_beta} beta strings)"
 
     @property
     def product_shape(self) -> tuple[int, int]:

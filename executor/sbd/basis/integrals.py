@@ -28,13 +28,33 @@ MOST_ORBITALS = 4096
 
 @dataclass(frozen=True)
 class Integrals:
-    """Integrals in Hartree. `one[p, q]` is symmetric; `two[pair, pair]` is (pq|rs), symmetric."""
+    """The Hamiltonian of a molecule over real orbitals; make one with `from_arrays` or from an FCIDUMP file.
+
+    Parameters
+    ----------
+    n_alpha, n_beta
+        Electrons of either spin.
+    core
+        The energy of nuclei and frozen electrons, in Hartree.
+    one
+        One-electron integrals, float64 [orbital, orbital], in Hartree; symmetric.
+    two
+        Two-electron integrals (pq|rs), float64 [pair, pair], in Hartree; symmetric.
+
+    Examples
+    --------
+    >>> from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1)
+    Integrals(2 orbitals, 1 alpha and 1 beta electrons)
+    """
 
     n_alpha: int
     n_beta: int
     core: float
     one: Array
     two: Array
+
+    def __repr__(self) -> str:
+        return f"Integrals({self.n_orbitals} orbitals, {self.n_alpha} alpha and {self.n_beta} beta electrons)"
 
     @property
     def n_orbitals(self) -> int:
@@ -81,9 +101,32 @@ def check_counts(place: str, n_orbitals: int, n_alpha: int, n_beta: int) -> None
 def from_arrays(one: Any, two: Any, n_alpha: int, n_beta: int, core: float = 0.0) -> Integrals:
     """Integrals from arrays as PySCF keeps them.
 
-    `one[p, q]` in Hartree; `two` is (pq|rs) as [p, q, r, s], as a matrix over pairs p >= q in the order of
-    `numpy.tril_indices`, or as the lower triangle of that matrix. Raises InputError where shapes disagree, a
-    symmetry of real orbitals is missing, or electrons or the core energy are no such numbers.
+    Parameters
+    ----------
+    one
+        One-electron integrals [p, q], in Hartree.
+    two
+        Two-electron integrals (pq|rs), in Hartree: [p, q, r, s], a matrix over pairs p >= q in the order of
+        `numpy.tril_indices`, or the lower triangle of that matrix.
+    n_alpha, n_beta
+        Electrons of either spin.
+    core
+        The energy of nuclei and frozen electrons, in Hartree.
+
+    Returns
+    -------
+    Integrals
+
+    Raises
+    ------
+    InputError
+        Where shapes disagree, a symmetry of real orbitals is missing, or electrons or the core energy are no
+        such numbers.
+
+    Examples
+    --------
+    >>> from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1).n_orbitals
+    2
     """
     one_body = _numbers("one-electron integrals", one)
     if one_body.ndim != 2 or one_body.shape[0] != one_body.shape[1] or not len(one_body):

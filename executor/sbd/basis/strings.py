@@ -26,10 +26,27 @@ WORD = 64
 
 @dataclass(frozen=True)
 class StringSet:
-    """Distinct strings of equally many electrons. `occupied[i, p]` says whether string i fills orbital p."""
+    """Distinct half-strings of equally many electrons: which orbitals one spin fills.
+
+    Parameters
+    ----------
+    occupied
+        Whether string i fills orbital p, bool [string, orbital].
+    words
+        The same as bits, uint64 [string, word]: orbital p at bit p % 64 of word p // 64.
+
+    Examples
+    --------
+    >>> from_integers([0b0011, 0b0101], 4)
+    StringSet(2 strings of 2 electrons in 4 orbitals)
+    """
 
     occupied: Array
     words: Array
+
+    def __repr__(self) -> str:
+        electrons = self.n_electrons if len(self) else 0
+        return f"StringSet({len(self)} strings of {electrons} electrons in {self.n_orbitals} orbitals)"
 
     def __len__(self) -> int:
         return len(self.occupied)

@@ -78,10 +78,30 @@ class Operator(Protocol):
 
 @dataclass(frozen=True)
 class Criteria:
-    """When a solve ends: residual norm and change of the energy of every root; steps and vectors at most.
+    """When a diagonalization ends.
 
-    `orthogonality` is how far the Gram matrix of the subspace may be from 1 (Frobenius norm) at the end.
-    Raises InputError for values that cannot be.
+    Parameters
+    ----------
+    residual
+        The largest residual norm of a root, in Hartree.
+    energy
+        The largest change of an energy from one step to the next, in Hartree.
+    steps
+        Steps at most.
+    vectors
+        Vectors of the subspace at most, 4 or more.
+    orthogonality
+        How far the Gram matrix of the subspace may be from 1 at the end (Frobenius norm).
+
+    Raises
+    ------
+    InputError
+        For values that cannot be.
+
+    Examples
+    --------
+    >>> Criteria(residual=1e-5).steps
+    100
     """
 
     residual: float = 1e-6

@@ -45,9 +45,24 @@ SPIN_ERROR = 1e-6
 
 @dataclass(frozen=True)
 class SpinPenalty:
-    """States whose S^2 is not s (s + 1) are raised by weight (S^2 - s (s + 1))^2, in Hartree.
+    """A term weight (S^2 - s (s + 1))^2 of the operator, which raises states of another total spin.
 
-    Raises InputError for values that cannot be.
+    Parameters
+    ----------
+    spin
+        The total spin s that is wanted: 0, 0.5, 1, ...
+    weight
+        In Hartree.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be.
+
+    Examples
+    --------
+    >>> SpinPenalty(1.0)
+    SpinPenalty(spin=1.0, weight=0.2)
     """
 
     spin: float
