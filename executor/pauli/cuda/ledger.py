@@ -8,7 +8,7 @@ from typing import Any
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss, total_loss
 
 Columns = dict[str, list[Any]]
-"""The fields of the struct Event (kernels/pauli.cuh), an element an event."""
+"""The fields of the struct Event (table.cuh), an element an event."""
 
 
 class EventLedger:

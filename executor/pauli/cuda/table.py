@@ -1,6 +1,6 @@
 """Words, coefficients and the table that finds them on a GPU: arrays, and the launches of its kernels.
 
-Knows arrays and events of the log (see kernels/pauli.cuh); never gates, truncations or ranks. Launches do not
+Knows arrays and events of the log (see table.cuh); never gates, truncations or ranks. Launches do not
 wait.
 """
 
@@ -72,18 +72,18 @@ LIMITS = np.dtype(
 
 
 def rotation_type(words: int, last: Sequence[tuple[str, type]]) -> np.dtype[Any]:
-    """A kernel's struct Turn, for rows of `words` words, with these fields at its end."""
+    """A kernel's struct of a rotation, for rows of `words` words, with these fields at its end."""
     numbers = [(name, np.float64) for name in ("cosine", "sine", "cut")]
     return np.dtype([("generator", np.uint64, (words,)), *numbers, *last])
 
 
 def pauli_defines(words: int, dtype: str) -> dict[str, str | int]:
-    """The definitions of pauli.cu: 64-bit words of a row, and the type of coefficients."""
+    """The definitions of table.cu: 64-bit words of a row, and the type of coefficients."""
     return {"WORDS": words, "REAL": {"float32": "float", "float64": "double"}[dtype]}
 
 
 def rotations_defines(words: int, dtype: str, by_passes: bool) -> dict[str, str | int]:
-    """The definitions of pauli_turns.cu, whose form for few rows is `by_passes`."""
+    """The definitions of rotations.cu, whose form for few rows is `by_passes`."""
     members = most_members(words, by_passes)
     return {**pauli_defines(words, dtype), "MEMBERS": members, "BY_PASSES": int(by_passes)}
 

@@ -1,7 +1,7 @@
 """Masks of shards that a stretch of rotations does not cross, and whether a move pays. Knows no device.
 
 A rotation about G leaves every branch on its rank where all masks of ranks are orthogonal to G (see
-`sharding`). The masks orthogonal to all generators of a stretch are the null space of these over GF(2).
+`linear_hash`). The masks orthogonal to all generators of a stretch are the null space of these over GF(2).
 Masks, like words, are Python integers here: bits of x, then of z, as in a packed row.
 """
 

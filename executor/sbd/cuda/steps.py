@@ -1,4 +1,4 @@
-"""The steps of a selected-basis product on a GPU; kernels/excite.cu and excite_tiles.cu say what each does.
+"""The steps of a selected-basis product on a GPU; excite.cu and excite_tiles.cu say what each does.
 
 Knows CuPy, cuBLAS and launches; nothing of strings and integrals. Everything runs on one stream.
 """

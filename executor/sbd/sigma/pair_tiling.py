@@ -77,7 +77,7 @@ def block_warps(n_beta: int) -> int:
 
 
 def pair_tiles(bounds: Array, entries: Array, n_active: int, warps: int) -> PairTiles:
-    """Tiles of excitations as `MixedSpin` keeps them, for blocks of so many warps.
+    """Tiles of excitations as `OppositeSpinTables` keeps them, for blocks of so many warps.
 
     Beta string j gets entries[bounds[2 j] .. bounds[2 j + 2] - 1], each an active pair and a source; those
     from bounds[2 j + 1] on are subtracted.

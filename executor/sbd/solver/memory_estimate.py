@@ -77,7 +77,7 @@ def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
 
 
 def exchange_bytes(hamiltonian: ProductHamiltonian, n_rows: int, gathers: bool) -> int:
-    """The buffers of a `SpreadHamiltonian` on a rank that holds so many rows."""
+    """The buffers of a `DistributedHamiltonian` on a rank that holds so many rows."""
     shares = hamiltonian.partition
     n_alpha, n_beta = hamiltonian.shape
     size = len(shares.bounds) - 1

@@ -100,7 +100,7 @@ def set_up_solve(
 
 
 def _check_gpu(n_beta: int) -> None:
-    """See `cupy_batch.check_gpu`."""
+    """See `cuda.steps.check_gpu`."""
     from tnplan.executor.sbd.cuda.steps import check_gpu
 
     check_gpu(n_beta)

@@ -1,6 +1,6 @@
 """The words of a compiled pass: matrices, factors and conditions as macros, their numbers in a table.
 
-kernels/state_program.cu has the macros. Knows where bits are, registers, threads or outside a tile; no GPU.
+program.cu has the macros. Knows where bits are, registers, threads or outside a tile; no GPU.
 """
 
 from __future__ import annotations

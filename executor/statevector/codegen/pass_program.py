@@ -2,7 +2,7 @@
 
 Passes of the same structure are the same text, so that they share a compiled kernel. Every thread keeps
 2^register_bits amplitudes of a tile in registers; a round is what is done between two exchanges of amplitudes
-among the threads. kernels/state_program.cu has the macros. Knows bits and numbers, no GPU.
+among the threads. program.cu has the macros. Knows bits and numbers, no GPU.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def make_program(item: Pass, n_bits: int, register_bits: int, item_bytes: int) -
 
 
 def tile_numbers(n_bits: int, held: Sequence[int], bits: Sequence[int] = (), part: int = 0) -> Array:
-    """`Tiles` of state_program.cu, uint32: all tiles of 2^n_bits amplitudes, or those of a part.
+    """`Tiles` of program.cu, uint32: all tiles of 2^n_bits amplitudes, or those of a part.
 
     A part has the value `part` in `bits`, at most four that rise and are not held.
     """

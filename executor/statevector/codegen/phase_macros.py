@@ -1,4 +1,4 @@
-"""Phases and signs of a compiled pass, each in the cheapest of its ways: see `words`.
+"""Phases and signs of a compiled pass, each in the cheapest of its ways: see `gate_macros`.
 
 One by one, those of register bits together, signs of all bits, or factors of a thread from tables.
 """

@@ -1,4 +1,4 @@
-"""Swaps of index bits between GPUs whose memory is mapped: kernels/state_swap.cu says what is done.
+"""Swaps of index bits between GPUs whose memory is mapped: swap.cu says what is done.
 
 Knows mapped memory and flat launches; no circuit.
 """
@@ -44,7 +44,7 @@ from these than passes leave free, wherever they come to be."""
 def swap_defines(
     item_bytes: int, bits: Sequence[int], threads: int = THREADS, at_once: int = AT_ONCE, n_peers: int = 1
 ) -> dict[str, str | int]:  # fmt: skip
-    """The definitions of state_swap.cu for bits of an index of amplitudes of `item_bytes`."""
+    """The definitions of swap.cu for bits of an index of amplitudes of `item_bytes`."""
     shift = int(item_bytes == 8 and min(bits) > 0)
     unit = "float2" if item_bytes == 8 and not shift else "double2"
     return {
@@ -151,7 +151,7 @@ def swap_sides(
     own: Sequence[int], theirs: Sequence[int], values: Sequence[tuple[int, int]], halves: Sequence[bool],
     item_bytes: int, bits: Sequence[int], part: int, count: int,
 ) -> Any:  # fmt: skip
-    """`Sides` of state_swap.cu, int64, for amplitudes at addresses here and there.
+    """`Sides` of swap.cu, int64, for amplitudes at addresses here and there.
 
     For each peer `values` has what `bits` are here and there, but for `part`; `count` units have them, of
     which this side swaps the first half (where `halves` says so) or the second.

@@ -1,4 +1,4 @@
-"""A state vector on a GPU; kernels/state_pass.cu and state_measure.cu say what is done.
+"""A state vector on a GPU; pass.cu and measure.cu say what is done.
 
 Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on the current stream.
 """
@@ -72,7 +72,7 @@ FEW_BITS = 4
 
 
 def pass_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
-    """The definitions of state_pass.cu for tiles of so many bits."""
+    """The definitions of pass.cu for tiles of so many bits."""
     return {
         "REAL": REALS[dtype], "TILE_BITS": tile_bits, "REGISTER_BITS": min(REGISTER_BITS, tile_bits),
         "THREADS": min(PASS_THREADS, 1 << max(0, tile_bits - REGISTER_BITS)),
@@ -83,7 +83,7 @@ def pass_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
 def program_defines(
     dtype: str, program: PassProgram, held: Sequence[int], register_bits: int, n_bits: int
 ) -> dict[str, str | int]:
-    """The definitions of state_program.cu for a pass that holds some bits of the `n_bits` of a rank."""
+    """The definitions of program.cu for a pass that holds some bits of the `n_bits` of a rank."""
     return {
         "REAL": REALS[dtype], "TILE_BITS": len(held), "REGISTER_BITS": register_bits,
         "BLOCKS": max(1, PROGRAM_THREADS >> (len(held) - register_bits)),
@@ -103,7 +103,7 @@ def neighbours(dtype: str, held: Sequence[int], n_bits: int) -> int:
 
 
 def program_bytes(dtype: str, n_entries: int, tile_bits: int) -> int:
-    """The shared memory of a block of state_program.cu: the factors of tiles, and a tile with gaps."""
+    """The shared memory of a block of program.cu: the factors of tiles, and a tile with gaps."""
     item = np.dtype(dtype).itemsize
     digits = 4 if item == 8 else 3
     last = (1 << tile_bits) - 1
@@ -111,7 +111,7 @@ def program_bytes(dtype: str, n_entries: int, tile_bits: int) -> int:
 
 
 def measure_defines(dtype: str) -> dict[str, str | int]:
-    """The definitions of state_measure.cu."""
+    """The definitions of measure.cu."""
     return {"REAL": REALS[dtype], "THREADS": MEASURE_THREADS}
 
 
@@ -184,7 +184,7 @@ class ProgramLaunch:
 
 
 class CupyState:
-    """See `simulator.State`; 2^n_bits amplitudes, those of rank `rank` among several."""
+    """See `simulator.StateVector`; 2^n_bits amplitudes, those of rank `rank` among several."""
 
     name = "gpu"
 
@@ -267,7 +267,7 @@ class CupyState:
         )  # fmt: skip
 
     def _by_tables(self, tile_bits: int, n_tiles: int) -> Callable[[tuple[Any, ...]], None]:
-        """What launches state_pass.cu with its arguments."""
+        """What launches pass.cu with its arguments."""
         defines, size_bytes = pass_defines(self.dtype, tile_bits), shared_bytes(self.dtype, tile_bits)
         kernel, threads = load_kernel(PASS_FILE, "run_tiles", defines), int(defines["THREADS"])
         kernel.max_dynamic_shared_size_bytes = size_bytes

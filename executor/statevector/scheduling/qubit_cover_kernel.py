@@ -1,4 +1,4 @@
-"""The numba kernels behind `grouping`. Imported lazily (numba loads slowly).
+"""The numba kernels behind `qubit_cover`. Imported lazily (numba loads slowly).
 
 Gate k has `targets[k]`, the mask of its targets, and `masks[k]`, that of all its bits; `left` are the
 numbers of the gates that are left, in order.
