@@ -1,9 +1,9 @@
 """All terms of a propagation as shards: of this rank's threads, and of other ranks. Knows steps as arrays.
 
-Rotations whose branches stay on the rank are done many at once (`batched_rotations`). Of other steps each half runs
-on all shards of the rank at once. Between the halves the lists of branches go to the shards that own their
-words; those of other ranks in messages. A result depends on the number of shards through the order of sums
-alone: in a step without transfers no coefficient is a sum of more than two numbers.
+Rotations whose branches stay on the rank are done many at once (`batched_rotations`). Of other steps each
+half runs on all shards of the rank at once. Between the halves the lists of branches go to the shards that
+own their words; those of other ranks in messages. A result depends on the number of shards through the order
+of sums alone: in a step without transfers no coefficient is a sum of more than two numbers.
 """
 
 from __future__ import annotations
