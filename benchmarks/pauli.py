@@ -162,7 +162,9 @@ def eagle(options: argparse.Namespace) -> list[Row]:
         limits = Truncation(2.0**-12, 2.0**-12)
         done, row = timed(partial(propagate, steps, start, limits, use, keep="none"), WARM_S)
         rows.append({"by": name, "cut": 2.0**-12, **row, "visits_per_s": done.visits / row["time_s"]})
-    problem = {"n_qubits": 127, "rotations": rotations, "observable": 62, "cut": 2.0**-12, "max_terms": 400_000}
+    problem = {
+        "n_qubits": 127, "rotations": rotations, "observable": 62, "cut": 2.0**-12, "max_terms": 400_000,
+    }  # fmt: skip
     if options.device == "gpu":
         return rows + larger(options, Resources(device="gpu"))
     return rows + rival(options, "pauli-prop", problem)
