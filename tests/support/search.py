@@ -13,9 +13,9 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search import waist_kernel as waist
 from tnplan.planner.search.anneal_state import (
+    AnnealState,
     Best,
     Problem,
-    State,
     kept_words,
     make_problem,
     new_state,
@@ -51,7 +51,7 @@ def chain_path(network: Network, seed: int) -> tuple[tuple[int, int], ...]:
 
 def prepared(
     network: Network, limit: float, weight: float, seed: int, waist_limit: float = math.inf
-) -> tuple[Problem, State, Best]:
+) -> tuple[Problem, AnnealState, Best]:
     problem = make_problem(network.inputs, network.output, network.size_dict, limit, weight, waist_limit)
     n = len(network.inputs)
     state = new_state(problem, n, seed)

@@ -103,7 +103,7 @@ def _report(header: Header, array_bytes: int, size_bytes: int, output: Path, tim
         "mode": header.mode,
         "bound": header.bound,
         "coder": header.coder,
-        "mirror": header.mirror,
+        "mirror": header.reflection,
         "array_bytes": array_bytes,
         "stream_bytes": size_bytes,
         "ratio": array_bytes / size_bytes,

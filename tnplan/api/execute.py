@@ -42,8 +42,8 @@ from tnplan.planner.hardware.compression_options import Request, parse_request
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import placed
 from tnplan.planner.networks.tensors import check_tensors, load_tensors, values_identity
-from tnplan.planner.passes.lowering.compress_exchanges import compress as compress_exchanges
-from tnplan.planner.passes.lowering.unfuse import separate
+from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges as compress_exchanges
+from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.file import load_schedule
 from tnplan.planner.schedule.schedule import Schedule
@@ -180,7 +180,7 @@ def _prepare(asked: _Execution, options: JobOptions) -> _Request:
     if asked.engine == "cutensormp":
         if plan.compression is not None:
             raise InputError("--engine", "cutensormp compresses nothing", "take --engine native")
-        plan = separate(plan)
+        plan = unfuse(plan)
     chosen = parse_slices(_slices_text(asked.slices), plan.n_slices)
     source = _source(plan, asked.tensors, folder)
     target = options.output

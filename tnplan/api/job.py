@@ -271,7 +271,8 @@ def _on_rank(job: Job[Request, Result], options: JobOptions, world: Communicator
         room = chosen.device.memory()[1] * (USABLE if is_gpu else 1 / host_ranks)
         room = room if options.memory is None else min(room, options.memory)
         rank = Rank(world, chosen, threads, min(world.gather_objects(room)), options.progress)
-        rank.say(0, 0, chosen.line)
+        if options.device == "auto":
+            rank.say(0, 0, chosen.line)
         return job.work(rank, request)
 
 

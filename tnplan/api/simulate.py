@@ -49,7 +49,7 @@ from tnplan.planner.common.files import check_writable, file_path, write_text
 from tnplan.planner.networks.circuits.circuit import Circuit
 from tnplan.planner.networks.circuits.load import load_program
 from tnplan.planner.networks.circuits.noise import depolarized
-from tnplan.planner.networks.circuits.program import Program, circuit_program, final_measurements
+from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program, final_measurements
 
 FORMAT = "tnplan.statevector"
 VERSION = 1
@@ -75,7 +75,7 @@ class Simulation:
 class _Request:
     """The checked inputs of `simulate`, equal on every rank."""
 
-    program: Program
+    program: CircuitProgram
     question: Question
     seed: int
 
@@ -92,7 +92,7 @@ class _Simulation:
 
 
 def simulate(
-    circuit: Program | Circuit | str | Path,
+    circuit: CircuitProgram | Circuit | str | Path,
     *,
     shots: int | None = None,
     observable: PauliSum | str | None = None,
@@ -276,8 +276,8 @@ def _seed(seed: int | None) -> int:
     return secrets.randbits(63) if seed is None else check_count("--seed", seed, 0)
 
 
-def _program(circuit: Program | Circuit | str | Path) -> Program:
-    if isinstance(circuit, Program):
+def _program(circuit: CircuitProgram | Circuit | str | Path) -> CircuitProgram:
+    if isinstance(circuit, CircuitProgram):
         return circuit
     return circuit_program(circuit) if isinstance(circuit, Circuit) else load_program(file_path(circuit))
 

@@ -76,11 +76,12 @@ class ProgressLines:
     alone.
     """
 
-    def __init__(self, shown: bool, log_every_s: float = LOG_EVERY_S) -> None:
+    def __init__(self, shown: bool, log_every_s: float | None = None) -> None:
         self._shown = shown
         self._first: str | None = None
         self._terminal = shown and sys.stderr is not None and sys.stderr.isatty()
-        self._every_s = min(log_every_s, SHOW_EVERY_S) if self._terminal else log_every_s
+        every_s = LOG_EVERY_S if log_every_s is None else log_every_s
+        self._every_s = min(every_s, SHOW_EVERY_S) if self._terminal else every_s
         self._start = self._last = time.monotonic()
         self._done_before: int | None = None
         self._live: Any = None

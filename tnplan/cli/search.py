@@ -123,7 +123,7 @@ def command(
     from tnplan.planner.networks.path_file import save_path
     from tnplan.planner.networks.tensors import save_tensors
     from tnplan.planner.search.cotengra_search import Effort, search_path
-    from tnplan.planner.search.path_cost import path_figures
+    from tnplan.planner.search.path_cost import path_cost
 
     target = output or Path(f"{network.name.removesuffix('.json')}.path.json")
     check_writable(target)
@@ -174,7 +174,7 @@ def command(
     save_path(path, target)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    figures = path_figures(path)
+    figures = path_cost(path)
     if as_json:
         click.echo(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta}))
         return
@@ -240,12 +240,12 @@ class _Line:
 
     def show(self, elapsed_s: float, path: ContractionPath) -> None:
         """Say what the best path so far costs, a few times a minute at most: to count it takes a while."""
-        from tnplan.planner.search.path_cost import log10_mnk_planned, path_figures
+        from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 
         if elapsed_s - self.said_s < (BAR_EVERY_S if self.console.is_terminal else LOG_EVERY_S):
             return
         self.said_s = elapsed_s
-        largest = path_figures(path).log2_largest
+        largest = path_cost(path).log2_largest
         text = f"10^{log10_mnk_planned(path):.2f} multiply-adds, largest 2^{largest:.1f}{_predicted(path)}"
         self.bar.update(self.task, description=f"best: {text}")
         if not self.console.is_terminal:

@@ -26,6 +26,7 @@ from tests.support.contraction.compression import (
 )
 from tests.support.contraction.resume import InterruptedRunError
 from tnplan.api.execute import execute
+from tnplan.api.job import Progress
 from tnplan.executor.contraction.bind import binder as binding
 from tnplan.executor.contraction.bind.program import arena_bytes, needed_bytes
 from tnplan.executor.contraction.run import checkpoint as checkpoints
@@ -46,8 +47,8 @@ def test_a_run_that_goes_on_does_not_claim_the_bound_of_all(
     schedule = short_of_memory()
     whole = execute(schedule, SMALL_ARRAYS, threads=1, device="cpu")
 
-    def stop(done: int, n_slices: int) -> None:
-        if done == 3:
+    def stop(at: Progress) -> None:
+        if at.done == 3:
             raise InterruptedRunError
 
     options: dict[str, Any] = {"threads": 1, "output": tmp_path / "result.npy", "device": "cpu"}

@@ -58,7 +58,7 @@ def test_any_world_gives_the_result_in_every_form(
     done = execute(
         schedule, arrays, ranks=ranks * groups, device="cpu", output=output, checkpoint=checkpoint,
         result="sharded" if form == "sharded" else "gathered",
-        progress=lambda done, total: heard.append((done, total)),
+        progress=lambda at: heard.append((at.done, at.total)),
     )  # fmt: skip
     if form == "sharded":
         assert output is not None

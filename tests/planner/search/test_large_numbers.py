@@ -18,6 +18,7 @@ from tests.support.contraction.executor import contract_fixed, no_early_sums
 from tests.support.networks import eager_profile, random_arrays
 from tests.support.search import prepared
 from tnplan.api.execute import execute
+from tnplan.api.job import Progress
 from tnplan.executor.contraction.run.checkpoint import RunCheckpoint
 from tnplan.executor.contraction.run.slice_partition import parse_slices
 from tnplan.planner.common.errors import InputError
@@ -31,7 +32,7 @@ from tnplan.planner.schedule.schedule import Schedule
 from tnplan.planner.search import anneal_kernel
 from tnplan.planner.search.anneal_state import COST, OVER
 from tnplan.planner.search.cotengra_search import METHODS, OBJECTIVES, Effort, search_path
-from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.waist_kernel import add_up
 from tnplan.reporting.json_documents import schedule_document
 
@@ -84,7 +85,7 @@ def test_a_search_gives_a_path_or_names_the_limit(
     if path is None:
         assert re.search(r"^.*(--max-tensor: is|search a path|allow more memory)[^\n]*$", str(refusal))
         return
-    figures = path_figures(path)
+    figures = path_cost(path)
     assert limit is None or figures.log2_largest <= log2(limit) * (1 + 1e-12)
     json.dumps(path.meta, allow_nan=False)
     assert path.meta["log10_mnk_planned"] <= path.meta["log10_mnk_all_slices"] + 1e-3
@@ -103,8 +104,8 @@ def test_costs_beyond_floating_point_are_made_small(extents: tuple[int, ...]) ->
         effort=Effort(20.0, 1, 3),
         from_paths=[first],
     )
-    assert path_figures(first).log10_mnk_all_slices > 300
-    assert path_figures(found).log10_mnk_all_slices <= path_figures(first).log10_mnk_all_slices
+    assert path_cost(first).log10_mnk_all_slices > 300
+    assert path_cost(found).log10_mnk_all_slices <= path_cost(first).log10_mnk_all_slices
 
 
 @given(st.integers(0, 1000), st.integers(6, 9), st.sampled_from((2**40, 2**13, 3)))
@@ -174,10 +175,10 @@ def test_all_of_them_begin_and_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     arrays = random_arrays(ring(80), 0)
     output, after = tmp_path / "r.npy", [0]
 
-    def stop(done: int, n_slices: int) -> None:
-        assert n_slices == 2**80
-        after.append(done)
-        if done >= after[0] + 3:
+    def stop(at: Progress) -> None:
+        assert at.total == 2**80
+        after.append(at.done)
+        if at.done >= after[0] + 3:
             raise _StoppedError
 
     monkeypatch.setattr(RunCheckpoint, "due", lambda self: True)

@@ -15,13 +15,13 @@ from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.protocols.communicator import Message
 from tnplan.executor.device.protocols.device import Call
 from tnplan.planner.hardware.compression_options import Compression, Lossy
-from tnplan.planner.hardware.profile import Codec, Profile, Tier, load_profile
+from tnplan.planner.hardware.profile import CodecRates, Profile, Tier, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.schedule import Encode, Instruction, Schedule
 
-FREE = {name: Codec(1e12, 1e12) for name in ("fast", "small")}
+FREE = {name: CodecRates(1e12, 1e12) for name in ("fast", "small")}
 """Codecs that cost nothing, so that compressing pays on any slow tier."""
 
 

@@ -18,7 +18,7 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.schedule.overlap_rows import beside
+from tnplan.planner.schedule.overlap_rows import overlapped_rows
 from tnplan.planner.schedule.schedule import Redistribute, Schedule
 
 
@@ -94,7 +94,7 @@ def closes_in_parts(schedule: Schedule) -> bool:
         for part in schedule.parts
         for number, item in enumerate(part.instructions)
         if isinstance(item, Redistribute) and item.parts > 1
-        for row in beside(part.instructions, number)
+        for row in overlapped_rows(part.instructions, number)
         for chain in row
     )
 
@@ -122,14 +122,14 @@ class SharedArrays:
         """Wait for peers: a number goes each way."""
         self.exchange([(peer, np.zeros(1)) for peer in peers], [(peer, np.zeros(1)) for peer in peers])
 
-    def bind(self, copies, beside, peers, sent_bytes):
+    def bind(self, copies, overlapped_rows, peers, sent_bytes):
         """The copies between two meetings."""
 
         def run():
             self.used = True
             self.sent_bytes += sent_bytes
             self.meet(peers)
-            for copy in (*copies, *beside):
+            for copy in (*copies, *overlapped_rows):
                 copy()
             self.meet(peers)
 

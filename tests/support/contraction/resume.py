@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tnplan.api.execute import ExecutionResult, execute
+from tnplan.api.job import Progress
 from tnplan.planner.schedule.schedule import Schedule
 
 
@@ -20,8 +21,8 @@ def interrupted_and_resumed(
 ) -> ExecutionResult:  # fmt: skip
     """A run that ends after so many slices, and the one that goes on from there."""
 
-    def progress(done: int, n_slices: int) -> None:
-        if done == after:
+    def progress(at: Progress) -> None:
+        if at.done == after:
             raise InterruptedRunError
 
     with pytest.raises(InterruptedRunError):

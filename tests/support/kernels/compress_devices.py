@@ -1,6 +1,6 @@
 """Where the CUDA kernels of compress/ run in tests: a GPU, or g++ with CUDA's threads as fibers (tests/simt).
 
-Both are a `tnplan.compress.gpu.device.Device`.
+Both are a `tnplan.compress.gpu.device.KernelDevice`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.launches import Launch
+from tnplan.compress.gpu.launches import KernelLaunch
 
 EMULATOR = Path(__file__).resolve().parent / "simt" / "emulator.hpp"
 OPTIONS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
@@ -40,7 +40,7 @@ class Emulated:
         self.dtype = dtype
         self.libraries: dict[str, ctypes.CDLL] = {}
 
-    def __call__(self, launch: Launch, *arguments: Any) -> None:
+    def __call__(self, launch: KernelLaunch, *arguments: Any) -> None:
         """Run a kernel; arrays are changed in place."""
         function = getattr(self._library(launch.file), f"emulated_{launch.entry}")
         values = [np.ascontiguousarray(one) for one in arguments]
@@ -65,7 +65,7 @@ class Emulated:
 
 
 class EmulatedDevice:
-    """A `tnplan.compress.gpu.device.Device` of emulated kernels; its arrays are NumPy's."""
+    """A `tnplan.compress.gpu.device.KernelDevice` of emulated kernels; its arrays are NumPy's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -92,7 +92,7 @@ class EmulatedDevice:
     def empty(self, size: int, dtype: str) -> Any:
         return np.full(size * np.dtype(dtype).itemsize, 0xA5, np.uint8).view(dtype)
 
-    def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
+    def launch(self, launch: KernelLaunch, dtype: str, *arguments: Any) -> None:
         if dtype not in self.kernels:
             self.kernels[dtype] = Emulated(dtype, self.folder)
         self.kernels[dtype](launch, *arguments)

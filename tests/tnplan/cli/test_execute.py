@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.executor import Case, check_values, make_case
-from tnplan.cli import execute as execute_command
 from tnplan.cli.main import run
 from tnplan.planner.common.units import size_text
 
@@ -63,7 +62,7 @@ def test_refusals(
 def test_progress_in_a_log(
     case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(execute_command, "LOG_EVERY_S", 0.0)
+    monkeypatch.setattr("tnplan.cli.job_options.LOG_EVERY_S", 0.0)
     assert run(arguments(case)) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("slice")]
     assert lines[0].startswith("slice 1 of 8, about ")

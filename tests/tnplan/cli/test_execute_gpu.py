@@ -15,6 +15,7 @@ import pytest
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.kernels.gpus import count_gpus, needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
+from tnplan.api.job import Progress
 from tnplan.cli.main import run
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.selection import select
@@ -107,8 +108,8 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(single: Case, tmp_path: P
     class StruckError(Exception):
         pass
 
-    def strike(done: int, n_slices: int) -> None:
-        if done == 3:
+    def strike(at: Progress) -> None:
+        if at.done == 3:
             raise StruckError
 
     whole, output = tmp_path / "whole.npy", tmp_path / "result.npy"
@@ -201,7 +202,7 @@ def test_a_rank_that_fails_ends_the_job_on_gpus(pair: Case, tmp_path: Path) -> N
 def test_a_rank_that_fails_ends_this_process_on_gpus(pair: Case) -> None:
     code = (
         "import sys; from tnplan.api.execute import execute\n"
-        "def strike(done, n_slices): raise RuntimeError('struck by a test')\n"
+        "def strike(at): raise RuntimeError('struck by a test')\n"
         "execute(sys.argv[1], sys.argv[2], ranks=2, device='gpu', progress=strike)"
     )
     start = time.monotonic()

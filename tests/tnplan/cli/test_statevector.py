@@ -23,9 +23,9 @@ from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.networks.circuits.program import (
     Channel,
+    CircuitProgram,
     Conditional,
     Measurement,
-    Program,
     Reset,
     final_measurements,
 )
@@ -213,21 +213,21 @@ def test_programs_of_openqasm() -> None:
 
 
 INFINITE = PauliSum(2, pack(0, 1, 2)[None], np.array([math.inf]))
-NOT_UNITARY = Program(
+NOT_UNITARY = CircuitProgram(
     1, 1,
     (Measurement(0, 0), Conditional((0,), 1, (Gate("n", (0,), np.ones((2, 2), np.complex128)),))),
 )  # fmt: skip
 
 
 def test_measurements_at_the_end_take_one_run() -> None:
-    program = Program(3, 2, (gate("x", (2,)), Measurement(2, 0), gate("h", (0,)), Measurement(0, 1)))
+    program = CircuitProgram(3, 2, (gate("x", (2,)), Measurement(2, 0), gate("h", (0,)), Measurement(0, 1)))
     assert final_measurements(program) == {0: 2, 1: 0}
     done = tnplan.simulate(program, shots=100_000, seed=2)
     assert done.report["passes"] == 1
     assert set(done.report["counts"]) == {"10", "11"}
     assert abs(done.report["counts"]["10"] - 50_000) < 4.5 * 160
-    assert final_measurements(Program(1, 1, (Measurement(0, 0), gate("x", (0,))))) is None
-    twice = Program(2, 2, (gate("h", (0,)), Measurement(0, 0), Measurement(0, 1), gate("x", (1,))))
+    assert final_measurements(CircuitProgram(1, 1, (Measurement(0, 0), gate("x", (0,))))) is None
+    twice = CircuitProgram(2, 2, (gate("h", (0,)), Measurement(0, 0), Measurement(0, 1), gate("x", (1,))))
     assert final_measurements(twice) == {0: 0, 1: 0}
     assert set(tnplan.simulate(twice, shots=100, seed=1).report["counts"]) == {"00", "11"}
 
@@ -245,7 +245,7 @@ def test_a_bit_written_again_hides_no_measurement(
     after: tuple[Any, ...], observable: str, value: float
 ) -> None:
     """H, a measurement, another one to its bit: with H after that the qubit is even, not back at 0."""
-    program = Program(2, 1, (gate("h", (0,)), Measurement(0, 0), Measurement(1, 0), *after))
+    program = CircuitProgram(2, 1, (gate("h", (0,)), Measurement(0, 0), Measurement(1, 0), *after))
     assert final_measurements(program) is None
     done = tnplan.simulate(program, shots=400, observable=observable, seed=3, precision="fp64")
     assert abs(done.report["expectation"] - value) < 4.5 / 20
@@ -314,8 +314,11 @@ def test_bad_options_are_one_line(
     [
         (lambda: Channel((0,), (0.5 * np.eye(2, dtype=np.complex128),)), "does not keep the trace"),
         (lambda: Channel((0,), ()), "has no operators"),
-        (lambda: Program(1, 0, (Measurement(0, 0),)), "operation 0: names classical bit 0"),
-        (lambda: Program(1, 1, (Conditional((0,), 1, (Reset(3),)),)), "inner operation 0: names qubit 3"),
+        (lambda: CircuitProgram(1, 0, (Measurement(0, 0),)), "operation 0: names classical bit 0"),
+        (
+            lambda: CircuitProgram(1, 1, (Conditional((0,), 1, (Reset(3),)),)),
+            "inner operation 0: names qubit 3",
+        ),
         (lambda: tnplan.simulate(Circuit(2, ()), precision="fp16"), "--precision: is 'fp16'"),
         (lambda: tnplan.simulate(Circuit(2, ()), mode="fast"), "--mode: is 'fast'"),
         (lambda: tnplan.simulate(Circuit(2, ()), threads=0), "--threads: is 0"),

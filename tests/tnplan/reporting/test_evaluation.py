@@ -34,7 +34,7 @@ from tnplan.planner.projection import projection
 from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.schedule import Schedule
-from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.search.path_cost import path_cost
 from tnplan.reporting.evaluation import evaluation_notes, paper_rows, slice_rows
 from tnplan.reporting.memory_only import memory_points
 from tnplan.reporting.page import report_page
@@ -66,7 +66,7 @@ def extremes(paths: list[ContractionPath]) -> list[ContractionPath]:
 
 def least_bytes(path: ContractionPath) -> float:
     """The largest tensor, twice: what no schedule does without."""
-    return 2 * 2 ** path_figures(path).log2_largest * ITEM_BYTES[path.dtype]
+    return 2 * 2 ** path_cost(path).log2_largest * ITEM_BYTES[path.dtype]
 
 
 @pytest.mark.parametrize("hardware", PROFILES)

@@ -13,6 +13,7 @@ from tests.support.bad_input import snapshot
 from tests.support.contraction.executor import Case, make_case
 from tests.support.contraction.resume import InterruptedRunError
 from tnplan.api.execute import execute
+from tnplan.api.job import Progress
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.planner.common.errors import InputError
 
@@ -28,8 +29,8 @@ def keep_every_slice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def interrupt(case: Case, output: Path, after: int, ranks: int, **options: object) -> None:
-    def progress(done: int, n_slices: int) -> None:
-        if done == after:
+    def progress(at: Progress) -> None:
+        if at.done == after:
             raise InterruptedRunError
 
     with pytest.raises(InterruptedRunError):

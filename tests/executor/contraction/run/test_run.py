@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.executor import Case, check_values, make_case
-from tnplan.api import execute as execution
+from tnplan.api import job
 from tnplan.api.execute import execute
+from tnplan.api.job import Progress
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.contraction.run import rank_run as run
@@ -386,11 +387,11 @@ def test_a_rank_that_fails_does_not_wait_for_its_device_before_others_hear(
     def open_device(*arguments: object) -> Chosen:
         return replace(select.open_device(*arguments), close=lambda: closed.append(1))
 
-    def strike(done: int, n_slices: int) -> None:
+    def strike(at: Progress) -> None:
         raise RuntimeError("struck by a test")
 
     case = make_case(tmp_path, 2)
-    monkeypatch.setattr(execution, "open_device", open_device)
+    monkeypatch.setattr(job, "open_device", open_device)
     with pytest.raises(RuntimeError, match="struck"):
         execute(case.schedule, case.arrays, ranks=2, progress=strike)
     assert not closed

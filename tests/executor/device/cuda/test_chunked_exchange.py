@@ -227,7 +227,7 @@ STRIKE = """
 import sys
 from tnplan.api.execute import execute
 
-def strike(done, n_slices):
+def strike(at):
     raise RuntimeError("struck by a test")
 
 def run(progress=None):
