@@ -40,7 +40,7 @@ from tnplan.planner.networks.path_file import load_path, tensors_file
 from tnplan.planner.networks.tensors import load_tensors
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.schedule import Schedule
-from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.search.path_cost import path_cost
 
 ROOT = Path(__file__).resolve().parent.parent
 GOALS = {"floor_share": 1 / 1.3, "captured": 0.95, "prediction": 0.15, "peak": 0.02, "over_native": 1.3}
@@ -94,7 +94,7 @@ def candidates(case: Case, devices: int) -> list[Path]:
     """The files of a case's paths whose largest tensor fits `devices` devices."""
     limit = case.log2_limit + math.log2(devices) + 1e-6
     files = sorted((ROOT / "paths").glob(f"{case.stem}_*.json"))
-    return [file for file in files if path_figures(load_path(file)).log2_largest <= limit]
+    return [file for file in files if path_cost(load_path(file)).log2_largest <= limit]
 
 
 def planned(files: Sequence[Path], setting: Setting, most: int) -> list[tuple[Path, Schedule]]:

@@ -30,7 +30,7 @@ from tnplan.planner.networks.importers import read_any, read_network
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.search.cotengra_search import JOINT, METHODS, Effort, search_path
-from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.kings import independent_set_network, kings_cliques, kings_sites
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,7 +123,7 @@ def cotengra(network: Network, limit: int, seconds: float, workers: int, seed: i
             continue
         steps = tuple(tuple(map(int, step)) for step in tree.get_ssa_path())
         sliced = tuple(names[symbol] for symbol in tree.sliced_inds)
-        figures = path_figures(ContractionPath(network, steps, sliced, DTYPE))
+        figures = path_cost(ContractionPath(network, steps, sliced, DTYPE))
         if figures.log2_largest <= limit + 1e-9:
             best = min(best, figures.log10_mnk_all_slices)
     return best
@@ -133,7 +133,7 @@ def measure(case: Case, network: Network, options: argparse.Namespace) -> dict[s
     """Search one network both ways."""
     effort = (network, case.log2_limit, options.seconds, options.workers)
     paths = [joint(*effort, seed) for seed in range(options.seeds)]
-    ours = [path_figures(path).log10_mnk_all_slices for path in paths]
+    ours = [path_cost(path).log10_mnk_all_slices for path in paths]
     if options.paths:
         best = min(zip(ours, range(len(paths)), strict=True))[1]
         save_path(paths[best], options.paths / f"{case.name}_b{case.log2_limit}_flops.json")

@@ -48,7 +48,7 @@ class GemmCurve:
 
 
 @dataclass(frozen=True)
-class Codec:
+class CodecRates:
     """What compressing costs on one device: array bytes a second in and out, seconds to begin with either,
     and the memory that it takes beside what it reads and writes."""
 
@@ -91,7 +91,7 @@ class Profile:
     short_run_bytes: float = 0.0
     fused_tile_bytes_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
     fused_flop_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
-    codecs: dict[str, Codec] = field(default_factory=dict)
+    codecs: dict[str, CodecRates] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         place = f"profile {self.name}"
@@ -158,7 +158,7 @@ class Profile:
             )
         return rates[precision]
 
-    def codec(self, setting: str) -> Codec:
+    def codec(self, setting: str) -> CodecRates:
         """The figures of a codec; raises where the profile has none."""
         if setting not in self.codecs:
             known = ", ".join(sorted(self.codecs)) or "none"
@@ -232,7 +232,7 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
         _check_fields(tier, Tier, f"{place}: tiers[{number}]")
     codecs = document.get("codecs")
     for name, codec in codecs.items() if isinstance(codecs, dict) else ():
-        _check_fields(codec, Codec, f"{place}: codecs.{name}")
+        _check_fields(codec, CodecRates, f"{place}: codecs.{name}")
     try:
         profile: Profile = converted(document, Profile)
     except msgspec.ValidationError as error:

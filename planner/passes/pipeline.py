@@ -42,10 +42,10 @@ from tnplan.planner.passes.sharding.search import DoesNotFit
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import StateSpace
 from tnplan.planner.passes.tree.build import build
-from tnplan.planner.passes.tree.hoist_invariants import Loops
-from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
+from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.passes.tree.lower_bounds import LeastSeconds, step_over, step_without_room
-from tnplan.planner.passes.tree.mode_order import reorder
+from tnplan.planner.passes.tree.mode_order import mode_orders
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -68,7 +68,7 @@ FUSION: tuple[Pass, ...] = (fuse_steps,)
 CHUNKING: tuple[Pass, ...] = (cut_exchanges,)
 LOWERING: tuple[Pass, ...] = (emit_program, assign_buffers, settle_exchanges)
 PASSES = (*SHARDING, *FUSION, *CHUNKING, *LOWERING)
-"""All passes of an attempt. Passes 1 and 2, `build` and `reorder`, are the same for all attempts."""
+"""All passes of an attempt. Passes 1 and 2, `build` and `mode_orders`, are the same for all attempts."""
 
 
 def run(passes: Iterable[Pass], context: PlanContext) -> PlanContext:
@@ -187,8 +187,8 @@ class Planner:
             check_count("--threshold", threshold_bytes)
         self.threshold_bytes = threshold_bytes
         self.tree = build(path)
-        self.orders = reorder(self.tree)
-        self.loops = Loops(self.tree, path.sliced_inds, path.network.size_dict)
+        self.orders = mode_orders(self.tree)
+        self.loops = InvariantHoisting(self.tree, path.sliced_inds, path.network.size_dict)
         if self.loops.work_unshared > MOST_WORK:
             raise InputError(
                 path.name or "the path",
@@ -200,7 +200,7 @@ class Planner:
         # More than there is room for may fit where chains work in place.
         optimistic = self.model.fused_elements and compression is None
         self._least = LeastSeconds(self.tree, self.model, self.loops)
-        self._nestings: dict[tuple[int, int], tuple[Nesting, ...]] = {}
+        self._nestings: dict[tuple[int, int], tuple[LoopNest, ...]] = {}
         self.hoisted_shares = tuple(own for own in shares if optimistic or own <= 1)
 
     def least_s(self, devices: int, ranks: int) -> float:
@@ -213,18 +213,18 @@ class Planner:
         return divided_s(alone_s, nesting, devices, ranks)
 
     @cached_property
-    def _alone(self) -> tuple[Nesting, tuple[float, float]]:
+    def _alone(self) -> tuple[LoopNest, tuple[float, float]]:
         """The loop nest of the least work where memory is no limit, and the seconds of one rank with it."""
         nesting = self.loops.nesting(inf if any(self.hoisted_shares) else 0.0)
         context = self.context(nesting, 1, Rung("ours", 1.0, step_limited=False), inf)
         return nesting, seconds_alone(attempt(context).program, nesting, self.profile.launch_s)
 
-    def _nesting(self, share: float, ranks: int, groups: int) -> Nesting:
+    def _nesting(self, share: float, ranks: int, groups: int) -> LoopNest:
         """The loop nest that saves most work in a share of the memory of all ranks of a group."""
         room = share * (ranks * self.limit_bytes / self.model.item_bytes) if share else 0.0
         return self.loops.nesting(room, groups)
 
-    def nestings(self, ranks: int, groups: int) -> tuple[Nesting, ...]:
+    def nestings(self, ranks: int, groups: int) -> tuple[LoopNest, ...]:
         """The loop nests that a plan is tried with: it depends on the number of groups by these alone."""
         if all(nesting.n_slices % groups == 0 for nesting in self.loops.endless):
             groups = 1  # which share slices as evenly
@@ -316,7 +316,7 @@ class Planner:
         """
         asked = self.model.compression or Compression()
         spills = (False,) if asked.store is None else (False, True)
-        tried: list[Nesting] = []
+        tried: list[LoopNest] = []
         rungs = ladder(policy, shares, spills, bool(self.model.fused_elements))
         for share, of_share in groupby(rungs, key=lambda rung: rung.share):
             nesting = self._nesting(share, ranks, groups)
@@ -337,7 +337,7 @@ class Planner:
                     raise refusals[-1]
         raise AssertionError("the last share has room for no loop level")
 
-    def _first_fit(self, nesting: Nesting, ranks: int, rungs: Sequence[Rung]) -> PlanContext:
+    def _first_fit(self, nesting: LoopNest, ranks: int, rungs: Sequence[Rung]) -> PlanContext:
         """The plan of the first rung that fits; the refusal of the first where none does."""
         compression = self.model.compression or Compression()
         compressing = rungs[0].spilled or compression.exchange is not None
@@ -353,7 +353,7 @@ class Planner:
             self._with_workspace(refused) if compressing and isinstance(refused, OverLimitError) else refused
         )
 
-    def _try(self, nesting: Nesting, ranks: int, rung: Rung) -> PlanContext | None:
+    def _try(self, nesting: LoopNest, ranks: int, rung: Rung) -> PlanContext | None:
         """The plan of a rung, if its arena fits all of the memory."""
         try:
             return self._fit(nesting, ranks, rung, self.limit_bytes)
@@ -382,7 +382,7 @@ class Planner:
         how = f"{size_text(self.limit_bytes)} less the codec's {size_text(workspace_bytes)}"
         return OverLimitError(refusal.place, f"{refusal.problem} ({how})", refusal.remedy)
 
-    def _fit(self, nesting: Nesting, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
+    def _fit(self, nesting: LoopNest, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
         """The plan of a rung under ever tighter limits a step, until the arena of the program fits."""
         context = self.context(nesting, ranks, rung, limit_bytes)
         limits, sizes = context.limits, context.sharded.space.size_bytes
@@ -415,7 +415,7 @@ class Planner:
         largest = max(range(self.tree.n_leaves, self.tree.n_nodes), key=sizes.__getitem__)
         raise self._refusal(largest, ranks, limit_bytes)
 
-    def context(self, nesting: Nesting, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
+    def context(self, nesting: LoopNest, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
         """What the passes begin with."""
         tree, grid = replace(self.tree, nesting=nesting), make_grid(ranks, self.profile)
         sharded = ShardedTree(tree, self.orders, grid, StateSpace(tree, grid, self.model, inf))

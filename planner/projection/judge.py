@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.passes.pipeline import Planner
-from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.schedule.schedule import Schedule
 
 
@@ -30,8 +30,8 @@ class Judge:
 
     def __init__(self, planners: Sequence[Planner], policy: str) -> None:
         self.planners, self.policy = planners, policy
-        self._verdicts: dict[tuple[int, int, tuple[Nesting, ...]], Verdict] = {}
-        self._fits: dict[tuple[int, int, tuple[Nesting, ...]], bool] = {}
+        self._verdicts: dict[tuple[int, int, tuple[LoopNest, ...]], Verdict] = {}
+        self._fits: dict[tuple[int, int, tuple[LoopNest, ...]], bool] = {}
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

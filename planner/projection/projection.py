@@ -149,7 +149,7 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _BestPlan:
     path: int
     schedule: Schedule
     n_groups: int
@@ -220,9 +220,9 @@ def project(
 
 def _best_choices(
     judge: Judge, names: Sequence[str], counts: Sequence[int], sizes: Sequence[int], progress: Progress
-) -> dict[int, _Choice]:
+) -> dict[int, _BestPlan]:
     """By number of devices the fastest choice, if any fits. What may be fastest is planned first."""
-    best: dict[int, _Choice] = {}
+    best: dict[int, _BestPlan] = {}
     done, total = 0, sum(len(names) for p in counts for ranks in sizes if ranks <= p)
     for p in counts:
         for before in (other for other in counts if other < p and other in best):
@@ -247,9 +247,9 @@ def _best_choices(
     return best
 
 
-def _choice(path: int, schedule: Schedule, devices: int) -> _Choice:
+def _choice(path: int, schedule: Schedule, devices: int) -> _BestPlan:
     n_groups = min(devices // schedule.ranks_per_group, schedule.n_slices)
-    return _Choice(path, schedule, n_groups, schedule.projected_s(n_groups))
+    return _BestPlan(path, schedule, n_groups, schedule.projected_s(n_groups))
 
 
 def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
@@ -266,7 +266,7 @@ def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
     return TimeSplit(contract_s, permute_s, exchange_s, other_s)
 
 
-def _row(devices: int, choice: _Choice, base: int, base_choice: _Choice) -> Row:
+def _row(devices: int, choice: _BestPlan, base: int, base_choice: _BestPlan) -> Row:
     complexity = choice.schedule.operations
     base_complexity = base_choice.schedule.operations
     speedup = base_choice.time_s / choice.time_s if choice.time_s else 1.0

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from tnplan.planner.common.convert import converted
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of, plain, read_json, write_text
-from tnplan.planner.schedule.schedule import FORMAT, OPCODES, VERSION, Instruction, Part, Schedule
+from tnplan.planner.schedule.schedule import FORMAT, OPCODES, VERSION, Instruction, LoopLevel, Schedule
 
 PARTS = ("once", "outer", "body")
 
@@ -97,12 +97,12 @@ def _form() -> type:
     return msgspec.defstruct("Form", [(name, hints[name]) for name in names], forbid_unknown_fields=True)
 
 
-def _outer(entry: Any, place: str) -> Part:
+def _outer(entry: Any, place: str) -> LoopLevel:
     known = isinstance(entry, dict) and set(entry) == {"depth", "inner", "instructions"}
     numbers = known and type(entry["depth"]) is int and type(entry["inner"]) is int
     if not (numbers and isinstance(entry["instructions"], list)):
         raise TypeError(f"{place} is no part with a depth, inner loops and instructions")
-    return Part(entry["depth"], _instructions(entry["instructions"], place), entry["inner"])
+    return LoopLevel(entry["depth"], _instructions(entry["instructions"], place), entry["inner"])
 
 
 def _instructions(entries: list[Any], place: str) -> tuple[Instruction, ...]:

@@ -46,7 +46,7 @@ def rows(part: Sequence[Instruction], number: int) -> Rows:
     return tuple(before), tuple(after)
 
 
-def beside(part: Sequence[Instruction], number: int) -> Rows:
+def overlapped_rows(part: Sequence[Instruction], number: int) -> Rows:
     """The chains that an exchange goes beside: as many of those around it as it asks for, or all."""
     exchange = part[number]
     assert isinstance(exchange, Redistribute)

@@ -297,7 +297,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Part:
+class LoopLevel:
     """Instructions whose results serve all slices that have the same values of the first `depth` sliced
     indices: they are replayed before the body wherever one of these values changes.
 
@@ -350,15 +350,15 @@ class Schedule:
     result: int
     predicted: Prediction
     compression: Compression | None = None
-    outer: tuple[Part, ...] = ()
+    outer: tuple[LoopLevel, ...] = ()
     summed: tuple[str, ...] = ()
     identity: str = ""
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[LoopLevel, ...]:
         """All instructions by part: `once` with depth 0, the outer ones, and the body where there is one."""
-        body = (Part(len(self.sliced), self.body),) if self.body else ()
-        return (Part(0, self.once), *self.outer, *body)
+        body = (LoopLevel(len(self.sliced), self.body),) if self.body else ()
+        return (LoopLevel(0, self.once), *self.outer, *body)
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:

@@ -54,7 +54,7 @@ class Problem(NamedTuple):
     """A step costs the larger of its multiply-adds and `weight` for each element it reads or writes."""
 
 
-class State(NamedTuple):
+class AnnealState(NamedTuple):
     """A tree of N = 2n - 1 nodes and its sliced indices."""
 
     left: Ints
@@ -192,7 +192,7 @@ def _power(extent: float, power: int) -> float:
     return float(min(extent**power, LARGEST)) if power * math.log2(extent) < LARGEST_BITS else LARGEST
 
 
-def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> State:
+def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> AnnealState:
     """A state whose inputs have their legs; a tree is still to be given."""
     nodes, count = 2 * n - 1, problem.extents.size
     legs = np.zeros((nodes, count // 64), np.uint64)
@@ -205,7 +205,7 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> State:
     def ints(*shape: int) -> Ints:
         return np.zeros(shape, np.int64)
 
-    return State(
+    return AnnealState(
         left=ints(nodes), right=ints(nodes), parent=ints(nodes),
         kept=np.zeros(count // 64, np.uint64), legs=legs,
         size=np.ones(nodes), span=np.zeros(nodes), cost=np.zeros(nodes),

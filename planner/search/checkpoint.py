@@ -21,7 +21,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of, plain, read_json, write_text
 from tnplan.planner.search.annealing import Found, Task
 from tnplan.planner.search.ranking import Target
-from tnplan.planner.search.round_policy import Ladder
+from tnplan.planner.search.round_policy import ElitePool
 
 FORMAT = "tnplan.search"
 VERSION = 4
@@ -29,7 +29,7 @@ FRESH = "delete it to start again"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class SearchCheckpoint:
     """The file of one search."""
 
     path: Path
@@ -54,7 +54,7 @@ class Checkpoint:
                     f"resume with the network and the options of that search, or {FRESH}",
                 )  # fmt: skip
 
-    def restore(self) -> tuple[Ladder, float] | None:
+    def restore(self) -> tuple[ElitePool, float] | None:
         """The ladder and the seconds used, where there is a file."""
         if not self.path.exists():
             return None
@@ -62,7 +62,7 @@ class Checkpoint:
         try:
             kept = document["ladder"]
             fastest = kept["fastest"]
-            ladder = Ladder(
+            ladder = ElitePool(
                 seed=int(kept["seed"]),
                 first=_found(kept["first"]),
                 pool=[_found(tree) for tree in kept["pool"]],
@@ -76,7 +76,7 @@ class Checkpoint:
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InputError(str(self.path), "is damaged", FRESH) from None
 
-    def write(self, ladder: Ladder, used_s: float) -> None:
+    def write(self, ladder: ElitePool, used_s: float) -> None:
         """Keep the ladder."""
         document = {
             "format": FORMAT, "version": VERSION, "search": self.search, "used_s": used_s,

@@ -27,10 +27,10 @@ from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Effort, Found, Task, search_tree
-from tnplan.planner.search.checkpoint import Checkpoint, described
+from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import search_joint
-from tnplan.planner.search.path_cost import log10_mnk_planned, path_figures
-from tnplan.planner.search.ranking import Frame, Target
+from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
+from tnplan.planner.search.ranking import SearchedNetwork, Target
 
 __all__ = ["JOINT_OBJECTIVES", "METHODS", "OBJECTIVES", "Effort", "search_path"]
 
@@ -103,7 +103,7 @@ def search_path(
     weight = _element_weight(minimize, profile, dtype, precision)
     forced = _forced_slices(network, limit)
     task, names = _task(network, forced, limit, minimize, tuple(methods), seed, effort, from_paths, weight)
-    frame = Frame(network, dtype, names, frozenset(forced))
+    frame = SearchedNetwork(network, dtype, names, frozenset(forced))
 
     def tell(found: Found) -> None:
         if report is not None:
@@ -115,7 +115,7 @@ def search_path(
             task = replace(task, waist_limit=target.waist_limit(limit))
         kept = None
         if checkpoint is not None:
-            kept = Checkpoint(Path(checkpoint), described(task, target))
+            kept = SearchCheckpoint(Path(checkpoint), described(task, target))
             kept.check(resume)
         found = search_joint(task, n_workers=n_workers, target=target, checkpoint=kept, tell=tell)
     else:
@@ -131,7 +131,7 @@ def search_path(
 
 
 def _target(
-    minimize: str, frame: Frame, profile: Profile | None, devices: int | None, precision: str | None
+    minimize: str, frame: SearchedNetwork, profile: Profile | None, devices: int | None, precision: str | None
 ) -> Target | None:
     if minimize != SCHEDULE:
         return None
@@ -293,7 +293,7 @@ def _meta(
         "search": f"cotengra {__version__}: {first}; {'joint ' if joint else ''}annealing",
         "objective": task.minimize,
         "log2_limit": None if limit is None else round(log2(limit), 4),
-        **path_figures(path).document(),
+        **path_cost(path).document(),
         "log10_mnk_planned": round(log10_mnk_planned(path), 4),
         "seed": task.seed,
         "workers": n_workers,

@@ -39,9 +39,9 @@ from tnplan.planner.search.annealing import (
     roots,
     seeded,
 )
-from tnplan.planner.search.checkpoint import Checkpoint
+from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.ranking import Target
-from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, Ladder, Round
+from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Round
 
 SEED_TRIALS = 4
 SEED_SHARE = 0.4
@@ -63,7 +63,7 @@ Tell = Callable[[Found], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchOutcome:
     """What a round found, if anything within the limit, and what it took."""
 
     found: Found | None
@@ -77,7 +77,7 @@ def search_joint(
     *,
     n_workers: int = 1,
     target: Target | None = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: SearchCheckpoint | None = None,
     tell: Tell | None = None,
 ) -> Found:
     """A first tree, then rounds on `n_workers` processes until the time or the rounds are used up.
@@ -104,7 +104,7 @@ def search_joint(
     return ladder.best
 
 
-def _ladder(task: Task, target: Target | None) -> Ladder:
+def _ladder(task: Task, target: Target | None) -> ElitePool:
     """The trees that a search begins with. Of several given ones, the fastest as it was given comes first
     where their predicted time is asked for, else the cheapest; the others are in the pool."""
     one_each = [replace(task, starts=(start,)) for start in task.starts] or [task]
@@ -114,13 +114,13 @@ def _ladder(task: Task, target: Target | None) -> Ladder:
     givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
     pool = sorted(firsts, key=lambda one: one.score)[:POOL]
     if target is None:
-        return Ladder(task.seed, pool[0], pool, power=power)
+        return ElitePool(task.seed, pool[0], pool, power=power)
     fastest = None
     if len(givens) > 1:
         fits = [found for found in map(target.ranked, givens) if found.time_s is not None]
         fastest = min(fits, key=lambda one: one.time_s or math.inf, default=None)
     first = fastest or min(givens, key=lambda one: one.score)
-    return Ladder(task.seed, first, pool, fastest, power=power)
+    return ElitePool(task.seed, first, pool, fastest, power=power)
 
 
 def _first(task: Task) -> Found:
@@ -147,11 +147,11 @@ def _begun(task: Task, found: Found) -> tuple[Found, Found]:
 
 def _climb(
     task: Task,
-    ladder: Ladder,
+    ladder: ElitePool,
     began: float,
     n_workers: int,
     target: Target | None,
-    checkpoint: Checkpoint | None,
+    checkpoint: SearchCheckpoint | None,
     tell: Tell,
 ) -> None:
     """Rounds until time is up; the ladder is kept after each one that comes back."""
@@ -163,7 +163,7 @@ def _climb(
     if target is not None:
         planned *= 1.0 - RANK_SHARE
     pace_s, rank_s = 0.0, 0.0
-    flying: dict[Future[Outcome], Round] = {}
+    flying: dict[Future[SearchOutcome], Round] = {}
     heard = ladder.best.score
 
     def keep() -> None:
@@ -221,11 +221,11 @@ class _Pool:
 
     def submit(
         self, task: Task, given: Round, moves: float, ends: float, target: Target | None, tell: Tell
-    ) -> Future[Outcome]:
+    ) -> Future[SearchOutcome]:
         """Begin a round; here, it is done when this returns, and has told what it found on the way."""
         if self._processes is not None:
             return self._processes.submit(carry_out, task, given, moves, ends, target)
-        future: Future[Outcome] = Future()
+        future: Future[SearchOutcome] = Future()
         future.set_result(carry_out(task, given, moves, ends, target, tell))
         return future
 
@@ -244,7 +244,7 @@ def _end_with_parent() -> None:
 
 def carry_out(
     task: Task, given: Round, moves: float, ends: float, target: Target | None, tell: Tell | None = None
-) -> Outcome:
+) -> SearchOutcome:
     """One round of about so many moves, or fewer when time is up."""
     before = time.monotonic()
     found: Found | None = given.source
@@ -258,7 +258,7 @@ def carry_out(
     annealed = time.monotonic()
     if found is not None and given.ranks and target is not None:
         found = target.ranked(replace(found, time_s=None, ranks=given.source.ranks))
-    return Outcome(found, done, annealed - before, time.monotonic() - annealed)
+    return SearchOutcome(found, done, annealed - before, time.monotonic() - annealed)
 
 
 class _Annealing:

@@ -8,11 +8,11 @@ from math import inf, log2, log10
 
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.tree.build import build
-from tnplan.planner.passes.tree.hoist_invariants import Loops
+from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 
 
 @dataclass(frozen=True)
-class PathFigures:
+class PathCost:
     """Multiply-adds (m n k of every step, all slices), and the elements of a slice's largest tensor."""
 
     log10_mnk_all_slices: float
@@ -27,7 +27,7 @@ class PathFigures:
         }
 
 
-def path_figures(path: ContractionPath) -> PathFigures:
+def path_cost(path: ContractionPath) -> PathCost:
     """Count a path. An index leaves a tensor as soon as no other tensor and not the output carries it."""
     network = path.network
     sizes = {**network.size_dict, **dict.fromkeys(path.sliced_inds, 1)}
@@ -45,14 +45,14 @@ def path_figures(path: ContractionPath) -> PathFigures:
             result = frozenset(index for index in result | term if left[index] > 1)
             largest = max(largest, _size(result, sizes))
         terms[len(network.inputs) + number] = result
-    return PathFigures(log10(max(operations, 1) * path.n_slices), log2(largest), path.n_slices)
+    return PathCost(log10(max(operations, 1) * path.n_slices), log2(largest), path.n_slices)
 
 
 def log10_mnk_planned(path: ContractionPath) -> float:
     """The multiply-adds of all slices as they are planned, where memory is no limit: what slices share counts
     once, and what is summed early as often as that sum needs it."""
     tree = build(path)
-    nesting = Loops(tree, path.sliced_inds, path.network.size_dict).nesting(inf)
+    nesting = InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).nesting(inf)
     operations = 0
     for number, (left, right) in enumerate(tree.children):
         part = nesting.part[tree.n_leaves + number]

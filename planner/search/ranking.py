@@ -22,7 +22,7 @@ lie between their steps, where they are never stored."""
 
 
 @dataclass(frozen=True)
-class Frame:
+class SearchedNetwork:
     """The network that is searched; `names` has the index of each of the search's symbols."""
 
     network: Network
@@ -42,7 +42,7 @@ class Frame:
 class Target:
     """The devices for which schedules are planned, and their precision."""
 
-    frame: Frame
+    frame: SearchedNetwork
     profile: Profile
     devices: int
     precision: str | None

@@ -55,7 +55,7 @@ class Round:
 
 
 @dataclass
-class Ladder:
+class ElitePool:
     """The trees that rounds start from. `next` gives a round, `take` its tree."""
 
     seed: int

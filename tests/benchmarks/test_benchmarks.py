@@ -20,7 +20,7 @@ from tnplan.planner.networks.path_file import load_path, save_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.lattice import lattice_circuit
 
 PATH = ROOT / "paths" / "sycamore_n53_m10_b22_flops.json"
@@ -77,7 +77,7 @@ def test_searches_are_compared(tmp_path: Path) -> None:
     assert row["factor"] == pytest.approx(10 ** (theirs - ours))
     assert ours <= theirs + 0.02
     kept = load_path(tmp_path / "kings_12x12_b10_flops.json")
-    assert path_figures(kept).log10_mnk_all_slices == pytest.approx(ours)
+    assert path_cost(kept).log10_mnk_all_slices == pytest.approx(ours)
 
 
 def test_tiers_are_counted(tmp_path: Path) -> None:

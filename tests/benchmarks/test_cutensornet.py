@@ -10,7 +10,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path
-from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.search.path_cost import path_cost
 
 FILES = ("sycamore_n53_m10_b22_flops", "regular_84_3_b22_flops", "zuchongzhi_n60_m24_b32_fused")
 
@@ -47,7 +47,7 @@ def test_the_library_reads_our_slices_and_order(name: str) -> None:
     except InputError as error:
         pytest.skip(str(error))
     path = load_path(ROOT / "paths" / f"{name}.json")
-    figures = path_figures(path)
+    figures = path_cost(path)
     network = SlicedNetwork(path, "fp32", constant=True)
     assert network.n_slices == path.n_slices
     assert np.log2(network.largest) == pytest.approx(figures.log2_largest)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tnplan.planner.common.files import read_text
 from tnplan.planner.networks.circuits.circuit import Circuit
-from tnplan.planner.networks.circuits.program import Program, circuit_program
+from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program
 from tnplan.planner.networks.circuits.qasm.circuit import parse_qasm
 from tnplan.planner.networks.circuits.qasm.program import parse_qasm_program
 from tnplan.planner.networks.circuits.qsim import parse_qsim
@@ -21,7 +21,7 @@ def load_circuit(path: str | Path) -> Circuit:
     return parse_qasm(text, str(path)) if is_qasm else parse_qsim(text, str(path))
 
 
-def load_program(path: str | Path) -> Program:
+def load_program(path: str | Path) -> CircuitProgram:
     """Read the same files with their measurements, resets and conditions; a qsim file has gates alone."""
     text, is_qasm = _read(path)
     return parse_qasm_program(text, str(path)) if is_qasm else circuit_program(parse_qsim(text, str(path)))

@@ -11,7 +11,7 @@ import numpy as np
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GlobalPhase
 from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
-from tnplan.planner.networks.circuits.program import Channel, Conditional, Operation, Program
+from tnplan.planner.networks.circuits.program import Channel, CircuitProgram, Conditional, Operation
 
 LARGEST_NOISY = 2
 """Qubits of a gate after which noise may stand."""
@@ -40,12 +40,12 @@ def _kron(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.kron(a, b)
 
 
-def depolarized(program: Program, probability: float) -> Program:
+def depolarized(program: CircuitProgram, probability: float) -> CircuitProgram:
     """The program with noise after every gate, a global phase being none; itself where that is 0."""
     if probability == 0:
         return program
     _check_probability(probability)
-    return Program(program.n_qubits, program.n_bits, _noisy(program.operations, probability, ""))
+    return CircuitProgram(program.n_qubits, program.n_bits, _noisy(program.operations, probability, ""))
 
 
 def _check_probability(probability: float) -> None:

@@ -68,7 +68,7 @@ Operation = Gate | Measurement | Reset | Channel | Conditional
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class CircuitProgram:
     """Operations in their order on `n_qubits` qubits, which start in |0...0>, and `n_bits` classical bits."""
 
     n_qubits: int
@@ -80,9 +80,9 @@ class Program:
         _check(self.operations, self.n_qubits, self.n_bits, "operation")
 
 
-def circuit_program(circuit: Circuit) -> Program:
+def circuit_program(circuit: Circuit) -> CircuitProgram:
     """A circuit as a program."""
-    return Program(circuit.n_qubits, 0, circuit.gates)
+    return CircuitProgram(circuit.n_qubits, 0, circuit.gates)
 
 
 def without_final_measurements(
@@ -123,7 +123,7 @@ def _touched(operation: Operation) -> tuple[set[int], set[int]]:
     )
 
 
-def final_measurements(program: Program) -> dict[int, int] | None:
+def final_measurements(program: CircuitProgram) -> dict[int, int] | None:
     """The qubit that goes to each bit; None unless all else are gates and none acts on a measured qubit."""
     kept, source = without_final_measurements(program.operations)
     return source if all(isinstance(operation, Gate) for operation in kept) else None

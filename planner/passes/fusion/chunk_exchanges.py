@@ -19,7 +19,7 @@ from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
 from tnplan.planner.passes.sharding.search import exchange_before
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
-from tnplan.planner.passes.sharding.states import Exchange
+from tnplan.planner.passes.sharding.states import ExchangeTraffic
 from tnplan.planner.passes.tree.mode_order import Orders
 
 Modes = tuple[int, ...]
@@ -91,7 +91,7 @@ class _Chooser:
         self.settled: set[int] = set()
         self.cuts: dict[int, Modes] = {}  # by the last node of a chain that goes in chunks
 
-    def exchange_of(self, after: Chain) -> tuple[Chain, Chain, Exchange] | None:
+    def exchange_of(self, after: Chain) -> tuple[Chain, Chain, ExchangeTraffic] | None:
         """The chain that makes the stem of another, and what moves between them."""
         tree, stem, first = self.tree, after.stem, after.nodes[0]
         before = self.fusion.ends_at(stem)
@@ -104,7 +104,7 @@ class _Chooser:
             return None
         return before, after, exchange
 
-    def choose(self, before: Chain, after: Chain, exchange: Exchange) -> None:
+    def choose(self, before: Chain, after: Chain, exchange: ExchangeTraffic) -> None:
         """Take the number of chunks and the overlapped chains that hide most, if they hide enough."""
         node = after.stem
         if node in self.settled:
@@ -128,7 +128,7 @@ class _Chooser:
             self.settled.update(orders)
 
     def _ways(
-        self, before: Chain, after: Chain, exchange: Exchange
+        self, before: Chain, after: Chain, exchange: ExchangeTraffic
     ) -> Iterator[tuple[float, ChunkedExchange, Modes]]:
         """Every number of chunks overlapped with every number of chains: the seconds exposed where no order
         costs anything, with those that the chains must be worth; what it is, without orders; and the cut."""
@@ -182,7 +182,7 @@ class _Chooser:
         chain = self._chain_with(self.tree.parents[node])
         return chain if chain is not None and chain.stem == node else None
 
-    def _chunk_s(self, exchange: Exchange, chunks: int) -> float:
+    def _chunk_s(self, exchange: ExchangeTraffic, chunks: int) -> float:
         moved = [size / chunks for size in exchange.bytes_by_tier]
         return self.space.model.exchange_s(moved, exchange.messages_by_tier, exchange.out_bytes / chunks)
 

@@ -16,7 +16,7 @@ from math import inf, prod
 
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES, fused_tile
 from tnplan.planner.hardware.process_grid import Layout
-from tnplan.planner.passes.fusion.in_place import Modes, Move, Place, moved_in_place
+from tnplan.planner.passes.fusion.in_place import InPlaceResult, Modes, Move, moved_in_place
 from tnplan.planner.passes.sharding.search import StepModes, contract_terms
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import StateSpace
@@ -54,7 +54,7 @@ class Fusion:
 
     chains: tuple[Chain, ...] = ()
     chain_of: tuple[int | None, ...] = ()
-    in_place: Mapping[int, Place] = field(default_factory=dict)
+    in_place: Mapping[int, InPlaceResult] = field(default_factory=dict)
 
     def ends_at(self, node: int) -> Chain | None:
         """The chain whose result is a node's tensor."""
@@ -108,7 +108,7 @@ def fuse(sharded: ShardedTree, extent: str = "free") -> Fusion:
     space = sharded.space
     chain_of: list[int | None] = [None] * sharded.tree.n_nodes
     chains: list[Chain] = []
-    replaced: dict[int, Place] = {}
+    replaced: dict[int, InPlaceResult] = {}
     if space.model.fused_elements and extent != "none":
         runs = _Finder(sharded).runs()
         alone = inf

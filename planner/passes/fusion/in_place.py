@@ -40,7 +40,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Place:
+class InPlaceResult:
     """A result: its modes in order, and the parts in which its chain puts it into its operand's place; 0: it
     has a place of its own."""
 
@@ -56,15 +56,15 @@ class _State:
     most: float
     apart: int
     order: Modes
-    places: tuple[Place | None, _State | None] = (None, None)
+    places: tuple[InPlaceResult | None, _State | None] = (None, None)
 
 
-def moved_in_place(moves: Sequence[Move], resizing: bool) -> dict[int, Place]:
+def moved_in_place(moves: Sequence[Move], resizing: bool) -> dict[int, InPlaceResult]:
     """The results that take their operand's place, or another order so that later ones can, by node.
 
     Only with `resizing` may a result be larger or smaller, or slide.
     """
-    found: dict[int, Place] = {}
+    found: dict[int, InPlaceResult] = {}
     lives = _lives(moves) if resizing else {}
     first = 0
     for end in range(1, len(moves) + 1):
@@ -75,7 +75,7 @@ def moved_in_place(moves: Sequence[Move], resizing: bool) -> dict[int, Place]:
     return found
 
 
-def _places(run: Sequence[Move], lives: Mapping[int, int], resizing: bool) -> dict[int, Place]:
+def _places(run: Sequence[Move], lives: Mapping[int, int], resizing: bool) -> dict[int, InPlaceResult]:
     """The places of a run's results with which its chains hold least at once, and all have a tile.
 
     Of the orders in which a result may be, those of the `WIDTH` best ways there go on, and its own.
@@ -104,7 +104,7 @@ def _places(run: Sequence[Move], lives: Mapping[int, int], resizing: bool) -> di
     return {}
 
 
-def _named(run: Sequence[Move], state: _State) -> Iterator[tuple[int, Place]]:
+def _named(run: Sequence[Move], state: _State) -> Iterator[tuple[int, InPlaceResult]]:
     """The places that led to a state, by node."""
     for move in reversed(run[:-1]):
         place, before = state.places
@@ -114,7 +114,7 @@ def _named(run: Sequence[Move], state: _State) -> Iterator[tuple[int, Place]]:
         state = before
 
 
-def _held(operand: Modes, result: Modes, place: Place | None) -> float:
+def _held(operand: Modes, result: Modes, place: InPlaceResult | None) -> float:
     """The elements that a chain holds."""
     sizes = _elements(operand), _elements(result)
     if place is None or place.parts == 0:
@@ -129,21 +129,21 @@ def _front(order: Modes, lives: Mapping[int, int]) -> int:
 
 def _choices(
     move: Move, operand: Modes, lives: Mapping[int, int], slides: bool
-) -> Iterator[tuple[Place | None, frozenset[int], Modes]]:
+) -> Iterator[tuple[InPlaceResult | None, frozenset[int], Modes]]:
     """Places of a result, with the modes that cut it and its order."""
     whole = frozenset[int]()
     for preferred in (lives, {}) if lives else ({},):
         result = _in_the_place_of(operand, move.result_modes, preferred)
         if result is not None and (lives or len(result) == len(operand)):
-            yield Place(_numbers(result)), whole, result
+            yield InPlaceResult(_numbers(result)), whole, result
     if slides:
         cut, slid = _slid(operand, move)
         if slid is not None:
-            yield Place(_numbers(slid), SLIDING_PARTS), cut, slid
+            yield InPlaceResult(_numbers(slid), SLIDING_PARTS), cut, slid
     if lives:
         front = sorted(move.result_modes, key=lambda item: -lives.get(item[0], 0))[:FRONT]
         turned = (*front, *(item for item in move.result_modes if item not in front))
-        yield Place(_numbers(turned), 0), whole, turned
+        yield InPlaceResult(_numbers(turned), 0), whole, turned
     yield None, whole, move.result_modes
 
 

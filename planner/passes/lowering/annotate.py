@@ -12,7 +12,7 @@ from tnplan.planner.passes.sharding.search import (
     restrict,
 )
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
-from tnplan.planner.passes.sharding.states import Exchange
+from tnplan.planner.passes.sharding.states import ExchangeTraffic
 from tnplan.planner.schedule.schedule import Prediction, StepAnnotation
 
 
@@ -87,7 +87,7 @@ def predict(steps: Sequence[StepAnnotation], peak_bytes: int, live_bytes: int) -
     )
 
 
-def _reduction(sharded: ShardedTree, step: StepModes) -> Exchange | None:
+def _reduction(sharded: ShardedTree, step: StepModes) -> ExchangeTraffic | None:
     choice = sharded.choice(step.node)
     base = restrict(choice.layout, step.out_mask)
     if base == choice.layout:
@@ -99,8 +99,8 @@ def _reduction(sharded: ShardedTree, step: StepModes) -> Exchange | None:
 def _state(
     sharded: ShardedTree,
     step: StepModes,
-    before: list[tuple[int, Exchange | None]],
-    after: Exchange | None,
+    before: list[tuple[int, ExchangeTraffic | None]],
+    after: ExchangeTraffic | None,
 ) -> str:
     """The state of the paper's section IV-B that a step is in, and `local` and `reduce` beyond it."""
     if after is not None:

@@ -21,7 +21,7 @@ Sizes = tuple[list[float], list[int], float]
 """Bytes and messages that a rank receives, by tier, and the bytes of its shard afterwards."""
 
 
-def compress(schedule: Schedule, request: Request) -> Schedule:
+def compress_exchanges(schedule: Schedule, request: Request) -> Schedule:
     """The schedule with what is requested, under an identity of its own. Raises InputError."""
     held = schedule.compression or Compression()
     if request.store is not None and held.store is None:

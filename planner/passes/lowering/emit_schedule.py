@@ -10,7 +10,7 @@ from tnplan.planner.networks.path_file import path_identity
 from tnplan.planner.passes.lowering.annotate import predict
 from tnplan.planner.passes.lowering.plan_context import PlanContext
 from tnplan.planner.schedule.file import with_identity
-from tnplan.planner.schedule.schedule import Part, Schedule
+from tnplan.planner.schedule.schedule import LoopLevel, Schedule
 
 
 def emit_schedule(context: PlanContext, policy: str) -> Schedule:
@@ -47,7 +47,7 @@ def emit_schedule(context: PlanContext, policy: str) -> Schedule:
             buffers=buffers,
             once=once,
             outer=tuple(
-                Part(place.depth, instructions, place.inner)
+                LoopLevel(place.depth, instructions, place.inner)
                 for place, instructions in zip(nesting.places[1:-1], others, strict=True)
             ),
             body=body,

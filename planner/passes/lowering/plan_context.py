@@ -14,7 +14,7 @@ from tnplan.planner.passes.fusion.fuse import Fusion
 from tnplan.planner.passes.lowering.buffer_assignment import Arena
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
-from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.passes.tree.loop_levels import LoopNest
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PlanContext:
     arena: Arena = field(default_factory=Arena)
 
     @property
-    def nesting(self) -> Nesting:
+    def nesting(self) -> LoopNest:
         """The loop nest of the tree."""
         return self.sharded.tree.nesting
 

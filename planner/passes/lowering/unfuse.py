@@ -33,7 +33,7 @@ from tnplan.planner.schedule.schedule import (
 ENGINE = "cutensor"
 
 
-def separate(schedule: Schedule) -> Schedule:
+def unfuse(schedule: Schedule) -> Schedule:
     """The schedule as single contractions by a tensor library, and exchanges of blocks.
 
     Each is multiplied as the schedule's precision says, also where the schedule takes a more exact one.

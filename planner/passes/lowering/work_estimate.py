@@ -6,11 +6,11 @@ Smaller shards may allow longer chains, so that a group may be faster. Plans not
 from __future__ import annotations
 
 from tnplan.planner.passes.lowering.lower import LoweredProgram
-from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.schedule.schedule import Contract, Fused
 
 
-def seconds_alone(program: LoweredProgram, nesting: Nesting, launch_s: float) -> tuple[float, float]:
+def seconds_alone(program: LoweredProgram, nesting: LoopNest, launch_s: float) -> tuple[float, float]:
     """Seconds of one rank without launches: of all that is done once, and of one slice in the mean."""
     times_s = {True: 0.0, False: 0.0}
     for step in program.steps:
@@ -22,7 +22,7 @@ def seconds_alone(program: LoweredProgram, nesting: Nesting, launch_s: float) ->
     return times_s[True], times_s[False]
 
 
-def divided_s(alone_s: tuple[float, float], nesting: Nesting, devices: int, ranks: int) -> float:
+def divided_s(alone_s: tuple[float, float], nesting: LoopNest, devices: int, ranks: int) -> float:
     """Seconds of all slices on `devices` devices, were the work of one divided evenly by `ranks`."""
     once_s, slice_s = alone_s
     n_slices, groups = nesting.n_slices, devices // ranks

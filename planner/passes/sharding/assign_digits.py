@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tnplan.planner.hardware.process_grid import Grid, Layout
 from tnplan.planner.passes.sharding.search import Distribution
-from tnplan.planner.passes.sharding.states import State, StateSpace
+from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
 from tnplan.planner.passes.tree.mode_order import depths, lifetime_order
 
@@ -59,7 +59,7 @@ def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distributio
 
 
 def _assign(
-    tree: Tree, space: StateSpace, state: State, modes: tuple[int, ...], keep: Layout, prefer: Layout
+    tree: Tree, space: StateSpace, state: ShardingState, modes: tuple[int, ...], keep: Layout, prefer: Layout
 ) -> Layout:
     """Digits for a state over some modes: those that `keep` has on the same class stay where they are, the
     others follow in the order of `modes`, first on digits that `prefer` gives to modes outside the state."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tnplan.planner.hardware.process_grid import Grid
 from tnplan.planner.passes.sharding import policies
-from tnplan.planner.passes.sharding.persistent_sharding import propose
+from tnplan.planner.passes.sharding.persistent_sharding import persistent_shardings
 from tnplan.planner.passes.sharding.search import Distribution, StepModes, distribute
 from tnplan.planner.passes.sharding.states import StateSpace
 from tnplan.planner.passes.tree.build import Tree
@@ -25,7 +25,7 @@ def distribute_by_tier(
     chosen: Distribution | None = None
     for tier in sorted({digit.tier for digit in grid}, reverse=True):
         stage = StateSpace(tree, grid, space.model, space.limit_bytes, tier=tier)
-        proposal = propose(tree, stage, steps, chosen) if in_stays else ()
+        proposal = persistent_shardings(tree, stage, steps, chosen) if in_stays else ()
         chosen = distribute(tree, stage, steps, policies.waiting, chosen, proposal)
     assert chosen is not None
     return chosen

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from tnplan.planner.passes.sharding.states import State, StateSpace
+from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
 from tnplan.planner.passes.tree.mode_order import depths, lifetime_order
 
@@ -21,7 +21,7 @@ class Lookahead:
     `settled` are states of all nodes over the digits that are settled in `space`; changes leave these alone.
     """
 
-    def __init__(self, tree: Tree, space: StateSpace, settled: Sequence[State]) -> None:
+    def __init__(self, tree: Tree, space: StateSpace, settled: Sequence[ShardingState]) -> None:
         self._tree, self._space = tree, space
         self._depth = depths(tree)
         self._parent = [-1 if above is None else above for above in tree.parents]
@@ -44,11 +44,11 @@ class Lookahead:
             if self._parent[node] >= 0:
                 self._fresh_later_s[node] = self._later_s(node, self._fresh[node], strictly=True)
 
-    def seconds(self, node: int, state: State) -> float:
+    def seconds(self, node: int, state: ShardingState) -> float:
         """The estimate for a node's tensor in a state."""
         return self._later_s(node, state, strictly=False)
 
-    def _later_s(self, node: int, state: State, strictly: bool) -> float:
+    def _later_s(self, node: int, state: ShardingState, strictly: bool) -> float:
         end = self._first_death(node, state)
         if end < 0:
             return 0.0
@@ -63,12 +63,12 @@ class Lookahead:
             best = min(best, self._change_s(last, state))
         return 0.0 if best == inf else best
 
-    def _change_s(self, node: int, state: State) -> float:
+    def _change_s(self, node: int, state: ShardingState) -> float:
         count = self._space.n_settled
         changed = (*state[:count], *self._fresh[node][count:])
         return self._weight[node] * self._space.move_s(node, state, changed) + self._fresh_later_s[node]
 
-    def _first_death(self, node: int, state: State) -> int:
+    def _first_death(self, node: int, state: ShardingState) -> int:
         """The node at which the first of a state's unsettled modes is summed, or -1 where none is."""
         spread = 0
         for modes in state[self._space.n_settled :]:

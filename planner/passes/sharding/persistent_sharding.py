@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import inf
 
 from tnplan.planner.passes.sharding.search import Distribution, StepModes, contract_cost, restrict
-from tnplan.planner.passes.sharding.states import State, StateSpace
+from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
 
 SMALLEST = 2.0**-12
@@ -24,13 +24,13 @@ SMALLEST = 2.0**-12
 WAIST = 2.0**-8
 """At the waist either side leads to tensors of this share of the largest."""
 
-Stay = tuple[int, ...]
+PersistentSharding = tuple[int, ...]
 """The modes of a stay for each class of digits that is not settled, one bit for each mode."""
 
 
-def propose(
+def persistent_shardings(
     tree: Tree, space: StateSpace, steps: Sequence[StepModes], settled: Distribution | None = None
-) -> tuple[State | None, ...]:
+) -> tuple[ShardingState | None, ...]:
     """The layout of each step of the stem, None for other nodes; for all of them where no stays fit."""
     return _Search(tree, space, steps, settled).layouts()
 
@@ -46,7 +46,7 @@ class _Side:
     """Seconds for all up to a node where every rank makes all."""
     made_s: list[float]
     """The least seconds for all up to a node where a stay ends there."""
-    stays: list[tuple[Stay, int]]
+    stays: list[tuple[PersistentSharding, int]]
     """That stay and where it begins, see `_Search._stay`."""
 
 
@@ -66,16 +66,16 @@ class _Search:
         ]
         """Whether each tensor is spread over settled digits as the step that takes it needs it."""
         self._classes = space.classes[space.n_settled :]
-        self._nothing: Stay = (0,) * len(self._classes)
+        self._nothing: PersistentSharding = (0,) * len(self._classes)
         self._peaks = [0] * tree.n_nodes
         """The largest tensor that the steps of each sub-tree make."""
         for node, (left, right) in enumerate(tree.children, tree.n_leaves):
             self._peaks[node] = max(space.size_bytes[node], self._peaks[left], self._peaks[right])
         self._step_times: dict[tuple[int, ...], float] = {}
 
-    def layouts(self) -> tuple[State | None, ...]:
+    def layouts(self) -> tuple[ShardingState | None, ...]:
         tree = self._tree
-        found: list[State | None] = [None] * tree.n_nodes
+        found: list[ShardingState | None] = [None] * tree.n_nodes
         waist = self._waist()
         if waist is None:
             if tree.children:
@@ -129,7 +129,7 @@ class _Search:
             side.stays[place] = stay, begin
         return side
 
-    def _first_modes(self, side: _Side, node: int) -> Stay:
+    def _first_modes(self, side: _Side, node: int) -> PersistentSharding:
         """The modes of a tensor that are first on a side, one for each digit."""
         taken = 0
         for spread in self._base[node]:
@@ -144,7 +144,7 @@ class _Search:
             stay.append(sum(1 << mode for mode in own))
         return tuple(stay)
 
-    def _stay(self, side: _Side, last: int, stay: Stay) -> tuple[float, int]:
+    def _stay(self, side: _Side, last: int, stay: PersistentSharding) -> tuple[float, int]:
         """The least seconds for all up to the node at `last` if it is made in a stay, and where that begins.
 
         A number of nodes from the waist down, which this stay and those after it make; negative where all
@@ -169,12 +169,14 @@ class _Search:
                 break
         return best_s, begin
 
-    def _last(self, side: _Side, stay: Stay) -> tuple[float, int]:
+    def _last(self, side: _Side, stay: PersistentSharding) -> tuple[float, int]:
         """The same up to the waist."""
         made_s, begin = self._stay(side, 0, stay)
         return made_s + self._move_s(side.nodes[0], stay, stay), begin
 
-    def _lay(self, found: list[State | None], side: _Side, stay: Stay, begin: int) -> None:
+    def _lay(
+        self, found: list[ShardingState | None], side: _Side, stay: PersistentSharding, begin: int
+    ) -> None:
         """Write down the layouts of a side; its last stay begins at `begin`."""
         place = 0
         while True:
@@ -185,7 +187,7 @@ class _Search:
             place = begin
             stay, begin = side.stays[place]
 
-    def _state(self, node: int, taker: int, stay: Stay) -> State:
+    def _state(self, node: int, taker: int, stay: PersistentSharding) -> ShardingState:
         """How a node's tensor is spread in a stay where settled digits are as in the step `taker`."""
         base = restrict(self._base[taker], self._masks[node])
         own = [modes & self._legs[node] for modes in stay]
@@ -198,7 +200,7 @@ class _Search:
             modes ^= 1 << modes.bit_length() - 1
         return slots
 
-    def _step_s(self, node: int, stay: Stay) -> float:
+    def _step_s(self, node: int, stay: PersistentSharding) -> float:
         """Seconds of a step in a stay: nearly the same for all modes, so that only their number counts."""
         key = (node, *((modes & self._legs[node]).bit_count() for modes in stay))
         known = self._step_times.get(key)
@@ -208,7 +210,7 @@ class _Search:
             known = self._step_times[key] = self._tree.weights[node] * step_s
         return known
 
-    def _move_s(self, node: int, stay: Stay, then: Stay) -> float:
+    def _move_s(self, node: int, stay: PersistentSharding, then: PersistentSharding) -> float:
         """Seconds to bring a tensor from the layout that it was made in to that of the step that takes it."""
         taker = self._tree.parents[node]
         assert taker is not None

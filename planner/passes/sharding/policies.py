@@ -12,14 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tnplan.planner.passes.sharding.search import StepModes, restrict
-from tnplan.planner.passes.sharding.states import State, StateSpace
+from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 
 POLICIES = ("ours", "paper")
 
 
 def ours(
-    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
-) -> Iterable[State]:
+    space: StateSpace,
+    step: StepModes,
+    base: ShardingState,
+    left: list[ShardingState],
+    right: list[ShardingState],
+) -> Iterable[ShardingState]:
     """Candidate layouts of a step: see the module's docstring."""
     left, right = ([space.settle(base, state) for state in states] for states in (left, right))
     layouts = {base, space.fill(base, step.out_bits)}
@@ -42,8 +46,12 @@ def ours(
 
 
 def waiting(
-    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
-) -> Iterable[State]:
+    space: StateSpace,
+    step: StepModes,
+    base: ShardingState,
+    left: list[ShardingState],
+    right: list[ShardingState],
+) -> Iterable[ShardingState]:
     """The candidates of `ours`, and those that leave digits of summed modes free, for modes still to come."""
     layouts = set(ours(space, step, base, left, right))
     for state in (*left, *right):
@@ -53,8 +61,12 @@ def waiting(
 
 
 def _merges(
-    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
-) -> Iterable[State]:
+    space: StateSpace,
+    step: StepModes,
+    base: ShardingState,
+    left: list[ShardingState],
+    right: list[ShardingState],
+) -> Iterable[ShardingState]:
     """Layouts for two distributed operands, from the cheapest few states of each."""
     for first in left[:4]:
         for second in right[:4]:
@@ -63,8 +75,8 @@ def _merges(
 
 
 def _swaps(
-    space: StateSpace, kept: State, kept_bits: tuple[int, ...], out_bits: tuple[int, ...]
-) -> Iterable[State]:
+    space: StateSpace, kept: ShardingState, kept_bits: tuple[int, ...], out_bits: tuple[int, ...]
+) -> Iterable[ShardingState]:
     """The kept modes with free digits filled, and with the shortest-lived of each class replaced."""
     prefer = (*kept_bits, *out_bits)
     base = space.fill(kept, prefer)
@@ -79,8 +91,8 @@ def _swaps(
 
 
 def _mixtures(
-    space: StateSpace, base: State, first: State, second: State, step: StepModes
-) -> Iterable[State]:
+    space: StateSpace, base: ShardingState, first: ShardingState, second: ShardingState, step: StepModes
+) -> Iterable[ShardingState]:
     """Layouts between the states of two distributed operands, shared modes first."""
     shared = space.settle(base, restrict(first, step.right_mask))
     yield space.fill(shared, step.out_bits)
@@ -93,8 +105,12 @@ def _mixtures(
 
 
 def paper(
-    space: StateSpace, step: StepModes, base: State, left: list[State], right: list[State]
-) -> Iterable[State]:
+    space: StateSpace,
+    step: StepModes,
+    base: ShardingState,
+    left: list[ShardingState],
+    right: list[ShardingState],
+) -> Iterable[ShardingState]:
     """Keep, or the fresh leading prefix (Eq. 4); gather as soon as the step is not large."""
     if not step.large:
         return [space.local]

@@ -16,7 +16,7 @@ from math import inf
 from tnplan.planner.hardware.cost import ShortExtents
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT
 from tnplan.planner.passes.sharding.lookahead import Lookahead
-from tnplan.planner.passes.sharding.states import Exchange, State, StateSpace
+from tnplan.planner.passes.sharding.states import ExchangeTraffic, ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
 from tnplan.planner.passes.tree.mode_order import Orders, depths, lifetime_order
 
@@ -35,9 +35,9 @@ class Choice:
     """
 
     cost_s: float
-    layout: State
-    left: State | None
-    right: State | None
+    layout: ShardingState
+    left: ShardingState | None
+    right: ShardingState | None
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class StepModes:
         return self.left_mask & self.right_mask & self.out_mask
 
 
-Candidates = Callable[[StateSpace, StepModes, State, list[State], list[State]], Iterable[State]]
+Candidates = Callable[
+    [StateSpace, StepModes, ShardingState, list[ShardingState], list[ShardingState]], Iterable[ShardingState]
+]
 """From a space, a step, its layout over the settled digits, and its operands' states: the layouts to try."""
 
 
@@ -81,7 +83,7 @@ class Distribution:
     """The chosen state of every node and how it is produced. Leaves have the state they are loaded in."""
 
     steps: tuple[StepModes, ...] = ()
-    states: tuple[State, ...] = ()
+    states: tuple[ShardingState, ...] = ()
     choices: tuple[Choice | None, ...] = ()
 
 
@@ -134,7 +136,7 @@ def distribute(
     steps: tuple[StepModes, ...],
     candidates: Candidates,
     settled: Distribution | None = None,
-    proposal: Sequence[State | None] = (),
+    proposal: Sequence[ShardingState | None] = (),
 ) -> Distribution:
     """Choose the states with the least predicted time under the memory limit of `space`.
 
@@ -145,7 +147,7 @@ def distribute(
     if settled is not None:
         states = [space.widen(state) for state in settled.states]
         layouts = [space.widen(choice.layout) if choice else space.local for choice in settled.choices]
-    produced: list[dict[State, Choice] | None] = [None] * tree.n_leaves
+    produced: list[dict[ShardingState, Choice] | None] = [None] * tree.n_leaves
     active = [False] * tree.n_leaves
     searched = any(step.large for step in steps) and len(space.classes)
     lookahead = Lookahead(tree, space, states) if searched else None
@@ -162,23 +164,25 @@ def distribute(
 def _solve(
     space: StateSpace,
     step: StepModes,
-    base: State,
-    produced: list[dict[State, Choice] | None],
+    base: ShardingState,
+    produced: list[dict[ShardingState, Choice] | None],
     active: bool,
     candidates: Candidates,
-    proposed: State | None,
+    proposed: ShardingState | None,
     weight: float,
-) -> dict[State, Choice]:
-    best: dict[State, Choice] = {}
+) -> dict[ShardingState, Choice]:
+    best: dict[ShardingState, Choice] = {}
     left_states, right_states = produced[step.left], produced[step.right]
     layouts = {base}
     if active:
         layouts = set(candidates(space, step, base, list(left_states or ()), list(right_states or ())))
         if proposed is not None:
             layouts.add(proposed)
-    delivered: dict[tuple[int, State], tuple[float, State | None]] = {}
+    delivered: dict[tuple[int, ShardingState], tuple[float, ShardingState | None]] = {}
 
-    def deliver(node: int, states: dict[State, Choice] | None, target: State) -> tuple[float, State | None]:
+    def deliver(
+        node: int, states: dict[ShardingState, Choice] | None, target: ShardingState
+    ) -> tuple[float, ShardingState | None]:
         if states is None:
             return 0.0, None
         key = (node, target)
@@ -213,14 +217,14 @@ class DoesNotFit(Exception):  # noqa: N818 - a signal between passes, not an err
         self.node = node
 
 
-def restrict(state: State, modes: int) -> State:
+def restrict(state: ShardingState, modes: int) -> ShardingState:
     """The part of a state that is spread over some modes."""
     return tuple(spread & modes for spread in state)
 
 
 def cheapest_source(
-    space: StateSpace, node: int, states: dict[State, Choice], target: State, weight: float
-) -> tuple[float, State | None]:
+    space: StateSpace, node: int, states: dict[ShardingState, Choice], target: ShardingState, weight: float
+) -> tuple[float, ShardingState | None]:
     """The least cost of having a node's tensor in `target`, and the state that it is produced in.
 
     `weight` is that of the step that takes it, which it is moved for.
@@ -235,7 +239,7 @@ def cheapest_source(
     return best_s, best
 
 
-def contract_cost(space: StateSpace, step: StepModes, layout: State) -> float:
+def contract_cost(space: StateSpace, step: StepModes, layout: ShardingState) -> float:
     """Predicted seconds of a step, output permutation included; infinite where its shards do not fit."""
     contract_s, permute_s, held_bytes = contract_terms(space, step, layout)
     if held_bytes > space.limit_bytes:
@@ -243,7 +247,7 @@ def contract_cost(space: StateSpace, step: StepModes, layout: State) -> float:
     return min(contract_s + permute_s, fused_alone_s(space, step, layout)) if permute_s else contract_s
 
 
-def fused_alone_s(space: StateSpace, step: StepModes, layout: State) -> float:
+def fused_alone_s(space: StateSpace, step: StepModes, layout: ShardingState) -> float:
     """Predicted seconds of a step as a fused chain of one, where it surely has a tile; infinite elsewhere."""
     model = space.model
     capacity = model.fused_elements
@@ -265,12 +269,12 @@ def fused_alone_s(space: StateSpace, step: StepModes, layout: State) -> float:
     return model.fused_s(model.run_s(moved, inf), inside, flops, max(stem / capacity, 1.0))[0]
 
 
-def gemm_precision(space: StateSpace, step: StepModes, layout: State) -> str:
+def gemm_precision(space: StateSpace, step: StepModes, layout: ShardingState) -> str:
     """How the values of a step are multiplied where it is a matrix product."""
     return space.model.gemm_precision(*_product(space, step, layout), step.permuted)
 
 
-def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, ShortExtents]:
+def _product(space: StateSpace, step: StepModes, layout: ShardingState) -> tuple[float, float, ShortExtents]:
     """The bytes of all three shards of a step on a rank, its real operations and its short extents."""
     sizes = [
         space.size_bytes[node] * space.share(layout, mask)
@@ -284,7 +288,7 @@ def _product(space: StateSpace, step: StepModes, layout: State) -> tuple[float, 
     return sum(sizes), products * model.flops_per_product, extents
 
 
-def contract_terms(space: StateSpace, step: StepModes, layout: State) -> tuple[float, float, float]:
+def contract_terms(space: StateSpace, step: StepModes, layout: ShardingState) -> tuple[float, float, float]:
     """Seconds of a step's matrix product, seconds of its output permutation, and the bytes of its shards."""
     model = space.model
     moved_bytes, flops, extents = _product(space, step, layout)
@@ -296,7 +300,7 @@ def contract_terms(space: StateSpace, step: StepModes, layout: State) -> tuple[f
     return contract_s, scatter_s, moved_bytes + min(c, model.profile.tile_bytes)
 
 
-def outcomes(space: StateSpace, step: StepModes, layout: State) -> list[tuple[State, float]]:
+def outcomes(space: StateSpace, step: StepModes, layout: ShardingState) -> list[tuple[ShardingState, float]]:
     """The states that the output can be left in, with the cost of summing partial shards.
 
     Digits spread over a summed mode go to the longest-lived other modes of the output (reduce-scatter) or
@@ -319,17 +323,17 @@ def outcomes(space: StateSpace, step: StepModes, layout: State) -> list[tuple[St
 def _prune(
     space: StateSpace,
     node: int,
-    states: dict[State, Choice],
-    always: set[State],
+    states: dict[ShardingState, Choice],
+    always: set[ShardingState],
     lookahead: Lookahead | None,
     weight: float,
-) -> dict[State, Choice]:
+) -> dict[ShardingState, Choice]:
     """Drop states that a cheaper one can be moved to for the difference; keep the most promising few.
 
     States in `always` are kept among these. `weight` is that of the step that takes the tensor, which it is
     moved for.
     """
-    kept: dict[State, Choice] = {}
+    kept: dict[ShardingState, Choice] = {}
     for state, choice in sorted(states.items(), key=lambda item: (item[1].cost_s, item[0])):
         if not any(
             other.cost_s + weight * space.move_s(node, source, state) <= choice.cost_s
@@ -344,9 +348,12 @@ def _prune(
 
 
 def _backtrack(
-    tree: Tree, space: StateSpace, steps: tuple[StepModes, ...], produced: list[dict[State, Choice] | None]
+    tree: Tree,
+    space: StateSpace,
+    steps: tuple[StepModes, ...],
+    produced: list[dict[ShardingState, Choice] | None],
 ) -> Distribution:
-    states: list[State] = [space.local] * tree.n_nodes
+    states: list[ShardingState] = [space.local] * tree.n_nodes
     choices: list[Choice | None] = [None] * tree.n_nodes
     at_root = produced[tree.root]
     if at_root is not None:
@@ -365,8 +372,8 @@ def _backtrack(
 
 
 def exchange_before(
-    space: StateSpace, step: StepModes, choice: Choice, child: int, state: State
-) -> Exchange | None:
+    space: StateSpace, step: StepModes, choice: Choice, child: int, state: ShardingState
+) -> ExchangeTraffic | None:
     """What moves to bring an operand from the state it was produced in to the layout of its step."""
     mask = step.left_mask if child == step.left else step.right_mask
     target = restrict(choice.layout, mask)

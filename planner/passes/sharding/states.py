@@ -16,7 +16,7 @@ from tnplan.planner.hardware.cost import CostModel, compressing_bytes
 from tnplan.planner.hardware.process_grid import Grid, largest_part
 from tnplan.planner.passes.tree.build import Tree
 
-State = tuple[int, ...]
+ShardingState = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class DigitClass:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ExchangeTraffic:
     """What one rank, the busiest, receives: bytes and messages by tier, and the shards before and after.
 
     What is `summed` goes as it is; anything else may be compressed.
@@ -75,7 +75,7 @@ class StateSpace:
             if tier is None or digit.tier >= tier:
                 groups.setdefault((-digit.tier, -digit.radix), []).append(place)
         self.classes = tuple(DigitClass(-t, -r, tuple(places)) for (t, r), places in sorted(groups.items()))
-        self.local: State = (0,) * len(self.classes)
+        self.local: ShardingState = (0,) * len(self.classes)
         self.n_settled = 0 if tier is None else sum(item.tier > tier for item in self.classes)
         self._even_share = 1 / prod(digit.radix for digit in grid if tier is not None and digit.tier < tier)
         by_extent: dict[int, int] = {}
@@ -93,10 +93,10 @@ class StateSpace:
             )
             for item in self.classes
         )
-        self._share_of: dict[State, float] = {}
+        self._share_of: dict[ShardingState, float] = {}
         self.size_bytes = tuple(tree.extent(legs) * model.item_bytes for legs in tree.legs)
 
-    def share(self, state: State, modes: int = -1) -> float:
+    def share(self, state: ShardingState, modes: int = -1) -> float:
         """The largest shard's share of a tensor, counting only the digits spread over `modes`."""
         share = self._even_share
         for place, spread in enumerate(state):
@@ -108,7 +108,9 @@ class StateSpace:
                         share *= largest**count
         return share
 
-    def fill(self, kept: State, bits: Iterable[int], room: Iterable[int] | None = None) -> State:
+    def fill(
+        self, kept: ShardingState, bits: Iterable[int], room: Iterable[int] | None = None
+    ) -> ShardingState:
         """Spread further modes, in the order of `bits`, over the free digits (or `room`) of each class."""
         if room is None:
             free = [
@@ -134,11 +136,11 @@ class StateSpace:
                     free[place] -= 1
         return tuple(state)
 
-    def widen(self, state: State) -> State:
+    def widen(self, state: ShardingState) -> ShardingState:
         """A state over the settled digits as one over all digits."""
         return (*state, *self.local[len(state) :])
 
-    def settle(self, settled: State, state: State) -> State:
+    def settle(self, settled: ShardingState, state: ShardingState) -> ShardingState:
         """A state with the settled digits of another one, and without that one's modes on the others."""
         count = self.n_settled
         if not count:
@@ -148,14 +150,14 @@ class StateSpace:
             taken |= modes
         return (*settled[:count], *(modes & ~taken for modes in state[count:]))
 
-    def shard_bytes(self, node: int, state: State) -> float:
+    def shard_bytes(self, node: int, state: ShardingState) -> float:
         """The bytes of the largest shard of a node's tensor."""
         share = self._share_of.get(state)
         if share is None:
             share = self._share_of[state] = self.share(state)
         return self.size_bytes[node] * share
 
-    def exchange(self, node: int, source: State, target: State) -> Exchange:
+    def exchange(self, node: int, source: ShardingState, target: ShardingState) -> ExchangeTraffic:
         """What moves when a node's tensor goes from one state to another.
 
         A rank keeps what it already holds: with j of d binary modes replaced, 1 - 2^-j of the shard moves,
@@ -182,16 +184,16 @@ class StateSpace:
             size_by_tier[item.tier] += missing_from_here * (1 - held)
             missing_from_here *= held
             peers_by_tier[item.tier] *= item.radix ** removed.bit_count()
-        return Exchange(
+        return ExchangeTraffic(
             tuple(size_by_tier), self._messages(peers_by_tier), self.shard_bytes(node, source), target_bytes
         )
 
-    def exchange_buffers(self, exchange: Exchange) -> float:
+    def exchange_buffers(self, exchange: ExchangeTraffic) -> float:
         """Bytes of the send and receive buffers of an exchange."""
         size = min(2 * exchange.received_bytes, self.model.profile.exchange_bytes)
         return max(size, compressing_bytes(exchange.messages_by_tier)) if self.compressed(exchange) else size
 
-    def compressed(self, exchange: Exchange) -> tuple[int, ...]:
+    def compressed(self, exchange: ExchangeTraffic) -> tuple[int, ...]:
         """The tiers on which an exchange is compressed."""
         if exchange.summed:
             return ()
@@ -199,20 +201,20 @@ class StateSpace:
             exchange.bytes_by_tier, exchange.messages_by_tier, self.model.profile.exchange_bytes
         )
 
-    def exchange_s(self, exchange: Exchange) -> float:
+    def exchange_s(self, exchange: ExchangeTraffic) -> float:
         """Predicted seconds of an exchange, packing, unpacking and compressing included."""
         return self.model.exchange_s(
             exchange.bytes_by_tier, exchange.messages_by_tier, exchange.out_bytes, self.compressed(exchange)
         )
 
-    def moved_bytes(self, exchange: Exchange) -> tuple[float, ...]:
+    def moved_bytes(self, exchange: ExchangeTraffic) -> tuple[float, ...]:
         """Predicted bytes that pass over each tier."""
         tiers, ratio = self.compressed(exchange), self.model.exchange_ratio
         return tuple(
             size / ratio if number in tiers else size for number, size in enumerate(exchange.bytes_by_tier)
         )
 
-    def move_s(self, node: int, source: State, target: State) -> float:
+    def move_s(self, node: int, source: ShardingState, target: ShardingState) -> float:
         """Predicted seconds from one state to another; infinite where it does not fit the memory."""
         if source == target:
             return 0.0
@@ -220,14 +222,16 @@ class StateSpace:
         held = exchange.source_bytes + exchange.out_bytes + self.exchange_buffers(exchange)
         return inf if held > self.limit_bytes else self.exchange_s(exchange)
 
-    def reduction(self, node: int, partial: State, base: State, target: State) -> Exchange:
+    def reduction(
+        self, node: int, partial: ShardingState, base: ShardingState, target: ShardingState
+    ) -> ExchangeTraffic:
         """What moves when shards in state `base`, partial over the digits of `partial`, become `target`."""
         target_bytes = self.shard_bytes(node, target)
         peers_by_tier = [1] * self.n_tiers
         for place, item in enumerate(self.classes):
             peers_by_tier[item.tier] *= item.radix ** partial[place].bit_count()
         messages = self._messages(peers_by_tier)
-        return Exchange(
+        return ExchangeTraffic(
             tuple(count * target_bytes for count in messages),
             messages,
             self.shard_bytes(node, base),

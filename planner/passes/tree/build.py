@@ -13,7 +13,7 @@ from math import prod
 
 from tnplan.planner.hardware.process_grid import prime_factors
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.passes.tree.loop_levels import Nesting, flat
+from tnplan.planner.passes.tree.loop_levels import LoopNest, flat_nest
 from tnplan.planner.schedule.schedule import Mode
 
 LEAST_WEIGHT = 1e-6
@@ -38,7 +38,7 @@ class Tree:
     leaf_summed: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
     root: int
-    nesting: Nesting
+    nesting: LoopNest
     death: dict[int, int | None]
     slots: dict[int, int]
     slot_extents: tuple[int, ...]
@@ -135,7 +135,7 @@ def build(path: ContractionPath) -> Tree:
         leaf_summed=tuple(summed),
         output=output,
         root=root,
-        nesting=flat(path.sliced_inds, extents, [bool(own) for own in sliced_terms], children),
+        nesting=flat_nest(path.sliced_inds, extents, [bool(own) for own in sliced_terms], children),
         death=death,
         slots=slots,
         slot_extents=slot_extents,

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from tnplan.planner.passes.tree.build import Tree
-from tnplan.planner.passes.tree.loop_levels import Nesting
-from tnplan.planner.passes.tree.loop_nest import ELEMENTS_TO_ADD, Nest, Parts
+from tnplan.planner.passes.tree.loop_levels import LoopNest
+from tnplan.planner.passes.tree.loop_nest import ELEMENTS_TO_ADD, LevelDepths, LoopOrder
 from tnplan.planner.passes.tree.slice_dependence import Dependence, work_of_elements
 
 WAISTS = 12
@@ -24,7 +24,7 @@ WORTH_A_WAIST = 0.02
 """A waist is taken where it saves at least this share of the work."""
 
 
-class Loops:
+class InvariantHoisting:
     """What all nestings of one tree have in common."""
 
     def __init__(self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int]) -> None:
@@ -35,7 +35,7 @@ class Loops:
         """The work of all slices, were nothing shared between them."""
         return sum(self._dependence.work) * self._dependence.count(self._dependence.everything)
 
-    def nesting(self, room: float, groups: int = 1) -> Nesting:
+    def nesting(self, room: float, groups: int = 1) -> LoopNest:
         """The parts that save most while what they hold and the largest step take `room` elements at most.
 
         With several groups work counts as if each had as many slices as the one that has most.
@@ -52,7 +52,7 @@ class Loops:
         return best.nesting(parts)
 
     @cached_property
-    def endless(self) -> list[Nesting]:
+    def endless(self) -> list[LoopNest]:
         """The nesting of each order of the loops, were there no end of parts and memory.
 
         No other with this order does any step less often.
@@ -61,14 +61,17 @@ class Loops:
         for nest in self._nests:
             fewest = nest.nesting(nest.choose(0.0))
             depths, inner = range(len(fewest.order) + 1), range(1, len(fewest.summed) + 1)
-            found.append(nest.nesting(Parts(tuple(depths), tuple(inner))))
+            found.append(nest.nesting(LevelDepths(tuple(depths), tuple(inner))))
         return found
 
     @cached_property
-    def _nests(self) -> list[Nest]:
+    def _nests(self) -> list[LoopOrder]:
         """The tree without a waist, then with those of the least work."""
         dependence = self._dependence
-        return [Nest(dependence), *(Nest(dependence, node, summed) for node, summed in self._waists())]
+        return [
+            LoopOrder(dependence),
+            *(LoopOrder(dependence, node, summed) for node, summed in self._waists()),
+        ]
 
     def _waists(self) -> list[tuple[int, int]]:
         """Nodes, and the sliced indices of which all inputs are under them: those of the least work, counted

@@ -11,7 +11,7 @@ from math import prod
 
 
 @dataclass(frozen=True)
-class Place:
+class LoopDepth:
     """The loops that a part is inside of: the first `depth` of those over slices, and the first `inner` of
     those of the early sum."""
 
@@ -20,7 +20,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Nesting:
+class LoopNest:
     """The loops, and the part of the schedule that computes each node.
 
     `order` has the indices that slices differ in, that of the outermost loop first. Those in `summed` are
@@ -35,7 +35,7 @@ class Nesting:
     order: tuple[str, ...]
     summed: tuple[str, ...]
     waist: int | None
-    places: tuple[Place, ...]
+    places: tuple[LoopDepth, ...]
     serves: tuple[int, ...]
     repeats: tuple[int, ...]
     part: tuple[int, ...]
@@ -51,13 +51,13 @@ class Nesting:
         return nest_of(self.places)
 
 
-def nest_of(places: Sequence[Place]) -> range:
+def nest_of(places: Sequence[LoopDepth]) -> range:
     """The parts inside the loops of an early sum."""
     inside = [number for number, place in enumerate(places) if place.inner]
     return range(inside[0], inside[-1] + 1) if inside else range(0)
 
 
-def last_need(places: Sequence[Place], made: int, used: int) -> int:
+def last_need(places: Sequence[LoopDepth], made: int, used: int) -> int:
     """The last part until whose end something is kept that part `made` makes and part `used` reads, which may
     be replayed with it."""
     nest = nest_of(places)
@@ -68,18 +68,18 @@ def last_need(places: Sequence[Place], made: int, used: int) -> int:
     return len(places) - 1
 
 
-def flat(
+def flat_nest(
     order: Sequence[str], extents: Sequence[int], sliced_leaves: Sequence[bool],
     children: Sequence[tuple[int, int]],
-) -> Nesting:  # fmt: skip
+) -> LoopNest:  # fmt: skip
     """No part between what is done once and the body. `extents` are those of the loops."""
     levels = [int(is_sliced) for is_sliced in sliced_leaves]
     for left, right in children:
         levels.append(max(levels[left], levels[right]))
-    places = (Place(0), Place(len(order))) if order else (Place(0),)
+    places = (LoopDepth(0), LoopDepth(len(order))) if order else (LoopDepth(0),)
     serves = (prod(extents), 1) if order else (1,)
     part = with_leaves(levels[len(sliced_leaves) :], sliced_leaves, children, len(places) - 1)
-    return Nesting(tuple(order), (), None, places, serves, (1,) * len(places), part)
+    return LoopNest(tuple(order), (), None, places, serves, (1,) * len(places), part)
 
 
 def with_leaves(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, prod
 
-from tnplan.planner.passes.tree.loop_levels import Nesting, Place, last_need, with_leaves
+from tnplan.planner.passes.tree.loop_levels import LoopDepth, LoopNest, last_need, with_leaves
 from tnplan.planner.passes.tree.slice_dependence import Dependence, bits_of, work_of_elements
 
 MOST_OUTER = 8
@@ -29,14 +29,14 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Parts:
+class LevelDepths:
     """The depths at which parts begin: in the loops over slices, and in those of the early sum."""
 
     depths: tuple[int, ...]
     inner: tuple[int, ...] = ()
 
 
-class Nest:
+class LoopOrder:
     """One order of the loops of a tree: over slices, and over the indices `summed` at a waist."""
 
     def __init__(self, dependence: Dependence, waist: int | None = None, summed: int = 0) -> None:
@@ -90,7 +90,7 @@ class Nest:
                     made = (BEFORE, self._live) if child == self._waist else keys[child - n_leaves]
                     self._met[made, key] = self._met.get((made, key), 0) + dependence.sizes[child]
 
-    def choose(self, room: float) -> Parts:
+    def choose(self, room: float) -> LevelDepths:
         """The parts that save most while what they hold and the largest step take `room` elements at most."""
         parts = self._least()
         work = self._work_of_slice(parts)
@@ -110,10 +110,10 @@ class Nest:
     @cached_property
     def least_work(self) -> float:
         """The work of all slices, were there no end of parts and memory, in the unit of `work_of_groups`."""
-        whole = Parts(tuple(range(len(self._outer) + 1)), tuple(range(1, len(self._inner) + 1)))
+        whole = LevelDepths(tuple(range(len(self._outer) + 1)), tuple(range(1, len(self._inner) + 1)))
         return self.work_of_groups(whole, 1)
 
-    def work_of_groups(self, parts: Parts, groups: int) -> float:
+    def work_of_groups(self, parts: LevelDepths, groups: int) -> float:
         """The work of all slices, were they as many for each group as for the one that has most.
 
         In that of the largest step of the tree, done for every value of all sliced indices: the work itself
@@ -122,11 +122,11 @@ class Nest:
         n_slices = -(-self._serves[0] // groups) * groups
         return self._work_of_slice(parts) * (n_slices / self._all_slices)
 
-    def nesting(self, parts: Parts) -> Nesting:
+    def nesting(self, parts: LevelDepths) -> LoopNest:
         """The nesting with these parts."""
         places = self._places(parts)
         tree = self._dependence.tree
-        return Nesting(
+        return LoopNest(
             order=self._outer,
             summed=self._inner,
             waist=self._waist,
@@ -141,13 +141,13 @@ class Nest:
             ),
         )
 
-    def _least(self) -> Parts:
+    def _least(self) -> LevelDepths:
         """What is done once and the body, and with a waist the loops over what is summed."""
         if self._waist is None:
-            return Parts(_sorted(0, len(self._outer)))
-        return Parts(_sorted(0, self._live, len(self._outer)), (len(self._inner),))
+            return LevelDepths(_sorted(0, len(self._outer)))
+        return LevelDepths(_sorted(0, self._live, len(self._outer)), (len(self._inner),))
 
-    def _with_one_more(self, parts: Parts) -> Iterator[Parts]:
+    def _with_one_more(self, parts: LevelDepths) -> Iterator[LevelDepths]:
         """The choices with one depth more, where there is work."""
         levels = {level for kind, level in self._work if kind != INSIDE} - {*parts.depths}
         for depth in sorted(levels):
@@ -156,7 +156,7 @@ class Nest:
         for depth in sorted(levels):
             yield replace(parts, inner=_sorted(*parts.inner, depth))
 
-    def _work_of_slice(self, parts: Parts) -> float:
+    def _work_of_slice(self, parts: LevelDepths) -> float:
         """The work of a slice in the mean of all, in that of the largest step."""
         total = 0.0
         for (kind, level), work in self._work.items():
@@ -167,26 +167,26 @@ class Nest:
                 total += work / self._served[_first(parts.depths, level)]
         return total
 
-    def _places(self, parts: Parts) -> tuple[Place, ...]:
+    def _places(self, parts: LevelDepths) -> tuple[LoopDepth, ...]:
         """The loops of every part; at the waist there is one before the loops of the sum and one after."""
         places = []
         for depth in parts.depths:
-            places.append(Place(depth))
+            places.append(LoopDepth(depth))
             if parts.inner and depth == _first(parts.depths, self._live):
-                places += [*(Place(depth, inner) for inner in parts.inner), Place(depth)]
+                places += [*(LoopDepth(depth, inner) for inner in parts.inner), LoopDepth(depth)]
         return tuple(places)
 
-    def _number(self, key: Key, parts: Parts, places: Sequence[Place]) -> int:
+    def _number(self, key: Key, parts: LevelDepths, places: Sequence[LoopDepth]) -> int:
         """The part of the steps of a key. Of two with the same loops, what goes into the sum is in the first
         and all else in the last."""
         kind, level = key
         if kind == INSIDE:
             depth = _first(parts.depths, self._live)
-            return places.index(Place(depth, _first(parts.inner, level)))
-        place = Place(_first(parts.depths, level))
+            return places.index(LoopDepth(depth, _first(parts.inner, level)))
+        place = LoopDepth(_first(parts.depths, level))
         return places.index(place) if kind == BEFORE else len(places) - 1 - places[::-1].index(place)
 
-    def _needs(self, parts: Parts) -> int:
+    def _needs(self, parts: LevelDepths) -> int:
         """The most elements that are held for other parts while a step is done, and those of that step."""
         places = self._places(parts)
         numbers = {key: self._number(key, parts, places) for key in {key for met in self._met for key in met}}

@@ -12,8 +12,8 @@ from functools import cached_property, partial
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES
 from tnplan.planner.passes.tree.build import Tree
-from tnplan.planner.passes.tree.hoist_invariants import Loops
-from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
+from tnplan.planner.passes.tree.loop_levels import LoopNest
 
 ROUNDING = 1 - 1e-9
 """Sums of seconds in another order may differ by less than this."""
@@ -65,7 +65,7 @@ class LeastSeconds:
     each order of the loops that nesting counts with which every step is done least often.
     """
 
-    def __init__(self, tree: Tree, model: CostModel, loops: Loops) -> None:
+    def __init__(self, tree: Tree, model: CostModel, loops: InvariantHoisting) -> None:
         self._tree, self._model, self._loops = tree, model, loops
         self._by_part: dict[int, list[list[float]]] = {}
 
@@ -109,7 +109,7 @@ class LeastSeconds:
         return found
 
 
-def _all_slices(groups: int, nesting: Nesting, by_part: Sequence[float]) -> float:
+def _all_slices(groups: int, nesting: LoopNest, by_part: Sequence[float]) -> float:
     most = -(-nesting.n_slices // groups)
     return sum(
         part_s * repeats * -(-most // serves)

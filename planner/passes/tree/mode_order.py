@@ -12,7 +12,7 @@ from tnplan.planner.passes.tree.build import Tree
 Orders = tuple[tuple[int, ...], ...]
 
 
-def reorder(tree: Tree) -> Orders:
+def mode_orders(tree: Tree) -> Orders:
     """The storage order of the modes of every node, leaves and root included.
 
     Modes reduced at the same step have equal lifetimes; they are ordered by the first leaf that holds them

@@ -20,7 +20,7 @@ from tnplan.planner.passes.verify.compressed import exchange_problems, memory_pr
 from tnplan.planner.passes.verify.indices import index_problems
 from tnplan.planner.passes.verify.loops import loop_problems
 from tnplan.planner.passes.verify.operands import operands
-from tnplan.planner.schedule.overlap_rows import beside, end_of, exchange_spans, others
+from tnplan.planner.schedule.overlap_rows import end_of, exchange_spans, others, overlapped_rows
 from tnplan.planner.schedule.schedule import (
     ENGINES,
     STATES,
@@ -35,7 +35,7 @@ from tnplan.planner.schedule.schedule import (
     Gather,
     Instruction,
     Load,
-    Part,
+    LoopLevel,
     Redistribute,
     ReduceScatter,
     Schedule,
@@ -114,7 +114,7 @@ class _Verifier:
             self._require(kept <= self.live, "it frees what it needs when it is replayed")
         self._require(kept == self.live, "a slice leaves buffers behind")
 
-    def _check_loops(self, part: Part, after: Part | None = None) -> None:
+    def _check_loops(self, part: LoopLevel, after: LoopLevel | None = None) -> None:
         """What the part is inside of, and where it may add."""
         schedule = self.schedule
         self.loops = (*schedule.sliced[: part.depth], *schedule.summed[: part.inner])
@@ -415,7 +415,7 @@ class _Verifier:
         some = item.parts > 1 and min(item.before, item.after) >= 0 and (item.before or item.after)
         self._require(bool(some), f"{item.parts} parts beside {item.before} and {item.after} chains")
         cuts = [self._cut(item.source, item.parts), self._cut(item.out, item.parts)]
-        before, after = beside(self.part, self.number)
+        before, after = overlapped_rows(self.part, self.number)
         there = (len(before), len(after)) == (item.before, item.after)
         self._require(there, "it goes beside a chain that is not there")
         for chain in (*before, *after):

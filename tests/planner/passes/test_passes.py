@@ -37,7 +37,7 @@ from tnplan.planner.passes.sharding.assign_digits import assign_digits
 from tnplan.planner.passes.sharding.search import distribute, step_modes
 from tnplan.planner.passes.sharding.states import StateSpace
 from tnplan.planner.passes.tree.build import build
-from tnplan.planner.passes.tree.mode_order import depths, reorder
+from tnplan.planner.passes.tree.mode_order import depths, mode_orders
 
 SEEDS = range(150)
 
@@ -66,7 +66,7 @@ def _pairs(count: int) -> tuple[tuple[int, int], ...]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_operand_is_batch_kept_reduced(seed: int) -> None:
     tree = build(random_path(seed))
-    orders = reorder(tree)
+    orders = mode_orders(tree)
     depth = depths(tree)
     hyper = any(
         count > 2 for count in Counter(m for leaf in range(tree.n_leaves) for m in tree.legs[leaf]).values()

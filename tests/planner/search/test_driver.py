@@ -30,7 +30,7 @@ from tnplan.planner.search.anneal_state import (
     sliced_bits,
 )  # fmt: skip
 from tnplan.planner.search.cotengra_search import Effort, search_path
-from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
 ROUND = Effort(time_s=4, max_trials=2, max_rounds=2)
@@ -104,7 +104,7 @@ def test_the_best_keeps_the_limit_and_costs_what_it_says(seed: int) -> None:
     assert largest <= 30
     assert best.score[0] == pytest.approx(math.log2(cost))
     path = ContractionPath(network, pairs_of(best), tuple(sorted(sliced)))
-    assert path_figures(path).log2_largest == pytest.approx(math.log2(largest))
+    assert path_cost(path).log2_largest == pytest.approx(math.log2(largest))
 
 
 def value(path: ContractionPath, arrays: list[Any]) -> Any:
@@ -139,7 +139,7 @@ def test_the_value_is_the_network_s(seed: int, minimize: str) -> None:
         network, "complex128", max_tensor_elements=40, methods=("joint",), minimize=minimize, effort=ROUND,
         seed=seed, profile=load_profile("h200-nvlink"),
     )  # fmt: skip
-    assert 2 ** path_figures(path).log2_largest <= 40 + 1e-9
+    assert 2 ** path_cost(path).log2_largest <= 40 + 1e-9
     expected = cotengra.array_contract(arrays, network.inputs, network.output, optimize="greedy")
     assert np.allclose(value(path, arrays), expected, rtol=1e-10)
     assert path.meta["objective"] == minimize
@@ -154,7 +154,7 @@ def test_odd_networks(seed: int) -> None:
         given.network, given.dtype, max_tensor_elements=limit, methods=("joint",),
         effort=Effort(0.5, 2, 1), from_paths=[given] if seed % 2 else [],
     )  # fmt: skip
-    assert path_figures(path).log2_largest <= math.log2(limit) + 1e-9 or len(given.network.inputs) == 1
+    assert path_cost(path).log2_largest <= math.log2(limit) + 1e-9 or len(given.network.inputs) == 1
     assert all(given.network.size_dict[index] > 1 for index in path.sliced_inds)
     assert all(len(step) == 2 for step in path.ssa_path)
 
@@ -242,6 +242,6 @@ def test_command_line(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     path = load_path(tmp_path / "p.json")
-    assert path_figures(path).log2_largest <= 8
+    assert path_cost(path).log2_largest <= 8
     assert path.meta["objective"] == "time"
     assert "joint annealing" in path.meta["search"]

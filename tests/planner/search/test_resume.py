@@ -26,10 +26,10 @@ from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.search.anneal_state import Heat
 from tnplan.planner.search.annealing import Found
-from tnplan.planner.search.checkpoint import Checkpoint
+from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.cotengra_search import Effort, search_path
-from tnplan.planner.search.path_cost import path_figures
-from tnplan.planner.search.round_policy import HOT_SHARE, POOL, Ladder, Round
+from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.round_policy import HOT_SHARE, POOL, ElitePool, Round
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
 NETWORK = regular_network(24, 0, extents=(2, 3))
@@ -56,9 +56,9 @@ def test_resumed_is_as_if_never_stopped(
 ) -> None:
     options = {**target, "profile": load_profile("h200-nvlink")}
     whole = search(None, **options)
-    write, done = Checkpoint.write, [0]
+    write, done = SearchCheckpoint.write, [0]
 
-    def stopping(self: Checkpoint, ladder: Ladder, used_s: float) -> None:
+    def stopping(self: SearchCheckpoint, ladder: ElitePool, used_s: float) -> None:
         write(self, ladder, used_s)
         done[0] += 1
         if done[0] > rounds:
@@ -66,7 +66,7 @@ def test_resumed_is_as_if_never_stopped(
 
     file = tmp_path / "p.ckpt"
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "write", stopping)
+        patched.setattr(SearchCheckpoint, "write", stopping)
         with pytest.raises(Stopped):
             search(file, **options)
     again = search(file, resume=True, **options)
@@ -107,7 +107,7 @@ def test_used_time_counts(tmp_path: Path) -> None:
     before = time.monotonic()
     same = search(file, Effort(time_s=1.0), resume=True)
     assert time.monotonic() - before < 1.0
-    assert path_figures(same) == path_figures(first)
+    assert path_cost(same) == path_cost(first)
     more = search(file, Effort(time_s=4.0), resume=True)
     assert time.monotonic() - before < 5.0
     assert cost_of(more, 3.5) <= cost_of(first, 3.5) * 1.1
@@ -142,7 +142,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     subprocess.run([*command, "--time", time_s, "--resume"], cwd=tmp_path, check=True)
     assert not file.exists()
     path = load_path(tmp_path / "p.json")
-    assert path_figures(path).log2_largest <= 14
+    assert path_cost(path).log2_largest <= 14
     assert math.log2(cost_of(path, 0.0)) <= kept["ladder"]["pool"][0]["score"] + 1e-6
 
 
@@ -165,7 +165,7 @@ def test_workers_share_their_trees() -> None:
         LATTICE, "complex64", max_tensor_elements=2**8, methods=("joint",), minimize="flops", n_workers=2,
         effort=Effort(60, 2, 6), report=lambda _, one: told.append(cost_of(one, 0.0)),
     )  # fmt: skip
-    assert path_figures(path).log2_largest <= 8
+    assert path_cost(path).log2_largest <= 8
     assert told == sorted(told, reverse=True)
     assert told[-1] == cost_of(path, 0.0)
     assert path.meta["workers"] == 2
@@ -227,8 +227,8 @@ def test_of_several_paths_none_is_faster_than_what_is_found(order: tuple[int, ..
         network, "complex64", max_tensor_elements=2**9, methods=("joint",), minimize="schedule",
         profile=profile, devices=1, from_paths=[starts[number] for number in order], effort=Effort(0),
     )  # fmt: skip
-    assert path_figures(path).log2_largest <= 9
-    within = [start for start in starts if path_figures(start).log2_largest <= 9]
+    assert path_cost(path).log2_largest <= 9
+    within = [start for start in starts if path_cost(start).log2_largest <= 9]
     assert len(within) == 2
     assert path.meta["predicted_s"] <= min(plan(start, profile).projected_s(1) for start in within)
     assert "3 given paths" in path.meta["search"]
@@ -260,13 +260,13 @@ def test_no_time_gives_the_first_tree(method: str) -> None:
         max_tensor_elements=2**7,
     )  # fmt: skip
     assert time.monotonic() - before < 2.0
-    assert path_figures(path).log2_largest <= 7
+    assert path_cost(path).log2_largest <= 7
     assert path.sliced_inds
 
 
 def test_ladder_decides_by_number_and_trees_alone() -> None:
     first = Found(90.0, ((0, 1),), ())
-    ladder, twin = (Ladder(3, first, [first]) for _ in range(2))
+    ladder, twin = (ElitePool(3, first, [first]) for _ in range(2))
     kinds = []
     for number in range(60):
         given = ladder.next(20.0, False)
@@ -281,13 +281,13 @@ def test_ladder_decides_by_number_and_trees_alone() -> None:
     early = sum(length for _, length in kinds)
     hot = sum(length for kind, length in kinds if kind in ("first", "fresh"))
     assert 0.0 < hot < HOT_SHARE * 20.0 + 1.0 < early
-    large = Ladder(3, first, [first])
+    large = ElitePool(3, first, [first])
     assert {"first", "warm"} == {large.next(20.0, False, fresh=False).kind for _ in range(60)}
 
 
 def test_a_round_without_a_tree_changes_nothing() -> None:
     first = Found(90.0, ((0, 1),), ())
-    ladder = Ladder(0, first, [first])
+    ladder = ElitePool(0, first, [first])
     assert not ladder.take(Round(0, "fresh", first, HEAT), None)
     assert not ladder.take(Round(0, "rank", first, HEAT), first)
     assert ladder.best is first

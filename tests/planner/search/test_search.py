@@ -28,7 +28,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network, save_path
 from tnplan.planner.networks.tensors import load_tensors, random_tensors
 from tnplan.planner.search.cotengra_search import Effort, search_path
-from tnplan.planner.search.path_cost import path_figures
+from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
 SMALL = Effort(time_s=60, max_trials=6, max_rounds=3)
@@ -76,7 +76,7 @@ def test_limit_is_kept_and_the_value_is_right(limit: int | None) -> None:
 def test_figures_are_cotengra_s(limit: int | None) -> None:
     path = search_path(LATTICE, "complex64", max_tensor_elements=limit, effort=SMALL)
     tree, _ = rebuilt(path)
-    figures = path_figures(path)
+    figures = path_cost(path)
     assert figures.n_slices == tree.nslices
     assert figures.log10_mnk_all_slices == pytest.approx(math.log10(tree.total_flops()), abs=1e-12)
     assert 2**figures.log2_largest == pytest.approx(largest_elements(path))
@@ -88,7 +88,7 @@ def test_figures_of_a_known_path() -> None:
     """(ab, bc) costs 2*3*4, then (ac, cd) 2*4*5; with b sliced each of 3 slices has 2*4 and 2*4*5."""
     network = Network((("a", "b"), ("b", "c"), ("c", "d")), ("a", "d"), {"a": 2, "b": 3, "c": 4, "d": 5})
     steps = ((0, 1), (3, 2))
-    whole, sliced = (path_figures(ContractionPath(network, steps, s)) for s in ((), ("b",)))
+    whole, sliced = (path_cost(ContractionPath(network, steps, s)) for s in ((), ("b",)))
     assert whole.log10_mnk_all_slices == pytest.approx(math.log10(24 + 40))
     assert sliced.log10_mnk_all_slices == pytest.approx(math.log10(3 * (8 + 40)))
     assert whole.log2_largest == sliced.log2_largest == pytest.approx(math.log2(20))
@@ -110,15 +110,15 @@ def test_slicing_is_part_of_the_search() -> None:
     tree, _ = rebuilt(search_path(network, "complex64", effort=effort))
     afterwards = tree.slice(target_size=2**9, allow_outer=False, seed=0)
     inside = search_path(network, "complex64", max_tensor_elements=2**9, effort=effort)
-    assert 10 ** path_figures(inside).log10_mnk_all_slices < afterwards.total_flops()
+    assert 10 ** path_cost(inside).log10_mnk_all_slices < afterwards.total_flops()
 
 
 def test_start_from_a_path() -> None:
     start = search_path(LATTICE, "complex64", effort=Effort(60, 1, 0))
     same = search_path(LATTICE, "complex64", from_paths=[start], effort=Effort(60, 1, 0))
-    assert path_figures(same) == path_figures(start)
+    assert path_cost(same) == path_cost(start)
     better = search_path(LATTICE, "complex64", from_paths=[start], effort=SMALL)
-    assert path_figures(better).log10_mnk_all_slices < path_figures(start).log10_mnk_all_slices
+    assert path_cost(better).log10_mnk_all_slices < path_cost(start).log10_mnk_all_slices
     sliced = search_path(LATTICE, "complex64", from_paths=[start], max_tensor_elements=2**7, effort=SMALL)
     assert largest_elements(sliced) <= 2**7
     with pytest.raises(InputError, match="--from: is a path of another network"):
@@ -149,8 +149,8 @@ def test_memory_is_room_for_three_tensors() -> None:
 def test_workers_take_the_best() -> None:
     alone = [search_path(LATTICE, "complex64", effort=Effort(60, 1, 1), seed=seed) for seed in (0, 1)]
     together = search_path(LATTICE, "complex64", effort=Effort(60, 1, 1), seed=0, n_workers=2)
-    best = min(path_figures(path).log10_mnk_all_slices for path in alone)
-    assert path_figures(together).log10_mnk_all_slices == best
+    best = min(path_cost(path).log10_mnk_all_slices for path in alone)
+    assert path_cost(together).log10_mnk_all_slices == best
 
 
 def test_time_is_kept_and_progress_told() -> None:
@@ -161,9 +161,9 @@ def test_time_is_kept_and_progress_told() -> None:
         network, "complex64", effort=Effort(2.0), report=lambda elapsed, found: told.append((elapsed, found))
     )
     assert 1.0 < time.monotonic() - before < 6.0
-    costs = [path_figures(found).log10_mnk_all_slices for _, found in told]
+    costs = [path_cost(found).log10_mnk_all_slices for _, found in told]
     assert costs == sorted(costs, reverse=True)
-    assert costs[-1] == path_figures(path).log10_mnk_all_slices
+    assert costs[-1] == path_cost(path).log10_mnk_all_slices
 
 
 def test_global_random_state_is_left_alone() -> None:
@@ -215,7 +215,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(done.stdout)["path"] == "out/p.json"
     assert path.tensors == "../net.npz"
     assert path.name == "net"
-    assert 2 ** path_figures(path).log2_largest <= 16
+    assert 2 ** path_cost(path).log2_largest <= 16
     arrays = load_tensors("out/../net.npz", path.network, path.dtype)
     assert path.network.output_shape == (2, 2)
     tree, _ = rebuilt(path)

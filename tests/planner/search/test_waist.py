@@ -17,9 +17,9 @@ from tnplan.planner.search import waist_kernel as waist
 from tnplan.planner.search.anneal_state import (
     HELD,
     WAIST,
+    AnnealState,
     Best,
     Heat,
-    State,
     bits_of,
     make_problem,
     new_state,
@@ -27,7 +27,7 @@ from tnplan.planner.search.anneal_state import (
     sliced_bits,
     tree_of,
 )  # fmt: skip
-from tnplan.planner.search.ranking import Frame, Target
+from tnplan.planner.search.ranking import SearchedNetwork, Target
 
 FIELDS = ("left", "right", "parent", "legs", "size", "span", "cost", "kept", "side", "totals")
 
@@ -36,7 +36,7 @@ def closed(network: Network) -> Network:
     return Network(network.inputs, (), network.size_dict)
 
 
-def shaken(network: Network, seed: int, waist_limit: float = math.inf) -> tuple[Any, State, set[str]]:
+def shaken(network: Network, seed: int, waist_limit: float = math.inf) -> tuple[Any, AnnealState, set[str]]:
     """A state after random moves, its problem and what is sliced in it, its totals fresh."""
     problem, state, _ = prepared(network, 24.0, 3.5, seed, waist_limit)
     for _ in range(400):
@@ -53,7 +53,7 @@ def _may_be_sliced(problem: Any, bit: int) -> bool:
     return bool(int(problem.sliceable[bit // 64]) >> bit % 64 & 1)
 
 
-def fresh(problem: Any, state: State, n: int) -> State:
+def fresh(problem: Any, state: AnnealState, n: int) -> AnnealState:
     """A state of the same tree and slices that has made no moves."""
     other = new_state(problem, n, 0)
     waist.restore(problem, other, state.left, state.right, state.parent, state.kept)
@@ -74,7 +74,7 @@ def held_at_waist(network: Network, tree: Any, sliced: set[str]) -> int:
     return math.prod(network.size_dict[name] for name in (sides[0] & sides[1]) - sliced)
 
 
-def everywhere(network: Network, state: State, sliced: set[str]) -> list[tuple[float, int]]:
+def everywhere(network: Network, state: AnnealState, sliced: set[str]) -> list[tuple[float, int]]:
     """What all slices cost with the root at each edge in turn, and what is held there."""
     n = len(network.inputs)
     root = int(np.argmin(state.parent))
@@ -154,7 +154,9 @@ def test_room_at_the_waist() -> None:
     """Under 136 GiB for each device: tensors of 128 GiB on one leave 72 beside half of one, those of 64 more
     than any tensor may have."""
     network = odd_network(0)
-    target = Target(Frame(network, "complex64", {}, frozenset()), load_profile("h200-nvlink"), 1, None)
+    target = Target(
+        SearchedNetwork(network, "complex64", {}, frozenset()), load_profile("h200-nvlink"), 1, None
+    )
     assert 2**33 < target.waist_limit(2**34) < 2**33.5
     assert target.waist_limit(2**33) > 2**33
     assert 2**34 < replace(target, devices=2).waist_limit(2**35) < 2**34.5

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import global_phase
-from tnplan.planner.networks.circuits.program import Conditional, Measurement, Operation, Program, Reset
+from tnplan.planner.networks.circuits.program import (
+    CircuitProgram,
+    Conditional,
+    Measurement,
+    Operation,
+    Reset,
+)
 from tnplan.planner.networks.circuits.qasm.circuit import IDLE, check_parameters, gate_or_name, qiskit_gate
 from tnplan.planner.networks.circuits.qasm.reader import instruction_place, read_qiskit
 from tnplan.planner.networks.path_file import placed
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     from qiskit import QuantumCircuit
 
 
-def parse_qasm_program(text: str, place: str) -> Program:
+def parse_qasm_program(text: str, place: str) -> CircuitProgram:
     """Parse an OpenQASM program; `place` names it in errors.
 
     A condition is that a bit or a register has a value. Loops, `switch`, other conditions and parameters
@@ -26,11 +32,11 @@ def parse_qasm_program(text: str, place: str) -> Program:
     return placed(place, lambda: _program(circuit, lines))
 
 
-def _program(circuit: QuantumCircuit, lines: Iterator[int | None]) -> Program:
+def _program(circuit: QuantumCircuit, lines: Iterator[int | None]) -> CircuitProgram:
     check_parameters(circuit)
     qubits = {qubit: number for number, qubit in enumerate(circuit.qubits)}
     bits = {bit: number for number, bit in enumerate(circuit.clbits)}
-    return Program(circuit.num_qubits, circuit.num_clbits, _operations(circuit, qubits, bits, lines))
+    return CircuitProgram(circuit.num_qubits, circuit.num_clbits, _operations(circuit, qubits, bits, lines))
 
 
 def _operations(

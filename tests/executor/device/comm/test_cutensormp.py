@@ -28,7 +28,7 @@ from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.process_grid import Digit
-from tnplan.planner.passes.lowering.unfuse import reads, separate, writes
+from tnplan.planner.passes.lowering.unfuse import reads, unfuse, writes
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.schedule import Buffer, Fused, ReduceScatter
 
@@ -223,7 +223,7 @@ def test_random_networks_through_the_engine(ranks, fused_bytes):
     ran = 0
     for seed in range(60):
         path = random_path(seed)
-        schedule = separate(planned(path, ranks, fused_bytes))
+        schedule = unfuse(planned(path, ranks, fused_bytes))
         check_arena(schedule)
         assert not count(schedule, Fused)
         arrays = random_arrays(path, seed)
@@ -239,7 +239,7 @@ def test_exchanges_are_left_to_the_library():
     n_exchanges = 0
     for seed, ranks in product((5, 6, 11, 106, 112, 129, 133, 151, 194), (2, 3, 4)):
         path = random_path(seed)
-        schedule = separate(planned(path, ranks))
+        schedule = unfuse(planned(path, ranks))
         check_arena(schedule)
         if count(schedule, ReduceScatter):
             continue
@@ -253,7 +253,7 @@ def test_exchanges_are_left_to_the_library():
 def test_a_sum_over_a_spread_mode_is_refused_with_its_step():
     for seed in range(200):
         path = random_path(seed)
-        schedule = separate(planned(path, 2, policy="ours"))
+        schedule = unfuse(planned(path, 2, policy="ours"))
         if count(schedule, ReduceScatter):
             break
     step = next(i.step for i in (*schedule.once, *schedule.body) if isinstance(i, ReduceScatter))

@@ -14,7 +14,7 @@ from tnplan.cli.main import run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GlobalPhase
 from tnplan.planner.networks.circuits.noise import depolarized
-from tnplan.planner.networks.circuits.program import Channel, Conditional, Program
+from tnplan.planner.networks.circuits.program import Channel, CircuitProgram, Conditional
 from tnplan.planner.networks.circuits.qasm.circuit import parse_qasm
 from tnplan.planner.networks.circuits.qasm.program import parse_qasm_program
 from tnplan.planner.networks.circuits.qasm.reader import instruction_place, read_qiskit
@@ -191,9 +191,9 @@ def test_a_qubit_with_no_gate_stays_without_noise(
 
 def test_a_gate_too_large_for_noise_is_named() -> None:
     circuit = parse_qasm(HEAD2 + "ccx q[0], q[1], q[2];\n", "c.qasm")
-    inside = Program(3, 1, (circuit.gates[0], Conditional((0,), 1, circuit.gates)))
+    inside = CircuitProgram(3, 1, (circuit.gates[0], Conditional((0,), 1, circuit.gates)))
     for program, place in (
-        (Program(3, 0, circuit.gates), "gate 1"), (inside, "operation 1, inner gate 1"),
+        (CircuitProgram(3, 0, circuit.gates), "gate 1"), (inside, "operation 1, inner gate 1"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=rf"^{place} \(ccx\): acts on 3 qubits, and .* noise on 2"):
             depolarized(program, 0.1)

@@ -14,7 +14,7 @@ from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.passes.lowering.unfuse import separate
+from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Accumulate, Fused, Schedule
@@ -72,7 +72,7 @@ def test_short_memory_has_room_for_the_sum() -> None:
 def test_a_library_adds_afterwards() -> None:
     schedule = planned(sliced(3))
     (chain,) = adding(schedule)
-    apart = separate(schedule)
+    apart = unfuse(schedule)
     assert not any(isinstance(item, Fused) for item in apart.instructions)
     sums = [item for item in apart.instructions if isinstance(item, Accumulate) and item.out == chain.out]
     assert len(sums) == 1

@@ -14,7 +14,7 @@ from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.passes.lowering.spill import _reading
-from tnplan.planner.passes.lowering.unfuse import separate
+from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.chains import chain_problems
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
@@ -99,7 +99,7 @@ def test_a_tensor_that_waited_compressed_closes_as_well() -> None:
 def test_a_library_contracts_the_two_tensors() -> None:
     schedule = planned(meeting_path(0))
     (chain,) = closing(schedule)
-    apart = separate(schedule)
+    apart = unfuse(schedule)
     assert not any(isinstance(item, Fused) for item in apart.instructions)
     (last,) = (item for item in apart.once if isinstance(item, Contract) and item.c == chain.out)
     assert chain.closing in (last.a, last.b)

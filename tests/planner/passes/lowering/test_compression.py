@@ -27,14 +27,14 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.compression_options import Compression, Lossy, Request, parse_request
 from tnplan.planner.hardware.cost import CostModel, make_grid
-from tnplan.planner.hardware.profile import Codec, Profile, Tier, load_profile, profile_from_document
+from tnplan.planner.hardware.profile import CodecRates, Profile, Tier, load_profile, profile_from_document
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.passes.lowering.buffer_assignment import assign
-from tnplan.planner.passes.lowering.compress_exchanges import compress, exchange_sizes
+from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges, exchange_sizes
 from tnplan.planner.passes.lowering.liveness import lifetimes
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.sharding.states import Exchange, StateSpace
+from tnplan.planner.passes.sharding.states import ExchangeTraffic, StateSpace
 from tnplan.planner.passes.tree.build import build
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
@@ -89,10 +89,10 @@ def test_what_is_no_option_is_refused(text: str, problem: str) -> None:
 
 def test_what_is_no_text_is_refused() -> None:
     with pytest.raises(InputError, match="--compress: is int; give exchange="):
-        tnplan.plan(path(), compress=5)  # type: ignore[arg-type]
+        tnplan.plan(path(), compress_exchanges=5)  # type: ignore[arg-type]
 
 
-def h200(tier: Tier, ratio: float, rates: Codec | None = None) -> CostModel:
+def h200(tier: Tier, ratio: float, rates: CodecRates | None = None) -> CostModel:
     profile = replace(load_profile("h200-nvlink"), tiers=(tier,))
     if rates:
         profile = replace(profile, codecs={"fast": rates})
@@ -103,7 +103,7 @@ def test_the_seconds_of_a_compressed_exchange() -> None:
     tier = Tier("network", 0, 25e9, 1e-5, 1 << 20)
     profile = replace(
         load_profile("cpu"), permute_bytes_per_s=1e12, launch_s=1e-6, tiers=(tier,),
-        codecs={"fast": Codec(800e9, 1500e9, 1e-4)},
+        codecs={"fast": CodecRates(800e9, 1500e9, 1e-4)},
     )  # fmt: skip
     model = CostModel(profile, "complex64", None, Compression(exchange=Lossy(1e-3, 4.0)))
     size, messages = float(3 << 30), 3
@@ -122,7 +122,7 @@ def test_the_seconds_of_a_compressed_exchange() -> None:
 def test_over_25_gb_a_second_an_exchange_is_at_least_twice_as_fast(root: Path) -> None:
     rows = json.loads((root / "benchmarks" / "results" / "tensor_codecs.json").read_text())["rows"]
     ratio = min(row["fast"]["ratio"] for row in rows)
-    model = h200(Tier("network", 0, 25e9, 1e-5, 524288), ratio, rates=Codec(800e9, 1500e9, 3e-4))
+    model = h200(Tier("network", 0, 25e9, 1e-5, 524288), ratio, rates=CodecRates(800e9, 1500e9, 3e-4))
     for size in (1 << 26, 1 << 30, 1 << 33):
         tiers = model.compressed_tiers([size], [1], inf)
         assert tiers == (0,)
@@ -146,7 +146,7 @@ def test_sums_are_never_compressed() -> None:
     profile = slow_profile(node=1)
     model = CostModel(profile, "complex64", None, EXCHANGE)
     space = StateSpace(build(exchanging(18, 8)), make_grid(2, profile), model, inf)
-    exchange = Exchange((0.0, float(1 << 20)), (0, 1), 1 << 20, 1 << 20)
+    exchange = ExchangeTraffic((0.0, float(1 << 20)), (0, 1), 1 << 20, 1 << 20)
     summed = replace(exchange, summed=True)
     assert space.compressed(exchange) == (1,)
     assert space.compressed(summed) == ()
@@ -171,7 +171,7 @@ def test_exchanges_that_pay_are_planned_compressed(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [2, 4, 6])
 def test_a_schedule_is_marked_as_it_would_be_planned(ranks: int) -> None:
     plain = plan_exchanges(ranks, None)
-    marked = compress(plain, parse_request("exchange=1e-3:3"))
+    marked = compress_exchanges(plain, parse_request("exchange=1e-3:3"))
     verify(marked)
     assert marked.identity != plain.identity
     assert marked.buffers == plain.buffers
@@ -196,16 +196,16 @@ def test_a_schedule_is_marked_as_it_would_be_planned(ranks: int) -> None:
 
 def test_marking_changes_bounds_alone_where_a_plan_has_them() -> None:
     planned = plan_exchanges(2, EXCHANGE)
-    assert compress(planned, Request()) is planned
-    changed = compress(planned, parse_request("exchange=1e-2"))
+    assert compress_exchanges(planned, Request()) is planned
+    changed = compress_exchanges(planned, parse_request("exchange=1e-2"))
     assert changed.compression == Compression(exchange=Lossy(1e-2))
     assert (changed.once, changed.steps) == (planned.once, planned.steps)
     with pytest.raises(InputError, match="counts on a ratio of 2; give the bound alone"):
-        compress(planned, parse_request("exchange=1e-2:5"))
+        compress_exchanges(planned, parse_request("exchange=1e-2:5"))
     with pytest.raises(InputError, match="stores no tensor compressed; plan it with"):
-        compress(planned, parse_request("store=1e-2"))
+        compress_exchanges(planned, parse_request("store=1e-2"))
     with pytest.raises(InputError, match="counts on setting=fast; leave the setting out"):
-        compress(planned, parse_request("exchange=1e-2,setting=small"))
+        compress_exchanges(planned, parse_request("exchange=1e-2,setting=small"))
 
 
 def path(**options: int) -> ContractionPath:
@@ -213,7 +213,7 @@ def path(**options: int) -> ContractionPath:
 
 
 def free_codecs() -> Profile:
-    return replace(load_profile("cpu"), codecs={"fast": Codec(1e12, 1e12)})
+    return replace(load_profile("cpu"), codecs={"fast": CodecRates(1e12, 1e12)})
 
 
 def stored(limit_share: float = 0.85, **options: int) -> tuple[Schedule, Schedule]:
@@ -239,7 +239,7 @@ def test_tensors_that_wait_are_stored_when_memory_is_short(sliced: int) -> None:
         # What no slice touches is compressed once, and restored for every slice.
         assert any(isinstance(item, Encode) for item in packed.once)
         assert any(isinstance(item, Decode) for item in packed.body)
-    profile = replace(free_codecs(), codecs={"fast": Codec(1e12, 1e12, 0.0, 1 << 20)})
+    profile = replace(free_codecs(), codecs={"fast": CodecRates(1e12, 1e12, 0.0, 1 << 20)})
     limit = plain.predicted.peak_bytes
     enough = plan(path(sliced=sliced), profile, memory_bytes=limit, compression=STORE)
     assert not instructions(enough, Encode)
@@ -249,19 +249,19 @@ def test_what_a_codec_takes_beside_the_arena_is_left_free() -> None:
     _, packed = stored()
     limit = packed.memory_bytes
     assert limit is not None
-    codecs = {"fast": Codec(1e12, 1e12, workspace_bytes=limit - packed.predicted.peak_bytes + 1)}
+    codecs = {"fast": CodecRates(1e12, 1e12, workspace_bytes=limit - packed.predicted.peak_bytes + 1)}
     with pytest.raises(InputError, match=r"and \d+ for the codec are over its limit"):
         verify(replace(packed, profile={**packed.profile, "codecs": {"fast": vars(codecs["fast"])}}))
     with pytest.raises(InputError, match=r"--compress: takes .* beside the arena"):
         plan(
-            path(), replace(free_codecs(), codecs={"fast": Codec(1.0, 1.0, workspace_bytes=limit)}),
+            path(), replace(free_codecs(), codecs={"fast": CodecRates(1.0, 1.0, workspace_bytes=limit)}),
             memory_bytes=limit, compression=STORE,
         )  # fmt: skip
 
 
 def test_what_fits_as_it_is_needs_no_room_for_a_codec() -> None:
     peak_bytes = plan(path(), free_codecs(), memory_bytes=inf).predicted.peak_bytes
-    profile = replace(free_codecs(), codecs={"fast": Codec(1e12, 1e12, workspace_bytes=2 * peak_bytes)})
+    profile = replace(free_codecs(), codecs={"fast": CodecRates(1e12, 1e12, workspace_bytes=2 * peak_bytes)})
     plain = plan(path(), profile, memory_bytes=peak_bytes, compression=STORE)
     assert plain.compressed_counts == (0, 0)
 
@@ -359,7 +359,7 @@ def test_the_interface_and_the_command_plan_the_same(tmp_path: Path) -> None:
     ) == 0  # fmt: skip
     written = load_schedule(tmp_path / "s.json")
     assert written.compression == Compression(store=Lossy(1e-3, 4.0), setting="small")
-    assert tnplan.plan(path(), memory_bytes=limit, compress=text).compression == written.compression
+    assert tnplan.plan(path(), memory_bytes=limit, compress_exchanges=text).compression == written.compression
 
 
 def test_the_commands_refuse_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

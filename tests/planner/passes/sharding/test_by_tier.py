@@ -18,7 +18,7 @@ from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import Planner, plan
 from tnplan.planner.passes.sharding import policies, search
 from tnplan.planner.passes.sharding.by_tier import distribute_by_tier
-from tnplan.planner.passes.sharding.states import State, StateSpace
+from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.schedule.schedule import Schedule
 
 
@@ -55,8 +55,12 @@ def test_tier_by_tier_is_faster_on_real_paths(name: str, root: Path) -> None:
 
 
 def every(
-    space: StateSpace, step: search.StepModes, base: State, left: list[State], right: list[State]
-) -> Iterable[State]:
+    space: StateSpace,
+    step: search.StepModes,
+    base: ShardingState,
+    left: list[ShardingState],
+    right: list[ShardingState],
+) -> Iterable[ShardingState]:
     """All layouts of a step, for two digits of two tiers."""
     modes = step.left_mask | step.right_mask
     bits = [0, 0, *(1 << slot for slot in range(modes.bit_length()) if modes >> slot & 1)]

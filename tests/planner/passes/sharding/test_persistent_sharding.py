@@ -19,7 +19,7 @@ from tnplan.planner.passes.ladder import PERSISTENT, Rung
 from tnplan.planner.passes.lowering.emit_schedule import emit_schedule
 from tnplan.planner.passes.pipeline import Planner, attempt, plan
 from tnplan.planner.passes.sharding import by_tier as tiers
-from tnplan.planner.passes.sharding.persistent_sharding import propose
+from tnplan.planner.passes.sharding.persistent_sharding import persistent_shardings
 from tnplan.planner.passes.sharding.search import step_modes
 from tnplan.planner.passes.sharding.states import StateSpace
 from tnplan.planner.passes.verify.verify import verify
@@ -43,7 +43,7 @@ def proposed(planner: Planner, ranks: int) -> tuple[StateSpace, tuple[tuple[int,
     grid = make_grid(ranks, planner.profile)
     stage = StateSpace(planner.tree, grid, planner.model, inf, tier=max(digit.tier for digit in grid))
     steps = step_modes(planner.tree, planner.orders, planner.model.item_bytes, 1)
-    return stage, propose(planner.tree, stage, steps)
+    return stage, persistent_shardings(planner.tree, stage, steps)
 
 
 def test_both_sides_meet_in_one_layout() -> None:
@@ -85,7 +85,7 @@ def test_stays_save_time_between_nodes(root: Path, monkeypatch: pytest.MonkeyPat
         return plan(path, load_profile("dgx-h100"), devices=512, ranks_per_group=512).predicted.slice_s
 
     with_stays = slice_s()
-    monkeypatch.setattr(tiers, "propose", lambda *_: ())
+    monkeypatch.setattr(tiers, "persistent_shardings", lambda *_: ())
     assert with_stays < 0.92 * slice_s()
 
 

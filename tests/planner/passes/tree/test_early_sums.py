@@ -20,24 +20,24 @@ from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.slice_partition import starts
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.compression_options import Compression, Lossy
-from tnplan.planner.hardware.profile import Codec
+from tnplan.planner.hardware.profile import CodecRates
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.tree import hoist_invariants as loops
 from tnplan.planner.passes.tree.build import Tree, build
-from tnplan.planner.passes.tree.hoist_invariants import Loops
-from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
+from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.file import load_schedule, save_schedule
-from tnplan.planner.schedule.schedule import Accumulate, Decode, Encode, FixSlice, Part, Schedule, Zero
-from tnplan.planner.search.path_cost import log10_mnk_planned, path_figures
+from tnplan.planner.schedule.schedule import Accumulate, Decode, Encode, FixSlice, LoopLevel, Schedule, Zero
+from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 
 
-def nested(path: ContractionPath, room: float = inf, groups: int = 1) -> tuple[Tree, Nesting]:
+def nested(path: ContractionPath, room: float = inf, groups: int = 1) -> tuple[Tree, LoopNest]:
     tree = build(path)
-    return tree, Loops(tree, path.sliced_inds, path.network.size_dict).nesting(room, groups)
+    return tree, InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).nesting(room, groups)
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 7))
@@ -46,17 +46,17 @@ def test_planned_multiply_adds_are_those_of_a_replay(seed: int) -> None:
     schedule = planned(path)
     counts, _ = dry_run(schedule, 0, range(schedule.n_slices))
     assert 10 ** log10_mnk_planned(path) == pytest.approx(counts.flops / 8)
-    assert log10_mnk_planned(path) <= path_figures(path).log10_mnk_all_slices
+    assert log10_mnk_planned(path) <= path_cost(path).log10_mnk_all_slices
     whole = replace(path, sliced_inds=())
-    assert log10_mnk_planned(whole) == pytest.approx(path_figures(whole).log10_mnk_all_slices)
+    assert log10_mnk_planned(whole) == pytest.approx(path_cost(whole).log10_mnk_all_slices)
 
 
-def loops_around(nesting: Nesting, part: int) -> tuple[str, ...]:
+def loops_around(nesting: LoopNest, part: int) -> tuple[str, ...]:
     place = nesting.places[part]
     return (*nesting.order[: place.depth], *nesting.summed[: place.inner])
 
 
-def work_of(path: ContractionPath, tree: Tree, nesting: Nesting) -> float:
+def work_of(path: ContractionPath, tree: Tree, nesting: LoopNest) -> float:
     """What all steps and additions cost, each as often as its loops have values."""
     total = 0.0
     for number, (left, right) in enumerate(tree.children):
@@ -185,7 +185,7 @@ def changed_before(depth: int, values: tuple[int, ...], before: tuple[int, ...])
     return values[:depth] != before[:depth]
 
 
-def order_of_parts(path: ContractionPath, nesting: Nesting) -> list[int]:
+def order_of_parts(path: ContractionPath, nesting: LoopNest) -> list[int]:
     """The parts in the order in which a replay runs them, by trying all values of all loops."""
     found: list[int] = []
     before: dict[int, tuple[int, ...]] = {}
@@ -209,7 +209,7 @@ def order_of_parts(path: ContractionPath, nesting: Nesting) -> list[int]:
     return found
 
 
-def most_held(path: ContractionPath, tree: Tree, nesting: Nesting) -> int:
+def most_held(path: ContractionPath, tree: Tree, nesting: LoopNest) -> int:
     """The most elements of a step and of all tensors that then wait for another run of a part."""
     runs = order_of_parts(path, nesting)
     sizes = [tree.extent(legs) for legs in tree.legs]
@@ -256,7 +256,7 @@ def test_tensors_that_wait_are_compressed_across_an_early_sum() -> None:
     inputs = tuple(map(tuple, ("be", "ec", "cug", "gufd", "f", "bs", "hs", "duh")))
     steps = ((0, 1), (2, 3), (9, 4), (8, 10), (11, 7), (12, 5), (13, 6))
     path = ContractionPath(Network(inputs, ("b",), sizes), steps, ("u", "s"))
-    profile = replace(eager_profile(4096), codecs={"fast": Codec(1e12, 1e12)})
+    profile = replace(eager_profile(4096), codecs={"fast": CodecRates(1e12, 1e12)})
     needs = planned(path).predicted.peak_bytes
     schedule = plan(
         path, profile, memory_bytes=0.9 * needs, threshold_bytes=1,
@@ -381,4 +381,4 @@ def test_a_part_fixes_only_indices_of_its_own_loops() -> None:
 def test_a_part_has_inner_loops_only_of_a_sum() -> None:
     flat = replace(SCHEDULE, summed=(), outer=())
     with pytest.raises(InputError):
-        verify(replace(flat, outer=(Part(1, (), 1),)))
+        verify(replace(flat, outer=(LoopLevel(1, (), 1),)))

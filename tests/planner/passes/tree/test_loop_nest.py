@@ -25,13 +25,13 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.tree.build import Tree, build
-from tnplan.planner.passes.tree.hoist_invariants import Loops
-from tnplan.planner.passes.tree.loop_levels import Nesting
+from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
+from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.passes.tree.loop_nest import MOST_OUTER
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.file import from_document, load_schedule, save_schedule, to_document
-from tnplan.planner.schedule.schedule import FixSlice, Free, Part, Schedule
+from tnplan.planner.schedule.schedule import FixSlice, Free, LoopLevel, Schedule
 
 SLICED = ("h3.2", "h0.0", "h2.1", "h1.1")
 
@@ -59,12 +59,12 @@ PATH = sliced_lattice()
 SCHEDULE = planned(PATH)
 
 
-def loops_of(path: ContractionPath) -> tuple[Tree, Loops]:
+def loops_of(path: ContractionPath) -> tuple[Tree, InvariantHoisting]:
     tree = build(path)
-    return tree, Loops(tree, path.sliced_inds, path.network.size_dict)
+    return tree, InvariantHoisting(tree, path.sliced_inds, path.network.size_dict)
 
 
-def depths_of(nesting: Nesting) -> tuple[int, ...]:
+def depths_of(nesting: LoopNest) -> tuple[int, ...]:
     assert not any(place.inner for place in nesting.places)
     return tuple(place.depth for place in nesting.places)
 
@@ -304,7 +304,7 @@ def test_a_part_that_frees_what_it_needs_again_is_refused() -> None:
         if not buffer.workspace and Free(number) not in SCHEDULE.instructions and number != SCHEDULE.result
         and any(getattr(item, "out", None) == number for item in SCHEDULE.once)
     )  # fmt: skip
-    changed = Part(first.depth, (*first.instructions, Free(held)))
+    changed = LoopLevel(first.depth, (*first.instructions, Free(held)))
     with pytest.raises(InputError, match=r"outer\[0\]"):
         verify(replace(SCHEDULE, outer=(changed, *others)))
 
@@ -312,6 +312,6 @@ def test_a_part_that_frees_what_it_needs_again_is_refused() -> None:
 def test_a_part_that_fixes_an_index_of_an_inner_loop_is_refused() -> None:
     first, *others = SCHEDULE.outer
     assert any(isinstance(item, FixSlice) for item in others[0].instructions)
-    early = Part(first.depth, (*first.instructions, *others[0].instructions))
+    early = LoopLevel(first.depth, (*first.instructions, *others[0].instructions))
     with pytest.raises(InputError, match=r"outer\[0\]\[\d+\] fix_slice.*of its loops"):
         verify(replace(SCHEDULE, outer=(early, *others[1:])))
