@@ -12,28 +12,69 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tnplan.api.calibrate import calibrate
     from tnplan.api.compare_codecs import compare_codecs
     from tnplan.api.compress import compress_file, decompress_file
-    from tnplan.api.diagonalize import diagonalize
-    from tnplan.api.execute import execute
-    from tnplan.api.propagate import propagate
-    from tnplan.api.simulate import simulate
-    from tnplan.planner.hardware.profile import Profile
+    from tnplan.api.diagonalize import CarryOver, Diagonalization, diagonalize
+    from tnplan.api.execute import ExecutionResult, execute
+    from tnplan.api.job import Progress
+    from tnplan.api.propagate import Expectation, propagate
+    from tnplan.api.simulate import Simulation, simulate
+    from tnplan.executor.observables.pauli_sum import PauliSum
+    from tnplan.executor.pauli.terms.truncation import Truncation
+    from tnplan.executor.sbd.basis.determinants import DeterminantList
+    from tnplan.executor.sbd.basis.integrals import Integrals, from_arrays
+    from tnplan.executor.sbd.basis.strings import StringSet
+    from tnplan.executor.sbd.solver.davidson import Criteria
+    from tnplan.executor.sbd.solver.solve import SpinPenalty
+    from tnplan.planner.common.errors import InputError, WriteError
+    from tnplan.planner.hardware.profile import Profile, load_profile
+    from tnplan.planner.networks.circuits.circuit import Circuit
+    from tnplan.planner.networks.circuits.load import load_circuit, load_program
+    from tnplan.planner.networks.circuits.program import CircuitProgram
     from tnplan.planner.networks.contraction_path import ContractionPath
     from tnplan.planner.networks.importers import from_cotengra
+    from tnplan.planner.networks.network import Network
     from tnplan.planner.projection.projection import Projection
     from tnplan.planner.schedule.schedule import Schedule
 
 __version__ = version("tnplan")
 
 __all__ = [
+    "CarryOver",
+    "Circuit",
+    "CircuitProgram",
+    "ContractionPath",
+    "Criteria",
+    "DeterminantList",
+    "Diagonalization",
+    "ExecutionResult",
+    "Expectation",
+    "InputError",
+    "Integrals",
+    "Network",
+    "PauliSum",
+    "Profile",
+    "Progress",
+    "Projection",
+    "Schedule",
+    "Simulation",
+    "SpinPenalty",
+    "StringSet",
+    "Truncation",
+    "WriteError",
+    "calibrate",
     "compare_codecs",
     "compress_file",
     "decompress_file",
     "diagonalize",
     "execute",
+    "from_arrays",
     "from_cotengra",
+    "load_circuit",
     "load_path",
+    "load_profile",
+    "load_program",
     "plan",
     "propagate",
     "report",
@@ -41,15 +82,43 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
+    "CarryOver": "tnplan.api.diagonalize",
+    "Circuit": "tnplan.planner.networks.circuits.circuit",
+    "CircuitProgram": "tnplan.planner.networks.circuits.program",
+    "ContractionPath": "tnplan.planner.networks.contraction_path",
+    "Criteria": "tnplan.executor.sbd.solver.davidson",
+    "DeterminantList": "tnplan.executor.sbd.basis.determinants",
+    "Diagonalization": "tnplan.api.diagonalize",
+    "ExecutionResult": "tnplan.api.execute",
+    "Expectation": "tnplan.api.propagate",
+    "InputError": "tnplan.planner.common.errors",
+    "Integrals": "tnplan.executor.sbd.basis.integrals",
+    "Network": "tnplan.planner.networks.network",
+    "PauliSum": "tnplan.executor.observables.pauli_sum",
+    "Profile": "tnplan.planner.hardware.profile",
+    "Progress": "tnplan.api.job",
+    "Projection": "tnplan.planner.projection.projection",
+    "Schedule": "tnplan.planner.schedule.schedule",
+    "Simulation": "tnplan.api.simulate",
+    "SpinPenalty": "tnplan.executor.sbd.solver.solve",
+    "StringSet": "tnplan.executor.sbd.basis.strings",
+    "Truncation": "tnplan.executor.pauli.terms.truncation",
+    "WriteError": "tnplan.planner.common.errors",
+    "calibrate": "tnplan.api.calibrate",
     "compare_codecs": "tnplan.api.compare_codecs",
     "compress_file": "tnplan.api.compress",
     "decompress_file": "tnplan.api.compress",
     "diagonalize": "tnplan.api.diagonalize",
     "execute": "tnplan.api.execute",
+    "from_arrays": "tnplan.executor.sbd.basis.integrals",
     "from_cotengra": "tnplan.planner.networks.importers",
+    "load_circuit": "tnplan.planner.networks.circuits.load",
+    "load_profile": "tnplan.planner.hardware.profile",
+    "load_program": "tnplan.planner.networks.circuits.load",
     "propagate": "tnplan.api.propagate",
     "simulate": "tnplan.api.simulate",
 }
+"""The module of each name that is imported when it is first asked for."""
 
 
 def __getattr__(name: str) -> Any:
@@ -57,6 +126,11 @@ def __getattr__(name: str) -> Any:
     if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_ELSEWHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What users may use."""
+    return [*__all__, "__version__"]
 
 
 def load_path(path: str | Path) -> ContractionPath:
