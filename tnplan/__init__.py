@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tnplan.api.calibrate import calibrate
     from tnplan.api.compare_codecs import compare_codecs
     from tnplan.api.compress import compress_file, decompress_file
-    from tnplan.api.diagonalize import CarryOver, Diagonalization, diagonalize
+    from tnplan.api.diagonalization_result import CarryOver, Diagonalization
+    from tnplan.api.diagonalize import diagonalize
     from tnplan.api.execute import ExecutionResult, execute
     from tnplan.api.job import Progress
     from tnplan.api.propagate import Expectation, propagate
@@ -82,13 +83,13 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "CarryOver": "tnplan.api.diagonalize",
+    "CarryOver": "tnplan.api.diagonalization_result",
     "Circuit": "tnplan.planner.networks.circuits.circuit",
     "CircuitProgram": "tnplan.planner.networks.circuits.program",
     "ContractionPath": "tnplan.planner.networks.contraction_path",
     "Criteria": "tnplan.executor.sbd.solver.davidson",
     "DeterminantList": "tnplan.executor.sbd.basis.determinants",
-    "Diagonalization": "tnplan.api.diagonalize",
+    "Diagonalization": "tnplan.api.diagonalization_result",
     "ExecutionResult": "tnplan.api.execute",
     "Expectation": "tnplan.api.propagate",
     "InputError": "tnplan.planner.common.errors",

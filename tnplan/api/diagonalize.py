@@ -8,7 +8,6 @@ Changelog of `tnplan.sbd`, the JSON beside a result:
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Sequence
@@ -22,30 +21,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.api.diagonalization_result import (
+    CarryOver,
+    Diagonalization,
+    consistent_densities,
+    in_product,
+    write_carry_over,
+    write_result,
+)
 from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
-from tnplan.executor.sbd.basis.carryover import carry_over, check_share
-from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian, read_determinants
+from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet, from_integers, read_strings
-from tnplan.executor.sbd.properties.reduced_density import Densities, densities, occupations, string_weights
+from tnplan.executor.sbd.properties.reduced_density import occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
-from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
 from tnplan.executor.sbd.solver.solve import (
-    Hamiltonian,
     SpinPenalty,
-    as_product,
     check_roots,
     check_spin,
     solve,
 )
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, file_path, write_file, write_text
+from tnplan.planner.common.files import check_writable, file_path
 from tnplan.planner.common.units import size_text
 
 if TYPE_CHECKING:
@@ -58,55 +61,6 @@ VERSION = 1
 PRECISIONS = ("fp64", "mixed")
 SHOWN_ROOTS = 4
 """Roots whose energies a line of progress shows."""
-CONSISTENT = 1e-7
-"""How far the energy that density matrices give may be from that of the state, in Hartree."""
-
-
-@dataclass(frozen=True)
-class CarryOver:
-    """Strings to write for the next basis: to PREFIX.alpha.txt and PREFIX.beta.txt.
-
-    Either the share `ratio` of them, or the fewest that leave the weight `missing` out. Raises InputError for
-    values that cannot be.
-    """
-
-    prefix: str | Path
-    ratio: float | None = None
-    missing: float | None = None
-
-    def __post_init__(self) -> None:
-        file_path(self.prefix)
-        check_share(self.ratio, self.missing)
-
-    @property
-    def files(self) -> tuple[Path, Path]:
-        """The files of the alpha and of the beta strings."""
-        prefix = Path(self.prefix)
-        return tuple(prefix.parent / f"{prefix.name}.{spin}.txt" for spin in ("alpha", "beta"))  # type: ignore[return-value]
-
-
-@dataclass(frozen=True)
-class Diagonalization:
-    """What a solve gave: energies in Hartree, states [alpha string, beta string] or [determinant].
-
-    `order` are the numbers, among the determinants given, of those of a list. `report` is what the JSON file
-    says.
-    """
-
-    solution: Solution
-    order: Array | None
-    densities: tuple[Densities, ...]
-    report: dict[str, Any]
-
-    @property
-    def energies(self) -> Array:
-        """The energies of the states, in Hartree, rising."""
-        return self.solution.energies
-
-    @property
-    def states(self) -> list[Array]:
-        """The normalized states."""
-        return self.solution.states
 
 
 @dataclass(frozen=True)
@@ -317,8 +271,8 @@ def _hand_over(
 ) -> Diagonalization:
     """Measure the states, write files and give the result, on rank 0."""
     hamiltonian, integrals = setup.hamiltonian, request.integrals
-    space, wholes = _in_product(hamiltonian, integrals, found.states)
-    made = _densities(space, integrals, wholes, found) if asked.rdm else ()
+    space, wholes = in_product(hamiltonian, integrals, found.states)
+    made = consistent_densities(space, integrals, wholes, found) if asked.rdm else ()
     counts = [occupations(space, whole) for whole in wholes]
     report = {
         "format": FORMAT, "version": VERSION, "converged": found.converged,
@@ -347,9 +301,9 @@ def _hand_over(
     order = request.space.given if isinstance(request.space, DeterminantList) else None
     result = Diagonalization(found, order, made, report)
     if asked.carry is not None:
-        _write_carry_over(asked.carry, space, wholes)
+        write_carry_over(asked.carry, space, wholes)
     if options.output is not None:
-        _write(options.output, result)
+        write_result(options.output, result)
         held = _checkpoint(options)
         if held is not None and found.converged:
             held.unlink(missing_ok=True)
@@ -421,44 +375,3 @@ def _shape(space: DeterminantList | tuple[StringSet, StringSet | None]) -> tuple
     if isinstance(space, tuple):
         return len(space[0]), len(space[1] or space[0])
     return (len(space),)
-
-
-def _in_product(
-    hamiltonian: Hamiltonian, integrals: Integrals, states: list[Array]
-) -> tuple[ProductHamiltonian, list[Array]]:
-    """The space of products that holds the states, and the states in it."""
-    space, first = as_product(hamiltonian, integrals, states[0])
-    if isinstance(hamiltonian, ListHamiltonian):
-        return space, [first, *(hamiltonian.basis.embed(state) for state in states[1:])]
-    return space, states
-
-
-def _densities(
-    space: ProductHamiltonian, integrals: Integrals, states: list[Array], found: Solution
-) -> tuple[Densities, ...]:
-    made = tuple(densities(space, state) for state in states)
-    for energy, density in zip(found.energies, made, strict=True):
-        apart = abs(density.energy(integrals) - energy)
-        if not apart <= CONSISTENT and found.converged:
-            raise RuntimeError(
-                f"density matrices give an energy that is {apart:.2g} Hartree from the state's"
-            )
-    return made
-
-
-def _write_carry_over(carry: CarryOver, space: ProductHamiltonian, states: list[Array]) -> None:
-    """The strings of most weight in the mean over the states."""
-    means = [np.mean(sums, axis=0) for sums in zip(*map(string_weights, states), strict=True)]
-    for file, weights, spin in zip(carry.files, means, (space.alpha, space.beta), strict=True):
-        chosen = carry_over(weights, ratio=carry.ratio, missing=carry.missing)
-        write_text(file, spin.strings.take(chosen).lines())
-
-
-def _write(target: Path, result: Diagonalization) -> None:
-    content: dict[str, Array] = {"energies": result.energies, "states": np.array(result.states)}
-    if result.order is not None:
-        content["order"] = result.order
-    for name in ("alpha", "beta", "two_alpha", "two_beta", "mixed", "one", "two") if result.densities else ():
-        content[f"rdm_{name}"] = np.array([getattr(density, name) for density in result.densities])
-    write_file(target, lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
-    write_text(target.with_suffix(".json"), json.dumps(result.report, indent=1) + "\n")

@@ -1,0 +1,115 @@
+"""What a diagonalization gives and writes: states, density matrices, strings for the next basis."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.sbd.basis.carryover import carry_over, check_share
+from tnplan.executor.sbd.basis.determinants import ListHamiltonian
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.properties.reduced_density import Densities, densities, string_weights
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.solver.davidson import Solution
+from tnplan.executor.sbd.solver.solve import Hamiltonian, as_product
+from tnplan.planner.common.files import file_path, write_file, write_text
+
+Array = NDArray[Any]
+
+CONSISTENT = 1e-7
+"""How far the energy that density matrices give may be from that of the state, in Hartree."""
+
+
+@dataclass(frozen=True)
+class CarryOver:
+    """Strings to write for the next basis: to PREFIX.alpha.txt and PREFIX.beta.txt.
+
+    Either the share `ratio` of them, or the fewest that leave the weight `missing` out. Raises InputError for
+    values that cannot be.
+    """
+
+    prefix: str | Path
+    ratio: float | None = None
+    missing: float | None = None
+
+    def __post_init__(self) -> None:
+        file_path(self.prefix)
+        check_share(self.ratio, self.missing)
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """The files of the alpha and of the beta strings."""
+        prefix = Path(self.prefix)
+        return tuple(prefix.parent / f"{prefix.name}.{spin}.txt" for spin in ("alpha", "beta"))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Diagonalization:
+    """What a solve gave: energies in Hartree, states [alpha string, beta string] or [determinant].
+
+    `order` are the numbers, among the determinants given, of those of a list. `report` is what the JSON file
+    says.
+    """
+
+    solution: Solution
+    order: Array | None
+    densities: tuple[Densities, ...]
+    report: dict[str, Any]
+
+    @property
+    def energies(self) -> Array:
+        """The energies of the states, in Hartree, rising."""
+        return self.solution.energies
+
+    @property
+    def states(self) -> list[Array]:
+        """The normalized states."""
+        return self.solution.states
+
+
+def in_product(
+    hamiltonian: Hamiltonian, integrals: Integrals, states: list[Array]
+) -> tuple[ProductHamiltonian, list[Array]]:
+    """The space of products that holds the states, and the states in it."""
+    space, first = as_product(hamiltonian, integrals, states[0])
+    if isinstance(hamiltonian, ListHamiltonian):
+        return space, [first, *(hamiltonian.basis.embed(state) for state in states[1:])]
+    return space, states
+
+
+def consistent_densities(
+    space: ProductHamiltonian, integrals: Integrals, states: list[Array], found: Solution
+) -> tuple[Densities, ...]:
+    """The reduced density matrices of states, whose energies are checked against the solve's."""
+    made = tuple(densities(space, state) for state in states)
+    for energy, density in zip(found.energies, made, strict=True):
+        apart = abs(density.energy(integrals) - energy)
+        if not apart <= CONSISTENT and found.converged:
+            raise RuntimeError(
+                f"density matrices give an energy that is {apart:.2g} Hartree from the state's"
+            )
+    return made
+
+
+def write_carry_over(carry: CarryOver, space: ProductHamiltonian, states: list[Array]) -> None:
+    """The strings of most weight in the mean over the states."""
+    means = [np.mean(sums, axis=0) for sums in zip(*map(string_weights, states), strict=True)]
+    for file, weights, spin in zip(carry.files, means, (space.alpha, space.beta), strict=True):
+        chosen = carry_over(weights, ratio=carry.ratio, missing=carry.missing)
+        write_text(file, spin.strings.take(chosen).lines())
+
+
+def write_result(target: Path, result: Diagonalization) -> None:
+    """Write energies, states and density matrices, and the report beside them."""
+    content: dict[str, Array] = {"energies": result.energies, "states": np.array(result.states)}
+    if result.order is not None:
+        content["order"] = result.order
+    for name in ("alpha", "beta", "two_alpha", "two_beta", "mixed", "one", "two") if result.densities else ():
+        content[f"rdm_{name}"] = np.array([getattr(density, name) for density in result.densities])
+    write_file(target, lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
+    write_text(target.with_suffix(".json"), json.dumps(result.report, indent=1) + "\n")
