@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from tnplan.compress import worst_size_bytes
-from tnplan.compress.format.stream import FRAME_LOG2, components, real_dtype
+from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.stream import components, real_dtype
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
-from tnplan.compress.gpu.launches import Launch
+from tnplan.compress.gpu.launches import KernelLaunch
 from tnplan.compress.gpu.survey import survey
 from tnplan.compress.gpu.write import write
 
@@ -45,7 +46,7 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.device, name)
 
-    def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
+    def launch(self, launch: KernelLaunch, dtype: str, *arguments: Any) -> None:
         """Run a kernel between two waits."""
         self.wait()
         start_s = perf_counter()
@@ -57,7 +58,7 @@ class Timed:
 class EventTimed(Timed):
     """The same by CUDA's events, so that waits do not count; a launch does, some 10 us."""
 
-    def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
+    def launch(self, launch: KernelLaunch, dtype: str, *arguments: Any) -> None:
         """Run a kernel between two events."""
         import cupy
 
@@ -122,10 +123,10 @@ def rates(
     out, back = device.empty(room + -room % 8, "uint8"), device.empty(values.size, values.dtype.name)
 
     def look(on: Any) -> Any:
-        return survey(on, values, dtype, array.shape, BOUND, "range", coder, FRAME_LOG2)
+        return survey(on, values, dtype, array.shape, CodingOptions(BOUND, setting=coder))
 
     def whole(on: Any) -> int:
-        return write(on, values, dtype, array.shape, BOUND, "range", coder, FRAME_LOG2, out)[2]
+        return write(on, values, dtype, array.shape, CodingOptions(BOUND, setting=coder), out)[2]
 
     header, limits = look(device)
     survey_s = best_s(lambda: look(device), wait)
@@ -196,7 +197,7 @@ def rival_rows(device: Any, kind: str, array: Any, wait: Callable[[], None]) -> 
 
     dtype = array.dtype.name
     values = array.reshape(-1).view(real_dtype(dtype))
-    _, limits = survey(device, values, dtype, array.shape, BOUND, "range", "fast", FRAME_LOG2)
+    _, limits = survey(device, values, dtype, array.shape, CodingOptions(BOUND, setting="fast"))
     for row in nvcomp_rates.rates(values, limits, lambda work: best_s(work, wait)):
         print(nvcomp_rates.line(row), flush=True)
         yield {"kind": kind, "elements": array.size, "dtype": dtype, **row}

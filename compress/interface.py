@@ -8,8 +8,9 @@ import numpy as np
 
 from tnplan.compress.cpu.codec import Array, Buffer, Compressed, allocate, decode_bytes, encode
 from tnplan.compress.format import stream
+from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import FRAME_LOG2
-from tnplan.compress.gpu import arrays as device_arrays
+from tnplan.compress.gpu import arrays
 
 
 def compress(
@@ -23,15 +24,16 @@ def compress(
     of 0 is lossless. `setting`: 'fast', 'small' or 'auto', which chooses on a sample. NaN and infinities
     survive bit for bit, or are refused with nonfinite='refuse'. Frames hold 2^frame_log2 elements.
     An array of another library than NumPy is compressed where it is, on `device` (`device.Device`) or
-    on the one that is known for its type (`device_arrays`); NumPy's on `device` where one is given. Raises
+    on the one that is known for its type (`arrays`); NumPy's on `device` where one is given. Raises
     CodecError for what cannot be done, also where there is not enough memory.
     """
     if device is not None or not isinstance(array, np.ndarray):
         if device is None:
-            there = device_arrays.device_of(array, "array", "a NumPy array")
+            there = arrays.device_of(array, "array", "a NumPy array")
         else:
-            there = device_arrays.check_device(device)
-        return device_arrays.compress_array(array, bound, there, mode, setting, nonfinite, frame_log2)
+            there = arrays.check_device(device)
+        options = CodingOptions(bound, mode, setting, nonfinite, frame_log2)
+        return arrays.compress_array(array, options, there)
     header, pieces = encode(
         array, bound, mode=mode, setting=setting, nonfinite=nonfinite, frame_log2=frame_log2
     )
@@ -55,8 +57,8 @@ def decompress(data: Buffer | Compressed, *, device: Any = None) -> Array:
         stream.check_given(header)
     if device is not None or not isinstance(data, bytes | bytearray | memoryview | np.ndarray):
         if device is None:
-            there = device_arrays.device_of(data, "data", "the bytes of a stream (`Compressed.data`)")
+            there = arrays.device_of(data, "data", "the bytes of a stream (`Compressed.data`)")
         else:
-            there = device_arrays.check_device(device)
-        return device_arrays.decompress_array(data, there, header)
+            there = arrays.check_device(device)
+        return arrays.decompress_array(data, there, header)
     return decode_bytes(data, allocate, header)

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes, quantize
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL, TILE, class_counts, ranked_axes, sampled, tile_axes
-from tnplan.compress.format.bounds import Extent, check_bound, error_limit, extent, quantizer
+from tnplan.compress.format.bounds import Extent, error_limit, extent, quantizer
 from tnplan.compress.format.errors import CodecError, StreamError
-from tnplan.compress.format.reflection import fill_mirrored, mirror_of
+from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.reflection import fill_reflected, reflection_of
 from tnplan.compress.format.stream import FRAME_LOG2, Header, Quantizer
 
-SETTINGS = ("auto", "fast", "small")
-NONFINITE = ("keep", "refuse")
 RANKED_FROM = 1 << 16
 """Elements from which the order of the axes is chosen."""
 MOST_FILLING_BYTES = 15
@@ -86,29 +85,25 @@ def encode(
     frame_log2: int = FRAME_LOG2,
 ) -> tuple[Header, Iterator[bytes]]:  # fmt: skip
     """As `interface.compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
-    bound = check_bound(bound, mode)
-    check_options(setting, nonfinite, frame_log2)
+    options = CodingOptions(bound, mode, setting, nonfinite, frame_log2)
     with enough_memory():
-        return _encode(array, bound, mode, setting, nonfinite, frame_log2)
+        return _encode(array, options)
 
 
-def _encode(
-    array: Array, bound: float, mode: str, setting: str, nonfinite: str, frame_log2: int
-) -> tuple[Header, Iterator[bytes]]:
-    values = flat_values(array)
+def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[bytes]]:
+    values, bound, mode = flat_values(array), options.bound, options.mode
     n = stream.components(array.dtype.name)
     reaches = [extent(values[c::n], mode == "pointwise") for c in range(n)]
-    if nonfinite == "refuse" and any(reach.any_nonfinite for reach in reaches):
-        raise nonfinite_refused()
+    options.check_finite(any(reach.any_nonfinite for reach in reaches))
     header = Header(
-        array.dtype.name, array.shape, mode, bound, "lossless", mirror_of(values, n), (Quantizer(),) * n,
-        NATURAL, frame_log2,
+        array.dtype.name, array.shape, mode, bound, "lossless", reflection_of(values, n), (Quantizer(),) * n,
+        NATURAL, options.frame_log2,
     )  # fmt: skip
     limits = _limits(reaches, bound, mode)
     rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
     lossy = tuple(rule for rule in rules if rule is not None)
     if len(lossy) == len(rules):
-        header = _settled(replace(header, coder="small", quantizers=lossy), values, limits, setting)
+        header = _settled(replace(header, coder="small", quantizers=lossy), values, limits, options.setting)
     else:
         header = replace(header, mode="lossless")
     return header, _pieces(header, values, limits)
@@ -206,8 +201,8 @@ def decode(source: BinaryIO, allocate: Callable[[Header], Array], size_bytes: in
             payload = stream.read_frame(source, number, seed, most_payload_bytes(count, header))
             decode_frame(payload, header, values[n * first : n * (first + count)], f"frame {number}")
         stream.check_ended(source)
-        if header.mirror != "none":
-            fill_mirrored(values, n, header.stored, header.mirror)
+        if header.reflection != "none":
+            fill_reflected(values, n, header.stored, header.reflection)
     return header, array
 
 
@@ -230,22 +225,6 @@ def flat_values(array: Array) -> NDArray[np.floating]:
             "array", f"has dtype {array.dtype}", f"give {', '.join(stream.DTYPES)} in native order"
         )
     return np.ascontiguousarray(array).reshape(-1).view(stream.real_dtype(array.dtype.name))
-
-
-def check_options(setting: str, nonfinite: str, frame_log2: int) -> None:
-    """CodecError for an option that is none."""
-    if setting not in SETTINGS:
-        raise CodecError("setting", f"is {setting!r}", f"give one of {', '.join(SETTINGS)}")
-    if nonfinite not in NONFINITE:
-        raise CodecError("nonfinite", f"is {nonfinite!r}", f"give one of {', '.join(NONFINITE)}")
-    least, most = stream.TILE_LOG2, stream.LARGEST_FRAME_LOG2
-    if not isinstance(frame_log2, int | np.integer) or not least <= frame_log2 <= most:
-        raise CodecError("frame_log2", f"is {frame_log2!r}", f"give a whole number from {least} to {most}")
-
-
-def nonfinite_refused() -> CodecError:
-    """What is raised for values that are not finite, where they are refused."""
-    return CodecError("array", "holds NaN or infinities", "mend it, or do not refuse them")
 
 
 def _limits(reaches: list[Extent], bound: float, mode: str) -> tuple[float, ...]:

@@ -14,12 +14,12 @@ from tnplan.compress.format.stream import damaged_unless
 
 def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
     """The bytes of q (components, tiles * 4096), or None where they are more than `most_bytes`."""
-    from tnplan.compress.cpu import fixed_length_kernel as fixed_kernel
+    from tnplan.compress.cpu import fixed_length_kernel
 
     sizes = np.empty(q.shape[1] // TILE, np.int64)
     # The kernel asks for the room of a tile's worst case before each tile.
     out = np.empty(most_bytes + 2 * TILE * q.shape[0] * q.itemsize, np.uint8)
-    end = int(fixed_kernel.encode(q, out, sizes))
+    end = int(fixed_length_kernel.encode(q, out, sizes))
     if end < 0 or end + 4 * sizes.size > most_bytes:
         return None
     return sizes.astype("<u4").tobytes() + out[:end].tobytes()
@@ -27,9 +27,9 @@ def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
 
 def decode(data: NDArray[np.uint8], q: NDArray[np.int32], place: str) -> None:
     """Fill q from what `encode` returned; StreamError, naming `place`, where it makes no sense."""
-    from tnplan.compress.cpu import fixed_length_kernel as fixed_kernel
+    from tnplan.compress.cpu import fixed_length_kernel
 
     n_tiles = q.shape[1] // TILE
     damaged_unless(data.size >= 4 * n_tiles, place)
     sizes = data[: 4 * n_tiles].view("<u4").astype(np.int64)
-    damaged_unless(bool(fixed_kernel.decode(data[4 * n_tiles :], sizes, q)), place)
+    damaged_unless(bool(fixed_length_kernel.decode(data[4 * n_tiles :], sizes, q)), place)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import fixed_length as fixed
-from tnplan.compress.cpu import rans as entropy
+from tnplan.compress.cpu import rans
 from tnplan.compress.format.bit_tiling import TILE, local_offsets, tile_count, tile_offsets, usable_axes
 from tnplan.compress.format.stream import Header, damaged_unless
 
@@ -28,7 +28,7 @@ PLACE_BYTES = 4
 MOST_EXACT = 8
 """A frame of which more than one value in so many misses its bound is stored without loss."""
 
-CODER = {"fast": fixed, "small": entropy}
+CODER = {"fast": fixed, "small": rans}
 Values = NDArray[np.floating]
 
 
@@ -78,7 +78,7 @@ def _encode_planes(values: Values) -> bytes | None:
     planes = values.view(np.uint8).reshape(-1, values.itemsize)
     for p in range(values.itemsize):
         plane = np.ascontiguousarray(planes[:, p])
-        packed = entropy.encode_bytes(plane, plane.size - 1) if plane.size else None
+        packed = rans.encode_bytes(plane, plane.size - 1) if plane.size else None
         small |= packed is not None
         body = plane.tobytes() if packed is None else packed
         parts += [_U64.pack(len(body)), body]
@@ -100,7 +100,7 @@ def _decode_planes(data: NDArray[np.uint8], values: Values, place: str) -> None:
         if size == plane.size:
             plane[:] = body
         else:
-            entropy.decode_bytes(body, plane, place)
+            rans.decode_bytes(body, plane, place)
         planes[:, p] = plane
     damaged_unless(at == data.size, place)
 

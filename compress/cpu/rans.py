@@ -34,7 +34,7 @@ BYTE_VALUES = 256
 
 
 @dataclass(frozen=True)
-class Plan:
+class SegmentPlan:
     """How a frame will be coded: frequencies (tables, tokens), log2 of the tiles a segment, expected size."""
 
     frequencies: NDArray[np.int64]
@@ -42,7 +42,7 @@ class Plan:
     size_bytes: float
 
 
-def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int) -> Plan:
+def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int) -> SegmentPlan:
     """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits."""
     frequencies = normalized(counts)
     units = (raw_bits << COST_LOG2) + cost_units(counts, frequencies)
@@ -50,7 +50,7 @@ def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int) -> Plan:
     log2 = 0
     while log2 < LONGEST_WRITTEN_LOG2 and units << log2 < least:
         log2 += 1
-    return Plan(frequencies, log2, units / (8 << COST_LOG2))
+    return SegmentPlan(frequencies, log2, units / (8 << COST_LOG2))
 
 
 def count_shape(components: int) -> tuple[int, int]:
@@ -73,7 +73,7 @@ def tables_room_bytes(components: int) -> int:
     return 12 + n_tables * (1 + 2 * n_tokens) & ~3
 
 
-def pack_head(planned: Plan, words: NDArray[np.integer]) -> bytes:
+def pack_head(planned: SegmentPlan, words: NDArray[np.integer]) -> bytes:
     """What stands before the segments, of so many words each."""
     tables = pack_tables(planned.frequencies)
     head = struct.pack("<II", planned.tiles_log2, len(tables)) + _filled(tables)

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MIRRORS = ("none", "equal", "negated")
+REFLECTIONS = ("none", "equal", "negated")
 """T[i] against T[n - 1 - i]: nothing known, the same bits, the same bits but for the sign."""
 
 FIRST_LOOK = 1 << 10
 PART = 1 << 20
 
 
-def mirror_of(values: NDArray[np.floating], components: int) -> str:
-    """Which of `MIRRORS` a flat array of real numbers is, components interleaved; 'none' for one element."""
-    return next((kind for kind in MIRRORS[1:] if _is_mirrored(values, components, kind)), MIRRORS[0])
+def reflection_of(values: NDArray[np.floating], components: int) -> str:
+    """Which of `REFLECTIONS` flat real numbers are, components interleaved; 'none' for one element."""
+    return next((kind for kind in REFLECTIONS[1:] if _is_reflected(values, components, kind)), REFLECTIONS[0])
 
 
-def fill_mirrored(values: NDArray[np.floating], components: int, stored: int, kind: str) -> None:
+def fill_reflected(values: NDArray[np.floating], components: int, stored: int, kind: str) -> None:
     """Fill the elements from number `stored` on from those before them."""
     words = _words(values, components)
     words[stored:] = words[: words.shape[0] - stored][::-1]
@@ -31,7 +31,7 @@ def fill_mirrored(values: NDArray[np.floating], components: int, stored: int, ki
         words[stored:] ^= _sign(words)
 
 
-def _is_mirrored(values: NDArray[np.floating], components: int, kind: str) -> bool:
+def _is_reflected(values: NDArray[np.floating], components: int, kind: str) -> bool:
     words = _words(values, components)
     half = words.shape[0] // 2
     if not half:

@@ -2,8 +2,8 @@
 
 Knows fields and sizes; never what a payload means.
 
-    header   magic, version, size, dtype, mode, coder, mirror, frame size, 0, dimensions, bound, quantizers,
-             axes (filled up to 16 bytes), shape, checksum
+    header   magic, version, size, dtype, mode, coder, reflection, frame size, 0, dimensions, bound,
+             quantizers, axes (filled up to 16 bytes), shape, checksum
     frame    payload size u64, checksum u64, payload
 
 Everything starts at a multiple of 8 bytes. A frame holds 2^frame_log2 elements in C order, the last one what
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.format.errors import CodecError, StreamError
-from tnplan.compress.format.reflection import MIRRORS
+from tnplan.compress.format.reflection import REFLECTIONS
 
 FORMAT = "tnplan.compressed"
 VERSION = 1
@@ -89,7 +89,7 @@ class Header:
     mode: str
     bound: float
     coder: str
-    mirror: str
+    reflection: str
     quantizers: tuple[Quantizer, ...]
     axes: tuple[int, ...] = tuple(range(TILE_LOG2))
     frame_log2: int = FRAME_LOG2
@@ -102,7 +102,7 @@ class Header:
     @property
     def stored(self) -> int:
         """The elements that the frames hold."""
-        return self.size if self.mirror == "none" else (self.size + 1) // 2
+        return self.size if self.reflection == "none" else (self.size + 1) // 2
 
     @property
     def components(self) -> int:
@@ -170,8 +170,8 @@ def pack_header(header: Header) -> bytes:
     size = header_size_bytes(len(header.shape), header.components)
     body = _FIXED.pack(
         MAGIC, VERSION, size, DTYPES.index(header.dtype), MODES.index(header.mode),
-        CODERS.index(header.coder), MIRRORS.index(header.mirror), header.frame_log2, 0, len(header.shape),
-        header.bound,
+        CODERS.index(header.coder), REFLECTIONS.index(header.reflection), header.frame_log2, 0,
+        len(header.shape), header.bound,
     )  # fmt: skip
     body += b"".join(
         _QUANTIZER.pack(one.step, one.zero_bits, one.bits_step, one.base_bits) for one in header.quantizers
@@ -189,7 +189,9 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     """The header of a stream; StreamError for anything that is none, or of another version. Where it is not
     `checked`, its fields are sound but its checksum is left to `check_header`."""
     fixed = _read(source, _FIXED.size, "its header")
-    magic, version, size, dtype, mode, coder, mirror, frame_log2, spare, ndim, bound = _FIXED.unpack(fixed)
+    magic, version, size, dtype, mode, coder, reflection, frame_log2, spare, ndim, bound = _FIXED.unpack(
+        fixed
+    )
     if magic != MAGIC:
         raise StreamError("stream", "is no compressed array of tnplan", "give what 'tnplan compress' wrote")
     if version != VERSION:
@@ -207,7 +209,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     end = n_components * _QUANTIZER.size
     axes = tuple(rest[end : end + TILE_LOG2])
     valid = (
-        mode < len(MODES) and coder < len(CODERS) and mirror < len(MIRRORS) and spare == 0
+        mode < len(MODES) and coder < len(CODERS) and reflection < len(REFLECTIONS) and spare == 0
         and not any(rest[end + TILE_LOG2 : end + AXES_BYTES])
     )  # fmt: skip
     if not valid:
@@ -219,7 +221,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         MODES[mode],
         bound,
         CODERS[coder],
-        MIRRORS[mirror],
+        REFLECTIONS[reflection],
         quantizers,
         axes,
         frame_log2,
@@ -251,7 +253,7 @@ def _is_sound(header: Header) -> bool:
     return (
         0 <= header.bound < inf
         and _is_cut(
-            header.mode, header.coder, header.mirror, tuple(header.shape), tuple(header.axes),
+            header.mode, header.coder, header.reflection, tuple(header.shape), tuple(header.axes),
             header.frame_log2,
         )
         and _sound(header.quantizers, header.real_dtype)
@@ -260,11 +262,11 @@ def _is_sound(header: Header) -> bool:
 
 @lru_cache(64)
 def _is_cut(
-    mode: str, coder: str, mirror: str, shape: tuple[int, ...], axes: tuple[int, ...], frame_log2: int
+    mode: str, coder: str, reflection: str, shape: tuple[int, ...], axes: tuple[int, ...], frame_log2: int
 ) -> bool:
     """Whether an array can be cut into frames and tiles like this."""
     return (
-        mode in MODES and coder in CODERS and mirror in MIRRORS
+        mode in MODES and coder in CODERS and reflection in REFLECTIONS
         and len(shape) <= LARGEST_NDIM and min(shape, default=0) >= 0
         and TILE_LOG2 <= frame_log2 <= LARGEST_FRAME_LOG2
         and len(axes) == len(set(axes)) == TILE_LOG2 and min(axes) >= 0 and max(axes) < frame_log2

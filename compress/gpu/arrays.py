@@ -17,7 +17,6 @@ from tnplan.compress.cpu.codec import (
     Compressed,
     allocate,
     check_length,
-    check_options,
     decode_bytes,
     enough_memory,
     flat_bytes,
@@ -27,20 +26,21 @@ from tnplan.compress.cpu.codec import (
 )
 from tnplan.compress.format import stream
 from tnplan.compress.format.errors import CodecError, HostOnlyError
+from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu.decode import decode, read_header
-from tnplan.compress.gpu.device import WORD_BYTES, Device
+from tnplan.compress.gpu.device import WORD_BYTES, KernelDevice
 from tnplan.compress.gpu.write import write
 
-_DEVICES: dict[str, Callable[[], Device]] = {}
+_DEVICES: dict[str, Callable[[], KernelDevice]] = {}
 
 
-def register(library: str, make: Callable[[], Device]) -> None:
+def register(library: str, make: Callable[[], KernelDevice]) -> None:
     """Arrays whose type is in `library` are compressed on the device that `make` returns."""
     _DEVICES[library] = make
 
 
-def device_of(array: Any, name: str, wanted: str) -> Device:
+def device_of(array: Any, name: str, wanted: str) -> KernelDevice:
     """The device of an array; CodecError, naming it `name` and what is `wanted`, where none is known."""
     kind = type(array)
     make = _DEVICES.get(kind.__module__.partition(".")[0])
@@ -52,30 +52,25 @@ def device_of(array: Any, name: str, wanted: str) -> Device:
     return make()
 
 
-def check_device(device: Any) -> Device:
+def check_device(device: Any) -> KernelDevice:
     """The device; CodecError for what is none."""
-    if isinstance(device, type) or not isinstance(device, Device):
+    if isinstance(device, type) or not isinstance(device, KernelDevice):
         raise CodecError("device", f"is {device!r}", "give one, such as CupyCodec() of tnplan.executor")
     return device
 
 
-def compress_array(
-    array: Any, bound: float, device: Device, mode: str, setting: str, nonfinite: str, frame_log2: int
-) -> Compressed:
+def compress_array(array: Any, options: CodingOptions, device: KernelDevice) -> Compressed:
     """As `compress.compress`; `data` is an array of bytes on the device. Takes the memory of the array."""
-    check_options(setting, nonfinite, frame_log2)
     with enough_memory():
         values = device.upload(flat_values(array)) if isinstance(array, np.ndarray) else _flat(array)
         dtype = array.dtype.name
-        room = worst_size_bytes(array.shape, dtype, frame_log2)
+        room = worst_size_bytes(array.shape, dtype, options.frame_log2)
         out = device.empty(room + -room % WORD_BYTES, "uint8")
-        header, _, used = write(
-            device, values, dtype, array.shape, bound, mode, setting, frame_log2, out, nonfinite=nonfinite
-        )
+        header, _, used = write(device, values, dtype, array.shape, options, out)
         return Compressed(out[:used].copy(), header)
 
 
-def decompress_array(data: Any, device: Device, given: Header | None = None) -> Any:
+def decompress_array(data: Any, device: KernelDevice, given: Header | None = None) -> Any:
     """As `compress.decompress`, from bytes of the host or the device to an array on the device; where the
     header is `given`, the stream begins with it."""
     with enough_memory():
@@ -94,7 +89,7 @@ def decompress_array(data: Any, device: Device, given: Header | None = None) -> 
         return values.view(header.dtype).reshape(header.shape)
 
 
-def _copied(data: Any, device: Device) -> Any:
+def _copied(data: Any, device: KernelDevice) -> Any:
     """The bytes of a stream on the device, from a multiple of 8 on."""
     if isinstance(data, bytes | bytearray | memoryview):
         data = flat_bytes(data)

@@ -2,7 +2,7 @@
 
 The host knows the header, or the device tells it first; what the kernels found of the stream, checksums and
 the header's bytes included, the device tells when all is done. Knows no CuPy; the device is given
-(`tnplan.compress.gpu.device.Device`).
+(`tnplan.compress.gpu.device.KernelDevice`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.cpu import rans as entropy
+from tnplan.compress.cpu import rans
 from tnplan.compress.format import stream
 from tnplan.compress.format.errors import CodecError, HostOnlyError, StreamError
 from tnplan.compress.format.stream import Header, damaged_unless
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import WORD_BYTES, Device, DeviceArray, block_count
-from tnplan.compress.gpu.frames import FRAME_WORDS, Group, frame_count, groups
-from tnplan.compress.gpu.launches import Launch
+from tnplan.compress.gpu.device import WORD_BYTES, DeviceArray, KernelDevice, block_count
+from tnplan.compress.gpu.frames import FRAME_WORDS, FrameGroup, frame_count, groups
+from tnplan.compress.gpu.launches import KernelLaunch
 
 MOST_HEADER_BYTES = stream.header_size_bytes(stream.LARGEST_NDIM, 2)
 PARTS = (256, 128)
@@ -37,13 +37,13 @@ Told = Callable[[], NDArray[np.uint64]]
 
 
 @dataclass(frozen=True)
-class Part:
+class DecodeBatch:
     """Frames of equal size, which a launch decodes: where the launch's words begin in the workspace."""
 
-    group: Group
+    group: FrameGroup
     own_at: int
-    decoding: Launch
-    putting: Launch
+    decoding: KernelLaunch
+    putting: KernelLaunch
 
     @property
     def end(self) -> int:
@@ -52,7 +52,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DecodePlan:
     """What is the same for all streams of a shape that are cut into the same frames and tiles: their real
     numbers, the bytes of the header, and how many frames there are."""
 
@@ -63,13 +63,13 @@ class Reading:
     n_frames: int
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[DecodeBatch, ...]:
         """All frames; only for headers of arrays that there are."""
         launch = launches.small_decode if self.header.coder == "small" else launches.fast_decode
         own_at, made = self.n_frames * (FRAME_WORDS + 2) + 2, []
         for group in groups(self.header, self.n_frames):
             decoding = launch(group.count, group.n_tiles)
-            made.append(Part(group, own_at, decoding, launches.put_exact_values(group.count)))
+            made.append(DecodeBatch(group, own_at, decoding, launches.put_exact_values(group.count)))
             own_at = made[-1].end
         return tuple(made)
 
@@ -89,32 +89,37 @@ class Reading:
         return sum(part.putting.blocks for part in self.parts)
 
 
-def _reading(header: Header) -> Reading:
-    return _cached_reading(
-        header.dtype, tuple(header.shape), header.coder, header.mirror, tuple(header.axes), header.frame_log2
+def _plan_of(header: Header) -> DecodePlan:
+    return cached_plan(
+        header.dtype,
+        tuple(header.shape),
+        header.coder,
+        header.reflection,
+        tuple(header.axes),
+        header.frame_log2,
     )
 
 
 @lru_cache(64)
-def _cached_reading(
-    dtype: str, shape: tuple[int, ...], coder: str, mirror: str, axes: tuple[int, ...], frame_log2: int
-) -> Reading:
-    bare = Header(dtype, shape, "lossless", 0.0, coder, mirror, (), axes, frame_log2)
+def cached_plan(
+    dtype: str, shape: tuple[int, ...], coder: str, reflection: str, axes: tuple[int, ...], frame_log2: int
+) -> DecodePlan:
+    bare = Header(dtype, shape, "lossless", 0.0, coder, reflection, (), axes, frame_log2)
     start = stream.header_size_bytes(len(shape), bare.components)
-    return Reading(bare, bare.size * bare.components, bare.real_dtype, start, frame_count(bare))
+    return DecodePlan(bare, bare.size * bare.components, bare.real_dtype, start, frame_count(bare))
 
 
 @dataclass(slots=True)
 class UnderWay:
     """A stream that kernels read: its bytes, the array's real numbers, and the workspace."""
 
-    device: Device
-    reading: Reading
+    device: KernelDevice
+    reading: DecodePlan
     data: DeviceArray
     values: DeviceArray
     work: DeviceArray
 
-    def span(self, part: Part, n_blocks: int) -> Any:
+    def span(self, part: DecodeBatch, n_blocks: int) -> Any:
         """The struct `Span` of a launch."""
         reading = self.reading
         return launches.span(
@@ -127,12 +132,14 @@ class UnderWay:
         return self.device.mailbox(VERDICT_WORDS + self.reading.start // WORD_BYTES)
 
 
-def read_header(device: Device, data: DeviceArray) -> Header:
+def read_header(device: KernelDevice, data: DeviceArray) -> Header:
     """The header of a stream of bytes on the device."""
     return stream.read_header(io.BytesIO(device.download(data[:MOST_HEADER_BYTES]).tobytes()))
 
 
-def decode(device: Device, data: DeviceArray, values: DeviceArray, header: Header | None = None) -> Header:
+def decode(
+    device: KernelDevice, data: DeviceArray, values: DeviceArray, header: Header | None = None
+) -> Header:
     """Fill `values`, the flat real numbers of an array, from a stream of bytes on the device, which start at
     a multiple of 8. Where the `header` that the stream begins with is given, the host need not wait for it.
 
@@ -141,7 +148,7 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray, header: Heade
     another header (some of `values` may be filled then), CodecError where `values` do not suit it, and
     HostOnlyError for frames that a CPU stored without loss: these have no kernel. Streams that a device wrote
     have none, so that the executor, whose ranks write and read on devices of one kind, never meets them;
-    `device_arrays` decodes them on the host.
+    `gpu.arrays` decodes them on the host.
     """
     told = b""
     if header is not None:
@@ -151,7 +158,7 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray, header: Heade
         given, header = header, stream.read_header(io.BytesIO(told), checked=False)
         if given is not None:
             stream.check_same(stream.pack_header(given), told)
-    reading = _reading(header)
+    reading = _plan_of(header)
     if values.size != reading.n_reals or values.dtype != reading.real_dtype:
         if told:
             stream.check_header(told)
@@ -181,7 +188,7 @@ def decode(device: Device, data: DeviceArray, values: DeviceArray, header: Heade
     return header
 
 
-def _told_header(device: Device, data: DeviceArray) -> bytes:
+def _told_header(device: KernelDevice, data: DeviceArray) -> bytes:
     """The words of a stream that its header may have."""
     box, told = device.mailbox(launches.MOST_HEADER_WORDS)
     n_words = np.uint32(launches.MOST_HEADER_WORDS)
@@ -197,7 +204,7 @@ def _decode(under_way: UnderWay, rules: Any) -> Told:
     for part in reading.parts:
         span = under_way.span(part, reading.decoding_blocks)
         code(under_way, part, span, rules, part.group.values_of(under_way.values, reading.header), box)
-    _fill_mirrored(under_way)
+    _fill_reflected(under_way)
     return ended
 
 
@@ -211,16 +218,16 @@ def _put_exact(under_way: UnderWay) -> Told:
             under_way.span(part, reading.putting_blocks), *part.group.arguments,
             part.group.values_of(under_way.values, reading.header), box,
         )  # fmt: skip
-    _fill_mirrored(under_way)
+    _fill_reflected(under_way)
     return ended
 
 
-def _fill_mirrored(under_way: UnderWay) -> None:
+def _fill_reflected(under_way: UnderWay) -> None:
     header = under_way.reading.header
-    if header.mirror != "none":
+    if header.reflection != "none":
         under_way.device.launch(
-            launches.survey("fill_mirrored", block_count(header.size)), header.dtype, under_way.values,
-            np.uint64(header.size), np.uint64(header.stored), np.uint32(header.mirror == "negated"),
+            launches.survey("fill_reflected", block_count(header.size)), header.dtype, under_way.values,
+            np.uint64(header.size), np.uint64(header.stored), np.uint32(header.reflection == "negated"),
         )  # fmt: skip
 
 
@@ -229,7 +236,7 @@ def _check_end(end: int, data: DeviceArray) -> None:
         raise StreamError("stream", "goes on after its last frame", "give one stream, whole and alone")
 
 
-def _fast(under_way: UnderWay, part: Part, span: Any, rules: Any, own: DeviceArray, box: Any) -> None:
+def _fast(under_way: UnderWay, part: DecodeBatch, span: Any, rules: Any, own: DeviceArray, box: Any) -> None:
     """Have the tiles of a part decoded, whose values are its `own`."""
     under_way.device.launch(
         part.decoding, under_way.reading.header.dtype, under_way.data, under_way.work, span,
@@ -237,7 +244,7 @@ def _fast(under_way: UnderWay, part: Part, span: Any, rules: Any, own: DeviceArr
     )  # fmt: skip
 
 
-def _small(under_way: UnderWay, part: Part, span: Any, rules: Any, own: DeviceArray, box: Any) -> None:
+def _small(under_way: UnderWay, part: DecodeBatch, span: Any, rules: Any, own: DeviceArray, box: Any) -> None:
     """As `_fast`."""
     device, dtype, group = under_way.device, under_way.reading.header.dtype, part.group
     data, work, (elements, _, n_tiles) = under_way.data, under_way.work, group.arguments
@@ -255,6 +262,6 @@ def _small(under_way: UnderWay, part: Part, span: Any, rules: Any, own: DeviceAr
 def _found_ends(count: int, n_components: int) -> tuple[int, ...]:
     """Where what `small_index` finds of so many frames ends, in words: the tables, twice, and the plans;
     behind them it has a word a tile. Kernels know the types."""
-    n_tables, n_tokens = entropy.count_shape(n_components)
+    n_tables, n_tokens = rans.count_shape(n_components)
     sizes = (2 * n_tables * (n_tokens + 1), n_tables * PARTS[n_components - 1], 4 * launches.SMALL_PLAN_WORDS)
     return tuple(accumulate(-(-count * size // WORD_BYTES) for size in sizes))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.format.bit_tiling import TILE
-from tnplan.compress.gpu.launches import Launch
+from tnplan.compress.gpu.launches import KernelLaunch
 
 WORD_BYTES = 8
 MOST_BLOCKS = 1 << 11
@@ -25,7 +25,7 @@ def block_count(size: int) -> int:
 
 
 @runtime_checkable
-class Device(Protocol):
+class KernelDevice(Protocol):
     """What the codec asks of a device. Arrays are flat; launches and copies happen in order."""
 
     def upload(self, array: NDArray[Any]) -> DeviceArray:
@@ -44,6 +44,6 @@ class Device(Protocol):
     def empty(self, size: int, dtype: str) -> DeviceArray:
         """A new array of anything."""
 
-    def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
+    def launch(self, launch: KernelLaunch, dtype: str, *arguments: Any) -> None:
         """Run a kernel that is compiled for arrays of `dtype`; arguments are device arrays, NumPy scalars,
         structures as ctypes arrays of bytes, and what `mailbox` gave."""

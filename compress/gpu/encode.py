@@ -1,6 +1,6 @@
 """Streams written where the array is: the kernels of compress/kernels in the order of `codec.encode`.
 
-A device is given (`device.Device`). Streams are those of the CPU, byte for byte, but for frames
+A device is given (`gpu.device.KernelDevice`). Streams are those of the CPU, byte for byte, but for frames
 without loss, which are stored raw here. The host waits for what a survey finds, and for the stream's size.
 Nothing is allocated but workspace of a batch of frames; the output buffer is the caller's.
 """
@@ -12,18 +12,17 @@ import numpy as np
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import tile_count
 from tnplan.compress.format.stream import Header
-from tnplan.compress.gpu import fixed_length as device_fast
-from tnplan.compress.gpu import rans as device_small
-from tnplan.compress.gpu.device import Device, DeviceArray
+from tnplan.compress.gpu import fixed_length, rans
+from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.fixed_length import BATCH_BYTES, code_fast
 from tnplan.compress.gpu.frames import StreamUnderWay, check_room, frame_count, groups
 from tnplan.compress.gpu.rans import code_small
 
-CODERS = {"fast": (code_fast, device_fast.slot_bytes), "small": (code_small, device_small.slot_bytes)}
+CODERS = {"fast": (code_fast, fixed_length.slot_bytes), "small": (code_small, rans.slot_bytes)}
 
 
 def encode(
-    device: Device, values: DeviceArray, header: Header, limits: tuple[float, ...], out: DeviceArray
+    device: KernelDevice, values: DeviceArray, header: Header, limits: tuple[float, ...], out: DeviceArray
 ) -> int:
     """Write the stream of flat real numbers to `out` (bytes, from a multiple of 8 on): how many were written.
 

@@ -6,23 +6,22 @@ the device does from what a survey has found, before the host knows (`Ahead`).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import TILE, usable_axes
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import WORD_BYTES, Device, DeviceArray
+from tnplan.compress.gpu.device import WORD_BYTES, DeviceArray, KernelDevice
 from tnplan.compress.gpu.frames import (
     MOST_FRAMES,
     Coded,
-    Group,
+    FrameGroup,
     StreamUnderWay,
     lay_out,
     part_arrays,
 )
+from tnplan.compress.gpu.look import Look
 
 BATCH_BYTES = 7 << 27
 """Workspace for the coded tiles of the frames that are coded at once; one frame may need more."""
@@ -34,7 +33,7 @@ def slot_bytes(n_components: int) -> int:
 
 
 def code_fast(
-    device: Device, values: DeviceArray, header: Header, limits: tuple[float, ...], group: Group
+    device: KernelDevice, values: DeviceArray, header: Header, limits: tuple[float, ...], group: FrameGroup
 ) -> Coded:
     """Code the tiles of a group, of which `values` are the real numbers."""
     plan = lay_out(device, values, header, group, launches.rules(header, limits))
@@ -42,7 +41,7 @@ def code_fast(
 
 
 def _code(
-    device: Device, values: DeviceArray, dtype: str, count: int, n_tiles: int, plan: DeviceArray
+    device: KernelDevice, values: DeviceArray, dtype: str, count: int, n_tiles: int, plan: DeviceArray
 ) -> Coded:
     """Code at most `count` frames of at most `n_tiles` tiles, as a plan says."""
     n = stream.components(dtype)
@@ -60,18 +59,23 @@ def _code(
 
 
 class Ahead:
-    """A stream of an array of `size` elements of which the first frames, as many as there is workspace for,
+    """A stream of an array that is looked at, of which the first frames, as many as there is workspace for,
     are coded with what a survey has found, before the host knows it.
 
-    `size` is a power of two from 2^17 on, or two frames or more, so that the first frames are of equal size
-    whether half of the array is stored or all. bound, found, counts: the survey's (`device_survey.Look`), of
-    n_axes axes. The stream's first frame begins at byte `start`.
+    Its size is a power of two from 2^17 on, or two frames or more, so that the first frames are of equal size
+    whether half of the array is stored or all. The stream's first frame begins at byte `start`.
     """
 
     def __init__(
-        self, device: Device, values: DeviceArray, dtype: str, size: int, frame_log2: int, bound: Any,
-        n_axes: int, found: DeviceArray, counts: DeviceArray, out: DeviceArray, start: int,
-    ) -> None:  # fmt: skip
+        self,
+        device: KernelDevice,
+        values: DeviceArray,
+        look: Look,
+        frame_log2: int,
+        out: DeviceArray,
+        start: int,
+    ) -> None:
+        dtype, size = look.dtype, look.size
         n, n_tiles = stream.components(dtype), min(size, 1 << frame_log2) // TILE
         count = max(1, size >> frame_log2)
         self.count = min(count, MOST_FRAMES, max(1, BATCH_BYTES // (n_tiles * slot_bytes(n))))
@@ -81,8 +85,8 @@ class Ahead:
         plan = device.empty(launches.PLAN_BYTES // 4 + n_tiles, "uint32")
         box, self._told = device.mailbox(n_words)
         device.launch(
-            launches.plan("choose_plan"), dtype, values, np.uint64(size), bound, np.uint32(frame_log2),
-            np.uint32(n_axes), found, counts, plan, plan[launches.PLAN_BYTES // 4 :], box,
+            launches.plan("choose_plan"), dtype, values, np.uint64(size), look.bound, np.uint32(frame_log2),
+            np.uint32(look.n_axes), look.found, look.counts, plan, plan[launches.PLAN_BYTES // 4 :], box,
             np.uint32(n_words + 1),
         )  # fmt: skip
         self.under_way = StreamUnderWay(device, dtype, out, start, -(-size >> frame_log2))

@@ -15,7 +15,7 @@ from tnplan.compress.format.bit_tiling import TILE, tile_count, usable_axes
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import MOST_BLOCKS, WORD_BYTES, Device, DeviceArray
+from tnplan.compress.gpu.device import MOST_BLOCKS, WORD_BYTES, DeviceArray, KernelDevice
 from tnplan.compress.gpu.launches import FRAME
 
 MOST_FRAMES = 1 << 15
@@ -26,7 +26,7 @@ FRAME_WORDS = FRAME.itemsize // WORD_BYTES
 
 
 @dataclass(frozen=True)
-class Group:
+class FrameGroup:
     """Frames of equal size that are coded at once: number of the first, how many, their elements and tiles,
     and the arguments of kernels that say where elements are."""
 
@@ -47,14 +47,16 @@ class Group:
         return frames[FRAME_WORDS * self.first :] if self.first else frames
 
 
-def groups(header: Header, most: int, first: int = 0) -> tuple[Group, ...]:
+def groups(header: Header, most: int, first: int = 0) -> tuple[FrameGroup, ...]:
     """The frames of a stream from the `first` on in groups of at most `most`, and at most `MOST_FRAMES`,
     nearly equal ones."""
     return _groups(header.stored, header.frame_log2, header.axes, min(most, MOST_FRAMES), first)
 
 
 @lru_cache(256)
-def _groups(stored: int, frame_log2: int, axes: tuple[int, ...], most: int, first: int) -> tuple[Group, ...]:
+def _groups(
+    stored: int, frame_log2: int, axes: tuple[int, ...], most: int, first: int
+) -> tuple[FrameGroup, ...]:
     whole, rest = divmod(stored, 1 << frame_log2)
     left, step = max(0, whole - first), max(1, most)
     step = -(-left // max(1, -(-left // step))) or 1
@@ -64,10 +66,10 @@ def _groups(stored: int, frame_log2: int, axes: tuple[int, ...], most: int, firs
     return (*made, _group(axes, whole, 1, rest)) if rest and first <= whole else tuple(made)
 
 
-def _group(axes: tuple[int, ...], first: int, count: int, elements: int) -> Group:
+def _group(axes: tuple[int, ...], first: int, count: int, elements: int) -> FrameGroup:
     n_tiles = tile_count(elements)
     order = launches.order(usable_axes(axes, elements))
-    return Group(first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)))
+    return FrameGroup(first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)))
 
 
 def frame_count(header: Header) -> int:
@@ -93,7 +95,7 @@ class Coded:
 
 
 def part_arrays(
-    device: Device, n_components: int, count: int, n_tiles: int
+    device: KernelDevice, n_components: int, count: int, n_tiles: int
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
     """sizes, exact and heads of `Coded`, for kernels to fill."""
     parts = count * n_tiles
@@ -102,7 +104,9 @@ def part_arrays(
     return words[:parts], words[parts:last], words[last:]
 
 
-def lay_out(device: Device, values: DeviceArray, header: Header, group: Group, rules: Any) -> DeviceArray:
+def lay_out(
+    device: KernelDevice, values: DeviceArray, header: Header, group: FrameGroup, rules: Any
+) -> DeviceArray:
     """The plan of a group (plan.cuh), and behind it the first elements of its tiles."""
     ends = group.first + group.count == frame_count(header)
     plan = device.empty(launches.PLAN_BYTES // 4 + group.n_tiles, "uint32")
@@ -116,7 +120,7 @@ def lay_out(device: Device, values: DeviceArray, header: Header, group: Group, r
 class StreamUnderWay:
     """A stream in an output buffer, to which at most `count` frames are appended, from byte `start` on."""
 
-    def __init__(self, device: Device, dtype: str, out: DeviceArray, start: int, count: int) -> None:
+    def __init__(self, device: KernelDevice, dtype: str, out: DeviceArray, start: int, count: int) -> None:
         self.device, self.dtype, self.out, self.start = device, dtype, out, start
         # The table of frames, and behind it where the stream ends so far.
         self.frames = device.empty(count * FRAME_WORDS + 1, "uint64")
@@ -132,7 +136,7 @@ class StreamUnderWay:
         coded.pack(starts, self._from(first), self.out)
         self._fill(values, first, coded.count, coded.n_tiles, coded.plan, coded.exact)
 
-    def put_raw(self, values: DeviceArray, header: Header, group: Group) -> None:
+    def put_raw(self, values: DeviceArray, header: Header, group: FrameGroup) -> None:
         """The same, without loss."""
         made = np.zeros(group.count, FRAME)
         values_bytes = group.elements * header.components * header.real_dtype.itemsize

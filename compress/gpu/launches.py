@@ -61,7 +61,7 @@ SMALL_PLAN_WORDS = 3
 """`Plan` of small.cuh."""
 
 
-class Launch(NamedTuple):
+class KernelLaunch(NamedTuple):
     """A kernel with its grid (blocks along x and y) and the threads of a block."""
 
     file: str
@@ -138,80 +138,86 @@ def _structure(data: bytes) -> Array[c_char]:
     return (c_char * len(data)).from_buffer_copy(data)
 
 
-def plan(entry: str) -> Launch:
+def plan(entry: str) -> KernelLaunch:
     """A kernel of plan.cu: one block."""
-    return Launch("common/plan.cu", entry, (1, 1), THREADS)
+    return KernelLaunch("common/plan.cu", entry, (1, 1), THREADS)
 
 
-def fast_encode(n_frames: int, n_tiles: int) -> Launch:
+def fast_encode(n_frames: int, n_tiles: int) -> KernelLaunch:
     """A block a tile, of frames of equal size."""
-    return Launch("fixed_length/encode.cu", "fast_encode", (n_tiles, n_frames), THREADS)
+    return KernelLaunch("fixed_length/encode.cu", "fast_encode", (n_tiles, n_frames), THREADS)
 
 
-def fast_pack(n_frames: int, n_tiles: int) -> Launch:
+def fast_pack(n_frames: int, n_tiles: int) -> KernelLaunch:
     """A warp a tile, of frames of equal size."""
-    return Launch("fixed_length/encode.cu", "fast_pack", (-(-n_tiles * WARP // THREADS), n_frames), THREADS)
+    return KernelLaunch(
+        "fixed_length/encode.cu", "fast_pack", (-(-n_tiles * WARP // THREADS), n_frames), THREADS
+    )
 
 
-def fast_decode(n_frames: int, n_tiles: int) -> Launch:
+def fast_decode(n_frames: int, n_tiles: int) -> KernelLaunch:
     """A block a tile, of frames of equal size; before them blocks that look at frames and form checksums."""
     blocks = DECODE_HEADS + -(-n_tiles // TILES_PER_CHECK) + n_tiles
-    return Launch("fixed_length/decode.cu", "fast_decode", (blocks, n_frames), THREADS)
+    return KernelLaunch("fixed_length/decode.cu", "fast_decode", (blocks, n_frames), THREADS)
 
 
-def small_count(n_frames: int, n_tiles: int) -> Launch:
+def small_count(n_frames: int, n_tiles: int) -> KernelLaunch:
     """A warp a tile, of frames of equal size."""
-    return Launch("rans/encode.cu", "small_count", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
+    return KernelLaunch(
+        "rans/encode.cu", "small_count", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS
+    )
 
 
-def small_plan(n_frames: int) -> Launch:
+def small_plan(n_frames: int) -> KernelLaunch:
     """A block a frame."""
-    return Launch("rans/heads.cu", "small_plan", (n_frames, 1), THREADS)
+    return KernelLaunch("rans/heads.cu", "small_plan", (n_frames, 1), THREADS)
 
 
-def small_encode(n_frames: int, n_tiles: int) -> Launch:
+def small_encode(n_frames: int, n_tiles: int) -> KernelLaunch:
     """A warp a segment, of which a frame has at most as many as tiles."""
-    return Launch("rans/encode.cu", "small_encode", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS)
+    return KernelLaunch(
+        "rans/encode.cu", "small_encode", (-(-n_tiles // SMALL_WARPS), n_frames), SMALL_THREADS
+    )
 
 
-def small_pack(n_frames: int, n_tiles: int) -> Launch:
+def small_pack(n_frames: int, n_tiles: int) -> KernelLaunch:
     """A block a segment, of which a frame has at most as many as tiles."""
-    return Launch("rans/encode.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
+    return KernelLaunch("rans/encode.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
 
 
-def small_index(n_frames: int) -> Launch:
+def small_index(n_frames: int) -> KernelLaunch:
     """A block that finds frames, and one for each."""
-    return Launch("rans/heads.cu", "small_index", (1 + n_frames, 1), THREADS)
+    return KernelLaunch("rans/heads.cu", "small_index", (1 + n_frames, 1), THREADS)
 
 
-def small_decode(n_frames: int, n_tiles: int) -> Launch:
+def small_decode(n_frames: int, n_tiles: int) -> KernelLaunch:
     """Blocks that claim work: segments, a warp each, of which a frame has at most as many as tiles, and
     checksums."""
     shares = -(-n_tiles // SMALL_WARPS) + -(-n_tiles // TILES_PER_CHECK)
     blocks = min(shares * n_frames, MOST_CLAIMING)
-    return Launch("rans/decode.cu", "small_decode", (blocks, 1), SMALL_THREADS)
+    return KernelLaunch("rans/decode.cu", "small_decode", (blocks, 1), SMALL_THREADS)
 
 
-def frames(entry: str, blocks: int, n_frames: int = 1) -> Launch:
+def frames(entry: str, blocks: int, n_frames: int = 1) -> KernelLaunch:
     """A kernel of frames.cu, with so many blocks along x."""
-    return Launch("common/frames.cu", entry, (blocks, n_frames), THREADS)
+    return KernelLaunch("common/frames.cu", entry, (blocks, n_frames), THREADS)
 
 
-def tell_header() -> Launch:
+def tell_header() -> KernelLaunch:
     """A warp."""
-    return Launch("common/frames_read.cu", "tell_header", (1, 1), WARP)
+    return KernelLaunch("common/frames_read.cu", "tell_header", (1, 1), WARP)
 
 
-def put_exact_values(n_frames: int) -> Launch:
+def put_exact_values(n_frames: int) -> KernelLaunch:
     """A few blocks a frame."""
-    return Launch("common/frames_read.cu", "put_exact_values", (EXACT_BLOCKS, n_frames), THREADS)
+    return KernelLaunch("common/frames_read.cu", "put_exact_values", (EXACT_BLOCKS, n_frames), THREADS)
 
 
-def neighbours(blocks: int, n_axes: int) -> Launch:
+def neighbours(blocks: int, n_axes: int) -> KernelLaunch:
     """So many blocks share the samples, along each few axes."""
-    return Launch("common/survey.cu", "neighbours", (blocks, -(-n_axes // AXES_AT_ONCE)), THREADS)
+    return KernelLaunch("common/survey.cu", "neighbours", (blocks, -(-n_axes // AXES_AT_ONCE)), THREADS)
 
 
-def survey(entry: str, blocks: int) -> Launch:
+def survey(entry: str, blocks: int) -> KernelLaunch:
     """A kernel of survey.cu, with so many blocks."""
-    return Launch("common/survey.cu", entry, (blocks, 1), THREADS)
+    return KernelLaunch("common/survey.cu", entry, (blocks, 1), THREADS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.compress.cpu import rans as entropy
+from tnplan.compress.cpu import rans
 from tnplan.compress.format.bit_tiling import TILE
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import Device, DeviceArray
-from tnplan.compress.gpu.frames import Coded, Group, lay_out, part_arrays
+from tnplan.compress.gpu.device import DeviceArray, KernelDevice
+from tnplan.compress.gpu.frames import Coded, FrameGroup, lay_out, part_arrays
 
 
 def slot_bytes(n_components: int) -> int:
@@ -18,11 +18,11 @@ def slot_bytes(n_components: int) -> int:
 
 
 def code_small(
-    device: Device, values: DeviceArray, header: Header, limits: tuple[float, ...], group: Group
+    device: KernelDevice, values: DeviceArray, header: Header, limits: tuple[float, ...], group: FrameGroup
 ) -> Coded:
     """Code the segments of a group, of which `values` are the real numbers."""
     dtype, n, rules = header.dtype, header.components, launches.rules(header, limits)
-    n_tables, n_tokens = entropy.count_shape(n)
+    n_tables, n_tokens = rans.count_shape(n)
     n_tiles, parts = np.uint32(group.n_tiles), group.count * group.n_tiles
     plan = lay_out(device, values, header, group, rules)
     sizes, exact, heads = part_arrays(device, n, group.count, group.n_tiles)
@@ -34,7 +34,7 @@ def code_small(
     )  # fmt: skip
     starts = device.empty(group.count * n_tables * (n_tokens + 1), "uint16")
     plans = device.empty(group.count * launches.SMALL_PLAN_WORDS, "uint32")
-    tables = device.empty(group.count * entropy.tables_room_bytes(n) // 4, "uint32")
+    tables = device.empty(group.count * rans.tables_room_bytes(n) // 4, "uint32")
     device.launch(launches.small_plan(group.count), dtype, counts, raw, n_tiles, starts, plans, heads, tables)
     slots, words = device.empty(parts * slot_bytes(n) // 2, "uint16"), device.empty(parts, "uint32")
     device.launch(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tnplan.compress.cpu.codec import RANKED_FROM
 from tnplan.compress.format import stream
+from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import Header
-from tnplan.compress.gpu.device import Device, DeviceArray
+from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.encode import encode, go_on
 from tnplan.compress.gpu.fixed_length import Ahead
 from tnplan.compress.gpu.frames import check_room
@@ -13,26 +14,22 @@ from tnplan.compress.gpu.survey import Survey
 
 
 def write(
-    device: Device, values: DeviceArray, dtype: str, shape: tuple[int, ...], bound: float, mode: str,
-    coder: str, frame_log2: int, out: DeviceArray, *, nonfinite: str = "keep",
+    device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...], options: CodingOptions,
+    out: DeviceArray,
 ) -> tuple[Header, tuple[float, ...], int]:  # fmt: skip
     """The stream of an array's flat real numbers in `out` (bytes, from a multiple of 8 on): its header, the
-    largest errors of the array's parts, and how many bytes were written. `coder` may be 'auto'.
+    largest errors of the array's parts, and how many bytes were written.
 
-    As `device_survey.survey` and `device_codec.encode` one after the other, byte for byte, and with their
-    errors.
+    As `gpu.survey.survey` and `gpu.encode.encode` one after the other, byte for byte, and with their errors.
     """
-    looked = Survey(device, values, dtype, shape, bound, mode, coder, frame_log2)
-    ahead = None
-    if coder == "fast" and looked.bound and mode != "pointwise" and _is_regular(looked.size, frame_log2):
-        start, look = stream.header_size_bytes(len(shape), stream.components(dtype)), looked.look
+    looked, frame_log2 = Survey(device, values, dtype, shape, options), options.frame_log2
+    ahead, has_rule = None, options.bound and options.mode != "pointwise"
+    if options.setting == "fast" and has_rule and _is_regular(looked.size, frame_log2):
+        start = stream.header_size_bytes(len(shape), stream.components(dtype))
         check_room(out, start)
-        ahead = Ahead(
-            device, values, dtype, looked.size, frame_log2, look.bound, look.n_axes, look.found, look.counts,
-            out, start,
-        )  # fmt: skip
+        ahead = Ahead(device, values, looked.look, frame_log2, out, start)
     try:
-        header, limits = looked.header(nonfinite)
+        header, limits = looked.header()
     finally:
         if ahead:
             ahead.wait()

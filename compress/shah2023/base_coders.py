@@ -10,7 +10,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.cpu import rans as entropy
+from tnplan.compress.cpu import rans
 from tnplan.compress.shah2023.stages import Values, join, split
 
 ESCAPE = 255
@@ -31,7 +31,7 @@ def encode_cusz(values: Values, bound: float) -> bytes:
     steps = np.diff(whole, prepend=0)
     zigzag = np.where(steps > 0, 2 * steps - 1, -2 * steps)
     symbols = np.minimum(zigzag, ESCAPE).astype(np.uint8)
-    coded = entropy.encode_bytes(symbols, symbols.size - 2) if symbols.size else None
+    coded = rans.encode_bytes(symbols, symbols.size - 2) if symbols.size else None
     places = np.flatnonzero(exact)
     return join(
         symbols.tobytes() if coded is None else b"\0" + coded,
@@ -47,7 +47,7 @@ def decode_cusz(data: bytes, bound: float, size: int) -> Values:
     if len(coded) == size:
         symbols[:] = np.frombuffer(coded, np.uint8)
     else:
-        entropy.decode_bytes(np.frombuffer(coded, np.uint8)[1:], symbols, "cuSZ")
+        rans.decode_bytes(np.frombuffer(coded, np.uint8)[1:], symbols, "cuSZ")
     zigzag = symbols.astype(np.int64)
     zigzag[symbols == ESCAPE] = np.frombuffer(large, "<u4")
     steps = np.where(zigzag & 1, zigzag // 2 + 1, -(zigzag // 2))

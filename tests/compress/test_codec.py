@@ -105,17 +105,17 @@ def test_mirrored_arrays_take_half(dtype: str, setting: str, kind: str) -> None:
         if kind == "negated":
             whole[(size + 1) // 2 :] *= -1
         packed = compress(whole, 1e-3, setting=setting)
-        assert packed.header.mirror == kind
+        assert packed.header.reflection == kind
         assert packed.header.stored == (size + 1) // 2
         holds_bound(whole, decompress(packed.data), 1e-3, "range")
         exact = compress(whole, 0.0)
-        assert exact.header.mirror == kind
+        assert exact.header.reflection == kind
         holds_bound(whole, decompress(exact.data), 0.0, "range")
         if size > 3:
             other = whole.copy()
             other.real[0] = np.nextafter(other.real[0], other.real.dtype.type(9))
             broken = compress(other, 1e-3, setting=setting)
-            assert broken.header.mirror == "none"
+            assert broken.header.reflection == "none"
             assert len(packed.data) < 0.6 * len(broken.data)
             assert len(exact.data) < 0.6 * len(compress(other, 0.0).data)
 
@@ -123,7 +123,7 @@ def test_mirrored_arrays_take_half(dtype: str, setting: str, kind: str) -> None:
 def test_minus_zero_is_not_the_mirror_of_zero() -> None:
     array = np.array([0.0, 1.0, 1.0, -0.0], np.float32)
     packed = compress(array, 0.0)
-    assert packed.header.mirror == "none"
+    assert packed.header.reflection == "none"
     assert np.array_equal(np.signbit(decompress(packed.data)), np.signbit(array))
 
 

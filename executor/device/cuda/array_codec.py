@@ -18,7 +18,7 @@ from cupy_backends.cuda.api import driver
 from numpy.typing import NDArray
 
 from tnplan.compress.gpu.arrays import register
-from tnplan.compress.gpu.launches import FOLDER, Launch, defines
+from tnplan.compress.gpu.launches import FOLDER, KernelLaunch, defines
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 
 WORD_BYTES = 8
@@ -60,7 +60,7 @@ def _take_room() -> _Room:
 
 
 class CupyCodec:
-    """A `tnplan.compress.gpu.device.Device` on the current GPU and its current stream."""
+    """A `tnplan.compress.gpu.device.KernelDevice` on the current GPU and its current stream."""
 
     def upload(self, array: NDArray[Any]) -> Any:
         """A copy on the GPU."""
@@ -117,7 +117,7 @@ class CupyCodec:
         """A new array of anything."""
         return cupy.empty(size, dtype)
 
-    def launch(self, launch: Launch, dtype: str, *arguments: Any) -> None:
+    def launch(self, launch: KernelLaunch, dtype: str, *arguments: Any) -> None:
         """Run a kernel that is compiled for arrays of `dtype`; structures go as ctypes arrays."""
         kernel = _kernel(cupy.cuda.runtime.getDevice(), launch.file, launch.entry, dtype)
         words, places = _words(len(arguments))(), _words(len(arguments))()

@@ -14,10 +14,10 @@ import cupy
 
 from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.format.errors import CodecError
+from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import FRAME_LOG2, Header, real_dtype
-from tnplan.compress.gpu import decode as device_decode
-from tnplan.compress.gpu import survey as device_survey
-from tnplan.compress.gpu import write as device_write
+from tnplan.compress.gpu import decode, survey
+from tnplan.compress.gpu.write import write
 from tnplan.executor.device.cuda.array_codec import CupyCodec
 from tnplan.executor.device.protocols.codec import NoRoomError, Packed, measured, sample_stride
 from tnplan.planner.common.errors import InputError
@@ -55,11 +55,10 @@ class CupyStreamCodec:
         dtype = values.dtype.name
         with self._stream, _enough_memory(values):
             reals = values.view(real_dtype(dtype))
-            norms = device_survey.squares(self._device, reals, dtype)
+            norms = survey.squares(self._device, reals, dtype)
             try:
-                header, limits, size_bytes = device_write.write(
-                    self._device, reals, dtype, (len(values),), lossy.bound, "range", setting, FRAME_LOG2, out
-                )
+                options = CodingOptions(lossy.bound, "range", setting)
+                header, limits, size_bytes = write(self._device, reals, dtype, (len(values),), options, out)
             except CodecError as error:
                 if error.place != "out":
                     raise
@@ -70,7 +69,7 @@ class CupyStreamCodec:
     def decode(self, data: Any, values: Any, header: Header | None = None) -> None:
         """Fill the values."""
         with self._stream, _enough_memory(values):
-            device_decode.decode(self._device, data, values.view(real_dtype(values.dtype.name)), header)
+            decode.decode(self._device, data, values.view(real_dtype(values.dtype.name)), header)
 
     def sample(self, values: Any, out: Any = None) -> Any:
         """A copy of some values on the GPU."""
@@ -93,17 +92,17 @@ class CupyOverlaps:
     def __init__(self, stream: Any, device: CupyCodec) -> None:
         self._stream = stream
         self._device = device
-        self._sums = device.zeros(device_survey.OVERLAP_SUMS, "float64")
+        self._sums = device.zeros(survey.OVERLAP_SUMS, "float64")
 
     def add(self, sample: Any, values: Any) -> None:
         """Add the sums over a sample."""
         with self._stream:
-            device_survey.add_overlaps(
+            survey.add_overlaps(
                 self._device, values.dtype.name, sample, values, sample_stride(len(values)), self._sums
             )
 
     def read(self) -> tuple[complex, float, float]:
         """The sums so far; waits for the stream."""
         with self._stream:
-            real, imaginary, before, after = device_survey.overlap_sums(self._device, self._sums)
+            real, imaginary, before, after = survey.overlap_sums(self._device, self._sums)
         return complex(real, imaginary), before, after

@@ -13,8 +13,8 @@ from tests.support.kernels.compress_streams import CODERS, payloads_of, restored
 from tnplan.compress import Compressed, StreamError, compress, decompress
 from tnplan.compress.cpu.frame import CODED, CODED_HEAD, filled
 from tnplan.compress.format.stream import frame_seed, pack_frame, pack_header
-from tnplan.compress.gpu import decode as device_decode
-from tnplan.compress.gpu import frames as device_frames
+from tnplan.compress.gpu import frames
+from tnplan.compress.gpu.decode import cached_plan
 
 FRAME = 4096
 SIZE = 5 * FRAME + 100
@@ -23,10 +23,10 @@ SIZE = 5 * FRAME + 100
 @pytest.fixture(autouse=True)
 def small_launches(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Three frames a launch at most, so that these streams need three."""
-    monkeypatch.setattr(device_frames, "MOST_FRAMES", 3)
-    device_decode._cached_reading.cache_clear()
+    monkeypatch.setattr(frames, "MOST_FRAMES", 3)
+    cached_plan.cache_clear()
     yield
-    device_decode._cached_reading.cache_clear()
+    cached_plan.cache_clear()
 
 
 def with_exact(dtype: str, numbers: tuple[int, ...], coder: str) -> tuple[np.ndarray, Compressed]:
@@ -80,7 +80,7 @@ def test_exact_values_of_a_mirrored_array_are_mirrored(device: Any) -> None:
     array = make_array("mirrored", SIZE, "float32", 3)
     array[[2, SIZE - 3]] = np.inf
     packed = compress(array, 1e-3, setting="fast", frame_log2=12)
-    assert packed.header.mirror != "none"
+    assert packed.header.reflection != "none"
     assert sum(exact_at(payload)[0] for payload in payloads_of(packed.data)) == 1
     values = restored(device, packed.data, array, packed.header)
     assert np.array_equal(bits(values), bits(decompress(packed)))

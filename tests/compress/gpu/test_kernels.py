@@ -22,19 +22,19 @@ from tnplan.compress import (
     decompress,
     worst_size_bytes,
 )
-from tnplan.compress.cpu import rans as entropy
+from tnplan.compress.cpu import rans
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.cpu.frame import encode_frame, quantize
 from tnplan.compress.format.bit_tiling import NATURAL, class_counts, sampled
 from tnplan.compress.format.bounds import error_limit, extent, quantizer
-from tnplan.compress.format.reflection import fill_mirrored, mirror_of
+from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.reflection import fill_reflected, reflection_of
 from tnplan.compress.format.stream import (
     Header,
     header_size_bytes,
 )
 from tnplan.compress.gpu import encode as device_codec
-from tnplan.compress.gpu import frames as device_frames
-from tnplan.compress.gpu import launches
+from tnplan.compress.gpu import frames, launches
 from tnplan.compress.gpu import survey as device_survey
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
@@ -60,7 +60,7 @@ CRAFTED = 40
 
 def header_of(
     array: np.ndarray, bound: float, mode: str, coder: str, axes: tuple[int, ...], frame_log2: int,
-    mirror: str = "none",
+    reflection: str = "none",
 ) -> tuple[Header, tuple[float, ...]]:  # fmt: skip
     """A header with these axes, and the largest errors."""
     reaches = [extent(part, mode == "pointwise") for part in parts(array)]
@@ -68,7 +68,9 @@ def header_of(
     made = [quantizer(one, bound, mode, np.dtype(parts(array)[0].dtype)) for one in reaches]
     lossy = tuple(one for one in made if one is not None)
     assert len(lossy) == len(made)
-    return Header(array.dtype.name, array.shape, mode, bound, coder, mirror, lossy, axes, frame_log2), limits
+    return Header(
+        array.dtype.name, array.shape, mode, bound, coder, reflection, lossy, axes, frame_log2
+    ), limits
 
 
 def stream_of(array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
@@ -139,7 +141,7 @@ def test_small_reads_longer_segments_than_it_writes(device: Any, monkeypatch: py
     header, limits = header_of(array, 1e-3, "range", "small", NATURAL, 18)
     now = stream_of(array, header, limits)
     assert written(device, array, header, limits) == now
-    monkeypatch.setattr(entropy, "LONGEST_WRITTEN_LOG2", entropy.LONGEST_SEGMENT_LOG2)
+    monkeypatch.setattr(rans, "LONGEST_WRITTEN_LOG2", rans.LONGEST_SEGMENT_LOG2)
     longer = stream_of(array, header, limits)
     tiles_log2 = [int.from_bytes(payloads_of(data)[0][24:28], "little") for data in (now, longer)]
     assert tiles_log2 == [5, 6]
@@ -167,7 +169,7 @@ def test_frames_in_several_launches_make_the_same_stream(
     header, limits = header_of(array, 1e-2, "range", coder, NATURAL, 12)
     wanted = written(device, array, header, limits)
     monkeypatch.setattr(device_codec, "BATCH_BYTES", 40_000)
-    monkeypatch.setattr(device_frames, "MOST_FRAMES", 3)
+    monkeypatch.setattr(frames, "MOST_FRAMES", 3)
     assert written(device, array, header, limits) == wanted
     assert np.array_equal(bits(restored(device, wanted, array)), bits(decompress(wanted)))
 
@@ -212,7 +214,8 @@ def test_sound_headers_of_other_streams_harm_nothing(device: Any) -> None:
     payloads = payloads_of(stream_of(array, header, limits))
     for other in (
         {"shape": (1 << 62,), "frame_log2": 30}, {"shape": (1 << 40, 1 << 40)}, {"shape": (2,) * 64},
-        {"shape": (0,)}, {"dtype": "complex128", "quantizers": header.quantizers * 2}, {"mirror": "equal"},
+        {"shape": (0,)}, {"dtype": "complex128", "quantizers": header.quantizers * 2},
+        {"reflection": "equal"},
         {"coder": "small"}, {"coder": "lossless"}, {"shape": (2048, 2), "frame_log2": 22},
     ):  # fmt: skip
         data = sealed(replace(header, **other), payloads)
@@ -294,16 +297,16 @@ def test_surveys_find_what_the_twins_find(device: Any, dtype: str) -> None:
         if kind == "mirrored":
             array[(size + 1) // 2 :] *= -1
         values, n = flat_values(array), len(parts(array))
-        found, mirror = extents(device, device.upload(values), dtype, size)
+        found, reflection = extents(device, device.upload(values), dtype, size)
         assert found == [extent(part, True) for part in parts(array)]
-        assert mirror == mirror_of(values, n)
+        assert reflection == reflection_of(values, n)
         for negated, name in enumerate(("equal", "negated")):
             filled, wanted = device.upload(values), values.copy()
             device.launch(
-                launches.survey("fill_mirrored", 2), dtype, filled, np.uint64(size),
+                launches.survey("fill_reflected", 2), dtype, filled, np.uint64(size),
                 np.uint64((size + 1) // 2), np.uint32(negated),
             )  # fmt: skip
-            fill_mirrored(wanted, n, (size + 1) // 2, name)
+            fill_reflected(wanted, n, (size + 1) // 2, name)
             assert np.array_equal(bits(device.download(filled)), bits(wanted))
 
 
@@ -338,9 +341,11 @@ def test_neighbours_are_counted_as_on_the_cpu(
     for number, (kind, mode, bound) in enumerate(LOOKED):
         array = make_array(kind, 1 << (17 if kind in ("mirrored", "constant") else 16), dtype, number)
         values = flat_values(array)
-        header, limits = survey(device, device.upload(values), dtype, array.shape, bound, mode, "fast", 22)
-        mirror = mirror_of(values, len(parts(array)))
-        assert (header, limits) == header_of(array, bound, mode, "fast", NATURAL, 22, mirror)
+        header, limits = survey(
+            device, device.upload(values), dtype, array.shape, CodingOptions(bound, mode, "fast")
+        )
+        reflection = reflection_of(values, len(parts(array)))
+        assert (header, limits) == header_of(array, bound, mode, "fast", NATURAL, 22, reflection)
         assert np.array_equal(seen.pop(), counted(array, header, limits, header.stored.bit_length() - 1))
 
 

@@ -15,7 +15,7 @@ from tests.support.kernels.compress_arrays import bits, make_array
 from tests.support.kernels.compress_streams import mutated, restored
 from tnplan.compress import CodecError, Compressed, StreamError, compress, decompress
 from tnplan.compress.format.stream import header_size_bytes
-from tnplan.compress.gpu import frames as device_frames
+from tnplan.compress.gpu import frames
 from tnplan.planner.common.errors import InputError
 
 CASES = (
@@ -42,7 +42,7 @@ def test_the_same_values_with_the_header_and_without(device: Any, coder: str) ->
 def test_frames_are_found_over_several_launches(
     device: Any, coder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_frames, "MOST_FRAMES", 3)
+    monkeypatch.setattr(frames, "MOST_FRAMES", 3)
     array = make_array("sparse", 8 * 4096 + 100, "float32", 3)
     packed = compress(array, 1e-2, setting=coder, frame_log2=12)
     assert np.array_equal(bits(restored(device, packed.data, array, packed.header)), bits(decompress(packed)))
@@ -78,7 +78,7 @@ def test_headers_that_no_stream_can_have_are_refused(device: Any) -> None:
     packed = compress(array, 1e-2, setting="fast", frame_log2=12)
     for wrong in (
         {"axes": tuple(range(2, 14))}, {"axes": (0,) * 12}, {"axes": (-1, *range(11))}, {"axes": ()},
-        {"frame_log2": 31}, {"frame_log2": 3}, {"quantizers": ()}, {"coder": "none"}, {"mirror": "half"},
+        {"frame_log2": 31}, {"frame_log2": 3}, {"quantizers": ()}, {"coder": "none"}, {"reflection": "half"},
         {"dtype": "int8"}, {"shape": (-1, -5000)}, {"shape": None}, {"mode": "loose"},
     ):  # fmt: skip
         with pytest.raises(CodecError, match="header: is none that a stream can have; give that"):
@@ -104,7 +104,7 @@ def test_too_little_memory_of_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch)
     def none_left(*arguments: Any) -> None:
         raise OutOfMemoryError(1, 2)
 
-    monkeypatch.setattr(cupy_stream_codec.device_decode, "decode", none_left)
+    monkeypatch.setattr(cupy_stream_codec.decode, "decode", none_left)
     codec = cupy_stream_codec.CupyStreamCodec(nullcontext())
     line = "^GPU: has too little memory beside its arena for the codec of 72 B; plan with a smaller"
     with pytest.raises(InputError, match=line):

@@ -12,8 +12,9 @@ from tnplan.compress import CodecError, compress, worst_size_bytes
 from tnplan.compress.cpu import codec
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.format.bit_tiling import LOGS, SAMPLE, ranked_axes
+from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.gpu import encode as device_codec
-from tnplan.compress.gpu import fixed_length as device_fast
+from tnplan.compress.gpu import fixed_length
 from tnplan.compress.gpu.write import write
 
 CASES = (
@@ -33,13 +34,13 @@ CASES = (
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of every array whether what was coded ahead was of use, where that was tried."""
     found: list[bool] = []
-    suits = device_fast.Ahead.suits
+    suits = fixed_length.Ahead.suits
 
     def watched(self: Any, *arguments: Any) -> bool:
         found.append(suits(self, *arguments))
         return found[-1]
 
-    monkeypatch.setattr(device_fast.Ahead, "suits", watched)
+    monkeypatch.setattr(fixed_length.Ahead, "suits", watched)
     return found
 
 
@@ -50,18 +51,8 @@ def written(
     """The stream that the device writes."""
     room = worst_size_bytes(array.shape, array.dtype.name, frame_log2) if out_bytes is None else out_bytes
     out, values = device.empty(room + -room % 8, "uint8"), device.upload(flat_values(array))
-    used = write(
-        device,
-        values,
-        array.dtype.name,
-        array.shape,
-        bound,
-        mode,
-        "fast",
-        frame_log2,
-        out,
-        nonfinite=nonfinite,
-    )[2]
+    options = CodingOptions(bound, mode, "fast", nonfinite, frame_log2)
+    used = write(device, values, array.dtype.name, array.shape, options, out)[2]
     data: bytes = device.download(out[:used]).tobytes()
     return data
 
@@ -93,7 +84,7 @@ def test_arrays_of_many_frames_are_coded_ahead(
     """Frames of all kinds behind one another: coded, raw, with exact values, without any number. And where
     there is workspace for the first ones alone."""
     if batch:
-        for one in (device_fast, device_codec):
+        for one in (fixed_length, device_codec):
             monkeypatch.setattr(one, "BATCH_BYTES", batch)
     array = make_array("normal", (3 << 17) + 99, "float32", 1)
     generator = np.random.default_rng(2)

@@ -1,4 +1,4 @@
-// What is known of an array before it is coded: the extent of its components, its mirror, how much neighbours tell
+// What is known of an array before it is coded: the extent of its components, its reflection, how much neighbours tell
 // about each other; and an array from its first half.
 
 #include "tile.cuh"
@@ -90,7 +90,7 @@ __device__ __forceinline__ Word largest(Word number)
 
 // found (COMPONENTS, 4) and two more, from zero: complement of the rank of the least finite value, rank of the
 // greatest, complement of the bits of the least normal magnitude, 1 where a value is not finite; then whether an
-// element's bits are not those of its mirror image, and whether not the same with all signs flipped.
+// element's bits are not those of its reflection, and whether not the same with all signs flipped.
 extern "C" __global__ void __launch_bounds__(THREADS) survey(const Element* values, Word n_elements, BITS* found)
 {
     __shared__ BITS room[WARPS][FOUND];
@@ -235,8 +235,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) add_overlaps(
     }
 }
 
-// Fill the second half of a mirrored array from the first `stored` elements.
-extern "C" __global__ void __launch_bounds__(THREADS) fill_mirrored(
+// Fill the second half of an array that is its reflection from the first `stored` elements.
+extern "C" __global__ void __launch_bounds__(THREADS) fill_reflected(
     Element* values, Word n_elements, Word stored, unsigned negated)
 {
     for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < n_elements - stored; i += (Word)gridDim.x * THREADS) {
