@@ -159,7 +159,13 @@ def execute(
         check_ranks=lambda request, n: share_of(request.run.schedule, n, 0, *request.run.slices),
         needs=lambda request, n, threads: _needs(request),
     )
-    return run_job(job, options)
+    try:
+        return run_job(job, options)
+    except AgreedError as error:
+        if engine == "native" or not error.place.startswith("--device"):
+            raise
+        remedy = error.remedy.replace("--device cpu", "--engine native")
+        raise AgreedError(f"--engine {engine}", error.problem, remedy) from None
 
 
 def _needs(request: _Request) -> Needs:

@@ -111,6 +111,8 @@ class ProgressLines:
         if self._done_before is None:
             self._done_before, self._start = at.done, now
             self._say_first()
+            if self._shown and at.done:
+                self._print(at.text)
         if not self._shown or at.done <= self._done_before or now - self._last < self._every_s:
             return
         self._last = now

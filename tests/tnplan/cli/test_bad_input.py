@@ -249,7 +249,7 @@ USAGE: list[tuple[str, str]] = [
        ("0:" + "9" * 5000, "'0:99"))],
     (f"{RUN} --device tpu", "'tpu'"), (f"{RUN} --threads 0", "0 is not in"),
     (f"{RUN} --result both", "'both'"),
-    ("execute four.json --resume", "--resume: needs an output"),
+    ("execute four.json --resume", "--resume: has no checkpoint"),
     ("execute four.json --result sharded", "--result"),
     # search
     ("search net.json", "give one limit"), ("search net.json --devices 4", "belong together"),
@@ -278,7 +278,7 @@ USAGE: list[tuple[str, str]] = [
 ]
 # fmt: on
 
-CHECKPOINT = '{"format": "tnplan.checkpoint", "version": 2, "schedule": "another"}'
+CHECKPOINT = '{"format": "tnplan.checkpoint", "version": 3, "schedule": "another"}'
 
 
 def rows() -> list[Row]:

@@ -59,7 +59,7 @@ def test_a_missing_library_is_one_line(
 def test_an_engine_without_its_gpus_is_named(
     single: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def none(world: Communicator, needed_bytes: int) -> int:
+    def none(world: Communicator, needed_bytes: int, remedy: str) -> int:
         raise InputError("--device gpu", "there is none", "run elsewhere, or choose --device cpu")
 
     monkeypatch.setattr(select, "find_gpu", none)
