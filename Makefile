@@ -1,5 +1,6 @@
 # make demo: plan and run a real circuit on four CPU ranks, check it, write a report.
-# make test: style, types and tests. Both install what they need into .venv.
+# make test: style, types and the tests to run before each commit; make test-slow: the other tests.
+# All install what they need into .venv.
 
 PYTHON ?= python3
 CIRCUIT := paths/sycamore_n53_m10
@@ -7,7 +8,7 @@ MEMORY := 128MiB
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test clean
+.PHONY: demo test test-slow clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tnplan needs Python 3.11 or newer")'
@@ -32,7 +33,10 @@ demo: .venv/demo.stamp
 test: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile
+
+test-slow: .venv/test.stamp
+	$(BIN)/pytest -m slow --numprocesses 2 --dist load
 
 clean:
 	rm -rf .venv demo-out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

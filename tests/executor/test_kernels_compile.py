@@ -188,7 +188,11 @@ CASES = {
     "device/cuda/copy/sum.cu": of_sum,
     "device/cuda/contract/kernels/wgmma.cu": of_wgmma,
 }
-COMPILED = [(file, arch) for file in CASES for arch in OWN_INSTRUCTIONS.get(file, ARCHITECTURES)]
+COMPILED = [
+    pytest.param(file, arch, marks=[pytest.mark.slow] if arch == ARCHITECTURES[0] else [])
+    for file in CASES
+    for arch in OWN_INSTRUCTIONS.get(file, ARCHITECTURES)
+]
 
 
 def test_every_kernel_file_is_compiled_here() -> None:

@@ -7,6 +7,8 @@ import pstats
 import time
 from math import inf
 
+import pytest
+
 from tests.support.networks import window
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.passes.pipeline import plan
@@ -24,6 +26,7 @@ def calls(steps: int, hardware: str) -> int:
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_ten_thousand_steps_cost_ten_times_a_thousand() -> None:
     assert calls(10_000, "gb200-nvl72") <= 11 * calls(1_000, "gb200-nvl72")
 

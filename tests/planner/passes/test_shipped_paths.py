@@ -82,6 +82,7 @@ def test_the_shared_paths_are_found() -> None:
     assert len(list(sources())) > 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", list(sources()), ids=lambda source: f"{source.parent.name}/{source.stem}")
 def test_plans_at_every_number_of_ranks(source: Path) -> None:
     path = load(source)
