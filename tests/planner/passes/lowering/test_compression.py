@@ -89,7 +89,7 @@ def test_what_is_no_option_is_refused(text: str, problem: str) -> None:
 
 def test_what_is_no_text_is_refused() -> None:
     with pytest.raises(InputError, match="--compress: is int; give exchange="):
-        tnplan.plan(path(), compress_exchanges=5)  # type: ignore[arg-type]
+        tnplan.plan(path(), compress=5)  # type: ignore[arg-type]
 
 
 def h200(tier: Tier, ratio: float, rates: CodecRates | None = None) -> CostModel:
@@ -359,7 +359,7 @@ def test_the_interface_and_the_command_plan_the_same(tmp_path: Path) -> None:
     ) == 0  # fmt: skip
     written = load_schedule(tmp_path / "s.json")
     assert written.compression == Compression(store=Lossy(1e-3, 4.0), setting="small")
-    assert tnplan.plan(path(), memory_bytes=limit, compress_exchanges=text).compression == written.compression
+    assert tnplan.plan(path(), memory_bytes=limit, compress=text).compression == written.compression
 
 
 def test_the_commands_refuse_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
