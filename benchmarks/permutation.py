@@ -135,8 +135,8 @@ def measure(case: Case, pool: Any) -> dict[str, Any]:
     count = max(1, min(places, BATCH_BYTES // size_bytes))
     stream = cupy.cuda.Stream.null
     starts = [number % places * aligned for number in range(count)]
-    calls = [bind_copy(target, source, copy, start, start, None, case.add, stream) for start in starts]
-    plain = [bind_copy(target, source, make_copy([(elements, 1, 1)]), start, start, None, False, stream)
+    calls = [bind_copy(target, source, copy, start, start, None, stream, add=case.add) for start in starts]
+    plain = [bind_copy(target, source, make_copy([(elements, 1, 1)]), start, start, None, stream)
              for start in starts]  # fmt: skip
     plain_s = seconds(plain)
     target[starts[-1] : starts[-1] + elements].fill(0)

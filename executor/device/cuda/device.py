@@ -88,7 +88,7 @@ class CupyDevice:
         rows: tuple[int, int] | None = None, add: bool = False,
     ) -> Call:  # fmt: skip
         """Copy a box (or a range of its leading rows); see `cupy_copy`."""
-        return bind_copy(target, source, copy, target_start, source_start, rows, add, self.stream)
+        return bind_copy(target, source, copy, target_start, source_start, rows, self.stream, add=add)
 
     def bind_load(self, target: Array, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
         """Copy a box of a flat host array."""

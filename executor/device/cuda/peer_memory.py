@@ -138,7 +138,7 @@ class CudaMemory:
     def bind_copy(self, target: Any, source: Any, copy: Copy, target_start: int, source_start: int) -> Call:
         """A copy on the stream of copies, by as much of the GPU as fills its links."""
         return bind_copy(
-            target, source, copy, target_start, source_start, None, False, self._beside, LINK_SHARE
+            target, source, copy, target_start, source_start, None, self._beside, share=LINK_SHARE
         )
 
     def bind(

@@ -6,6 +6,7 @@ long_sums.cu or cuBLAS forms the parts, which are added in double precision.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,15 @@ def bind_split(
     left, right, rows, columns = (b, a, n, m) if shape.direct == "nm" else (a, b, m, n)
     held = scratch[: split_bytes(shape, c.dtype)].view(c.dtype)
     terms = held[: parts * count]
+    multiply: Call
     if is_thin(shape, c.dtype):
         multiply = _bind_thin(left, right, terms, rows, columns, k, parts, stream)
     else:
-        multiply = _bind_cublas(left, right, terms, rows, columns, k, parts, compute, stream)
+        product = cublas.Product(
+            cublas.handle(stream), parts, rows, columns, k // parts, terms.dtype.name, compute,
+            parts_of_sum=True,
+        )  # fmt: skip
+        multiply = partial(product, left.data.ptr, right.data.ptr, terms.data.ptr)
     result = c if shape.direct else held[parts * count :]
     add = bind_sum(result, terms, (parts, count), (False, True), stream)
     place: Call | None = None
@@ -109,7 +115,7 @@ def bind_split(
         extents = [extent for extent, _ in (*shape.m, *shape.n)]
         targets = [stride for _, stride in (*shape.m, *shape.n)]
         axes = list(zip(extents, row_major(extents), targets, strict=True))
-        place = bind_copy(c, result, make_copy(axes), 0, 0, None, False, stream)
+        place = bind_copy(c, result, make_copy(axes), 0, 0, None, stream)
 
     def run() -> None:
         multiply()
@@ -120,16 +126,6 @@ def bind_split(
     # The launches know addresses alone: this keeps the memory when the device takes a larger scratch.
     run.__dict__["memory"] = held
     return run
-
-
-def _bind_cublas(
-    a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: int, compute: int, stream: Any
-) -> Call:
-    """The parts by cuBLAS, whose handle of the stream has a workspace."""
-    handle = cublas.handle(stream)
-    product = cublas.Product(handle, parts, m, n, k // parts, terms.dtype.name, compute, parts_of_sum=True)
-    addresses = a.data.ptr, b.data.ptr, terms.data.ptr
-    return lambda: product(*addresses)
 
 
 def _bind_thin(a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: int, stream: Any) -> Call:

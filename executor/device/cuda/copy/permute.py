@@ -44,7 +44,7 @@ OUTPUTS_MANY = 1 << 16
 
 def bind_copy(
     target: Array, source: Array, copy: Copy, target_start: int, source_start: int,
-    rows: tuple[int, int] | None, add: bool, stream: Any, share: int = 1,
+    rows: tuple[int, int] | None, stream: Any, *, add: bool = False, share: int = 1,
 ) -> Call:  # fmt: skip
     """Copy a box, or the given range of its leading rows; with `add`, add it to the target.
 

@@ -31,7 +31,7 @@ def copy_by(runner, target, source, copy, target_start, source_start, rows=None,
 
         on_device = cupy.asarray(target), cupy.asarray(source)
         stream = cupy.cuda.Stream.null
-        bind_copy(*on_device, copy, target_start, source_start, rows, add, stream)()
+        bind_copy(*on_device, copy, target_start, source_start, rows, stream, add=add)()
         target[:] = on_device[0].get()
         return
     for part in parts(copy, rows):
@@ -262,4 +262,4 @@ class TestOnAGpu:
 
         small = cupy.zeros(8, np.int16)
         with pytest.raises(ValueError, match="int16"):
-            bind_copy(small, small, make_copy([(8, 1, 1)]), 0, 0, None, False, cupy.cuda.Stream.null)
+            bind_copy(small, small, make_copy([(8, 1, 1)]), 0, 0, None, cupy.cuda.Stream.null)
