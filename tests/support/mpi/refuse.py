@@ -18,7 +18,7 @@ from tnplan.planner.common.errors import InputError
 ranks, how = sys.argv[1:3]
 
 
-def refused(problem: object, limits: object, use: Any, *options: object) -> None:
+def refused(problem: object, use: Any, *options: object) -> None:
     world: Communicator = use.ranks
     if str(world.rank) not in ranks.split(","):
         world.barrier()

@@ -347,7 +347,7 @@ def test_contractions_on_a_gpu(gpu, dtype):
     [
         ({"engine": "cutensor"}, "--engine: 'cutensor' is unknown; choose from native, cutensormp"),
         ({"engine": "cutensormp", "device": "cpu"}, "--engine: cutensormp needs GPUs"),
-        ({"engine": "cutensormp", "resume": True}, "--resume: there are no checkpoints"),
+        ({"engine": "cutensormp", "resume": True}, "--resume: has no checkpoint"),
     ],
 )
 def test_engines_that_cannot_be_had_are_refused(options, problem):

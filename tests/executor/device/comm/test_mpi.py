@@ -161,8 +161,7 @@ def three_gates(tmp_path: Path) -> Path:
     ("options", "problem"),
     [
         (("--stop-above", 1), "step 1: leaves 2 terms, more than 1"),
-        (("--memory", 1), "memory: of 1 B holds 0 terms"),
-        (("--engine", "sort"), "engine: sort has one thread on one rank"),
+        (("--memory", 1), "--memory: allows a rank 1 B"),
     ],
 )
 def test_of_ranks_that_refuse_alike_one_speaks_and_none_is_aborted(
