@@ -100,6 +100,8 @@ def calibrate(
             raise InputError(place, error.problem, error.remedy) from None
 
     def work(rank: Rank, known: Profile) -> Profile:
+        if options.device != "auto":
+            rank.say(0, 0, rank.chosen.line)
         profile = _Calibration(rank, known, size_bytes, dtypes).profile(name)
         if options.output is not None and rank.is_first:
             write_text(options.output, profile_text(profile))

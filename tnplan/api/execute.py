@@ -61,6 +61,10 @@ class ExecutionResult:
     report: dict[str, Any] = field(repr=False)
 
 
+class _AgreedWriteError(AgreedError):
+    """A file that cannot be written once work is done, of which all ranks have heard."""
+
+
 @dataclass(frozen=True)
 class _Request:
     """The checked inputs of `execute`, equal on every rank."""
@@ -161,6 +165,8 @@ def execute(
     )
     try:
         return run_job(job, options)
+    except _AgreedWriteError as error:
+        raise WriteError(str(error)) from None
     except AgreedError as error:
         if engine == "native" or not error.place.startswith("--device"):
             raise
@@ -319,7 +325,7 @@ def _work(rank: Rank, request: _Request, options: JobOptions) -> ExecutionResult
         if outcome is None:
             raise
         # What is refused after the run is a file that cannot be written.
-        raise WriteError(str(error)) from None
+        raise _AgreedWriteError(error.place, error.problem, error.remedy) from None
 
 
 def _hand_over(rank: Rank, request: _Request, outcome: RunOutcome, output: Path | None) -> ExecutionResult:

@@ -42,7 +42,9 @@ def _identity(number: int, properties: dict[str, Any]) -> str:
     return uuid.hex() if isinstance(uuid, bytes) else f"{gethostname()} {Device(number).pci_bus_id}"
 
 
-def check_free(number: int, needed_bytes: int, remedy: str = "plan with a smaller --memory or more --devices") -> None:
+def check_free(
+    number: int, needed_bytes: int, remedy: str = "plan with a smaller --memory or more --devices"
+) -> None:
     """Raise InputError where a GPU has less free memory than is needed."""
     with Device(number):
         free_bytes, total_bytes = runtime.memGetInfo()

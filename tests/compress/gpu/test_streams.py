@@ -27,7 +27,13 @@ FRAME_LOG2 = 12
 def encoded(device: Any, array: np.ndarray, bound: float, mode: str, coder: str) -> bytes:
     """The stream that the device writes."""
     values = device.upload(flat_values(array))
-    header, limits = survey(device, values, array.dtype.name, array.shape, CodingOptions(bound, mode, coder))
+    header, limits = survey(
+        device,
+        values,
+        array.dtype.name,
+        array.shape,
+        CodingOptions(bound, mode, coder, frame_log2=FRAME_LOG2),
+    )
     room = worst_size_bytes(array.shape, array.dtype.name, FRAME_LOG2)
     out = device.zeros(room + -room % 8, "uint8")
     used = encode(device, values, header, limits, out)
@@ -223,6 +229,8 @@ def test_more_than_the_memory_of_a_device_is_refused(device: Any, monkeypatch: p
 def test_a_buffer_that_is_too_small_is_refused(device: Any) -> None:
     array = make_array("normal", 5000, "complex64", 1)
     values = device.upload(flat_values(array))
-    header, limits = survey(device, values, "complex64", (5000,), CodingOptions(1e-3, "range", "fast"))
+    header, limits = survey(
+        device, values, "complex64", (5000,), CodingOptions(1e-3, "range", "fast", frame_log2=FRAME_LOG2)
+    )
     with pytest.raises(CodecError, match="out: has 1000 bytes, too few"):
         encode(device, values, header, limits, device.zeros(1000, "uint8"))

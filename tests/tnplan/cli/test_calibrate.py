@@ -67,7 +67,7 @@ def test_the_profile_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(["calibrate", *OPTIONS, "--name", "own", "-o", str(output)]) == 0
     shown = capsys.readouterr()
     assert shown.out == f"written: {output}\n"
-    assert shown.err.startswith("copy ")
+    assert shown.err.startswith("device: cpu\ncopy ")
     profile, base = load_profile(output), load_profile("cpu")
     assert profile.name == "own"
     assert profile.tiers == base.tiers

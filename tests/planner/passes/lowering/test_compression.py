@@ -277,7 +277,7 @@ def test_a_plan_says_what_is_compressed() -> None:
 
 def test_a_limit_that_storing_does_not_meet_is_refused() -> None:
     plain = plan(path(), free_codecs(), memory_bytes=inf)
-    memory_bytes = plain.predicted.peak_bytes // 3
+    memory_bytes = plain.predicted.peak_bytes // 2 + (2 << 10)
     codecs = {name: replace(codec, workspace_bytes=1 << 10) for name, codec in free_codecs().codecs.items()}
     text = f"({size_text(memory_bytes)} less the codec's 1.00 KiB)"
     for compression in (STORE, Compression(exchange=Lossy(1e-3))):
