@@ -44,7 +44,7 @@ def contracted(file: Path, schedule: Schedule, devices: int, device: str) -> dic
     )
     done = execute(
         schedule, values(file), ranks=None if launched() else devices, device=device,
-        progress=None if launched() else lambda done, of: say(f"  {done} of {of}"),
+        progress=None if launched() else lambda at: say(f"  {at.text}"),
     )  # fmt: skip
     measured = done.report["measured"]
     time_s = measured["run_s"] + measured["sum_groups_s"]

@@ -102,7 +102,9 @@ def search_path(
     started = time.monotonic()
     weight = _element_weight(minimize, profile, dtype, precision)
     forced = _forced_slices(network, limit)
-    task, names = _task(network, forced, limit, minimize, tuple(methods), seed, effort, from_paths, weight)
+    trials = tuple(method for method in methods if method != JOINT) or METHODS[:1]
+    asked = Task((), (), {}, limit, minimize, trials, seed, effort, (), weight)
+    task, names = _with_network(asked, network, forced, from_paths)
     frame = SearchedNetwork(network, dtype, names, frozenset(forced))
 
     def tell(found: Found) -> None:
@@ -230,18 +232,10 @@ def _forced_slices(network: Network, limit: int | None) -> set[str]:
     return forced
 
 
-def _task(
-    network: Network,
-    forced: set[str],
-    limit: int | None,
-    minimize: str,
-    methods: tuple[str, ...],
-    seed: int,
-    effort: Effort,
-    from_paths: Sequence[ContractionPath],
-    element_weight: float,
+def _with_network(
+    asked: Task, network: Network, forced: set[str], from_paths: Sequence[ContractionPath]
 ) -> tuple[Task, dict[str, str]]:
-    """The search in cotengra's terms, and the index name of each symbol.
+    """What is asked, of this network in cotengra's terms, and the index name of each symbol.
 
     Repeats on one tensor, and indices that one tensor alone has and that are summed, change no path and are
     dropped; forced slices have extent 1.
@@ -264,8 +258,7 @@ def _task(
         for path in from_paths
     )
     output = tuple(symbols[index] for index in network.output)
-    trials = tuple(method for method in methods if method != JOINT) or METHODS[:1]
-    task = Task(inputs, output, sizes, limit, minimize, trials, seed, effort, starts, element_weight)
+    task = replace(asked, inputs=inputs, output=output, sizes=sizes, starts=starts)
     return task, {symbol: index for index, symbol in symbols.items()}
 
 
