@@ -38,7 +38,8 @@ from tnplan.compress.gpu import frames, launches
 from tnplan.compress.gpu import survey as device_survey
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
-from tnplan.compress.gpu.survey import OVERLAP_SUMS, add_overlaps, extents, overlap_sums, squares, survey
+from tnplan.compress.gpu.look import extents
+from tnplan.compress.gpu.survey import OVERLAP_SUMS, add_overlaps, overlap_sums, squares, survey
 
 ARCHITECTURES = ("sm_80", "sm_90")
 FILES = (
