@@ -42,7 +42,7 @@ from tnplan.planner.hardware.compression_options import Request, parse_request
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import placed
 from tnplan.planner.networks.tensors import check_tensors, load_tensors, values_identity
-from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges as compress_exchanges
+from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
 from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.file import load_schedule

@@ -50,7 +50,7 @@ def rotate_all(
     it stops before one where there are more than `most` terms, which is for one shard.
     """
     from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
-    from tnplan.executor.pauli.terms import hash_table_kernel as hash_table_kernel
+    from tnplan.executor.pauli.terms import hash_table_kernel
 
     generators = np.array(rotations.generators)
     (n, width), n_shards = generators.shape, len(shards)

@@ -77,7 +77,7 @@ def densities(hamiltonian: ProductHamiltonian, x: Array) -> Densities:
 
 
 def _same_spin(spin: Spin, x: Array) -> tuple[Array, Array]:
-    from tnplan.executor.sbd.properties import reduced_density_kernel as reduced_density_kernel
+    from tnplan.executor.sbd.properties import reduced_density_kernel
 
     n, count = spin.strings.n_orbitals, len(x)
     one, two = np.zeros((n, n)), np.zeros((n, n, n, n))
@@ -92,7 +92,7 @@ def _same_spin(spin: Spin, x: Array) -> tuple[Array, Array]:
 
 def _mixed(hamiltonian: ProductHamiltonian, x: Array) -> Array:
     """<p+ q of alpha times r+ s of beta>, by a half-transformed row of the state for each alpha string."""
-    from tnplan.executor.sbd.properties import pair_sum_kernel as pair_sum_kernel
+    from tnplan.executor.sbd.properties import pair_sum_kernel
 
     alpha, beta, match = hamiltonian.alpha, hamiltonian.beta, hamiltonian.beta.matching
     n, n_pairs, singles = hamiltonian.integrals.n_orbitals, len(match.pairs), alpha.singles

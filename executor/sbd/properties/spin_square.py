@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:
     """S^2 x within the space, a new array."""
-    from tnplan.executor.sbd.properties import pair_sum_kernel as pair_sum_kernel
+    from tnplan.executor.sbd.properties import pair_sum_kernel
 
     alpha, beta = hamiltonian.alpha, hamiltonian.beta
     x = np.ascontiguousarray(x, np.float64)

@@ -100,7 +100,7 @@ def _dealt(
     part: Array, target: Array, element: Array, minus: Array, n_parts: int, n_threads: int
 ) -> tuple[Array, Array]:
     """`more` and `places` of a `PairTiles`; after the first turns of parts come empty ones, to be read."""
-    from tnplan.executor.sbd.sigma import pair_tiling_kernel as pair_tiling_kernel
+    from tnplan.executor.sbd.sigma import pair_tiling_kernel
 
     order = np.lexsort((target, part))
     part, target, element = part[order], target[order], element[order]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import jit
-from tnplan.executor.sbd.sigma import packed_entry as packed_entry
+from tnplan.executor.sbd.sigma import packed_entry
 from tnplan.executor.sbd.sigma.packed_entry import SIGN
 
 TAKEN = 4
