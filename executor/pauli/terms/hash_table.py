@@ -75,8 +75,7 @@ class HashTerms:
     """
 
     def __init__(self, start: PauliSum) -> None:
-        from tnplan.executor.pauli.terms import clifford_kernel
-        from tnplan.executor.pauli.terms import hash_table_kernel
+        from tnplan.executor.pauli.terms import clifford_kernel, hash_table_kernel
 
         self.kernel, self.maps = hash_table_kernel, clifford_kernel
         self.n_qubits = start.n_qubits
