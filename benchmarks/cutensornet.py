@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from replay import CASES, MOST_ROUNDS, ROOT, Setting, candidates, kept, mean_slice_s, planned, values
 from steps import size_bytes
 
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.device.cuda.contract import cutensor
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import write_text

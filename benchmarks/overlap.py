@@ -30,7 +30,7 @@ import cupy
 import numpy as np
 from replay import launched, say, values
 
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.bind import binder as bind
 from tnplan.executor.contraction.run import rank_run as run
 from tnplan.executor.contraction.run.run_report import KINDS

@@ -29,7 +29,7 @@ import numpy as np
 from roofline import Roof, floors_s, measure_roof
 from steps import ROOF_BYTES, ROOM_BYTES, open_device, size_bytes
 
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run.slice_partition import slices_of_group
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.planner.common.errors import InputError

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.demo import cotengra_tree
 from tnplan.planner.common.files import write_text
 from tnplan.planner.hardware.profile import load_profile

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from replay import mean_slice_s, values
 
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.planner.common.files import write_text
 from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.profile import Profile, load_profile

@@ -21,7 +21,7 @@ from typing import Any
 from replay import launched, say, values
 from steps import size_bytes
 
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import load_json, write_text

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tnplan.api.calibrate import calibrate
-    from tnplan.api.compare_codecs import compare_codecs
-    from tnplan.api.compress import compress_file, decompress_file
-    from tnplan.api.diagonalization_result import CarryOver, Diagonalization
-    from tnplan.api.diagonalize import diagonalize
-    from tnplan.api.execute import ExecutionResult, execute
-    from tnplan.api.job import Progress
-    from tnplan.api.propagate import Expectation, propagate
-    from tnplan.api.simulate import Simulation, simulate
+    from tnplan.api.codecs.compare_codecs import compare_codecs
+    from tnplan.api.codecs.compress import compress_file, decompress_file
+    from tnplan.api.jobs.calibrate import calibrate
+    from tnplan.api.jobs.diagonalization_result import CarryOver, Diagonalization
+    from tnplan.api.jobs.diagonalize import diagonalize
+    from tnplan.api.jobs.execute import ExecutionResult, execute
+    from tnplan.api.jobs.job import Progress
+    from tnplan.api.jobs.propagate import Expectation, propagate
+    from tnplan.api.jobs.simulate import Simulation, simulate
     from tnplan.executor.observables.pauli_sum import PauliSum
     from tnplan.executor.pauli.terms.truncation import Truncation
     from tnplan.executor.sbd.basis.determinants import DeterminantList
@@ -83,41 +83,41 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "CarryOver": "tnplan.api.diagonalization_result",
+    "CarryOver": "tnplan.api.jobs.diagonalization_result",
     "Circuit": "tnplan.planner.networks.circuits.circuit",
     "CircuitProgram": "tnplan.planner.networks.circuits.program",
     "ContractionPath": "tnplan.planner.networks.contraction_path",
     "Criteria": "tnplan.executor.sbd.solver.davidson",
     "DeterminantList": "tnplan.executor.sbd.basis.determinants",
-    "Diagonalization": "tnplan.api.diagonalization_result",
-    "ExecutionResult": "tnplan.api.execute",
-    "Expectation": "tnplan.api.propagate",
+    "Diagonalization": "tnplan.api.jobs.diagonalization_result",
+    "ExecutionResult": "tnplan.api.jobs.execute",
+    "Expectation": "tnplan.api.jobs.propagate",
     "InputError": "tnplan.planner.common.errors",
     "Integrals": "tnplan.executor.sbd.basis.integrals",
     "Network": "tnplan.planner.networks.network",
     "PauliSum": "tnplan.executor.observables.pauli_sum",
     "Profile": "tnplan.planner.hardware.profile",
-    "Progress": "tnplan.api.job",
+    "Progress": "tnplan.api.jobs.job",
     "Projection": "tnplan.planner.projection.projection",
     "Schedule": "tnplan.planner.schedule.schedule",
-    "Simulation": "tnplan.api.simulate",
+    "Simulation": "tnplan.api.jobs.simulate",
     "SpinPenalty": "tnplan.executor.sbd.solver.solve",
     "StringSet": "tnplan.executor.sbd.basis.strings",
     "Truncation": "tnplan.executor.pauli.terms.truncation",
     "WriteError": "tnplan.planner.common.errors",
-    "calibrate": "tnplan.api.calibrate",
-    "compare_codecs": "tnplan.api.compare_codecs",
-    "compress_file": "tnplan.api.compress",
-    "decompress_file": "tnplan.api.compress",
-    "diagonalize": "tnplan.api.diagonalize",
-    "execute": "tnplan.api.execute",
+    "calibrate": "tnplan.api.jobs.calibrate",
+    "compare_codecs": "tnplan.api.codecs.compare_codecs",
+    "compress_file": "tnplan.api.codecs.compress",
+    "decompress_file": "tnplan.api.codecs.compress",
+    "diagonalize": "tnplan.api.jobs.diagonalize",
+    "execute": "tnplan.api.jobs.execute",
     "from_arrays": "tnplan.executor.sbd.basis.integrals",
     "from_cotengra": "tnplan.planner.networks.importers",
     "load_circuit": "tnplan.planner.networks.circuits.load",
     "load_profile": "tnplan.planner.hardware.profile",
     "load_program": "tnplan.planner.networks.circuits.load",
-    "propagate": "tnplan.api.propagate",
-    "simulate": "tnplan.api.simulate",
+    "propagate": "tnplan.api.jobs.propagate",
+    "simulate": "tnplan.api.jobs.simulate",
 }
 """The module of each name that is imported when it is first asked for."""
 

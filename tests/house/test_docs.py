@@ -113,7 +113,7 @@ def test_links_of_the_documents_exist() -> None:
 
 
 def test_written_versions_equal_the_constants(tmp_path: Path) -> None:
-    from tnplan.api.execute import execute
+    from tnplan.api.jobs.execute import execute
     from tnplan.executor.contraction.run import run_report as record
     from tnplan.planner.hardware.profile import load_profile
     from tnplan.planner.networks import path_file

@@ -49,7 +49,7 @@ def command(
         return
     if threshold is not None or plot is not None:
         raise click.UsageError("--threshold and --plot go with --compare")
-    from tnplan.api.compress import compress_file
+    from tnplan.api.codecs.compress import compress_file
 
     report = compress_file(
         array, output, bound, mode=mode, setting=setting, nonfinite="refuse" if refuse_nonfinite else "keep"
@@ -74,7 +74,7 @@ def show(report: dict[str, Any], as_json: bool) -> None:
 def _compare(array: Path, bound: float, threshold: float | None, plot: Path | None, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from tnplan.api.compare_codecs import compare_codecs
+    from tnplan.api.codecs.compare_codecs import compare_codecs
     from tnplan.planner.common.files import check_suffix, check_writable, write_text
     from tnplan.reporting import codecs, tables
 

@@ -57,7 +57,7 @@ def command(
     are threads of this process. The result goes to --output, with a .json of what was measured beside what
     was predicted; finished slices are kept in OUTPUT.ckpt until the result is written.
     """
-    from tnplan.api.execute import execute
+    from tnplan.api.jobs.execute import execute
     from tnplan.executor.device.comm.launcher import launched_rank
 
     first = launched_rank() == 0

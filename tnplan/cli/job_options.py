@@ -13,7 +13,7 @@ import click
 from tnplan.cli.options import FILE, SIZE
 
 if TYPE_CHECKING:
-    from tnplan.api.job import Progress
+    from tnplan.api.jobs.job import Progress
 
 LOG_EVERY_S = 10.0
 """Seconds between lines of progress in a log."""

@@ -68,7 +68,7 @@ def command(
     dropped bounds its error. docs/pauli.md explains the truncations. mpirun -n P spreads the terms over P
     ranks, a power of two.
     """
-    from tnplan.api.propagate import propagate
+    from tnplan.api.jobs.propagate import propagate
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.pauli.terms.truncation import Truncation
 

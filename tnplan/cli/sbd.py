@@ -67,8 +67,8 @@ def command(
     determinants; docs/sbd.md has the formats. mpirun -n P tnplan sbd spreads the states over P ranks. Exit
     status 1 where the solve does not converge: the best states so far are written, and the checkpoint stays.
     """
-    from tnplan.api.diagonalization_result import CarryOver
-    from tnplan.api.diagonalize import diagonalize
+    from tnplan.api.jobs.diagonalization_result import CarryOver
+    from tnplan.api.jobs.diagonalize import diagonalize
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.sbd.solver.davidson import Criteria
     from tnplan.executor.sbd.solver.solve import SpinPenalty

@@ -22,7 +22,7 @@ def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -
     Listed are the steps that are distributed or whose largest tensor reaches the schedule's threshold, each
     with its sizes, state, distributed modes (marked by a star) and predicted time.
     """
-    from tnplan.api.execute import load_verified
+    from tnplan.api.jobs.execute import load_verified
     from tnplan.reporting import json_documents as documents
     from tnplan.reporting import tables
     from tnplan.reporting.chain import largest, use_chain

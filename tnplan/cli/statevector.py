@@ -54,7 +54,7 @@ def command(
     its end, or is noisy, it is run once a shot. What does not fit into memory is refused before it starts.
     Under mpirun, a power of two of ranks share the state. docs/statevector.md explains the rest.
     """
-    from tnplan.api.simulate import simulate
+    from tnplan.api.jobs.simulate import simulate
     from tnplan.executor.device.comm.launcher import launched_rank
 
     with ProgressLines(launched_rank() == 0, SAY_EVERY_S) as progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from tnplan.api.compare_codecs import CodecRow
+from tnplan.api.codecs.compare_codecs import CodecRow
 from tnplan.planner.common.units import figure_text
 from tnplan.reporting.plots import BLUE, GREY, VERMILION
 from tnplan.reporting.tables import Listing

@@ -34,7 +34,7 @@ from tests.support.contraction.redistribution import local, random_case
 from tests.support.contraction.resume import InterruptedRunError
 from tests.support.kernels.gpus import DEVICES, needs_gpus, opened
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.cli.main import run
 from tnplan.executor.contraction.redistribute import compressed as bind_compressed_file
 from tnplan.executor.contraction.redistribute.compressed import (

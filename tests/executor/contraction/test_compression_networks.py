@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.contraction.compression import FREE, instructions, slow_profile
 from tests.support.networks import eager_profile, random_arrays
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.bind import binder as binding
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps

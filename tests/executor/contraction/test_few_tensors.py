@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.networks import agrees, eager_profile, random_arrays
-from tnplan.api.execute import execute
-from tnplan.api.job import Progress
+from tnplan.api.jobs.execute import execute
+from tnplan.api.jobs.job import Progress
 from tnplan.cli.job_options import ProgressLines
 from tnplan.executor.contraction.run.result import load_shards
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.passes.pipeline import plan
 

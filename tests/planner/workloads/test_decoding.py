@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.support.networks import eager_profile
 from tests.support.workloads import greedy_ssa_path
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.cli.main import cli
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tnplan.api.execute import ExecutionResult, execute
-from tnplan.api.job import Progress
+from tnplan.api.jobs.execute import ExecutionResult, execute
+from tnplan.api.jobs.job import Progress
 from tnplan.planner.schedule.schedule import Schedule
 
 

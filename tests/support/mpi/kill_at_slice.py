@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 
-from tnplan.api.execute import execute
-from tnplan.api.job import Rank
+from tnplan.api.jobs.execute import execute
+from tnplan.api.jobs.job import Rank
 from tnplan.executor.device.comm.launcher import launched_rank
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.engines.sbd import every_string, random_integrals, some_strings
-from tnplan.api.sqd import sci_solver
+from tnplan.api.jobs.sqd import sci_solver
 from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.planner.common.errors import InputError

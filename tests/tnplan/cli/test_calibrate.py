@@ -15,8 +15,8 @@ import pytest
 from tests.support.contraction.fused import fused_rates
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import agrees, random_arrays, random_path
-from tnplan.api.calibrate import calibrate
-from tnplan.api.execute import execute
+from tnplan.api.jobs.calibrate import calibrate
+from tnplan.api.jobs.execute import execute
 from tnplan.cli.main import run
 from tnplan.executor.calibration.device_rates import CHAINS, ChainTime, LocalBench, chain_shape
 from tnplan.executor.calibration.fit import FREE, chip_rates, swap_rate

@@ -15,7 +15,7 @@ import pytest
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.kernels.gpus import count_gpus, needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
-from tnplan.api.job import Progress
+from tnplan.api.jobs.job import Progress
 from tnplan.cli.main import run
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.selection import select
@@ -103,7 +103,7 @@ def test_auto_takes_the_gpu(single: Case, tmp_path: Path, capsys: pytest.Capture
 
 @needs_gpus(1)
 def test_an_interrupted_run_goes_on_with_the_same_bits(single: Case, tmp_path: Path) -> None:
-    from tnplan.api.execute import execute
+    from tnplan.api.jobs.execute import execute
 
     class StruckError(Exception):
         pass
@@ -201,7 +201,7 @@ def test_a_rank_that_fails_ends_the_job_on_gpus(pair: Case, tmp_path: Path) -> N
 @needs_gpus(2)
 def test_a_rank_that_fails_ends_this_process_on_gpus(pair: Case) -> None:
     code = (
-        "import sys; from tnplan.api.execute import execute\n"
+        "import sys; from tnplan.api.jobs.execute import execute\n"
         "def strike(at): raise RuntimeError('struck by a test')\n"
         "execute(sys.argv[1], sys.argv[2], ranks=2, device='gpu', progress=strike)"
     )

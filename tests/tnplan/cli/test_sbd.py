@@ -25,8 +25,8 @@ from tests.support.engines.sbd import (
     string_set,
 )
 from tests.support.kernels.gpus import count_gpus
-from tnplan.api import diagonalize as diagonalization
-from tnplan.api.diagonalization_result import CarryOver
+from tnplan.api.jobs import diagonalize as diagonalization
+from tnplan.api.jobs.diagonalization_result import CarryOver
 from tnplan.cli.main import run
 from tnplan.executor.sbd.basis.determinants import read_determinants
 from tnplan.executor.sbd.basis.fcidump import read_fcidump

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.executor import Case, check_values, make_case
-from tnplan.api import job
-from tnplan.api.execute import execute
-from tnplan.api.job import Progress
+from tnplan.api.jobs import job
+from tnplan.api.jobs.execute import execute
+from tnplan.api.jobs.job import Progress
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.contraction.run import rank_run as run

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run.result import load_shards
 
 pytestmark = [pytest.mark.mpi, needs_mpi]

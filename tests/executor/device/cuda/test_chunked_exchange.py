@@ -19,7 +19,7 @@ from tests.support.contraction.overlap import agree, hiding_profile, in_parts, p
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import TOLERANCE, random_arrays
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.bind import binder as bind
 from tnplan.executor.device.cuda.runtime import events as stream_event
 from tnplan.executor.device.cuda.runtime import signals as stream_signal
@@ -185,7 +185,7 @@ def test_parts_on_two_gpus_of_this_process_give_the_bits_of_the_whole(monkeypatc
 LATE = """
 import sys, threading, time
 from tnplan.executor.device.cuda.device import CupyDevice
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 
 late = tuple(sys.argv[3:5])
 waits = CupyDevice.synchronize
@@ -225,7 +225,7 @@ def saved(folder, seed):
 
 STRIKE = """
 import sys
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 
 def strike(at):
     raise RuntimeError("struck by a test")

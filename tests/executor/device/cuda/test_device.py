@@ -16,7 +16,7 @@ from tests.support.contraction.copy import random_values
 from tests.support.contraction.executor import lattice
 from tests.support.kernels.gpus import DEVICES, needs_gpus, opened
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.device.protocols.device import ContractShape
 from tnplan.executor.device.protocols.host_clock import HostClock

@@ -24,7 +24,7 @@ from tests.support.contraction.overlap import (
     swapping_path,
 )
 from tests.support.networks import TOLERANCE, random_arrays
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.protocols.communicator import OverlappedExchange
@@ -138,7 +138,7 @@ def test_chains_that_close_are_among_those_in_parts():
 def test_without_the_check_of_hazards_values_would_be_wrong(monkeypatch):
     wrong = refused = 0
     monkeypatch.setattr(beside, "hazards", lambda *_: [])
-    for user in ("tnplan.planner.passes.pipeline", "tnplan.api.execute"):
+    for user in ("tnplan.planner.passes.pipeline", "tnplan.api.jobs.execute"):
         monkeypatch.setattr(f"{user}.verify", lambda schedule: None)
     for seed in SEEDS:
         schedule = case.__wrapped__(seed)

@@ -17,7 +17,7 @@ from tests.support.contraction.fused import chains, fused_rates, fusing_profile,
 from tests.support.contraction.overlap import SharedArrays, hiding_profile, in_parts, planned, swapping_path
 from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path, window
 from tests.support.root import ROOT
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.cpu.device import NumpyDevice

@@ -16,7 +16,7 @@ from tests.support.contraction.executor import contract_pairwise
 from tests.support.contraction.fused import chains, fused_rates, fusing_profile, stem_path
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import TOLERANCE, random_arrays
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

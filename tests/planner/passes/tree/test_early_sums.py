@@ -14,7 +14,7 @@ from tests.support.contraction.executor import contract_fixed, contract_pairwise
 from tests.support.contraction.resume import interrupted_and_resumed
 from tests.support.contraction.schedules import EARLY_SUMS_PATH, early_sums_schedule, planned, sliced_lattice
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.slice_partition import starts

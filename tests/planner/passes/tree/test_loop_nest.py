@@ -17,7 +17,7 @@ import pytest
 from tests.support.contraction.executor import contract_fixed, contract_pairwise, lattice, no_early_sums
 from tests.support.contraction.resume import interrupted_and_resumed
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, random_path
-from tnplan.api.execute import execute
+from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.slice_partition import slices_of_group, starts

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.observables.pauli_sum import text as word_text
 from tnplan.executor.pauli.algebra.channels import depolarizing

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.compress import in_file, load_array
+from tnplan.api.codecs.compress import in_file, load_array
 from tnplan.compress import compress, decompress
 from tnplan.compress.format.bounds import check_bound
 from tnplan.compress.format.errors import CodecError

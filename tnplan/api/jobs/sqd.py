@@ -1,6 +1,6 @@
 """`sci_solver` for qiskit-addon-sqd: its configuration recovery with subspaces diagonalized by tnplan.
 
-    from tnplan.api.sqd import sci_solver
+    from tnplan.api.jobs.sqd import sci_solver
     qiskit_addon_sqd.fermion.diagonalize_fermionic_hamiltonian(..., sci_solver=sci_solver)
 
 Knows the interface of qiskit-addon-sqd (SCIState, SCIResult), which is imported when called.
@@ -41,7 +41,7 @@ def sci_solver(
         raise InputError(
             "sci_solver", f"needs qiskit-addon-sqd ({error})", "install it with: pip install qiskit-addon-sqd"
         ) from None
-    from tnplan.api.diagonalize import diagonalize
+    from tnplan.api.jobs.diagonalize import diagonalize
     from tnplan.executor.sbd.basis.integrals import from_arrays
     from tnplan.executor.sbd.solver.solve import SpinPenalty
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
 from tnplan.executor.calibration.fit import chip_rates, swap_rate
 from tnplan.executor.calibration.redistribution_time import redistribution_time

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.diagonalization_result import (
+from tnplan.api.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,
     consistent_densities,
@@ -29,7 +29,7 @@ from tnplan.api.diagonalization_result import (
     write_carry_over,
     write_result,
 )
-from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed

@@ -1,0 +1,1 @@
+"""Arrays in files, compressed and back; codecs compared."""

@@ -1,0 +1,1 @@
+"""What happens before devices: networks, paths, schedules and projections, one file a call."""
