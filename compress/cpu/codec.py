@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -17,21 +17,16 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes, quantize
 from tnplan.compress.format import stream
-from tnplan.compress.format.bit_tiling import NATURAL, TILE, class_counts, ranked_axes, sampled, tile_axes
-from tnplan.compress.format.bounds import Extent, error_limit, extent, quantizer
+from tnplan.compress.format.bit_tiling import NATURAL, class_counts, sampled
+from tnplan.compress.format.bounds import extent
+from tnplan.compress.format.choice import Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.reflection import fill_reflected, reflection_of
-from tnplan.compress.format.stream import FRAME_LOG2, Header, Quantizer
+from tnplan.compress.format.stream import FRAME_LOG2, Header
 
-RANKED_FROM = 1 << 16
-"""Elements from which the order of the axes is chosen."""
 MOST_FILLING_BYTES = 15
 """What a payload has beyond its values at most: its kind, and filling."""
-TRIAL = 1 << 16
-TRIALS = 4
-WORTH = 1.2
-"""`auto` takes the coder `small` where it makes trials this much smaller than `fast`."""
 
 Array = NDArray[Any]
 Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
@@ -91,21 +86,25 @@ def encode(
 
 
 def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[bytes]]:
-    values, bound, mode = flat_values(array), options.bound, options.mode
-    n = stream.components(array.dtype.name)
-    reaches = [extent(values[c::n], mode == "pointwise") for c in range(n)]
-    options.check_finite(any(reach.any_nonfinite for reach in reaches))
-    header = Header(
-        array.dtype.name, array.shape, mode, bound, "lossless", reflection_of(values, n), (Quantizer(),) * n,
-        NATURAL, options.frame_log2,
-    )  # fmt: skip
-    limits = _limits(reaches, bound, mode)
-    rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
-    lossy = tuple(rule for rule in rules if rule is not None)
-    if len(lossy) == len(rules):
-        header = _settled(replace(header, coder="small", quantizers=lossy), values, limits, options.setting)
-    else:
-        header = replace(header, mode="lossless")
+    values, dtype = flat_values(array), array.dtype.name
+    n = stream.components(dtype)
+    reaches = [extent(values[c::n], options.mode == "pointwise") for c in range(n)]
+
+    def trial_bytes(header: Header, limits: Limits) -> int:
+        pieces = [values[n * start : n * (start + count)] for start, count in trial_pieces(header.stored)]
+        return len(encode_frame(np.concatenate(pieces), header, limits))
+
+    def count_classes(header: Header, limits: Limits, n_axes: int) -> NDArray[np.int64]:
+        elements = sampled(header.stored >> n_axes << n_axes)
+        neighbours = np.stack([elements, *(elements ^ np.uint64(1 << axis) for axis in range(n_axes))])
+        sample = values.reshape(-1, n)[neighbours.reshape(-1)].reshape(-1)
+        q, _ = quantize(sample, header, limits)
+        return class_counts(
+            np.abs(q[:, : neighbours.size].astype(np.int64)).sum(axis=0).reshape(neighbours.shape)
+        )
+
+    found = reaches, reflection_of(values, n)
+    header, limits = chosen_header(dtype, array.shape, options, found, trial_bytes, count_classes)
     return header, _pieces(header, values, limits)
 
 
@@ -220,70 +219,11 @@ def flat_values(array: Array) -> NDArray[np.floating]:
         raise CodecError("array", f"is of type {kind.__module__}.{kind.__name__}", "give a NumPy array")
     if isinstance(array, np.ma.MaskedArray):
         raise CodecError("array", "has a mask, which would be lost", "give array.filled(...)")
-    if array.dtype.name not in stream.DTYPES or not array.dtype.isnative:
-        raise CodecError(
-            "array", f"has dtype {array.dtype}", f"give {', '.join(stream.DTYPES)} in native order"
-        )
+    stream.check_dtype(array.dtype)
     return np.ascontiguousarray(array).reshape(-1).view(stream.real_dtype(array.dtype.name))
 
 
-def _limits(reaches: list[Extent], bound: float, mode: str) -> tuple[float, ...]:
-    if bound == 0 or mode == "pointwise":
-        return (0.0,) * len(reaches)
-    return tuple(error_limit(reach, bound, mode) for reach in reaches)
-
-
-def _settled(header: Header, values: NDArray[np.floating], limits: tuple[float, ...], setting: str) -> Header:
-    """The header with its coder and axes, chosen on samples."""
-    coder = setting
-    if setting == "auto":
-        fast, small = (
-            _trial_bytes(replace(header, coder=name), values, limits) for name in ("fast", "small")
-        )
-        coder = "small" if small * WORTH < fast else "fast"
-    header = replace(header, coder=coder)
-    n_axes = ranked_axis_count(header)
-    if not n_axes:
-        return header
-    elements = sampled(header.stored >> n_axes << n_axes)
-    beside = np.stack([elements, *(elements ^ np.uint64(1 << axis) for axis in range(n_axes))])
-    sample = values.reshape(-1, header.components)[beside.reshape(-1)].reshape(-1)
-    q, _ = quantize(sample, header, limits)
-    magnitudes = np.abs(q[:, : beside.size].astype(np.int64)).sum(axis=0).reshape(beside.shape)
-    return with_axes(header, class_counts(magnitudes))
-
-
-def ranked_axis_count(header: Header) -> int:
-    """How many axes are ranked on a sample; 0 for arrays whose axes stay in their natural order."""
-    return axis_count(header.stored, header.frame_log2)
-
-
-def axis_count(stored: int, frame_log2: int) -> int:
-    """As `ranked_axis_count`, of so many stored elements."""
-    return 0 if stored < RANKED_FROM else min(frame_log2, stored.bit_length() - 1)
-
-
-def with_axes(header: Header, counts: NDArray[np.integer]) -> Header:
-    """The header with the axes that suit the `class_counts` of a sample."""
-    element_bytes = header.components * header.real_dtype.itemsize
-    return replace(header, axes=tile_axes(ranked_axes(counts), header.coder, element_bytes))
-
-
-def _trial_bytes(header: Header, values: NDArray[np.floating], limits: tuple[float, ...]) -> int:
-    """The bytes that some pieces of the values take with the header's coder."""
-    n = header.components
-    pieces = [values[n * start : n * (start + count)] for start, count in trial_pieces(header.stored)]
-    return len(encode_frame(np.concatenate(pieces), header, limits))
-
-
-def trial_pieces(stored: int) -> list[tuple[int, int]]:
-    """First element and number of elements of the pieces on which coders are compared."""
-    if stored <= TRIAL * TRIALS:
-        return [(0, stored)]
-    return [(k * (stored - TRIAL) // (TRIALS - 1) // TILE * TILE, TRIAL) for k in range(TRIALS)]
-
-
-def _pieces(header: Header, values: NDArray[np.floating], limits: tuple[float, ...]) -> Iterator[bytes]:
+def _pieces(header: Header, values: NDArray[np.floating], limits: Limits) -> Iterator[bytes]:
     n = header.components
     seed = stream.frame_seed(header)
     yield stream.pack_header(header)

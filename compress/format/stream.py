@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, prod
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,6 +129,12 @@ def components(dtype: str) -> int:
 def real_dtype(dtype: str) -> np.dtype[np.floating]:
     """The dtype of the real part."""
     return _PARTS[dtype][1]
+
+
+def check_dtype(dtype: Any) -> None:
+    """CodecError for what is none of `DTYPES` in native order."""
+    if dtype.name not in DTYPES or not np.dtype(dtype).isnative:
+        raise CodecError("array", f"has dtype {dtype}", f"give {', '.join(DTYPES)} in native order")
 
 
 def checksum(data: bytes | memoryview | NDArray[np.uint8]) -> int:

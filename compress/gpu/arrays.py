@@ -104,8 +104,5 @@ def _flat(array: Any) -> Any:
     """The real numbers of an array in C order; a view where it is contiguous."""
     if not hasattr(array, "dtype"):
         raise CodecError("array", f"is of type {type(array).__name__}", "give a NumPy array or the device's")
-    if array.dtype.name not in stream.DTYPES or not np.dtype(array.dtype).isnative:
-        raise CodecError(
-            "array", f"has dtype {array.dtype}", f"give {', '.join(stream.DTYPES)} in native order"
-        )
+    stream.check_dtype(array.dtype)
     return array.reshape(-1).view(stream.real_dtype(array.dtype.name))

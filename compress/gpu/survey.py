@@ -10,22 +10,15 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tnplan.compress.cpu.codec import (
-    WORTH,
-    axis_count,
-    ranked_axis_count,
-    trial_pieces,
-    with_axes,
-    worst_size_bytes,
-)
+from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.cpu.frame import filled
 from tnplan.compress.format import stream
-from tnplan.compress.format.bit_tiling import NATURAL
-from tnplan.compress.format.bounds import error_limit, quantizer
+from tnplan.compress.format.choice import Limits, axis_count, chosen_header, trial_pieces
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.reflection import REFLECTIONS
-from tnplan.compress.format.stream import FRAME_HEADER_BYTES, Header, Quantizer
+from tnplan.compress.format.stream import FRAME_HEADER_BYTES, Header
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.encode import encode
@@ -48,43 +41,28 @@ class Survey:
         bound = launches.bound(options.bound, options.mode, dtype)
         self.look = Look(device, values, dtype, self.size, bound, most_axes)
 
-    def header(self) -> tuple[Header, tuple[float, ...]]:
+    def header(self) -> tuple[Header, Limits]:
         """The header of the array's stream, and the largest errors of its parts."""
         reaches, reflection, counts = self.look.found_out()
-        self.options.check_finite(any(one.any_nonfinite for one in reaches))
-        bound, mode, frame_log2 = self.options.bound, self.options.mode, self.options.frame_log2
-        n = stream.components(self.dtype)
-        real = stream.real_dtype(self.dtype)
-        made = [quantizer(one, bound, mode, real) for one in reaches] if bound else [None]
-        lossy = tuple(one for one in made if one is not None)
-        if len(lossy) < len(made):
-            none = (Quantizer(),) * n
-            bare = Header(
-                self.dtype, self.shape, "lossless", bound, "lossless", reflection, none, NATURAL, frame_log2
-            )
-            return bare, (0.0,) * n
-        limits = tuple(0.0 if mode == "pointwise" else error_limit(one, bound, mode) for one in reaches)
-        setting = self.options.setting
-        first = "fast" if setting == "auto" else setting
-        header = Header(self.dtype, self.shape, mode, bound, first, reflection, lossy, NATURAL, frame_log2)
-        if setting == "auto":
-            fast, small = (
-                _trial_bytes(self.device, self.values, replace(header, coder=name), limits)
-                for name in ("fast", "small")
-            )
-            header = replace(header, coder="small" if small * WORTH < fast else "fast")
-        n_axes = ranked_axis_count(header)
-        return with_axes(header, counts[:n_axes]) if n_axes else header, limits
+
+        def trial_bytes(header: Header, limits: Limits) -> int:
+            return _trial_bytes(self.device, self.values, header, limits)
+
+        def count_classes(header: Header, limits: Limits, n_axes: int) -> NDArray[np.uint32]:
+            return counts[:n_axes]
+
+        found = reaches, reflection
+        return chosen_header(self.dtype, self.shape, self.options, found, trial_bytes, count_classes)
 
 
 def survey(
     device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...], options: CodingOptions
-) -> tuple[Header, tuple[float, ...]]:
+) -> tuple[Header, Limits]:
     """The header of an array's stream, and the largest errors of its parts."""
     return Survey(device, values, dtype, shape, options).header()
 
 
-def _trial_bytes(device: KernelDevice, values: DeviceArray, header: Header, limits: tuple[float, ...]) -> int:
+def _trial_bytes(device: KernelDevice, values: DeviceArray, header: Header, limits: Limits) -> int:
     """The bytes that some pieces of the values take with the header's coder, as one frame."""
     n, pieces = header.components, trial_pieces(header.stored)
     count = sum(piece for _, piece in pieces)
@@ -115,6 +93,6 @@ def add_overlaps(
     )  # fmt: skip
 
 
-def overlap_sums(device: KernelDevice, sums: DeviceArray) -> tuple[float, ...]:
+def overlap_sums(device: KernelDevice, sums: DeviceArray) -> Limits:
     """The sums of the real and imaginary parts of conj(x) y, of |x|^2 and of |y|^2, x sampled, y values."""
     return tuple(map(float, device.download(sums).reshape(OVERLAP_BLOCKS, -1).sum(axis=0)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tnplan.compress.cpu.codec import RANKED_FROM
 from tnplan.compress.format import stream
+from tnplan.compress.format.choice import RANKED_FROM
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice

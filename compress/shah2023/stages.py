@@ -6,9 +6,13 @@ Knows flat float32 arrays and bytes; never which base coder follows.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tnplan.compress.format.errors import CodecError
 
 Values = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -64,28 +68,21 @@ def unpack_two_level(data: bytes, size: int) -> Bytes:
 
 def pack_lz4(bitmap: Bytes) -> bytes:
     """Chunks of 64 KiB in the block format of LZ4, each after its size (u32)."""
-    from tnplan.compress.shah2023 import lz4_kernel
-
-    out = np.empty(LZ4_CHUNK + LZ4_CHUNK // 255 + 16, np.uint8)
-    table = np.empty(1 << lz4_kernel.HASH_LOG2, np.int64)
-    parts = []
-    for start in range(0, bitmap.size, LZ4_CHUNK):
-        size = lz4_kernel.encode(bitmap[start : start + LZ4_CHUNK], out, table)
-        parts.append(struct.pack("<I", size) + out[:size].tobytes())
-    return b"".join(parts)
+    compress = _lz4().compress
+    return _sized(compress(chunk.tobytes(), store_size=False) for chunk in _chunks(bitmap))
 
 
 def unpack_lz4(data: bytes, size: int) -> Bytes:
-    """The bitmap of `size` bytes."""
-    from tnplan.compress.shah2023 import lz4_kernel
-
+    """The bitmap of `size` bytes; ValueError for bytes that make no sense."""
+    block = _lz4()
     bitmap = np.empty(size, np.uint8)
     at = 0
-    for start in range(0, size, LZ4_CHUNK):
+    for chunk in _chunks(bitmap):
         (length,) = struct.unpack_from("<I", data, at)
-        body = np.frombuffer(data, np.uint8, length, at + 4)
-        if not lz4_kernel.decode(body, bitmap[start : start + LZ4_CHUNK]):
-            raise ValueError("the bytes are no LZ4 block of this size")
+        try:
+            chunk[:] = np.frombuffer(block.decompress(data[at + 4 : at + 4 + length], chunk.size), np.uint8)
+        except (ValueError, block.LZ4BlockError):
+            raise ValueError("the bytes are no LZ4 block of this size") from None
         at += 4 + length
     return bitmap
 
@@ -95,9 +92,24 @@ def pack_nvcomp(bitmap: Bytes) -> bytes:
     from nvidia import nvcomp
 
     codec = nvcomp.Codec(algorithm="LZ4", bitstream_kind=nvcomp.BitstreamKind.RAW)
-    starts = range(0, bitmap.size, LZ4_CHUNK)
-    chunks = [nvcomp.as_array(bitmap[start : start + LZ4_CHUNK]).cuda() for start in starts]
-    blocks = [np.asarray(codec.encode(chunk).cpu()).tobytes() for chunk in chunks]
+    chunks = [nvcomp.as_array(chunk).cuda() for chunk in _chunks(bitmap)]
+    return _sized(np.asarray(codec.encode(chunk).cpu()).tobytes() for chunk in chunks)
+
+
+def _lz4() -> Any:
+    """The library's block format; CodecError where it is not installed."""
+    try:
+        from lz4 import block
+    except ImportError:
+        raise CodecError("LZ4", "needs lz4", "install it with: pip install 'tnplan[compare]'") from None
+    return block
+
+
+def _chunks(bitmap: Bytes) -> Iterator[Bytes]:
+    return (bitmap[start : start + LZ4_CHUNK] for start in range(0, bitmap.size, LZ4_CHUNK))
+
+
+def _sized(blocks: Iterable[bytes]) -> bytes:
     return b"".join(struct.pack("<I", len(block)) + block for block in blocks)
 
 

@@ -25,6 +25,7 @@ from tnplan.compress import (
 from tnplan.compress.cpu import rans
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.cpu.frame import encode_frame, quantize
+from tnplan.compress.format import choice
 from tnplan.compress.format.bit_tiling import NATURAL, class_counts, sampled
 from tnplan.compress.format.bounds import error_limit, extent, quantizer
 from tnplan.compress.format.options import CodingOptions
@@ -33,9 +34,8 @@ from tnplan.compress.format.stream import (
     Header,
     header_size_bytes,
 )
-from tnplan.compress.gpu import encode as device_codec
+from tnplan.compress.gpu import encode as gpu_encode
 from tnplan.compress.gpu import frames, launches
-from tnplan.compress.gpu import survey as device_survey
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
 from tnplan.compress.gpu.look import extents
@@ -169,7 +169,7 @@ def test_frames_in_several_launches_make_the_same_stream(
     array = make_array("sparse", 5 * 4096 + 100, "float32", 3)
     header, limits = header_of(array, 1e-2, "range", coder, NATURAL, 12)
     wanted = written(device, array, header, limits)
-    monkeypatch.setattr(device_codec, "BATCH_BYTES", 40_000)
+    monkeypatch.setattr(gpu_encode, "BATCH_BYTES", 40_000)
     monkeypatch.setattr(frames, "MOST_FRAMES", 3)
     assert written(device, array, header, limits) == wanted
     assert np.array_equal(bits(restored(device, wanted, array)), bits(decompress(wanted)))
@@ -338,7 +338,7 @@ def test_neighbours_are_counted_as_on_the_cpu(
     device: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr(device_survey, "with_axes", lambda header, counts: seen.append(counts) or header)
+    monkeypatch.setattr(choice, "ranked_axes", lambda counts: seen.append(counts) or [*range(len(counts))])
     for number, (kind, mode, bound) in enumerate(LOOKED):
         array = make_array(kind, 1 << (17 if kind in ("mirrored", "constant") else 16), dtype, number)
         values = flat_values(array)

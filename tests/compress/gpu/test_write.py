@@ -13,7 +13,7 @@ from tnplan.compress.cpu import codec
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.format.bit_tiling import LOGS, SAMPLE, ranked_axes
 from tnplan.compress.format.options import CodingOptions
-from tnplan.compress.gpu import encode as device_codec
+from tnplan.compress.gpu import encode as gpu_encode
 from tnplan.compress.gpu import fixed_length
 from tnplan.compress.gpu.write import write
 
@@ -84,7 +84,7 @@ def test_arrays_of_many_frames_are_coded_ahead(
     """Frames of all kinds behind one another: coded, raw, with exact values, without any number. And where
     there is workspace for the first ones alone."""
     if batch:
-        for one in (fixed_length, device_codec):
+        for one in (fixed_length, gpu_encode):
             monkeypatch.setattr(one, "BATCH_BYTES", batch)
     array = make_array("normal", (3 << 17) + 99, "float32", 1)
     generator = np.random.default_rng(2)

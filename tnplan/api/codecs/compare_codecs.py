@@ -79,8 +79,8 @@ def compare_codecs(
             place, f"has values beyond single precision ({greatest:.2g}), which the pipelines take",
             "scale the array down",
         )  # fmt: skip
-    rows = [_row(pipeline.name, parts, *_seed(pipeline, parts, bound, cut)) for pipeline in PIPELINES]
     try:
+        rows = [_row(pipeline.name, parts, *_seed(pipeline, parts, bound, cut)) for pipeline in PIPELINES]
         return rows + [_row(f"tnplan {name}", parts, *_ours(name, parts, bound)) for name in OURS]
     except CodecError as error:
         raise in_file(place, error) from None

@@ -1,0 +1,77 @@
+"""What a stream's header says, chosen from what is known of an array: quantizers, coder, order of the axes.
+
+CPU and GPU find extents, symmetry and samples each in its own way; what follows from them is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.compress.format import stream
+from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_axes
+from tnplan.compress.format.bounds import Extent, error_limit, quantizer
+from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.stream import Header, Quantizer
+
+RANKED_FROM = 1 << 16
+"""Elements from which the order of the axes is chosen."""
+TRIAL = 1 << 16
+TRIALS = 4
+WORTH = 1.2
+"""`auto` takes the coder `small` where it makes trials this much smaller than `fast`."""
+
+Limits = tuple[float, ...]
+"""The largest error of an element of each component."""
+TrialBytes = Callable[[Header, Limits], int]
+"""The bytes that some pieces of the array (`trial_pieces`) take with a header's coder."""
+CountClasses = Callable[[Header, Limits, int], NDArray[np.integer]]
+"""The `bit_tiling.class_counts` of a sample along so many axes."""
+
+
+def chosen_header(
+    dtype: str, shape: tuple[int, ...], options: CodingOptions, found: tuple[Sequence[Extent], str],
+    trial_bytes: TrialBytes, count_classes: CountClasses,
+) -> tuple[Header, Limits]:  # fmt: skip
+    """The header of an array's stream, and the largest errors of its components.
+
+    `found`: the extents of the components, and which of `REFLECTIONS` the array is. Where the bound is 0 or
+    too fine for the dtype, the array is stored without loss.
+    """
+    reaches, reflection = found
+    options.check_finite(any(reach.any_nonfinite for reach in reaches))
+    bound, mode, n = options.bound, options.mode, stream.components(dtype)
+    none = (Quantizer(),) * n
+    header = Header(
+        dtype, shape, "lossless", bound, "lossless", reflection, none, NATURAL, options.frame_log2
+    )
+    rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
+    lossy = tuple(rule for rule in rules if rule is not None)
+    if len(lossy) < len(rules):
+        return header, (0.0,) * n
+    limits = tuple(0.0 if mode == "pointwise" else error_limit(reach, bound, mode) for reach in reaches)
+    header = replace(header, mode=mode, coder=options.setting, quantizers=lossy)
+    if options.setting == "auto":
+        fast, small = (trial_bytes(replace(header, coder=name), limits) for name in ("fast", "small"))
+        header = replace(header, coder="small" if small * WORTH < fast else "fast")
+    n_axes = axis_count(header.stored, header.frame_log2)
+    if not n_axes:
+        return header, limits
+    ranked = ranked_axes(count_classes(header, limits, n_axes))
+    element_bytes = n * header.real_dtype.itemsize
+    return replace(header, axes=tile_axes(ranked, header.coder, element_bytes)), limits
+
+
+def axis_count(stored: int, frame_log2: int) -> int:
+    """How many axes are ranked on a sample of so many stored elements; 0 where they keep their order."""
+    return 0 if stored < RANKED_FROM else min(frame_log2, stored.bit_length() - 1)
+
+
+def trial_pieces(stored: int) -> list[tuple[int, int]]:
+    """First element and number of elements of the pieces on which coders are compared."""
+    if stored <= TRIAL * TRIALS:
+        return [(0, stored)]
+    return [(k * (stored - TRIAL) // (TRIALS - 1) // TILE * TILE, TRIAL) for k in range(TRIALS)]
