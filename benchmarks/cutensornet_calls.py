@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.device.comm.cutensormp import array
 from tnplan.executor.device.cuda.contract import cutensor
-from tnplan.executor.device.cuda.contract.cutensor import array
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath

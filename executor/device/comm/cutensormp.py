@@ -1,4 +1,6 @@
-"""Tensors spread over ranks through cuTENSOR and cuTENSORMp, by their C interfaces: a GPU a rank, and NCCL.
+"""Tensors spread over ranks through cuTENSOR and cuTENSORMp: a GPU a rank, and NCCL.
+
+cuTENSORMp is called by its C interface, which nvmath does not bind.
 
 Knows modes, how many parts each is cut into and which rank holds which; never schedules. Importing it needs
 NumPy alone: the library is loaded, and the ranks are connected, when an engine is made.
@@ -14,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.device.cuda.contract.cublas import DATA_TYPES, factors
 from tnplan.executor.device.cuda.contract.cutensor import (
-    DATA_TYPES,
     IDENTITY,
     CutensorError,
-    Library,
-    array,
     bind_modes,
-    library,
+    bindings,
+    compute_descriptor,
     load,
     modes_workspace_bytes,
+    version,
 )
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.copy import row_major
@@ -79,10 +81,10 @@ class CutensorMp:
         from tnplan.executor.device.cuda.device import CupyDevice
 
         assert isinstance(device, CupyDevice)
-        self._library = library()
-        check_versions(self._library.version, nccl_number())
-        self._mp = Library(load("cutensorMp"), self._library.version)
-        self._mp.calls.cutensorGetErrorString.restype = ctypes.c_char_p
+        self._version = version(bindings())
+        check_versions(self._version, nccl_number())
+        self._library = ctypes.CDLL(load("cutensorMp"))
+        self._library.cutensorGetErrorString.restype = ctypes.c_char_p
         self._device = device
         self._size = communicator.size
         self._nccl = connect_ranks(communicator)
@@ -128,7 +130,7 @@ class CutensorMp:
         self._make(
             "cutensorMpCreateContraction", "cutensorMpDestroyOperationDescriptor", operation, detail,
             self._handle, byref(operation), *a, c_int32(IDENTITY), *b, c_int32(IDENTITY), *c,
-            c_int32(IDENTITY), *c, self._library.compute("fp32", dtype),
+            c_int32(IDENTITY), *c, c_void_p(compute_descriptor("fp32", dtype)),
         )  # fmt: skip
         self._make(
             "cutensorMpCreatePlanPreference", "cutensorMpDestroyPlanPreference", preference, detail,
@@ -153,19 +155,19 @@ class CutensorMp:
         host_workspace: Any,
         detail: str,
     ) -> Call:
-        one, zero = (np.array([value], views[2].dtype) for value in (1, 0))
+        one, zero, _ = factors(views[2].dtype.name)
         a, b, c = (c_void_p(int(view.data.ptr)) for view in views)
-        contract = self._mp.calls.cutensorMpContract
+        contract = self._library.cutensorMpContract
         arguments = (
-            self._handle, plan, c_void_p(one.ctypes.data), a, b, c_void_p(zero.ctypes.data), c, c,
+            self._handle, plan, c_void_p(one), a, b, c_void_p(zero), c, c,
             c_void_p(int(workspace.data.ptr)), c_void_p(host_workspace.ctypes.data),
         )  # fmt: skip
-        held = (self, one, zero, views, workspace, host_workspace)
+        alive = (self, views, workspace, host_workspace)
 
         def run() -> None:
             status = contract(*arguments)
             if status:
-                held[0]._mp.check("cutensorMpContract", status, detail)
+                alive[0]._check("cutensorMpContract", status, detail)
 
         return run
 
@@ -183,30 +185,36 @@ class CutensorMp:
         return descriptor
 
     def _attribute(self, plan: c_void_p, which: int) -> int:
-        size = c_uint64()
-        self._mp.call(
-            "cutensorMpPlanGetAttribute", "", self._handle, plan, c_int32(which), byref(size), c_size_t(8)
-        )
+        size, name = c_uint64(), "cutensorMpPlanGetAttribute"
+        status = getattr(self._library, name)(self._handle, plan, c_int32(which), byref(size), c_size_t(8))
+        self._check(name, status, "")
         return size.value
 
     def _make(self, name: str, destroy: str, handle: c_void_p, detail: str, *arguments: Any) -> None:
         """Call `name`, which makes `handle`, and free it with the object."""
-        try:
-            self._mp.call(name, detail, *arguments)
-        except CutensorError as error:
-            if error.status == NOT_SUPPORTED:
-                version = ".".join(map(str, self._library.version[:2]))
-                raise UnsupportedError(
-                    f"cuTENSORMp {version} does not support it (status 15 of {name})"
-                ) from None
-            raise
-        self._owned.append((getattr(self._mp.calls, destroy), handle))
+        status = getattr(self._library, name)(*arguments)
+        if status == NOT_SUPPORTED:
+            version = ".".join(map(str, self._version[:2]))
+            raise UnsupportedError(f"cuTENSORMp {version} does not support it (status {status} of {name})")
+        self._check(name, status, detail)
+        self._owned.append((getattr(self._library, destroy), handle))
+
+    def _check(self, name: str, status: int, detail: str) -> None:
+        """Raise CutensorError unless a call succeeded."""
+        if status:
+            meaning = (self._library.cutensorGetErrorString(status) or b"unknown").decode()
+            raise CutensorError(status, f"{name}: status {status}, {meaning}; {detail}")
 
 
 def _strided(tensor: LocalTensor) -> list[tuple[int, int, int]]:
     """The modes with their strides, the fastest first."""
     strides = row_major([extent for _, extent in tensor])
     return [(label, extent, stride) for (label, extent), stride in zip(tensor, strides, strict=True)][::-1]
+
+
+def array(kind: Any, values: Sequence[int]) -> Any:
+    """A C array; None, a null pointer, where it would be empty."""
+    return (kind * len(values))(*values) if values else None
 
 
 def _labels(tensor: SpreadTensor) -> list[int]:

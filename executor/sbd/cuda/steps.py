@@ -11,7 +11,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tnplan.executor.device.cuda.contract.cublas_strided import add_product
+from tnplan.executor.device.cuda.contract.cublas import add_product
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.sbd.sigma import packed_entry, pair_tiling
 from tnplan.executor.sbd.sigma.batched import BatchedBlock, BatchedTables

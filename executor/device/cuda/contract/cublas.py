@@ -1,82 +1,69 @@
-"""Matrix products by cuBLAS, through its C interface with 64-bit sizes: handles and bound products.
+"""Matrix products by cuBLAS, through nvmath's binding with 64-bit sizes: bound products and their workspace.
 
-Knows row-major matrices at device addresses; nothing of modes or tiles.
+Knows row-major matrices at device addresses; nothing of modes or tiles. nvmath is imported when the first
+product is bound.
 """
 
 from __future__ import annotations
 
-import ctypes
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from tnplan.executor.device.protocols.precision import DOUBLE
+from tnplan.planner.common.errors import InputError
+
+Array = Any
+"""A cupy.ndarray."""
+Multiply = Callable[[int, int, int], None]
+"""c = a b^T of row-major matrices at three addresses: a, b, c. Asynchronous."""
+
 WORKSPACE_BYTES = 32 << 20
 """Device memory that a handle is given, so that cuBLAS allocates none (32 MiB is its advice for Hopper)."""
-
-TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
-HALF = 2
-"""The type of half-precision numbers."""
-COMPUTE_32, COMPUTE_TF32, COMPUTE_64 = 68, 77, 70
-GEMV = {"float32": "cublasSgemv_v2_64", "float64": "cublasDgemv_v2_64", "complex64": "cublasCgemv_v2_64",
-        "complex128": "cublasZgemv_v2_64"}  # fmt: skip
+DATA_TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
+"""CUDA's number of each dtype (cudaDataType)."""
+COMPUTE = {"fp32": 68, "tf32": 77, "fp64": 70}
+"""cuBLAS's number of each precision (cublasComputeType_t)."""
+GEMV = {"float32": "sgemv_64", "float64": "dgemv_64", "complex64": "cgemv_64", "complex128": "zgemv_64"}
 NOT_TRANSPOSED, TRANSPOSED = 0, 1
 DEFAULT_ALGORITHM = -1
 
-Address = ctypes.c_void_p
-Size = ctypes.c_int64
-Integer = ctypes.c_int
+
+def nvmath_bindings(library: str) -> Any:
+    """nvmath's binding of a library of NVIDIA's; InputError where nvmath is not installed."""
+    try:
+        return import_module(f"nvmath.bindings.{library}")
+    except ImportError as error:
+        remedy = "install it with: pip install 'tnplan[gpu]'"
+        raise InputError(
+            "GPU", f"nvmath, which calls {library}, cannot be imported ({error})", remedy
+        ) from None
 
 
 @cache
-def cublas_library() -> Any:
-    """libcublas with the argument types of what is used here."""
-    from cuda.pathfinder import load_nvidia_dynamic_lib
-
-    library = ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
-    library.cublasCreate_v2.argtypes = [ctypes.POINTER(Address)]
-    library.cublasSetStream_v2.argtypes = [Address, Address]
-    library.cublasSetWorkspace_v2.argtypes = [Address, Address, ctypes.c_size_t]
-    library.cublasDestroy_v2.argtypes = [Address]
-    library.cublasGetStatusString.argtypes = [Integer]
-    library.cublasGetStatusString.restype = ctypes.c_char_p
-    operand: list[Any] = [Address, Integer, Size]
-    head: list[Any] = [Address, Integer, Integer, Size, Size, Size, Address]
-    library.cublasGemmEx_64.argtypes = [*head, *operand, *operand, Address, *operand, Integer, Integer]
-    strided = [*operand, ctypes.c_longlong]
-    library.cublasGemmStridedBatchedEx_64.argtypes = [
-        *head, *strided, *strided, Address, *strided, Size, Integer, Integer,
-    ]  # fmt: skip
-    for name in GEMV.values():
-        getattr(library, name).argtypes = [
-            Address, Integer, Size, Size, Address, Address, Size, Address, Size, Address, Address, Size,
-        ]  # fmt: skip
-    return library
-
-
-def check(status: int, what: str) -> None:
-    """Raise RuntimeError where a call of cuBLAS has failed."""
-    if status:
-        raise RuntimeError(f"{what} failed: {cublas_library().cublasGetStatusString(status).decode()}")
+def bindings() -> Any:
+    """nvmath's binding of cuBLAS."""
+    return nvmath_bindings("cublas")
 
 
 class Handle:
     """cuBLAS on one stream of the current device."""
 
     def __init__(self, stream: Any) -> None:
-        library = cublas_library()
-        self.value = Address()
-        check(library.cublasCreate_v2(ctypes.byref(self.value)), "cublasCreate")
-        weakref.finalize(self, library.cublasDestroy_v2, self.value).atexit = False
-        check(library.cublasSetStream_v2(self.value, stream.ptr), "cublasSetStream")
+        self.value: int = bindings().create()
+        weakref.finalize(self, bindings().destroy, self.value).atexit = False
+        bindings().set_stream(self.value, stream.ptr)
         self._workspace: Any = None
 
     def use_workspace(self, workspace: Any) -> None:
         """Let the products of this handle, also those bound before, work in this flat array."""
         if self._workspace is None or workspace.data.ptr != self._workspace.data.ptr:
-            status = cublas_library().cublasSetWorkspace_v2(self.value, workspace.data.ptr, workspace.nbytes)
-            check(status, "cublasSetWorkspace")
+            bindings().set_workspace(self.value, workspace.data.ptr, workspace.nbytes)
             self._workspace = workspace
 
 
@@ -90,86 +77,89 @@ def handle(stream: Any) -> Handle:
     return _handles[stream]
 
 
-class Factors:
-    """The numbers 1 and 0 of a type in host memory, at addresses that stay."""
-
-    def __init__(self, dtype: str) -> None:
-        self._values = np.array([1, 0], dtype)
-        self.one = self._values.ctypes.data
-        self.zero = self.one + self._values.itemsize
-
-
 @cache
-def factors(dtype: str) -> Factors:
-    """The factors of a type; made once, so that their addresses outlive every call."""
-    return Factors(dtype)
+def factors(dtype: str) -> tuple[int, int, Any]:
+    """The addresses of 1 and 0 of a type in host memory, and that memory, which the cache keeps."""
+    values = np.array([1, 0], dtype)
+    return values.ctypes.data, values.ctypes.data + values.itemsize, values
 
 
-class Product:
+@dataclass(frozen=True)
+class _Product:
+    """One call of cuBLAS with all arguments but the addresses of a, b and c, in the order of its interface:
+    `head`, b and its form, a and its form, `zero`, c and its form, `tail`."""
+
+    handle: Handle
+    function: Callable[..., None]
+    name: str
+    head: tuple[int, ...]
+    b_form: tuple[int, ...]
+    a_form: tuple[int, ...]
+    zero: int
+    c_form: tuple[int, ...]
+    tail: tuple[int, ...] = ()
+
+    def __call__(self, a: int, b: int, c: int) -> None:
+        try:
+            self.function(
+                *self.head, b, *self.b_form, a, *self.a_form, self.zero, c, *self.c_form, *self.tail
+            )
+        except bindings().cuBLASError as error:
+            raise RuntimeError(f"{self.name} failed: {error}") from None
+
+
+def bind_product(
+    stream: Any, sizes: tuple[int, int, int, int], dtype: str, precision: str, split_sum: bool = False
+) -> Multiply:
     """c = a b^T for row-major contiguous a [batch | m | k], b [batch | n | k] and c [batch | m | n].
 
-    Sizes, type and compute type are bound; a call takes the three addresses and is asynchronous. With
-    `parts_of_sum` the batches are the parts of one sum: a [m | batch | k], b [n | batch | k].
+    `sizes` are batch, m, n and k. With `split_sum` the batches are the parts of one sum: a [m | batch | k],
+    b [n | batch | k].
     """
-
-    def __init__(
-        self, handle: Handle, n_batch: int, m: int, n: int, k: int, dtype: str, compute: int,
-        parts_of_sum: bool = False,
-    ) -> None:  # fmt: skip
-        library, constants, kind = cublas_library(), factors(dtype), TYPES[dtype]
-        self._handle = handle
-        self._what = f"a product of batch {n_batch}, m {m}, n {n}, k {k}"
-        # Read by columns, as cuBLAS does, the row-major c is its transpose: b and a change places.
-        self._head = (handle.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, constants.one)
-        self._batched = n_batch > 1
-        self._gemm = library.cublasGemmStridedBatchedEx_64 if self._batched else library.cublasGemmEx_64
-        row = n_batch * k if parts_of_sum else k
-        steps = (k, k, m * n) if parts_of_sum else (n * k, m * k, m * n)
-        self._b, self._a, self._c = (
-            (kind, length, step) if self._batched else (kind, length)
-            for length, step in zip((row, row, n), steps, strict=True)
-        )
-        self._tail = (*((n_batch,) if self._batched else ()), compute, DEFAULT_ALGORITHM)
-        self._zero = constants.zero
-
-    def __call__(self, a: int, b: int, c: int) -> None:
-        status = self._gemm(*self._head, b, *self._b, a, *self._a, self._zero, c, *self._c, *self._tail)
-        if status:
-            check(status, self._what)
+    n_batch, m, n, k = sizes
+    (one, zero, _), kind, bound = factors(dtype), DATA_TYPES[dtype], handle(stream)
+    name = f"a product of batch {n_batch}, m {m}, n {n}, k {k}"
+    # Read by columns, as cuBLAS does, the row-major c is its transpose: b and a change places.
+    head = (bound.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, one)
+    end = (COMPUTE[precision], DEFAULT_ALGORITHM)
+    if n_batch == 1:
+        row = (kind, k)
+        return _Product(bound, bindings().gemm_ex_64, name, head, row, row, zero, (kind, n), end)
+    row = (kind, n_batch * k if split_sum else k)
+    b_step, a_step = (k, k) if split_sum else (n * k, m * k)
+    return _Product(
+        bound, bindings().gemm_strided_batched_ex_64, name, head, (*row, b_step), (*row, a_step), zero,
+        (kind, n, m * n), (n_batch, *end),
+    )  # fmt: skip
 
 
-class HalfProduct:
-    """c (+)= a b^T for row-major a [m | k] and b [n | k] of half-precision numbers and c [m | n] of floats.
+def bind_vector_product(stream: Any, n: int, k: int, dtype: str) -> Multiply:
+    """c [n] = b [n | k] times a [k], row-major and contiguous."""
+    (one, zero, _), bound = factors(dtype), handle(stream)
+    name, head = f"a product of a matrix of {n} x {k} with a vector", (bound.value, TRANSPOSED, k, n, one)
+    return _Product(bound, getattr(bindings(), GEMV[dtype]), name, head, (k,), (1,), zero, (1,))
 
-    Summed in fp32; with `add` the product is added to c. Called with the addresses of a, b and c.
+
+def add_product(stream: Any, a: Array, b: Array, out: Array) -> None:
+    """out += a b of matrices that may be parts of larger ones: a [m | k], b [k | n], out [m | n].
+
+    Asynchronous; float32 and float64, products and sums in the same precision.
     """
-
-    def __init__(self, handle: Handle, m: int, n: int, k: int, add: bool) -> None:
-        constants = factors("float32")
-        self._handle = handle
-        self._gemm = cublas_library().cublasGemmEx_64
-        self._what = f"a product of halves of m {m}, n {n}, k {k}"
-        self._head = (handle.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, constants.one)
-        self._row, self._old = (HALF, k), constants.one if add else constants.zero
-        self._tail = (TYPES["float32"], n, COMPUTE_32, DEFAULT_ALGORITHM)
-
-    def __call__(self, a: int, b: int, c: int) -> None:
-        status = self._gemm(*self._head, b, *self._row, a, *self._row, self._old, c, *self._tail)
-        if status:
-            check(status, self._what)
+    (m, k), n, dtype = a.shape, b.shape[1], out.dtype.name
+    if b.shape != (k, n) or out.shape != (m, n) or not a.dtype == b.dtype == out.dtype:
+        raise ValueError(f"matrices of {a.shape} and {b.shape} do not give {out.shape}")
+    one, compute = factors(dtype)[0], COMPUTE["fp64" if dtype in DOUBLE else "fp32"]
+    # Read by columns, as cuBLAS does, a row-major matrix is its transpose: a and b change places.
+    bindings().gemm_ex_64(
+        handle(stream).value, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, one, b.data.ptr, *_form(b),
+        a.data.ptr, *_form(a), one, out.data.ptr, *_form(out), compute, DEFAULT_ALGORITHM,
+    )  # fmt: skip
 
 
-class VectorProduct:
-    """y [m] = a [m | k] times x [k], row-major and contiguous; called with the addresses of a, x and y."""
-
-    def __init__(self, handle: Handle, m: int, k: int, dtype: str) -> None:
-        self._handle = handle
-        self._function = getattr(cublas_library(), GEMV[dtype])
-        self._what = f"a product of a matrix of {m} x {k} with a vector"
-        self._head = (handle.value, TRANSPOSED, k, m, factors(dtype).one)
-        self._k, self._zero = k, factors(dtype).zero
-
-    def __call__(self, a: int, x: int, y: int) -> None:
-        status = self._function(*self._head, a, self._k, x, 1, self._zero, y, 1)
-        if status:
-            check(status, self._what)
+def _form(matrix: Array) -> tuple[int, int]:
+    """The type of a matrix and the elements between its rows."""
+    row_step, step = (stride // matrix.itemsize for stride in matrix.strides)
+    if step != 1 and matrix.shape[1] > 1:
+        raise ValueError("the columns of a matrix are not adjacent")
+    # A matrix of one row may have any stride; cuBLAS wants one that holds the row.
+    return DATA_TYPES[matrix.dtype.name], max(row_step, matrix.shape[1])

@@ -1,4 +1,4 @@
-"""Contractions of one GPU through cuTENSOR, by its C interface. The file that finds and loads that library.
+"""Contractions of one GPU through cuTENSOR, by nvmath's binding.
 
 Knows modes, strides, flat views and streams; never schedules or ranks. Importing it needs NumPy alone: the
 library is loaded when the first contraction is bound.
@@ -6,42 +6,32 @@ library is loaded when the first contraction is bound.
 
 from __future__ import annotations
 
-import ctypes
 import weakref
-from collections.abc import Iterable, Sequence
-from ctypes import byref, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from tnplan.executor.device.cuda.contract.cublas import DATA_TYPES, factors, nvmath_bindings
+from tnplan.executor.device.protocols.alignment import GPU_ALIGNMENT_BYTES
 from tnplan.executor.device.protocols.copy import row_major
-from tnplan.executor.device.protocols.device import Call, ContractShape, View
+from tnplan.executor.device.protocols.device import Call, ContractShape, View, nothing
+from tnplan.executor.device.protocols.precision import SINGLE
 from tnplan.planner.common.errors import InputError
 
 REMEDY = "install it with: pip install 'cutensor-cu13==2.6.*'"
 OLDEST, NEWEST = (2, 2), (3, 0)
 """The versions of cuTENSOR whose calls are those below: from the first to before the second."""
 
-DATA_TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
-COMPUTE = {
-    "fp32": "CUTENSOR_COMPUTE_DESC_32F",
-    "tf32": "CUTENSOR_COMPUTE_DESC_TF32",
-    "fp16x3": "CUTENSOR_COMPUTE_DESC_3XTF32",
-    "fp64": "CUTENSOR_COMPUTE_DESC_64F",
-}
+COMPUTE = {"fp32": "COMPUTE_32F", "tf32": "COMPUTE_TF32", "fp16x3": "COMPUTE_3XTF32", "fp64": "COMPUTE_64F"}
 """Precision to the library's own way of multiplying; for fp16x3 that is three TF32 products."""
-SINGLE = ("float32", "complex64")
-
 IDENTITY = 1
 ALGO_DEFAULT = -1
 NO_JIT = 0
 WORKSPACE_DEFAULT = 2
 PLAN_WORKSPACE = 0
-WORKSPACE_ALIGNMENT = 256
-LARGEST_ALIGNMENT = 256
 
 MOST_MODES = 40
 """cuTENSOR 2.6 plans tensors of 40 modes and fails on 56."""
@@ -53,55 +43,34 @@ Modes = Sequence[tuple[int, int, int]]
 class CutensorError(RuntimeError):
     """A call of cuTENSOR that failed: `status` is the library's own number (15: not supported)."""
 
-    def __init__(self, call: str, status: int, meaning: str, detail: str) -> None:
-        super().__init__(f"{call}: status {status}, {meaning}; {detail}")
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
         self.status = status
 
 
-@dataclass(frozen=True)
-class Library:
-    """The loaded library and its version (major, minor, patch)."""
-
-    calls: ctypes.CDLL
-    version: tuple[int, int, int]
-
-    def check(self, call: str, status: int, detail: str) -> None:
-        """Raise CutensorError unless a call succeeded."""
-        if status:
-            text = self.calls.cutensorGetErrorString(status)
-            raise CutensorError(call, status, text.decode() if text else "unknown", detail)
-
-    def call(self, name: str, detail: str, *arguments: Any) -> None:
-        """Call `name` with ctypes arguments; raises CutensorError where it fails."""
-        self.check(name, getattr(self.calls, name)(*arguments), detail)
-
-    def compute(self, precision: str, dtype: str) -> c_void_p:
-        """The descriptor of a precision; values of 64 bits a real number are always multiplied in fp64."""
-        name = COMPUTE[precision if dtype in SINGLE else "fp64"]
-        return c_void_p.in_dll(self.calls, name)
-
-
 @cache
-def library() -> Library:
-    """Load cuTENSOR; InputError where it is not installed or of another version."""
-    calls = load("cutensor")
-    calls.cutensorGetErrorString.restype = c_char_p
-    calls.cutensorGetVersion.restype = c_size_t
-    number = int(calls.cutensorGetVersion())
-    version = (number // 10000, number // 100 % 100, number % 100)
-    if not OLDEST <= version[:2] < NEWEST:
-        raise InputError("cuTENSOR", f"is of version {'.'.join(map(str, version))}", REMEDY)
-    return Library(calls, version)
+def bindings() -> Any:
+    """nvmath's binding of cuTENSOR; InputError where the library is not installed or of another version."""
+    load("cutensor")
+    calls = nvmath_bindings("cutensor")
+    if not OLDEST <= version(calls)[:2] < NEWEST:
+        raise InputError("cuTENSOR", f"is of version {'.'.join(map(str, version(calls)))}", REMEDY)
+    return calls
 
 
-def load(name: str) -> ctypes.CDLL:
-    """Load a library of NVIDIA's, and what it needs, from wheels, the loader's path or the CUDA toolkit."""
-    try:
-        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-    except ImportError:
-        raise InputError(
-            name, "cuda-pathfinder, which finds it, is not installed", "pip install cuda-pathfinder"
-        ) from None
+def version(calls: Any) -> tuple[int, int, int]:
+    """The version of cuTENSOR as its binding tells it: major, minor, patch."""
+    number = int(calls.get_version())
+    return number // 10000, number // 100 % 100, number % 100
+
+
+def load(name: str) -> str:
+    """Load a library of NVIDIA's, and what it needs, from wheels, the loader's path or the CUDA toolkit.
+
+    Returns the path of its file.
+    """
+    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+
     try:
         found = load_nvidia_dynamic_lib(name)
     except DynamicLibNotFoundError as error:
@@ -109,17 +78,23 @@ def load(name: str) -> ctypes.CDLL:
         raise InputError(name, f"cannot be loaded ({reason})", REMEDY) from None
     if not found.abs_path:
         raise InputError(name, "was found without a file of its own", REMEDY)
-    return ctypes.CDLL(found.abs_path)
+    return str(found.abs_path)
+
+
+def compute_descriptor(precision: str, dtype: str) -> int:
+    """That of a precision; values of 64 bits a real number are always multiplied in fp64."""
+    name = COMPUTE[precision if dtype in SINGLE else "fp64"]
+    return int(getattr(bindings().ComputeDesc, name)())
+
+
+@cache
+def _handle(device_id: int) -> int:
+    """The library's handle for a device, the current one, made once."""
+    return int(bindings().create())
 
 
 def bind_contract(
-    shape: ContractShape,
-    a: View,
-    b: View,
-    c: View,
-    workspace: View | None,
-    precision: str,
-    stream: Any,
+    shape: ContractShape, a: View, b: View, c: View, workspace: View | None, precision: str, stream: Any
 ) -> Call:
     """c = the sum over k of a times b, in one call of the library on `stream`, whatever the order of c.
 
@@ -141,7 +116,7 @@ def bind_modes(
     check_modes(modes)
     a, b, c = views
     if not c.size:
-        return lambda: None
+        return nothing
     if _without_elements(modes):
         return lambda: _zero(c, stream)
     pointers = [int(view.data.ptr) for view in views]
@@ -161,8 +136,8 @@ def modes_workspace_bytes(modes: tuple[Modes, Modes, Modes], dtype: str, precisi
     check_modes(modes)
     if _without_elements(modes):
         return 0
-    wanted = _Plan(modes, [LARGEST_ALIGNMENT] * 3, dtype, precision).wanted_bytes()
-    return wanted + WORKSPACE_ALIGNMENT
+    wanted = _Plan(modes, [GPU_ALIGNMENT_BYTES] * 3, dtype, precision).wanted_bytes()
+    return wanted + GPU_ALIGNMENT_BYTES
 
 
 def check_modes(tensors: Iterable[Modes]) -> None:
@@ -232,120 +207,73 @@ class _Plan:
     def __init__(
         self, modes: tuple[Modes, Modes, Modes], pointers: Sequence[int], dtype: str, precision: str
     ) -> None:
-        self._library = library()
-        self._handle = handle()
-        self._sizes = tuple(tuple(extent for _, extent, _ in part) for part in modes)
-        self._dtype = dtype
-        compute = self._library.compute(precision, dtype)
-        tensors = [
-            self._tensor(part, min(pointer & -pointer, LARGEST_ALIGNMENT))
-            for part, pointer in zip(modes, pointers, strict=True)
-        ]
-        names = [array(c_int32, [label for label, _, _ in part]) for part in modes]
-        arguments: list[Any] = []
-        for tensor, name in zip(tensors, names, strict=True):
-            arguments += [tensor, name, c_int32(IDENTITY)]
-        self._operation = c_void_p()
-        self._call(
-            "cutensorCreateContraction", self._handle, byref(self._operation), *arguments, tensors[2],
-            names[2], compute,
-        )  # fmt: skip
-        self._preference = c_void_p()
-        self._call(
-            "cutensorCreatePlanPreference", self._handle, byref(self._preference), c_int32(ALGO_DEFAULT),
-            c_int32(NO_JIT),
-        )  # fmt: skip
-        self._plan = c_void_p()
-        self._own("cutensorDestroyOperationDescriptor", self._operation)
-        self._own("cutensorDestroyPlanPreference", self._preference)
-        for tensor in tensors:
-            self._own("cutensorDestroyTensorDescriptor", tensor)
+        import cupy
 
-    def _tensor(self, modes: Modes, alignment: int) -> c_void_p:
-        descriptor = c_void_p()
-        self._call(
-            "cutensorCreateTensorDescriptor", self._handle, byref(descriptor), c_uint32(len(modes)),
-            array(c_int64, [extent for _, extent, _ in modes]),
-            array(c_int64, [stride for _, _, stride in modes]), c_int32(DATA_TYPES[self._dtype]),
-            c_uint32(alignment),
+        self._dtype, calls = dtype, bindings()
+        ranks, elements = zip(*((len(part), prod(mode[1] for mode in part)) for part in modes), strict=True)
+        self._name = f"a contraction of {dtype} tensors with {ranks} modes and {elements} elements"
+        self._handle = _handle(cupy.cuda.Device().id)
+        tensors = [self._tensor(part, pointer) for part, pointer in zip(modes, pointers, strict=True)]
+        a, b, c = (
+            (tensor, [label for label, _, _ in part]) for tensor, part in zip(tensors, modes, strict=True)
+        )
+        self._operation = self._make(
+            calls.create_contraction, calls.destroy_operation_descriptor, *a, IDENTITY, *b, IDENTITY, *c,
+            IDENTITY, *c, compute_descriptor(precision, dtype),
         )  # fmt: skip
-        return descriptor
+        self._preference = self._make(
+            calls.create_plan_preference, calls.destroy_plan_preference, ALGO_DEFAULT, NO_JIT
+        )
+
+    def _tensor(self, modes: Modes, pointer: int) -> int:
+        _, extents, strides = zip(*modes, strict=True) if modes else ((), (), ())
+        return self._make(
+            bindings().create_tensor_descriptor, bindings().destroy_tensor_descriptor, len(modes), extents,
+            strides, DATA_TYPES[self._dtype], min(pointer & -pointer, GPU_ALIGNMENT_BYTES),
+        )  # fmt: skip
 
     def wanted_bytes(self) -> int:
         """The library's estimate of the workspace that makes the contraction fast."""
-        size = c_uint64()
-        self._call(
-            "cutensorEstimateWorkspaceSize", self._handle, self._operation, self._preference,
-            c_int32(WORKSPACE_DEFAULT), byref(size),
-        )  # fmt: skip
-        return size.value
+        estimate = bindings().estimate_workspace_size
+        return self._call(estimate, self._operation, self._preference, WORKSPACE_DEFAULT)
 
     def choose(self, workspace_size_bytes: int) -> None:
         """Let the library choose its kernel for a workspace of that size."""
-        self._call(
-            "cutensorCreatePlan", self._handle, byref(self._plan), self._operation, self._preference,
-            c_uint64(workspace_size_bytes),
-        )  # fmt: skip
-        self._own("cutensorDestroyPlan", self._plan)
-        needed = c_uint64()
-        self._call(
-            "cutensorPlanGetAttribute", self._handle, self._plan, c_int32(PLAN_WORKSPACE), byref(needed),
-            c_size_t(8),
-        )  # fmt: skip
-        if needed.value > workspace_size_bytes:
+        calls, needed = bindings(), np.zeros(1, np.uint64)
+        self._plan = self._make(
+            calls.create_plan, calls.destroy_plan, self._operation, self._preference, workspace_size_bytes
+        )
+        self._call(calls.plan_get_attribute, self._plan, PLAN_WORKSPACE, needed.ctypes.data, needed.nbytes)
+        if needed[0] > workspace_size_bytes:
             raise ValueError(
-                f"{self._detail()} needs a workspace of {needed.value} bytes, and has {workspace_size_bytes}"
+                f"{self._name} needs a workspace of {needed[0]} bytes, and has {workspace_size_bytes}"
             )
 
     def bind(
         self, pointers: Sequence[int], workspace: tuple[int, int], stream: Any, kept: tuple[View, ...]
     ) -> Call:
         """The call, with all its arguments made; the views in `kept` live as long as it."""
-        one, zero = (np.array([value], self._dtype) for value in (1, 0))
-        a, b, c = (c_void_p(pointer) for pointer in pointers)
-        arguments = (
-            self._handle, self._plan, c_void_p(one.ctypes.data), a, b, c_void_p(zero.ctypes.data), c, c,
-            c_void_p(workspace[0]), c_uint64(workspace[1]), c_void_p(stream.ptr),
-        )  # fmt: skip
-        contract = self._library.calls.cutensorContract
-        held = (self, one, zero, kept)
+        one, zero, _ = factors(self._dtype)
+        a, b, c = pointers
+        arguments = (self._plan, one, a, b, zero, c, c, *workspace, stream.ptr)
+        alive, contract = (self, kept), bindings().contract
 
         def run() -> None:
-            status = contract(*arguments)
-            if status:
-                held[0]._library.check("cutensorContract", status, self._detail())
+            alive[0]._call(contract, *arguments)
 
         return run
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        self._library.call(name, self._detail(), *arguments)
+    def _make(self, create: Callable[..., int], destroy: Callable[[int], None], *arguments: Any) -> int:
+        """What a call makes, which is freed with the object."""
+        made = self._call(create, *arguments)
+        weakref.finalize(self, destroy, made)
+        return made
 
-    def _own(self, destroy: str, handle: c_void_p) -> None:
-        weakref.finalize(self, getattr(self._library.calls, destroy), handle)
-
-    def _detail(self) -> str:
-        ranks = [len(part) for part in self._sizes]
-        elements = [prod(part) for part in self._sizes]
-        return f"a contraction of {self._dtype} tensors with {ranks} modes and {elements} elements"
-
-
-def handle() -> c_void_p:
-    """The library's handle for the current device, made once."""
-    import cupy
-
-    return _handle(cupy.cuda.Device().id)
-
-
-@cache
-def _handle(device_id: int) -> c_void_p:
-    created = c_void_p()
-    library().call("cutensorCreate", f"on device {device_id}", byref(created))
-    return created
-
-
-def array(kind: Any, values: Sequence[int]) -> Any:
-    """A C array; None, a null pointer, where it would be empty."""
-    return (kind * len(values))(*values) if values else None
+    def _call(self, call: Callable[..., int], *arguments: Any) -> int:
+        try:
+            return call(self._handle, *arguments)
+        except bindings().cuTENSORError as error:
+            raise CutensorError(error.status, f"cuTENSOR: {error}; {self._name}") from None
 
 
 def _aligned(workspace: View | None) -> tuple[int, int]:
@@ -353,7 +281,7 @@ def _aligned(workspace: View | None) -> tuple[int, int]:
     if workspace is None or not workspace.nbytes:
         return 0, 0
     start = int(workspace.data.ptr)
-    skipped = -start % WORKSPACE_ALIGNMENT
+    skipped = -start % GPU_ALIGNMENT_BYTES
     return (start + skipped, workspace.nbytes - skipped) if skipped < workspace.nbytes else (0, 0)
 
 

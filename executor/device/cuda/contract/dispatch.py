@@ -15,12 +15,7 @@ import numpy as np
 from cupy_backends.cuda.api import runtime
 
 from tnplan.executor.device.cuda.contract import cublas
-from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
-    HalfProductTiles,
-    bind_halves,
-    halves_bytes,
-    tiles,
-)
+from tnplan.executor.device.cuda.contract.cublas import Multiply
 from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
@@ -32,9 +27,6 @@ from tnplan.executor.device.protocols.precision import DOUBLE, check_precision
 
 Array = Any
 """A flat cupy.ndarray."""
-Multiply = Callable[[int, int, int], None]
-"""c = a b^T of row-major matrices at three addresses: a, b, c."""
-
 PRODUCTS_FILE = Path(__file__).parent / "kernels" / "products.cu"
 EFFICIENT_EXTENT = 256
 """Tiles keep m and n at least this large where they can: below it cuBLAS loses much of its rate."""
@@ -44,7 +36,6 @@ THIN_PRODUCT = 64
 """The most multiplications of a row of the longer operand that it takes."""
 SCATTERED_EXTENT = 64
 """The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
-COMPUTE = {"fp32": cublas.COMPUTE_32, "tf32": cublas.COMPUTE_TF32, "fp64": cublas.COMPUTE_64}
 PRODUCT_THREADS = 256
 PRODUCT_BLOCKS = 132 * 16
 SHORT_INDEX = 2**31
@@ -52,11 +43,9 @@ SHORT_INDEX = 2**31
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
-    found = _halved(shape, dtype, precision)
-    if isinstance(found, Cut):
-        return found.scratch_bytes
+    found = _by_wgmma(shape, dtype, precision)
     if found is not None:
-        return cublas.WORKSPACE_BYTES + halves_bytes(found)
+        return found.scratch_bytes
     split = split_bytes(shape, np.dtype(dtype))
     if split:
         return split if is_thin(shape, np.dtype(dtype)) else cublas.WORKSPACE_BYTES + split
@@ -64,11 +53,11 @@ def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     return cublas.WORKSPACE_BYTES if by_cublas else 0
 
 
-def _halved(shape: ContractShape, dtype: str, precision: str) -> Cut | HalfProductTiles | None:
-    """How a product is cut whose operands are split beforehand, one or both; None for others."""
+def _by_wgmma(shape: ContractShape, dtype: str, precision: str) -> Cut | None:
+    """How a product is cut that Hopper's tensor core instructions form; None for others."""
     if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype)) > 1:
         return None
-    return cut(shape, dtype) or tiles(shape, dtype)
+    return cut(shape, dtype)
 
 
 def _scatters(shape: ContractShape, precision: str) -> bool:
@@ -113,22 +102,19 @@ def bind_contract(
         return nothing
     if k == 0:
         return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
-    found = _halved(shape, dtype, precision)
-    if isinstance(found, Cut) and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
+    found = _by_wgmma(shape, dtype, precision)
+    if found is not None and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
         return bind_wgmma(found, shape, a, b, c, scratch, stream)
-    if isinstance(found, HalfProductTiles):
-        cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
-        return bind_halves(found, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
     parts = count_parts(shape, c.dtype)
     if parts == 1 and _scatters(shape, precision):
         return bind_scattered(shape, a, b, c, precision, stream)
     if precision == "fp16x3":
         precision = "fp32"
     if parts > 1 and is_thin(shape, c.dtype):
-        return bind_split(shape, COMPUTE[precision], a, b, c, scratch, stream)
+        return bind_split(shape, precision, a, b, c, scratch, stream)
     cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
     if parts > 1:
-        return bind_split(shape, COMPUTE[precision], a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
+        return bind_split(shape, precision, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
     direct = shape.direct
     if direct is None:
         if workspace is None or not len(workspace):
@@ -147,13 +133,12 @@ def bind_product(
     """What multiplies a [batch | m | k] and b [batch | n | k] of these sizes."""
     if is_small(n_batch, m, n, k):
         return _bind_small(n_batch, m, n, k, dtype, stream)
-    handle = cublas.handle(stream)
-    if n_batch == 1 and n == 1:
-        return cublas.VectorProduct(handle, m, k, dtype)
     if n_batch == 1 and m == 1:
-        vector = cublas.VectorProduct(handle, n, k, dtype)
-        return lambda a, b, c: vector(b, a, c)
-    return cublas.Product(handle, n_batch, m, n, k, dtype, COMPUTE[precision])
+        return cublas.bind_vector_product(stream, n, k, dtype)
+    if n_batch == 1 and n == 1:
+        multiply = cublas.bind_vector_product(stream, m, k, dtype)
+        return lambda a, b, c: multiply(b, a, c)
+    return cublas.bind_product(stream, (n_batch, m, n, k), dtype, precision)
 
 
 def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -> Multiply:

@@ -14,7 +14,6 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tnplan.executor.device.cuda.contract.fp16x3_cublas import bind_exponents
 from tnplan.executor.device.cuda.contract.scatter import (
     LONGEST_ROW,
     LONGEST_SIDE,
@@ -23,7 +22,8 @@ from tnplan.executor.device.cuda.contract.scatter import (
 )
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.protocols.device import Call, ContractShape
+from tnplan.executor.device.protocols.alignment import GPU_ALIGNMENT_BYTES, round_up
+from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
 
 Array = Any
 """A flat cupy.ndarray."""
@@ -52,8 +52,8 @@ SPLIT_BYTES = 32 << 20
 """The halves of the columns that are split at once, at most; sums too long for that go another way."""
 SPLIT_THREADS = 256
 SPLIT_BLOCKS = 132 * 8
+WARPS = SPLIT_THREADS // 32
 EXPONENT_BYTES = 4
-ALIGNMENT_BYTES = 256
 READ_BYTES = 16
 """What is read and written at once."""
 
@@ -78,7 +78,7 @@ class Cut:
     @property
     def exponents_bytes(self) -> int:
         """The bytes of the exponents of the columns that are split at once."""
-        return -(-self.split_columns * EXPONENT_BYTES // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return round_up(self.split_columns * EXPONENT_BYTES, GPU_ALIGNMENT_BYTES)
 
     @property
     def scratch_bytes(self) -> int:
@@ -124,7 +124,7 @@ def bind_wgmma(
     sides = ((a, shape.m), (b, shape.n)) if cut.m_rows else ((b, shape.n), (a, shape.m))
     (left, of_rows), (right, of_columns) = sides
     tables = place_tables(of_rows), place_tables(of_columns)
-    split, multiply, multiprocessors = _kernels(cut.block_columns, cupy.cuda.Device().id)
+    scale, split, multiply, multiprocessors = _kernels(cut.block_columns, cupy.cuda.Device().id)
     exponents, halves = (np.uint64(scratch.data.ptr + start) for start in (0, cut.exponents_bytes))
     stride, chunks = np.int64(2 * cut.k), np.int32(cut.k // CHUNK)
     pairs = np.int32(c.data.ptr % READ_BYTES == 0 and in_pairs(of_rows, of_columns))
@@ -136,6 +136,8 @@ def bind_wgmma(
         n_tiles = -(-columns // cut.block_columns)
         held = n_tiles * cut.block_columns
         split_blocks = min(-(-held * int(chunks) * 4 // SPLIT_THREADS), SPLIT_BLOCKS)
+        scale_blocks = min(-(-columns // WARPS), SPLIT_BLOCKS)
+        scales: list[np.generic] = [np.uint64(start), stride, np.uint32(columns), exponents]
         sizes = np.uint32(columns), np.uint32(held)
         splits: list[np.generic] = [np.uint64(start), stride, chunks, *sizes, exponents, halves]
         arguments: list[np.generic] = [
@@ -144,16 +146,11 @@ def bind_wgmma(
         ]  # fmt: skip
         blocks = min(m_tiles * n_tiles, multiprocessors)
         calls += [
-            bind_exponents(start, 2 * cut.k, columns, int(exponents), 2, stream),
+            BoundKernel(scale, scale_blocks, SPLIT_THREADS, scales, 0, stream, scratch),
             BoundKernel(split, split_blocks, SPLIT_THREADS, splits, 0, stream, scratch),
             BoundKernel(multiply, blocks, threads, arguments, STAGES_BYTES, stream, (scratch, tables)),
         ]
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
+    return call_in_turn(calls)
 
 
 def in_pairs(of_rows: Modes, of_columns: Modes) -> bool:
@@ -169,11 +166,12 @@ def wgmma_defines(block_columns: int) -> dict[str, str | int]:
 
 
 @cache
-def _kernels(block_columns: int, device: int) -> tuple[Any, Any, int]:
-    """Both kernels, and the multiprocessors of the current device (a key of the cache)."""
+def _kernels(block_columns: int, device: int) -> tuple[Any, Any, Any, int]:
+    """The three kernels, and the multiprocessors of the current device (a key of the cache)."""
     defines = wgmma_defines(block_columns)
-    split, multiply = (
-        load_kernel(FILE, entry, defines, own_instructions=True) for entry in ("split_columns", "contract")
+    scale, split, multiply = (
+        load_kernel(FILE, entry, defines, own_instructions=True)
+        for entry in ("row_exponents", "split_columns", "contract")
     )
     multiply.max_dynamic_shared_size_bytes = STAGES_BYTES
-    return split, multiply, int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+    return scale, split, multiply, int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])

@@ -20,7 +20,7 @@ from tnplan.executor.device.cuda.copy.tiling import two_levels
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.copy import offsets
-from tnplan.executor.device.protocols.device import Call, ContractShape
+from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
 from tnplan.executor.device.protocols.precision import BLOCK_REALS
 
 Array = Any
@@ -119,12 +119,7 @@ def bind_scattered(
         calls.append(
             BoundKernel(kernel, n_blocks, blocks.threads, arguments, blocks.shared_bytes, stream, tables)
         )
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return calls[0] if len(calls) == 1 else run
+    return call_in_turn(calls)
 
 
 def contract_defines(blocks: BlockShape, parts: int, vector: int, add: bool) -> dict[str, str | int]:

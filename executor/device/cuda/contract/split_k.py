@@ -17,7 +17,7 @@ from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_sum
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.copy import make_copy, row_major
-from tnplan.executor.device.protocols.device import Call, ContractShape
+from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
 from tnplan.executor.device.protocols.precision import DOUBLE
 
 Array = Any
@@ -88,9 +88,9 @@ def split_bytes(shape: ContractShape, dtype: np.dtype[Any]) -> int:
 
 
 def bind_split(
-    shape: ContractShape, compute: int, a: Array, b: Array, c: Array, scratch: Array, stream: Any
+    shape: ContractShape, precision: str, a: Array, b: Array, c: Array, scratch: Array, stream: Any
 ) -> Call:
-    """c = the sum over k of a [m | k] times b [n | k], formed in parts; cuBLAS computes as `compute` says.
+    """c = the sum over k of a [m | k] times b [n | k], formed in parts; cuBLAS multiplies in `precision`.
 
     `scratch` is a flat array of bytes, `split_bytes` of them or more, and lives as long as the call.
     """
@@ -103,26 +103,17 @@ def bind_split(
     if is_thin(shape, c.dtype):
         multiply = _bind_thin(left, right, terms, rows, columns, k, parts, stream)
     else:
-        product = cublas.Product(
-            cublas.handle(stream), parts, rows, columns, k // parts, terms.dtype.name, compute,
-            parts_of_sum=True,
-        )  # fmt: skip
+        sizes = parts, rows, columns, k // parts
+        product = cublas.bind_product(stream, sizes, terms.dtype.name, precision, split_sum=True)
         multiply = partial(product, left.data.ptr, right.data.ptr, terms.data.ptr)
     result = c if shape.direct else held[parts * count :]
-    add = bind_sum(result, terms, (parts, count), (False, True), stream)
-    place: Call | None = None
+    calls = [multiply, bind_sum(result, terms, (parts, count), (False, True), stream)]
     if shape.direct is None:
         extents = [extent for extent, _ in (*shape.m, *shape.n)]
         targets = [stride for _, stride in (*shape.m, *shape.n)]
         axes = list(zip(extents, row_major(extents), targets, strict=True))
-        place = bind_copy(c, result, make_copy(axes), 0, 0, None, stream)
-
-    def run() -> None:
-        multiply()
-        add()
-        if place is not None:
-            place()
-
+        calls.append(bind_copy(c, result, make_copy(axes), 0, 0, None, stream))
+    run = call_in_turn(calls)
     # The launches know addresses alone: this keeps the memory when the device takes a larger scratch.
     run.__dict__["memory"] = held
     return run

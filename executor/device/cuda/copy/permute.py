@@ -28,7 +28,7 @@ from tnplan.executor.device.cuda.copy.tiling import (
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.copy import Axis, Copy, offsets, row_major, widen
-from tnplan.executor.device.protocols.device import Call, nothing
+from tnplan.executor.device.protocols.device import Call, call_in_turn, nothing
 
 Array = Any
 """A flat cupy.ndarray: a view of memory that stays where it is."""
@@ -61,7 +61,7 @@ def bind_copy(
         else:
             divisor = gcd(into, origin) // itemsize
             calls.append(_launch(part.copy, target.dtype, into, origin, divisor, add, stream, share))
-    return _in_turn(calls)
+    return call_in_turn(calls)
 
 
 def bind_placed(
@@ -226,17 +226,3 @@ def copy_defines(unit_bytes: int, add: bool, real: str, threads: int) -> dict[st
 def sum_defines(kind: np.dtype[Any], lanes: int) -> dict[str, str | int]:
     """The definitions of sum.cu; `lanes` threads share a sum."""
     return {"REAL": _real(kind), "PARTS": 2 if kind.kind == "c" else 1, "LANES": lanes}
-
-
-def _in_turn(calls: list[Call]) -> Call:
-    """One call that makes all calls."""
-    if not calls:
-        return nothing
-    if len(calls) == 1:
-        return calls[0]
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run

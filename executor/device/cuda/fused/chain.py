@@ -17,7 +17,7 @@ from tnplan.executor.device.cuda.fused.bank_layout import TENSOR_SIDE
 from tnplan.executor.device.cuda.fused.tables import FusedTables, StageTables, best_tables
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, load_symbol
-from tnplan.executor.device.protocols.device import Call, FusedShape, nothing
+from tnplan.executor.device.protocols.device import Call, FusedShape, call_in_turn, nothing
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.fusion_tile import MOST_STAGES
 
@@ -75,7 +75,7 @@ def bind_fused(
     if sums is not None:
         arguments.append(np.uint64(sums.data.ptr))
     kept = (*on_device, sums)
-    calls = [
+    calls: list[Call] = [
         holding,
         BoundKernel(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept),
     ]
@@ -83,12 +83,7 @@ def bind_fused(
         add_up = load_kernel(FILE, "add_up", dict(defines))
         parts: list[Any] = [np.uint64(sums.data.ptr), np.int32(blocks), np.uint64(out.data.ptr)]
         calls.append(BoundKernel(add_up, 1, tables.threads, parts, 0, stream, kept))
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
+    return call_in_turn(calls)
 
 
 def prepare_fused(chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int) -> None:

@@ -305,7 +305,7 @@ def gpu():
     if not count_gpus():
         pytest.skip("needs 1 GPU")
     try:
-        cutensor.library()
+        cutensor.bindings()
     except InputError as missing:
         pytest.skip(str(missing))
     import cupy

@@ -4,7 +4,7 @@
 //
 // Injected: COMPLEX (0, 1); BM, BN, WM, WN: rows of a and b of a block and of a warp; VECTOR: floats that a row
 // can be read by (4, 2, 1); BLOCKS: blocks that share a multiprocessor; ADD: 1 adds to c, 0 overwrites it.
-// NumPy twin: split_product in tests/test_cuda_contract.py.
+// NumPy twin: split_product in tests/executor/device/cuda/test_contract.py.
 //
 // A row's numbers are scaled by a power of two, 2^e, chosen from the row's largest number in the first chunk.
 // Later numbers that would leave the range of half precision lower e, and what was summed is rescaled: every

@@ -4,7 +4,7 @@
 // a [m | k] and b [n | k] row-major, k a multiple of 16; c anywhere.
 //
 // Injected: COLUMNS: columns of a block (32, 64, 128); GROUPS: warpgroups that multiply, 64 rows each.
-// NumPy twin: wgmma_product in tests/test_cuda_wgmma.py.
+// NumPy twin: wgmma_product in tests/executor/device/cuda/test_fp16x3_wgmma.py.
 //
 // `split_columns` splits b beforehand, into the tiles that tensor cores read, each row with a power of two of its
 // own. In `contract` one warpgroup has copy engines bring these tiles to shared memory. In the others a thread
@@ -35,6 +35,24 @@
 #define REAL(x) (x ^ 0x80000000u)
 #define IMAGINARY(x) (x << 16 | x >> 16)
 #define PIECE(SUM, x) make_uint4(SUM(x[0]), SUM(x[1]), SUM(x[2]), SUM(x[3]))
+
+// exponents[row]: e of a row of b, 0 where it holds no number but zeros; a warp for a row, `stride` even.
+extern "C" __global__ void row_exponents(const float *b, long long stride, unsigned rows, int *exponents) {
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    for (unsigned row = blockIdx.x * warps + warp; row < rows; row += gridDim.x * warps) {
+        const float2 *from = (const float2 *)(b + row * stride);
+        float most = 0.0f;
+#pragma unroll 4
+        for (int pair = lane; pair < stride / 2; pair += 32) {
+            const float2 v = __ldg(from + pair);
+            most = fmaxf(most, fmaxf(finite(v.x), finite(v.y)));
+        }
+        for (int other = 1; other < 32; other *= 2)
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, other));
+        if (lane == 0)
+            exponents[row] = most > 0.0f ? TOP - ilogbf(most) : 0;
+    }
+}
 
 // out: tiles of COLUMNS rows of b, each [chunk][high, low][step][half][8 columns][real, imaginary][column][8 reals].
 // A step is 16 reals; its halves are the even and the odd ones of 8 complex numbers, since a lane of `contract`
