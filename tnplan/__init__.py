@@ -1,129 +1,125 @@
-"""The Python API: everything that the command line does is one call away.
+"""Tensor-network contractions for many devices, and engines for quantum circuits and molecules.
 
-Sizes are bytes, times are seconds. Under mpirun, `execute` is collective: every rank makes the same call.
+Everything that the command line does is one call away. Sizes are bytes, as numbers or as text such as
+"128MiB"; times are seconds. Under mpirun `execute`, `propagate`, `diagonalize`, `simulate` and `calibrate`
+are collective: every rank makes the same call. What cannot be done raises `InputError`, before any work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tnplan.api.codecs.compare_codecs import compare_codecs
-    from tnplan.api.codecs.compress import compress_file, decompress_file
-    from tnplan.api.jobs.calibrate import calibrate
-    from tnplan.api.jobs.diagonalization_result import CarryOver, Diagonalization
-    from tnplan.api.jobs.diagonalize import diagonalize
-    from tnplan.api.jobs.execute import ExecutionResult, execute
-    from tnplan.api.jobs.job import Progress
-    from tnplan.api.jobs.propagate import Expectation, propagate
-    from tnplan.api.jobs.simulate import Simulation, simulate
-    from tnplan.executor.observables.pauli_sum import PauliSum
-    from tnplan.executor.pauli.terms.truncation import Truncation
-    from tnplan.executor.sbd.basis.determinants import DeterminantList
-    from tnplan.executor.sbd.basis.integrals import Integrals, from_arrays
-    from tnplan.executor.sbd.basis.strings import StringSet
-    from tnplan.executor.sbd.solver.davidson import Criteria
-    from tnplan.executor.sbd.solver.solve import SpinPenalty
-    from tnplan.planner.common.errors import InputError, WriteError
-    from tnplan.planner.hardware.profile import Profile, load_profile
-    from tnplan.planner.networks.circuits.circuit import Circuit
-    from tnplan.planner.networks.circuits.load import load_circuit, load_program
-    from tnplan.planner.networks.circuits.program import CircuitProgram
-    from tnplan.planner.networks.contraction_path import ContractionPath
-    from tnplan.planner.networks.importers import from_cotengra
-    from tnplan.planner.networks.network import Network
-    from tnplan.planner.projection.projection import Projection
-    from tnplan.planner.schedule.schedule import Schedule
+    from tnplan import compress as compress
+    from tnplan.api import workload as workload
+    from tnplan.api.codecs.compare_codecs import compare_codecs as compare_codecs
+    from tnplan.api.codecs.compress import compress_file as compress_file
+    from tnplan.api.codecs.compress import decompress_file as decompress_file
+    from tnplan.api.jobs.calibrate import calibrate as calibrate
+    from tnplan.api.jobs.diagonalization_result import CarryOver as CarryOver
+    from tnplan.api.jobs.diagonalization_result import Diagonalization as Diagonalization
+    from tnplan.api.jobs.diagonalize import diagonalize as diagonalize
+    from tnplan.api.jobs.execute import ExecutionResult as ExecutionResult
+    from tnplan.api.jobs.execute import execute as execute
+    from tnplan.api.jobs.propagate import Expectation as Expectation
+    from tnplan.api.jobs.propagate import propagate as propagate
+    from tnplan.api.jobs.simulate import Simulation as Simulation
+    from tnplan.api.jobs.simulate import simulate as simulate
+    from tnplan.api.jobs.sqd import sci_solver as sci_solver
+    from tnplan.api.planning.load import load_path as load_path
+    from tnplan.api.planning.load import load_schedule as load_schedule
+    from tnplan.api.planning.network import network as network
+    from tnplan.api.planning.plan import plan as plan
+    from tnplan.api.planning.report import report as report
+    from tnplan.api.planning.search import search as search
+    from tnplan.api.planning.show import UseChain as UseChain
+    from tnplan.api.planning.show import show as show
+    from tnplan.api.planning.tensor_network import TensorNetwork as TensorNetwork
+    from tnplan.api.progress import Progress as Progress
+    from tnplan.executor.observables.pauli_sum import PauliSum as PauliSum
+    from tnplan.executor.pauli.terms.truncation import Truncation as Truncation
+    from tnplan.executor.sbd.basis.determinants import DeterminantList as DeterminantList
+    from tnplan.executor.sbd.basis.integrals import Integrals as Integrals
+    from tnplan.executor.sbd.basis.integrals import from_arrays as from_arrays
+    from tnplan.executor.sbd.basis.strings import StringSet as StringSet
+    from tnplan.executor.sbd.solver.davidson import Criteria as Criteria
+    from tnplan.executor.sbd.solver.solve import SpinPenalty as SpinPenalty
+    from tnplan.planner.common.errors import InputError as InputError
+    from tnplan.planner.common.errors import WriteError as WriteError
+    from tnplan.planner.hardware.profile import Profile as Profile
+    from tnplan.planner.hardware.profile import load_profile as load_profile
+    from tnplan.planner.networks.circuits.circuit import Circuit as Circuit
+    from tnplan.planner.networks.circuits.circuit import Gate as Gate
+    from tnplan.planner.networks.circuits.load import load_circuit as load_circuit
+    from tnplan.planner.networks.circuits.load import load_program as load_program
+    from tnplan.planner.networks.circuits.program import Channel as Channel
+    from tnplan.planner.networks.circuits.program import CircuitProgram as CircuitProgram
+    from tnplan.planner.networks.circuits.program import Conditional as Conditional
+    from tnplan.planner.networks.circuits.program import Measurement as Measurement
+    from tnplan.planner.networks.circuits.program import Reset as Reset
+    from tnplan.planner.networks.contraction_path import ContractionPath as ContractionPath
+    from tnplan.planner.networks.importers import from_cotengra as from_cotengra
+    from tnplan.planner.networks.network import Network as Network
+    from tnplan.planner.projection.projection import Projection as Projection
+    from tnplan.planner.schedule.schedule import Schedule as Schedule
 
 __version__ = version("tnplan")
 
-__all__ = [
-    "CarryOver",
-    "Circuit",
-    "CircuitProgram",
-    "ContractionPath",
-    "Criteria",
-    "DeterminantList",
-    "Diagonalization",
-    "ExecutionResult",
-    "Expectation",
-    "InputError",
-    "Integrals",
-    "Network",
-    "PauliSum",
-    "Profile",
-    "Progress",
-    "Projection",
-    "Schedule",
-    "Simulation",
-    "SpinPenalty",
-    "StringSet",
-    "Truncation",
-    "WriteError",
-    "calibrate",
-    "compare_codecs",
-    "compress_file",
-    "decompress_file",
-    "diagonalize",
-    "execute",
-    "from_arrays",
-    "from_cotengra",
-    "load_circuit",
-    "load_path",
-    "load_profile",
-    "load_program",
-    "plan",
-    "propagate",
-    "report",
-    "simulate",
-]
+_MODULES = {"compress": "tnplan.compress", "workload": "tnplan.api.workload"}
+_NAMES = {
+    "tnplan.api.codecs.compare_codecs": ("compare_codecs",),
+    "tnplan.api.codecs.compress": ("compress_file", "decompress_file"),
+    "tnplan.api.jobs.calibrate": ("calibrate",),
+    "tnplan.api.jobs.diagonalization_result": ("CarryOver", "Diagonalization"),
+    "tnplan.api.jobs.diagonalize": ("diagonalize",),
+    "tnplan.api.jobs.execute": ("ExecutionResult", "execute"),
+    "tnplan.api.jobs.propagate": ("Expectation", "propagate"),
+    "tnplan.api.jobs.simulate": ("Simulation", "simulate"),
+    "tnplan.api.jobs.sqd": ("sci_solver",),
+    "tnplan.api.planning.load": ("load_path", "load_schedule"),
+    "tnplan.api.planning.network": ("network",),
+    "tnplan.api.planning.plan": ("plan",),
+    "tnplan.api.planning.report": ("report",),
+    "tnplan.api.planning.search": ("search",),
+    "tnplan.api.planning.show": ("UseChain", "show"),
+    "tnplan.api.planning.tensor_network": ("TensorNetwork",),
+    "tnplan.api.progress": ("Progress",),
+    "tnplan.executor.observables.pauli_sum": ("PauliSum",),
+    "tnplan.executor.pauli.terms.truncation": ("Truncation",),
+    "tnplan.executor.sbd.basis.determinants": ("DeterminantList",),
+    "tnplan.executor.sbd.basis.integrals": ("Integrals", "from_arrays"),
+    "tnplan.executor.sbd.basis.strings": ("StringSet",),
+    "tnplan.executor.sbd.solver.davidson": ("Criteria",),
+    "tnplan.executor.sbd.solver.solve": ("SpinPenalty",),
+    "tnplan.planner.common.errors": ("InputError", "WriteError"),
+    "tnplan.planner.hardware.profile": ("Profile", "load_profile"),
+    "tnplan.planner.networks.circuits.circuit": ("Circuit", "Gate"),
+    "tnplan.planner.networks.circuits.load": ("load_circuit", "load_program"),
+    "tnplan.planner.networks.circuits.program": (
+        "Channel",
+        "CircuitProgram",
+        "Conditional",
+        "Measurement",
+        "Reset",
+    ),
+    "tnplan.planner.networks.contraction_path": ("ContractionPath",),
+    "tnplan.planner.networks.importers": ("from_cotengra",),
+    "tnplan.planner.networks.network": ("Network",),
+    "tnplan.planner.projection.projection": ("Projection",),
+    "tnplan.planner.schedule.schedule": ("Schedule",),
+}  # fmt: skip
+"""The public names of each module, which is imported when one of them is first asked for."""
+_ELSEWHERE = {name: module for module, names in _NAMES.items() for name in names}
 
-_ELSEWHERE = {
-    "CarryOver": "tnplan.api.jobs.diagonalization_result",
-    "Circuit": "tnplan.planner.networks.circuits.circuit",
-    "CircuitProgram": "tnplan.planner.networks.circuits.program",
-    "ContractionPath": "tnplan.planner.networks.contraction_path",
-    "Criteria": "tnplan.executor.sbd.solver.davidson",
-    "DeterminantList": "tnplan.executor.sbd.basis.determinants",
-    "Diagonalization": "tnplan.api.jobs.diagonalization_result",
-    "ExecutionResult": "tnplan.api.jobs.execute",
-    "Expectation": "tnplan.api.jobs.propagate",
-    "InputError": "tnplan.planner.common.errors",
-    "Integrals": "tnplan.executor.sbd.basis.integrals",
-    "Network": "tnplan.planner.networks.network",
-    "PauliSum": "tnplan.executor.observables.pauli_sum",
-    "Profile": "tnplan.planner.hardware.profile",
-    "Progress": "tnplan.api.jobs.job",
-    "Projection": "tnplan.planner.projection.projection",
-    "Schedule": "tnplan.planner.schedule.schedule",
-    "Simulation": "tnplan.api.jobs.simulate",
-    "SpinPenalty": "tnplan.executor.sbd.solver.solve",
-    "StringSet": "tnplan.executor.sbd.basis.strings",
-    "Truncation": "tnplan.executor.pauli.terms.truncation",
-    "WriteError": "tnplan.planner.common.errors",
-    "calibrate": "tnplan.api.jobs.calibrate",
-    "compare_codecs": "tnplan.api.codecs.compare_codecs",
-    "compress_file": "tnplan.api.codecs.compress",
-    "decompress_file": "tnplan.api.codecs.compress",
-    "diagonalize": "tnplan.api.jobs.diagonalize",
-    "execute": "tnplan.api.jobs.execute",
-    "from_arrays": "tnplan.executor.sbd.basis.integrals",
-    "from_cotengra": "tnplan.planner.networks.importers",
-    "load_circuit": "tnplan.planner.networks.circuits.load",
-    "load_profile": "tnplan.planner.hardware.profile",
-    "load_program": "tnplan.planner.networks.circuits.load",
-    "propagate": "tnplan.api.jobs.propagate",
-    "simulate": "tnplan.api.jobs.simulate",
-}
-"""The module of each name that is imported when it is first asked for."""
+__all__ = sorted([*_ELSEWHERE, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
     """Import what is written elsewhere when it is first asked for, so that importing tnplan stays light."""
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_ELSEWHERE[name]), name)
@@ -132,110 +128,3 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """What users may use."""
     return [*__all__, "__version__"]
-
-
-def load_path(path: str | Path) -> ContractionPath:
-    """Read a path.json, or another file that holds a network with a path (docs/formats.md lists them).
-
-    The name of its file of tensors comes back as a full path, so that it is found from anywhere. Values that
-    the file itself carries are left out: `networks.importers` has the readers that return them.
-    """
-    from dataclasses import replace
-
-    from tnplan.planner.networks.importers import read_any
-    from tnplan.planner.networks.path_file import tensors_file
-
-    loaded, _ = read_any(path)
-    tensors = tensors_file(path, loaded.tensors)
-    return loaded if tensors is None else replace(loaded, tensors=str(tensors.resolve()))
-
-
-def plan(
-    path: ContractionPath | str | Path,
-    *,
-    hardware: Profile | str | Path = "cpu",
-    devices: int = 1,
-    ranks_per_group: int | None = None,
-    memory_bytes: float | None = None,
-    threshold_bytes: int | None = None,
-    precision: str | None = None,
-    policy: str = "ours",
-    compress: str | None = None,
-) -> Schedule:
-    """Plan a path for `devices` devices of a machine: a shipped profile by name, a TOML file or a Profile.
-
-    `ranks_per_group` ranks share a slice (default: the fastest number). `memory_bytes` limits a rank
-    (default: the profile's; math.inf: unlimited). `compress` is the option of `tnplan plan`, such as
-    "exchange=1e-3:4,store=1e-3:3". Raises InputError where nothing fits.
-    """
-    from tnplan.planner.hardware.compression_options import parse_request
-    from tnplan.planner.passes import pipeline
-
-    return pipeline.plan(
-        _path(path),
-        _profile(hardware),
-        devices=devices,
-        ranks_per_group=ranks_per_group,
-        memory_bytes=memory_bytes,
-        threshold_bytes=threshold_bytes,
-        precision=precision,
-        policy=policy,
-        compression=None if compress is None else parse_request(compress).planned(),
-    )
-
-
-def report(
-    paths: Sequence[ContractionPath | str | Path],
-    devices: Sequence[int],
-    *,
-    hardware: Profile | str | Path,
-    memory_bytes: float | None = None,
-    threshold_bytes: int | None = None,
-    precision: str | None = None,
-    policy: str = "ours",
-    html: str | Path | None = None,
-) -> Projection:
-    """Project time and speedup for each number of devices; write a page with the plots to `html` (.html).
-
-    The paths are of one network; names of indices and the order of tensors do not matter.
-    """
-    from tnplan.planner.common.errors import InputError
-    from tnplan.planner.common.files import check_suffix, check_writable, write_text
-    from tnplan.planner.networks.canonical_form import structure_key
-    from tnplan.planner.projection.projection import project
-
-    if isinstance(paths, str) or not isinstance(paths, Sequence):
-        raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
-    if html is not None:
-        check_writable(html)
-        check_suffix(html, ".html")
-    read = [_path(path) for path in paths]
-    n_networks = len({structure_key(path.network) for path in read})
-    if n_networks > 1:
-        raise InputError("paths", f"are of {n_networks} networks", "report one network at a time")
-    projection = project(
-        read,
-        _profile(hardware),
-        devices,
-        memory_bytes=memory_bytes,
-        threshold_bytes=threshold_bytes,
-        precision=precision,
-        policy=policy,
-    )
-    if html is not None:
-        from tnplan.reporting.page import projection_page
-
-        write_text(html, projection_page(projection))
-    return projection
-
-
-def _path(path: ContractionPath | str | Path) -> ContractionPath:
-    from tnplan.planner.networks.contraction_path import ContractionPath
-
-    return path if isinstance(path, ContractionPath) else load_path(path)
-
-
-def _profile(hardware: Profile | str | Path) -> Profile:
-    from tnplan.planner.hardware.profile import Profile, load_profile
-
-    return hardware if isinstance(hardware, Profile) else load_profile(hardware)

@@ -1,10 +1,43 @@
-"""Numbers as people read them: bytes, seconds, rates and large figures."""
+"""Numbers as people read and write them: bytes, seconds, rates and large figures."""
 
 from __future__ import annotations
 
+import re
 from math import floor, inf, log10
 
+from tnplan.planner.common.errors import InputError
+
+UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+"""Bytes of a unit."""
+LARGEST = 2**100
+"""No size or count that people write is larger."""
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def size_in_bytes(size: float | str, place: str, *, unlimited: bool = True) -> float:
+    """Bytes: a number as it is, or text such as '1.5GiB' or, with `unlimited`, 'unlimited' (infinity).
+
+    Raises InputError at `place` for text that is no size.
+    """
+    if not isinstance(size, str):
+        return size
+    text = size.strip()
+    if unlimited and text.lower() == "unlimited":
+        return inf
+    match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([kmgt]i?b|b)?", text, re.IGNORECASE)
+    if match is not None:
+        size_bytes = round(float(match[1]) * UNITS[(match[2] or "").lower()])
+        if 1 <= size_bytes <= LARGEST:
+            return size_bytes
+    more = ", or unlimited" if unlimited else ""
+    raise InputError(
+        place, f"{text!r} is no size",
+        f"write bytes, or a number with KiB, MiB, GiB, TiB, kB, MB, GB or TB{more}",
+    )  # fmt: skip
 
 
 def size_text(size_bytes: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,14 +18,12 @@ from tnplan.cli.options import PROFILE, SizeType
 )  # fmt: skip
 @click.option("--name", help="The name of the profile [default: the base's].")
 @click.option(
-    "--size", "size_bytes", type=SizeType(unlimited=False),
+    "--size", type=SizeType(unlimited=False),
     help="Bytes of each of the two tensors worked on [default: 2GiB on a GPU, 64MiB on a CPU].",
 )  # fmt: skip
 @click.option("--dtype", "dtypes", multiple=True, help="Only this dtype; may be given again [default: all].")
 @job_options("Write the profile to this TOML file.", without=(*CHECKPOINTS, "threads", "memory"))
-def command(
-    base: str, name: str | None, size_bytes: int | None, dtypes: tuple[str, ...], job: dict[str, Any]
-) -> None:  # fmt: skip
+def command(base: str, dtypes: tuple[str, ...], output: Path | None, **options: Any) -> None:
     """Measure this machine and write its hardware profile.
 
     Copies, permutations, matrix products by size and precision, fused chains and launches are measured on
@@ -35,11 +34,8 @@ def command(
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.planner.hardware.profile import profile_text
 
-    first = launched_rank() == 0
-    given: dict[str, Any] = {"dtypes": dtypes} if dtypes else {}
-    profile = calibrate(
-        base, name=name, size_bytes=size_bytes, progress=lambda at: click.echo(at.text, err=True), **given,
-        **job,
-    )  # fmt: skip
-    if first:
-        click.echo(profile_text(profile) if job["output"] is None else f"written: {job['output']}")
+    if dtypes:
+        options["dtypes"] = dtypes
+    profile = calibrate(base, output=output, progress=lambda at: click.echo(at.text, err=True), **options)
+    if launched_rank() == 0:
+        click.echo(profile_text(profile) if output is None else f"written: {output}")

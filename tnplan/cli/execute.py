@@ -41,16 +41,7 @@ SHOWN_VALUES = 4
 )
 @job_options("Write the result to this .npy.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def command(
-    schedule: Path,
-    tensors: Path | None,
-    result: str,
-    engine: str,
-    slices: str | None,
-    compress: str | None,
-    as_json: bool,
-    job: dict[str, Any],
-) -> None:
+def command(schedule: Path, output: Path | None, as_json: bool, **options: Any) -> None:
     """Carry out a schedule, in this process or on the ranks that mpirun started.
 
     mpirun -n P tnplan execute SCHEDULE takes any multiple P of the schedule's group. Without mpirun the ranks
@@ -63,12 +54,9 @@ def command(
     first = launched_rank() == 0
     with warnings.catch_warnings(), ProgressLines(first) as progress:
         warnings.simplefilter("ignore", RuntimeWarning)
-        outcome = execute(
-            schedule, tensors, slices=slices, result=result, engine=engine, compress=compress,
-            progress=progress, **job,
-        )  # fmt: skip
+        outcome = execute(schedule, output=output, progress=progress, **options)
     if first:
-        _show(outcome.array, outcome.report, job["output"], as_json)
+        _show(outcome.array, outcome.report, output, as_json)
 
 
 def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool) -> None:

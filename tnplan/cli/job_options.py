@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +12,7 @@ import click
 from tnplan.cli.options import FILE, SIZE
 
 if TYPE_CHECKING:
-    from tnplan.api.jobs.job import Progress
+    from tnplan.api.progress import Progress
 
 LOG_EVERY_S = 10.0
 """Seconds between lines of progress in a log."""
@@ -48,23 +47,17 @@ CHECKPOINTS = ("checkpoint", "resume")
 
 
 def job_options(output: str, *, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """Add the options of a job to a command, which gets them as one dictionary `job`.
+    """Add the options of a job to a command.
 
     `output` says what `--output` writes; `without` names the options that an engine has not.
     """
     options = [option for name, option in OPTIONS.items() if name not in without]
     options.append(click.option("-o", "--output", type=FILE, help=output))
-    names = [*(name for name in OPTIONS if name not in without), "output"]
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def called(**given: Any) -> Any:
-            job = {name: given.pop(name) for name in names}
-            return command(**given, job=job)
-
+    def decorate(command: Any) -> Any:
         for option in reversed(options):
-            called = option(called)
-        return called
+            command = option(command)
+        return command
 
     return decorate
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Any
 
 import click
 
-UNITS = {
-    "": 1, "b": 1,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-}  # fmt: skip
-LARGEST = 2**100
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import LARGEST, size_in_bytes
 
 
 class FileType(click.Path):
@@ -37,20 +32,12 @@ class SizeType(click.ParamType):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number of bytes, an int unless unlimited."""
-        if isinstance(value, int | float):
-            return value
-        text = str(value).strip()
-        if self.unlimited and text.lower() == "unlimited":
-            return math.inf
-        match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([kmgt]i?b|b)?", text, re.IGNORECASE)
-        if match is not None:
-            size_bytes = round(float(match[1]) * UNITS[(match[2] or "").lower()])
-            if 1 <= size_bytes <= LARGEST:
-                return size_bytes
-        more = ", or unlimited" if self.unlimited else ""
-        self.fail(
-            f"{text!r} is no size; write bytes, or a number with KiB, MiB, GiB, TiB, kB, MB, GB or TB{more}"
-        )
+        try:
+            return size_in_bytes(
+                value if isinstance(value, int | float) else str(value), "", unlimited=self.unlimited
+            )
+        except InputError as error:
+            self.fail(f"{error.problem}; {error.remedy}")
 
 
 class CountType(click.ParamType):

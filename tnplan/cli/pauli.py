@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,18 @@ SAY_EVERY_S = 1.0
 @click.option("--observable", required=True, metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
 @click.option("--state", metavar="BITS", help="0 or 1 for each qubit [default: all 0].")
 @click.option("--branch-cut", type=float, default=0.0, help="Drop smaller contributions before merging.")
-@click.option("--min-coefficient", type=float, default=0.0, help="Drop smaller terms after merging.")
+@click.option(
+    "--min-coefficient", "merged_cut", type=float, default=0.0, help="Drop smaller terms after merging."
+)
 @click.option("--max-weight", type=int, help="Drop terms on more qubits.")
 @click.option("--max-xy", type=int, help="Drop terms with more letters X and Y.")
 @click.option("--max-frequency", type=int, help="Drop terms that more rotations split.")
 @click.option("--max-terms", type=int, help="Keep this many terms, those of largest magnitude.")
 @click.option("--every", type=int, default=1, show_default=True, help="Steps between truncations.")
 @click.option("--stop-above", type=int, help="Stop where more terms than this are left.")
-@click.option("--depolarizing", type=float, default=0.0, help="Probability of an error after each gate.")
+@click.option(
+    "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
+)
 @click.option(
     "--picture", type=click.Choice(["heisenberg", "schroedinger"]), default="heisenberg", show_default=True,
     help="Take the observable backwards, or the state forward.",
@@ -42,25 +47,7 @@ SAY_EVERY_S = 1.0
 @job_options("Write the result as JSON.", without=CHECKPOINTS)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
-    circuit: Path,
-    observable: str,
-    state: str | None,
-    branch_cut: float,
-    min_coefficient: float,
-    max_weight: int | None,
-    max_xy: int | None,
-    max_frequency: int | None,
-    max_terms: int | None,
-    every: int,
-    stop_above: int | None,
-    depolarizing: float,
-    picture: str,
-    gradient: bool,
-    precision: str,
-    when_full: str,
-    record: Path | None,
-    as_json: bool,
-    job: dict[str, Any],
+    circuit: Path, observable: str, output: Path | None, record: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Propagate an observable backwards through a circuit, and print its expectation value.
 
@@ -72,19 +59,15 @@ def command(
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.pauli.terms.truncation import Truncation
 
-    limits = Truncation(
-        branch_cut=branch_cut, merged_cut=min_coefficient, max_weight=max_weight, max_xy=max_xy,
-        max_frequency=max_frequency, max_terms=max_terms, every=every,
-    )  # fmt: skip
+    truncation = Truncation(**{item.name: options.pop(item.name) for item in fields(Truncation)})
     first = launched_rank() == 0
     with ProgressLines(first, SAY_EVERY_S) as progress:
         done = propagate(
-            circuit, observable, limits, state=state, depolarize=depolarizing, picture=picture,
-            gradient=gradient, keep="none", stop_above=stop_above, when_full=when_full, record=record,
-            precision=precision, progress=progress, **job,
+            circuit, observable, truncation, keep="none", output=output, record=record, progress=progress,
+            **options,
         )  # fmt: skip
     if first:
-        _show(done.report, [path for path in (job["output"], record) if path is not None], as_json)
+        _show(done.report, [path for path in (output, record) if path is not None], as_json)
 
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:

@@ -43,23 +43,19 @@ from tnplan.cli.options import FILE
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
     fcidump: Path,
-    alpha: Path | None,
-    beta: Path | None,
-    determinants: Path | None,
-    roots: int,
     residual: float,
     steps: int,
     vectors: int,
     spin: float | None,
     spin_weight: float,
     start: Path | None,
-    rdm: bool,
     carryover: Path | None,
     carryover_ratio: float | None,
     carryover_missing: float | None,
-    precision: str,
+    output: Path | None,
+    checkpoint: bool,
     as_json: bool,
-    job: dict[str, Any],
+    **options: Any,
 ) -> int:
     """Diagonalize a Hamiltonian among selected determinants.
 
@@ -77,20 +73,17 @@ def command(
     penalty = SpinPenalty(spin or 0.0, spin_weight)
     carry = None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing)
     result = diagonalize(
-        fcidump, alpha, beta, determinants=determinants, roots=roots, rdm=rdm,
-        criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
-        penalty=None if spin is None else penalty,
-        start=() if start is None else start, carry=carry, precision=precision,
-        progress=lambda at: click.echo(at.text, err=True), **job,
+        fcidump, criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
+        penalty=None if spin is None else penalty, start=start or (), carry=carry,
+        output=output, checkpoint=checkpoint, progress=lambda at: click.echo(at.text, err=True), **options,
     )  # fmt: skip
-    output = job["output"]
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]
         _show(result.report, written + ([] if carry is None else [*carry.files]), as_json)
     if not result.solution.converged:
         if launched_rank() == 0:
             found = result.solution
-            problem, remedy = f"after {found.steps} steps", _remedy(output, job["checkpoint"])
+            problem, remedy = f"after {found.steps} steps", _remedy(output, checkpoint)
             if found.steps < steps:
                 problem = f"and rounding errors keep them at {found.residuals.max():.1e}"
                 remedy = "give a larger --residual"

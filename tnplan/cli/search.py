@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tnplan.cli.options import COUNT, FILE, PROFILE
 
 if TYPE_CHECKING:
+    from tnplan.api.progress import Progress
     from tnplan.planner.networks.contraction_path import ContractionPath
 
 OTHERS = ["write", "size", "combo"]
@@ -40,7 +39,7 @@ PARTITIONER = "kahypar"
 @click.option("--unlimited", is_flag=True, help="No limit: nothing is sliced.")
 @click.option(
     "--from",
-    "starts",
+    "start",
     type=FILE,
     multiple=True,
     metavar="PATH.json",
@@ -87,25 +86,7 @@ PARTITIONER = "kahypar"
 @click.option("--resume", is_flag=True, help="Continue an interrupted search from its checkpoint.")
 @click.option("-o", "--output", type=FILE, help="Default: NET.path.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def command(
-    network: Path,
-    devices: int | None,
-    hardware: str | None,
-    max_tensor: int | None,
-    unlimited: bool,
-    starts: tuple[Path, ...],
-    time_s: float,
-    dtype: str | None,
-    seed: int,
-    minimize: str | None,
-    precision: str | None,
-    methods: tuple[str, ...],
-    workers: int,
-    checkpoint: Path | None,
-    resume: bool,
-    output: Path | None,
-    as_json: bool,
-) -> None:
+def command(network: Path, time_s: float, output: Path | None, as_json: bool, **options: Any) -> None:
     """Find a contraction path under a memory limit.
 
     NET.json is a network file, cotengra's network JSON, or any path (its network is taken). The limit is
@@ -116,64 +97,12 @@ def command(
     A search with joint that is killed goes on with --resume and the same options; --time is that of the whole
     search. Its checkpoint is deleted when the path is written.
     """
-    from tnplan.planner.common.files import check_writable
-    from tnplan.planner.hardware.profile import load_profile
-    from tnplan.planner.networks.importers import read_any, read_network
-    from tnplan.planner.networks.network_file import tensors_beside
-    from tnplan.planner.networks.path_file import save_path
-    from tnplan.planner.networks.tensors import save_tensors
-    from tnplan.planner.search.cotengra_search import Effort, search_path
+    from tnplan.api.planning.search import search
     from tnplan.planner.search.path_cost import path_cost
 
     target = output or Path(f"{network.name.removesuffix('.json')}.path.json")
-    check_writable(target)
-    _check_limit(devices, hardware, max_tensor, unlimited, minimize)
-    memory_bytes = None
-    profile = load_profile(hardware) if hardware is not None else None
-    if devices is not None and profile is not None and max_tensor is None and not unlimited:
-        memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
-    structure, stated_dtype, values, arrays = read_network(network)
-    check_writable(target, values, hardware)
-    if arrays is not None:
-        values = tensors_beside(target)
-        check_writable(values)
-    named = methods or (METHODS if minimize in OTHERS else [JOINT])
-    if JOINT in named:
-        checkpoint = checkpoint or target.with_name(f"{target.name}.ckpt")
-        check_writable(checkpoint, network, target, *starts, hardware)
-        if minimize is None and devices is not None:
-            minimize = "schedule"
-    elif resume:
-        raise click.UsageError("--resume is for the method joint")
     with _Line(time_s) as line:
-        path = search_path(
-            structure,
-            dtype or stated_dtype,
-            max_tensor_elements=max_tensor,
-            memory_bytes=memory_bytes,
-            effort=Effort(time_s=time_s),
-            seed=seed,
-            minimize=minimize,
-            profile=profile,
-            precision=precision,
-            methods=named,
-            from_paths=[read_any(start)[0] for start in starts],
-            n_workers=workers,
-            devices=devices,
-            checkpoint=checkpoint,
-            resume=resume,
-            report=line.show,
-        )
-    if arrays is not None and values is not None:
-        save_tensors(arrays, values)
-    path = replace(
-        path,
-        name=network.name.removesuffix(".json"),
-        tensors=None if values is None else os.path.relpath(values, target.parent),
-    )
-    save_path(path, target)
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
+        path = search(network, time_s=time_s, output=target, progress=line.show, **options)
     figures = path_cost(path)
     if as_json:
         click.echo(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta}))
@@ -184,17 +113,6 @@ def command(
         f"2^{figures.log2_largest:.2f} elements, {_slices(figures.n_slices, len(path.sliced_inds))}"
         f"{_predicted(path)}"
     )
-
-
-def _check_limit(
-    devices: int | None, hardware: str | None, max_tensor: int | None, unlimited: bool, minimize: str | None
-) -> None:
-    timed = minimize == "time" and hardware is not None
-    if (devices is None) != (hardware is None) and not timed:
-        raise click.UsageError("--devices and --hardware belong together")
-    limits = (max_tensor is not None) + unlimited
-    if limits > 1 or (not limits and devices is None):
-        raise click.UsageError("give one limit: --devices with --hardware, --max-tensor, or --unlimited")
 
 
 def _slices(n_slices: int, n_sliced: int) -> str:
@@ -214,19 +132,19 @@ class _Line:
     """One line of progress on a terminal: seconds used of those given, and the best path so far."""
 
     def __init__(self, time_s: float) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.console = Console(stderr=True)
         self.said_s = -LOG_EVERY_S
         columns = (
-            TextColumn("searching"),
-            TimeElapsedColumn(),
-            TextColumn(f"of {time_s:.0f} s"),
-            BarColumn(pulse_style="bar.complete"),
-            TextColumn("{task.description}"),
+            progress.TextColumn("searching"),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn(f"of {time_s:.0f} s"),
+            progress.BarColumn(pulse_style="bar.complete"),
+            progress.TextColumn("{task.description}"),
         )
-        self.bar = Progress(
+        self.bar = progress.Progress(
             *columns, console=self.console, transient=True, disable=not self.console.is_terminal
         )
         self.task = self.bar.add_task("first trials", total=None)
@@ -238,15 +156,16 @@ class _Line:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def show(self, elapsed_s: float, path: ContractionPath) -> None:
+    def show(self, at: Progress) -> None:
         """Say what the best path so far costs, a few times a minute at most: to count it takes a while."""
         from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 
-        if elapsed_s - self.said_s < (BAR_EVERY_S if self.console.is_terminal else LOG_EVERY_S):
+        path = at.detail
+        if at.done - self.said_s < (BAR_EVERY_S if self.console.is_terminal else LOG_EVERY_S):
             return
-        self.said_s = elapsed_s
+        self.said_s = at.done
         largest = path_cost(path).log2_largest
         text = f"10^{log10_mnk_planned(path):.2f} multiply-adds, largest 2^{largest:.1f}{_predicted(path)}"
         self.bar.update(self.task, description=f"best: {text}")
         if not self.console.is_terminal:
-            self.console.print(f"after {elapsed_s:.0f} s: {text}")
+            self.console.print(f"{at.text}: {text}")

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from tnplan.cli.options import FILE
-from tnplan.planner.common.files import check_suffix, check_writable, write_text
 
 
 @click.command()
@@ -22,33 +21,13 @@ def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -
     Listed are the steps that are distributed or whose largest tensor reaches the schedule's threshold, each
     with its sizes, state, distributed modes (marked by a star) and predicted time.
     """
-    from tnplan.api.jobs.execute import load_verified
-    from tnplan.reporting import json_documents as documents
-    from tnplan.reporting import tables
-    from tnplan.reporting.chain import largest, use_chain
+    from tnplan.api.planning.show import show
+    from tnplan.reporting.tables import console
 
-    if plot:
-        check_writable(plot, schedule)
-        check_suffix(plot, ".svg")
-    loaded = load_verified(schedule)
-    if plot:
-        from tnplan.reporting.plots import chain_svg
-
-        write_text(plot, chain_svg(loaded))
+    chain = show(schedule, top=top, plot=plot)
     if as_json:
-        click.echo(json.dumps(documents.chain_document(loaded, top)))
+        click.echo(json.dumps(chain.document))
         return
-    chain = use_chain(loaded)
-    shown = largest(chain, top) if top else chain
-    console = tables.console()
-    console.print(tables.facts_table(str(schedule), tables.plan_facts(loaded, loaded.ranks_per_group)))
-    if shown:
-        title = (
-            f"Large steps: the {len(shown)} longest of {len(chain)}" if top else f"Large steps: {len(chain)}"
-        )
-        console.print()
-        console.print(tables.steps_table(loaded, shown, title))
-    else:
-        console.print("\nno step is large: nothing is distributed")
+    console().print(chain.view)
     if plot:
         click.echo(f"wrote {plot}")

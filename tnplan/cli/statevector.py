@@ -22,7 +22,9 @@ SHOWN = 16
 @click.option("--observable", metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
 @click.option("--amplitudes", metavar="BITS,...", help="Amplitudes of bit strings; character k is qubit k.")
 @click.option("--marginal", type=QUBITS, default=(), help="Probabilities of the values of these qubits.")
-@click.option("--depolarizing", type=float, default=0.0, help="Probability of an error after each gate.")
+@click.option(
+    "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
+)
 @click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64", show_default=True)
 @click.option(
     "--mode", type=click.Choice(["compiled", "stages", "gates"]), default="compiled", show_default=True,
@@ -34,20 +36,9 @@ SHOWN = 16
 @job_options("Write the result as JSON.", without=CHECKPOINTS)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
-    circuit: Path,
-    shots: int | None,
-    observable: str | None,
-    amplitudes: str | None,
-    marginal: tuple[int, ...],
-    depolarizing: float,
-    precision: str,
-    mode: str,
-    seed: int | None,
-    start: Path | None,
-    save: Path | None,
-    as_json: bool,
-    job: dict[str, Any],
-) -> None:
+    circuit: Path, amplitudes: str | None, save: Path | None, output: Path | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """Simulate a circuit with all its amplitudes.
 
     CIRCUIT is a qsim or OpenQASM file, which may measure, reset and branch anywhere. Where it does so before
@@ -59,10 +50,8 @@ def command(
 
     with ProgressLines(launched_rank() == 0, SAY_EVERY_S) as progress:
         done = simulate(
-            circuit, shots=shots, observable=observable,
-            amplitudes=() if amplitudes is None else amplitudes.split(","), marginal=marginal,
-            depolarize=depolarizing, mode=mode, seed=seed, start=start, save=save, precision=precision,
-            progress=progress, **job,
+            circuit, amplitudes=() if amplitudes is None else amplitudes.split(","), save=save,
+            output=output, progress=progress, **options,
         )  # fmt: skip
     if launched_rank() > 0:
         return
@@ -70,8 +59,8 @@ def command(
         click.echo(json.dumps(done.report, indent=1))
         return
     _show(done.report)
-    if job["output"] is not None:
-        click.echo(f"written: {job['output']} (result)")
+    if output is not None:
+        click.echo(f"written: {output} (result)")
     if save is not None:
         click.echo(f"written: {save} (state), {_parts(save, done.report['ranks'])} (its amplitudes)")
 

@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 NOT_FILES = [5, None, b"t.npz", ["path.json"], "", "absent", "folder", "t.npz", "four.npy"]
 NOT_COUNTS = [0, -1, 2.5, "4", True, math.nan, [4], 10**12]
-NOT_SIZES = [0, -1, math.nan, -math.inf, "1GiB", True, [1], 1]
+NOT_SIZES = [0, -1, math.nan, -math.inf, "much", True, [1], 1]
 NOT_WORDS = ["fp8", "", 5, ["fp32"]]
 NOT_SLICES = [(5, 2), (0, 999), (1,), (0, 1, 2), ("a", "b"), (None, 2), (0.5, 1), "x", 5, 2.5]
 NOT_ARRAYS: list[Any] = [
@@ -81,14 +81,14 @@ CALLS: list[tuple[str, Callable[..., object], list[Any]]] = [
     ("path", tnplan.plan, NOT_FILES),
     ("devices", plan_with, NOT_COUNTS),
     ("ranks_per_group", plan_with, [value for value in NOT_COUNTS if value is not None]),
-    ("threshold_bytes", plan_with, NOT_COUNTS[:-1]),
-    ("memory_bytes", plan_with, NOT_SIZES),
+    ("threshold", plan_with, [value for value in NOT_COUNTS[:-1] if value != "4"]),
+    ("memory", plan_with, NOT_SIZES),
     ("precision", plan_with, NOT_WORDS),
     ("policy", plan_with, NOT_WORDS),
     ("hardware", plan_with, NOT_FILES),
     ("paths", report_with, [[], "path.json", None, 5, *([name] for name in NOT_FILES)]),
     ("devices", report_with, [[], 4, None, "4", *([value] for value in NOT_COUNTS)]),
-    ("memory_bytes", report_with, NOT_SIZES),
+    ("memory", report_with, NOT_SIZES),
     ("html", report_with, ["folder", "absent/x.html", "out.pdf", 5, b"x"]),
     ("schedule", execute_with, NOT_FILES),
     ("tensors", execute_with, [*NOT_ARRAYS, "absent", "four.json"]),

@@ -83,7 +83,7 @@ def test_without_an_output_the_profile_is_printed(tmp_path: Path, capsys: pytest
 
 
 def test_a_size_need_not_be_aligned() -> None:
-    profile = calibrate("cpu", device="cpu", size_bytes=(1 << 20) + 1, dtypes=("complex128",))
+    profile = calibrate("cpu", device="cpu", size=(1 << 20) + 1, dtypes=("complex128",))
     assert profile.memory_bytes_per_s > 0
 
 
@@ -96,7 +96,7 @@ def test_chains_are_measured_where_the_base_has_them(tmp_path: Path) -> None:
     file, heard = tmp_path / "base.toml", list[str]()
     file.write_text(profile_text(base))
     profile = calibrate(
-        file, device="cpu", size_bytes=SIZE, dtypes=("complex64",), progress=lambda at: heard.append(at.text)
+        file, device="cpu", size=SIZE, dtypes=("complex64",), progress=lambda at: heard.append(at.text)
     )
     for name, rate in (("fused_flop_per_s", 1e10), ("fused_tile_bytes_per_s", 1e12)):
         rates = getattr(profile, name)

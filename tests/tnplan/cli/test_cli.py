@@ -409,7 +409,7 @@ def test_python_calls_do_what_the_commands_do(path_json: Path, tmp_path: Path) -
     path = tnplan.load_path(path_json)
     assert path.tensors is not None
     assert np.load(path.tensors)["t0"].shape == (32, 32)
-    schedule = tnplan.plan(path, devices=4, ranks_per_group=4, memory_bytes=30000, threshold_bytes=1024)
+    schedule = tnplan.plan(path, devices=4, ranks_per_group=4, memory="30kB", threshold=1024)
     assert schedule.steps == load_schedule(target).steps
     html = tmp_path / "r.html"
     projection = tnplan.report([path, path_json], [1, 2], hardware="cpu", html=html)

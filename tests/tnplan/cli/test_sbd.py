@@ -339,7 +339,7 @@ COMPLEX = np.ones((14, 14)) * 1j
 BAD_CALLS: list[dict[str, Any]] = [
     {"alpha": 5}, {"alpha": [7, 11.0]}, {"alpha": ["000111"]}, {"alpha": [True]}, {"alpha": [-7]},
     {"alpha": [[7]]}, {"beta": 5}, {"roots": 1.5}, {"roots": "1"}, {"roots": True}, {"roots": 0},
-    {"threads": "2"}, {"threads": 0}, {"threads": 1.5}, {"memory": np.nan}, {"memory": "1GB"},
+    {"threads": "2"}, {"threads": 0}, {"threads": 1.5}, {"memory": np.nan}, {"memory": "much"},
     {"memory": 0}, {"penalty": 0}, {"criteria": 1e-6}, {"carry": "next"}, {"start": 5},
     {"start": ["x"]}, {"start": [COMPLEX]}, {"start": [None]}, {"resume": True},
 ]  # fmt: skip

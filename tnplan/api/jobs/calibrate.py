@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.progress import Listener
 from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
 from tnplan.executor.calibration.fit import chip_rates, swap_rate
 from tnplan.executor.calibration.redistribution_time import redistribution_time
@@ -18,8 +19,8 @@ from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.device.protocols.precision import supported
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, file_path, write_text
-from tnplan.planner.common.units import size_text
+from tnplan.planner.common.files import check_writable, write_text
+from tnplan.planner.common.units import size_in_bytes, size_text
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
 
@@ -37,7 +38,7 @@ def calibrate(
     base: str | Path,
     *,
     name: str | None = None,
-    size_bytes: int | None = None,
+    size: int | str | None = None,
     dtypes: Sequence[str] = tuple(ITEM_BYTES),
     device: str = "auto",
     ranks: int | None = None,
@@ -56,8 +57,8 @@ def calibrate(
         and tiers beyond the first a network.
     name : str, optional
         The name of the profile. Default: that of `base`.
-    size_bytes : int, optional
-        The size of each of the two tensors that a device works on, rounded down to a multiple of 256.
+    size : int or str, optional
+        The bytes of each of the two tensors that a device works on, rounded down to a multiple of 256.
         Default: 2 GiB on a GPU, 64 MiB on a CPU.
     dtypes : sequence of str
         The dtypes that are measured.
@@ -79,13 +80,12 @@ def calibrate(
     --------
     >>> tnplan.calibrate("cpu", output="my.toml")
     """
-    options = JobOptions(
-        device, ranks, 1, output=None if output is None else file_path(output), progress=progress
-    )
+    options = JobOptions.given(device, ranks, 1, None, output, progress=progress)
+    size_bytes = None
+    if size is not None:
+        size_bytes = check_count("--size", size_in_bytes(size, "--size", unlimited=False), LEAST_SWAP_BYTES)
     if name == "":
         raise InputError("--name", "is empty", "name the profile, or leave it out for the base's name")
-    if size_bytes is not None:
-        check_count("--size", size_bytes, LEAST_SWAP_BYTES)
     for dtype in dtypes:
         if dtype not in ITEM_BYTES:
             raise InputError("--dtype", f"{dtype!r} is unknown", f"choose from {', '.join(ITEM_BYTES)}")

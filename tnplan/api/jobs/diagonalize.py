@@ -29,7 +29,8 @@ from tnplan.api.jobs.diagonalization_result import (
     write_carry_over,
     write_result,
 )
-from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
@@ -48,7 +49,7 @@ from tnplan.executor.sbd.solver.solve import (
     solve,
 )
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, file_path
+from tnplan.planner.common.files import check_writable
 from tnplan.planner.common.units import size_text
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def diagonalize(
     device: str = "auto",
     ranks: int | None = None,
     threads: int | None = None,
-    memory: float | None = None,
+    memory: float | str | None = None,
     output: str | Path | None = None,
     checkpoint: bool = True,
     resume: bool = False,
@@ -163,10 +164,7 @@ def diagonalize(
     >>> tnplan.diagonalize("n2.fcidump", "alpha.txt", roots=2).energies
     """
     begin_s = perf_counter()
-    options = JobOptions(
-        device, ranks, threads, memory, None if output is None else file_path(output), checkpoint, resume,
-        progress,
-    )  # fmt: skip
+    options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
     if precision not in PRECISIONS:
         raise InputError("--precision", f"{precision!r} is unknown", f"choose from {', '.join(PRECISIONS)}")
     _check_values(criteria, penalty, carry)

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.planning.load import load_schedule
+from tnplan.api.progress import Listener
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed
@@ -40,12 +42,10 @@ from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import check_writable, file_path, load_json
 from tnplan.planner.hardware.compression_options import Request, parse_request
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.path_file import placed
 from tnplan.planner.networks.tensors import check_tensors, load_tensors, values_identity
 from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
 from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.verify import verify
-from tnplan.planner.schedule.file import load_schedule
 from tnplan.planner.schedule.schedule import Schedule
 
 RESULTS = ("gathered", "sharded")
@@ -97,7 +97,7 @@ def execute(
     device: str = "auto",
     ranks: int | None = None,
     threads: int | None = None,
-    memory: float | None = None,
+    memory: float | str | None = None,
     output: str | Path | None = None,
     checkpoint: bool = True,
     resume: bool = False,
@@ -146,10 +146,7 @@ def execute(
     >>> schedule = tnplan.plan("path.json", hardware="cpu", devices=4)
     >>> amplitude = tnplan.execute(schedule).array
     """
-    options = JobOptions(
-        device, ranks, threads, memory, None if output is None else file_path(output), checkpoint, resume,
-        progress,
-    )  # fmt: skip
+    options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
     asked = _Execution(schedule, tensors, slices, result, engine, compress)
     _check_engine(engine, options)
     if result not in RESULTS:
@@ -184,7 +181,7 @@ def _prepare(asked: _Execution, options: JobOptions) -> _Request:
     """Read and check everything that a run needs, on rank 0; raises InputError."""
     given = asked.schedule
     folder = Path() if isinstance(given, Schedule) else file_path(given).parent
-    plan = given if isinstance(given, Schedule) else load_verified(given)
+    plan = given if isinstance(given, Schedule) else load_schedule(given)
     if isinstance(given, Schedule):
         verify(plan)
     wanted = Request() if asked.compress is None else parse_request(asked.compress)
@@ -236,13 +233,6 @@ def _binder(engine: str) -> Bind:
     return lambda schedule, device, group, tensors: bind_distributed(
         schedule, device, group, tensors, lambda: CutensorMp(group, device)
     )
-
-
-def load_verified(path: str | Path) -> Schedule:
-    """Read schedule.json and verify what it says; errors name the file."""
-    schedule = load_schedule(path)
-    placed(str(path), lambda: verify(schedule))
-    return schedule
 
 
 def _slices_text(slices: str | tuple[int, int] | None) -> str | None:

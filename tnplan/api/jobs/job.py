@@ -14,6 +14,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any, Generic, TypeVar
 
+from tnplan.api.progress import Listener, Progress
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.host_facts import cores, own_cores, ranks_here
@@ -30,7 +31,7 @@ from tnplan.executor.device.selection.select import Chosen, check_device, open_d
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path
-from tnplan.planner.common.units import size_text
+from tnplan.planner.common.units import size_in_bytes, size_text
 
 LARGEST_RANKS = 4096
 """Ranks in one process."""
@@ -39,30 +40,6 @@ USABLE = 0.95
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a job is.
-
-    Parameters
-    ----------
-    done, total : int
-        Units of work done, and in all: slices, gates, iterations, shots. `total` is 0 before the work begins,
-        when `text` says what the job runs on.
-    text : str
-        The same in one line, for people.
-    detail : object
-        What the engine itself says: None, or its own description of the step.
-    """
-
-    done: int
-    total: int
-    text: str
-    detail: Any = None
-
-
-Listener = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
@@ -77,9 +54,9 @@ class JobOptions:
         Ranks as threads of this process. Under mpirun the ranks are those of mpirun.
     threads : int, optional
         Threads of a rank on a CPU. Default: the cores of the host over its ranks.
-    memory : float, optional
-        The most bytes that a rank may take. Default: what is free on its GPU, or its part of what is free on
-        its host.
+    memory : float or str, optional
+        The most bytes that a rank may take, such as "12GiB" or "unlimited". Default: what is free on its GPU,
+        or its part of what is free on its host.
     output : path, optional
         The file of the result. Rank 0 writes it.
     checkpoint : bool
@@ -107,10 +84,6 @@ class JobOptions:
             check_count("--threads", self.threads)
         if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
             raise InputError("--memory", f"is {self.memory!r}", "give a positive number of bytes")
-        if self.memory == inf:
-            object.__setattr__(self, "memory", None)
-        if self.output is not None:
-            object.__setattr__(self, "output", file_path(self.output))
         if self.resume and (self.output is None or not self.checkpoint):
             raise InputError(
                 "--resume", "has no checkpoint",
@@ -118,6 +91,19 @@ class JobOptions:
             )  # fmt: skip
         if self.progress is not None and not callable(self.progress):
             raise InputError("progress", f"is {self.progress!r}", "give a function of a Progress")
+
+    @classmethod
+    def given(
+        cls, device: str, ranks: int | None, threads: int | None, memory: float | str | None,
+        output: str | Path | None, checkpoint: bool = True, resume: bool = False,
+        progress: Listener | None = None,
+    ) -> JobOptions:  # fmt: skip
+        """The options as a user gives them: sizes and names of files as text too."""
+        limit = None if memory is None else size_in_bytes(memory, "--memory")
+        target = None if output is None else file_path(output)
+        return cls(
+            device, ranks, threads, None if limit == inf else limit, target, checkpoint, resume, progress
+        )
 
 
 @dataclass(frozen=True)

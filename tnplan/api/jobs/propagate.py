@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.progress import Listener
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.observables.pauli_sum import text as word_text
 from tnplan.executor.pauli.algebra.channels import depolarizing
@@ -109,7 +110,7 @@ def propagate(
     device: str = "auto",
     ranks: int | None = None,
     threads: int | None = None,
-    memory: float | None = None,
+    memory: float | str | None = None,
     output: str | Path | None = None,
     progress: Listener | None = None,
 ) -> Expectation:
@@ -163,10 +164,8 @@ def propagate(
     --------
     >>> tnplan.propagate("circuit.qsim", "Z62", tnplan.Truncation(branch_cut=1e-4)).value
     """
-    options = JobOptions(
-        device, ranks, 1 if gradient and threads is None else threads, memory,
-        None if output is None else file_path(output), progress=progress,
-    )  # fmt: skip
+    threads = 1 if gradient and threads is None else threads
+    options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
     limits = Truncation() if truncation is None else truncation
     asked = _Propagation(
         limits, state, depolarize, picture, gradient, keep, stop_above, precision, when_full, record

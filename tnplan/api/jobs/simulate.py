@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.jobs.job import Job, JobOptions, Listener, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree
@@ -107,7 +108,7 @@ def simulate(
     device: str = "auto",
     ranks: int | None = None,
     threads: int | None = None,
-    memory: float | None = None,
+    memory: float | str | None = None,
     output: str | Path | None = None,
     progress: Listener | None = None,
 ) -> Simulation:
@@ -156,9 +157,7 @@ def simulate(
     --------
     >>> tnplan.simulate("bell.qasm", shots=1000, seed=1).answer.counts
     """
-    options = JobOptions(
-        device, ranks, threads, memory, None if output is None else file_path(output), progress=progress
-    )
+    options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
     if precision not in DTYPES:
         raise InputError("--precision", f"is {precision!r}", f"use {' or '.join(DTYPES)}")
     asked = _Simulation(depolarize, mode, DTYPES[precision], start, save)

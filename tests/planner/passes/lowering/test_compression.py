@@ -359,7 +359,7 @@ def test_the_interface_and_the_command_plan_the_same(tmp_path: Path) -> None:
     ) == 0  # fmt: skip
     written = load_schedule(tmp_path / "s.json")
     assert written.compression == Compression(store=Lossy(1e-3, 4.0), setting="small")
-    assert tnplan.plan(path(), memory_bytes=limit, compress=text).compression == written.compression
+    assert tnplan.plan(path(), memory=limit, compress=text).compression == written.compression
 
 
 def test_the_commands_refuse_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,85 @@
+"""`load_path` and `load_schedule`: paths and schedules from files, and profiles by name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers import read_any
+from tnplan.planner.networks.path_file import placed, tensors_file
+from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule import file as schedule_file
+from tnplan.planner.schedule.schedule import Schedule
+
+
+def load_path(path: str | Path) -> ContractionPath:
+    """Read a path.json, or another file that holds a network with a path (docs/formats.md lists them).
+
+    Values that the file itself carries are left out.
+
+    Parameters
+    ----------
+    path : path
+        A path.json, or the JSON of Jet or OMEinsum.
+
+    Returns
+    -------
+    ContractionPath
+        The path. The name of its file of tensors is whole, so that it is found from anywhere.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, or holds no path.
+
+    Examples
+    --------
+    >>> path = tnplan.load_path("n53_m20.path.json")
+    """
+    return read_path(path)[0]
+
+
+def read_path(path: ContractionPath | str | Path) -> tuple[ContractionPath, list[np.ndarray] | None]:
+    """A path as given or from its file, and the tensors' values where that file itself has them."""
+    if isinstance(path, ContractionPath):
+        return path, None
+    loaded, arrays = read_any(path)
+    tensors = tensors_file(path, loaded.tensors)
+    return loaded if tensors is None else replace(loaded, tensors=os.path.abspath(tensors)), arrays
+
+
+def known_profile(hardware: Profile | str | Path) -> Profile:
+    """A profile as given, or a shipped one by name, or one from a TOML file."""
+    return hardware if isinstance(hardware, Profile) else load_profile(hardware)
+
+
+def load_schedule(path: str | Path) -> Schedule:
+    """Read a schedule, and verify what it says.
+
+    Parameters
+    ----------
+    path : path
+        A schedule.json.
+
+    Returns
+    -------
+    Schedule
+        The schedule. A relative name of its file of tensors is seen from the schedule's folder.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, was changed after planning, or is no valid schedule.
+
+    Examples
+    --------
+    >>> schedule = tnplan.load_schedule("n53_m20.schedule.json")
+    """
+    schedule = schedule_file.load_schedule(path)
+    placed(str(path), lambda: verify(schedule))
+    return schedule

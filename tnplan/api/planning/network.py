@@ -1,0 +1,83 @@
+"""`network`: a circuit becomes the tensor network of its amplitudes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tnplan.api.planning.tensor_network import TensorNetwork
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.amplitude_network import circuit_network
+from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.load import load_circuit
+from tnplan.planner.networks.network_file import check_store
+from tnplan.planner.networks.simplify import simplify as simplified
+
+COMPLEX = ("complex64", "complex128")
+
+
+def network(
+    circuit: Circuit | str | Path,
+    *,
+    amplitude: str | None = None,
+    open_qubits: Sequence[int] | None = None,
+    dtype: str = "complex64",
+    simplify: bool = True,
+    output: str | Path | None = None,
+) -> TensorNetwork:
+    """Turn a circuit into a tensor network and its tensors.
+
+    The network is that of one amplitude <bits| circuit |0...0>, or of all amplitudes of the open qubits.
+
+    Parameters
+    ----------
+    circuit : Circuit or path
+        A circuit, or a qsim or OpenQASM file.
+    amplitude : str, optional
+        0, 1 or . (open) for each qubit. Default: all 0.
+    open_qubits : sequence of int, optional
+        Leave these qubits open, close the others on 0. The result's axes are in this order.
+    dtype : {"complex64", "complex128"}
+        The dtype in which the network is to be contracted.
+    simplify : bool
+        Contract tensors that cost nothing to contract (rank simplification).
+    output : path, optional
+        A network file to write; its tensors go beside it, as .npz.
+
+    Returns
+    -------
+    TensorNetwork
+        The network, and the values of its tensors in complex128.
+
+    Raises
+    ------
+    InputError
+        For what cannot be read, used or written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> hadamard = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]]) / np.sqrt(2) + 0j)
+    >>> tnplan.network(tnplan.Circuit(1, (hadamard,)), simplify=False)
+    TensorNetwork(circuit: 3 tensors, 2 indices, complex64)
+    """
+    if dtype not in COMPLEX:
+        raise InputError("--dtype", f"{dtype!r} is unknown", f"use {' or '.join(COMPLEX)}")
+    source = None if isinstance(circuit, Circuit) else Path(circuit)
+    if output is not None:
+        check_store(output, *([] if source is None else [source]))
+    read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
+    structure, arrays = circuit_network(read, amplitude, open_qubits)
+    if simplify:
+        structure, arrays = simplified(structure, arrays)
+    closed = (
+        f"open qubits {', '.join(map(str, open_qubits))}" if open_qubits else amplitude or "0" * read.n_qubits
+    )
+    name = "circuit" if source is None else source.name
+    what = f"{name}, amplitude of {closed}{', rank-simplified' if simplify else ''}"
+    stem = name if source is None else source.stem
+    counts = f"{read.n_qubits} qubits, {len(read.gates)} gates"
+    result = TensorNetwork(structure, arrays, dtype, stem, {"what": what}, (counts,))
+    if output is not None:
+        result.save(output)
+    return result

@@ -1,0 +1,215 @@
+"""`search`: a network in, a contraction path under the memory of some devices out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tnplan.api.planning.load import known_profile
+from tnplan.api.planning.tensor_network import TensorNetwork
+from tnplan.api.progress import Listener, Progress
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import check_writable
+from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers import read_any, read_network
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.network_file import tensors_beside
+from tnplan.planner.networks.path_file import save_path
+from tnplan.planner.networks.tensors import save_tensors
+from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.cotengra_search import JOINT, METHODS, OBJECTIVES, search_path
+
+Source = TensorNetwork | Network | ContractionPath | str | Path
+
+
+def search(
+    network: Source,
+    *,
+    devices: int | None = None,
+    hardware: Profile | str | Path | None = None,
+    max_tensor: int | None = None,
+    unlimited: bool = False,
+    start: Sequence[ContractionPath | str | Path] = (),
+    time_s: float = 60.0,
+    dtype: str | None = None,
+    seed: int = 0,
+    minimize: str | None = None,
+    precision: str | None = None,
+    methods: Sequence[str] = (),
+    workers: int = 1,
+    output: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: Listener | None = None,
+) -> ContractionPath:
+    """Find a contraction path under a memory limit.
+
+    The limit is `max_tensor`, or none with `unlimited`, or else what leaves room for three of the largest
+    tensors in the memory of `devices` devices of `hardware`. Slicing is part of the search: a sliced path is
+    not an unsliced one that was cut afterwards.
+
+    Parameters
+    ----------
+    network : TensorNetwork, Network, ContractionPath or path
+        A network; of a path its network is taken. Or a network file, cotengra's network JSON, or any path.
+    devices : int, optional
+        Devices whose memory a tensor may fill, and for which the schedule is predicted.
+    hardware : Profile or path, optional
+        A shipped profile by name, a TOML file, or a profile: the memory of a device.
+    max_tensor : int, optional
+        Elements of the largest tensor.
+    unlimited : bool
+        No limit: nothing is sliced.
+    start : sequence of ContractionPath or path
+        Paths of the same network to start from; several for the method "joint" alone.
+    time_s : float
+        Seconds of the whole search, those before `resume` counted.
+    dtype : {"float32", "float64", "complex64", "complex128"}, optional
+        Default: the network's, complex64 where it has none.
+    seed : int
+        Of everything random.
+    minimize : {"flops", "write", "size", "combo", "time", "fused", "schedule"}, optional
+        Default: "schedule" with the method "joint" and `devices`, "fused" with "joint", else "flops". "time"
+        needs `hardware`, "schedule" `devices` too; both are for "joint" alone.
+    precision : str, optional
+        That whose time is minimized. Default: by the dtype.
+    methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}
+        Default: "joint", unless `minimize` is "write", "size" or "combo". Others are cotengra's; beside
+        "joint" they give its first tree.
+    workers : int
+        Processes that search at once.
+    output : path, optional
+        A path.json to write.
+    checkpoint : path, optional
+        Where "joint" keeps its state. Default: OUTPUT.ckpt where there is an `output`. It is deleted when the
+        path is written.
+    resume : bool
+        Continue an interrupted search from its checkpoint.
+    progress : callable, optional
+        Called with a `Progress` for each better path: seconds so far, of those given, and the path as its
+        `detail`.
+
+    Returns
+    -------
+    ContractionPath
+        The best path found; `meta` has its costs.
+
+    Raises
+    ------
+    InputError
+        For what cannot be used, or a network that cannot be contracted under the limit.
+
+    Examples
+    --------
+    >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> tnplan.search(matrices, unlimited=True, methods=["greedy"], time_s=0).ssa_path
+    ((0, 1),)
+    """
+    given = _read(network)
+    target = None if output is None else Path(output)
+    profile = None if hardware is None else known_profile(hardware)
+    _check_limit(devices, profile, max_tensor, unlimited, minimize)
+    memory_bytes = None
+    if devices is not None and profile is not None and max_tensor is None and not unlimited:
+        memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
+    inputs = [one for one in (network, *start, hardware) if isinstance(one, str | Path)]
+    values = given.tensors_file
+    if target is not None:
+        check_writable(target, values, *inputs)
+        if given.arrays is not None:
+            values = tensors_beside(target)
+            check_writable(values)
+    named = list(methods) or ([*METHODS] if minimize in OBJECTIVES[1:] else [JOINT])
+    if JOINT in named:
+        if checkpoint is None and target is not None:
+            checkpoint = target.with_name(f"{target.name}.ckpt")
+        if checkpoint is not None:
+            check_writable(checkpoint, target, *inputs)
+        elif resume:
+            raise InputError(
+                "--resume", "has no checkpoint", "name it, or the output of the interrupted search"
+            )
+        if minimize is None and devices is not None:
+            minimize = "schedule"
+    elif resume:
+        raise InputError("--resume", "is for the method joint", "leave it out")
+    path = search_path(
+        given.network,
+        dtype or given.dtype,
+        max_tensor_elements=max_tensor,
+        memory_bytes=memory_bytes,
+        effort=Effort(time_s=time_s),
+        seed=seed,
+        minimize=minimize,
+        profile=profile,
+        precision=precision,
+        methods=named,
+        from_paths=[one if isinstance(one, ContractionPath) else read_any(one)[0] for one in start],
+        n_workers=workers,
+        devices=devices,
+        checkpoint=checkpoint,
+        resume=resume,
+        report=None if progress is None else _reporter(progress, time_s),
+    )
+    path = replace(path, name=given.name, tensors=None if values is None else os.path.abspath(values))
+    if target is not None:
+        if given.arrays is not None and values is not None:
+            save_tensors(given.arrays, values)
+        named_from = None if values is None else os.path.relpath(values, target.parent)
+        save_path(replace(path, tensors=named_from), target)
+        if checkpoint is not None:
+            Path(checkpoint).unlink(missing_ok=True)
+    return path
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """A network, and where the values of its tensors are: in a file, here, or nowhere."""
+
+    network: Network
+    dtype: str
+    name: str = ""
+    tensors_file: str | Path | None = None
+    arrays: Sequence[NDArray[Any]] | None = None
+
+
+def _read(source: Source) -> _Given:
+    if isinstance(source, TensorNetwork):
+        return _Given(source.network, source.dtype, source.name, arrays=source.tensors)
+    if isinstance(source, ContractionPath):
+        return _Given(source.network, source.dtype, source.name, source.tensors)
+    if isinstance(source, Network):
+        return _Given(source, "complex64")
+    structure, dtype, values, arrays = read_network(source)
+    return _Given(structure, dtype, Path(source).name.removesuffix(".json"), values, arrays)
+
+
+def _check_limit(
+    devices: int | None,
+    profile: Profile | None,
+    max_tensor: int | None,
+    unlimited: bool,
+    minimize: str | None,
+) -> None:
+    timed = minimize == "time" and profile is not None
+    if (devices is None) != (profile is None) and not timed:
+        raise InputError("limit", "--devices and --hardware belong together", "give both")
+    limits = (max_tensor is not None) + unlimited
+    if limits > 1 or (not limits and devices is None):
+        raise InputError(
+            "limit", f"is given {'twice' if limits else 'nowhere'}",
+            "give one limit: --devices with --hardware, --max-tensor, or --unlimited",
+        )  # fmt: skip
+
+
+def _reporter(progress: Listener, time_s: float) -> Callable[[float, ContractionPath], None]:
+    def told(elapsed_s: float, path: ContractionPath) -> None:
+        progress(Progress(round(elapsed_s), round(time_s), f"after {elapsed_s:.0f} s", path))
+
+    return told

@@ -1,0 +1,120 @@
+"""`show`: the large steps of a schedule, as tables, as a plot or as a document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from tnplan.api.planning.load import load_schedule
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.files import check_suffix, check_writable, write_text
+from tnplan.planner.schedule.schedule import Schedule
+from tnplan.reporting import json_documents, tables
+from tnplan.reporting.chain import Link, largest, use_chain
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UseChain:
+    """The steps of a schedule that are distributed, or whose largest tensor reaches its threshold.
+
+    `print` it for the tables of `tnplan show` (arXiv 2606.01852, section IV-B and Fig. 5).
+
+    Parameters
+    ----------
+    schedule : Schedule
+        The schedule.
+    name : str
+        What the schedule is called in the tables: its file, or its network.
+    top : int, optional
+        How many steps are shown, those that take longest. Default: all.
+
+    Examples
+    --------
+    >>> print(tnplan.show("n53_m20.schedule.json", top=6))
+    """
+
+    schedule: Schedule
+    name: str
+    top: int | None = None
+
+    def __repr__(self) -> str:
+        return f"UseChain({len(use_chain(self.schedule))} large steps of {len(self.schedule.steps)})"
+
+    def __str__(self) -> str:
+        console = tables.console()
+        with console.capture() as text:
+            console.print(self.view)
+        return text.get().rstrip()
+
+    @property
+    def steps(self) -> list[Link]:
+        """The steps that are shown, with the sizes of their tensors."""
+        chain = use_chain(self.schedule)
+        return largest(chain, self.top) if self.top else chain
+
+    @property
+    def view(self) -> Group:
+        """What the schedule amounts to, and its large steps, for a `rich` console."""
+        facts = tables.plan_facts(self.schedule, self.schedule.ranks_per_group)
+        steps, n_steps = self.steps, len(use_chain(self.schedule))
+        title = (
+            f"Large steps: the {len(steps)} longest of {n_steps}" if self.top else f"Large steps: {n_steps}"
+        )
+        large = tables.steps_table(self.schedule, steps, title) if steps else Text(NOTHING_LARGE)
+        return Group(tables.facts_table(self.name, facts), Text(), large)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The same for programs: what `tnplan show --json` prints."""
+        return json_documents.chain_document(self.schedule, self.top)
+
+
+NOTHING_LARGE = "no step is large: nothing is distributed"
+
+
+def show(
+    schedule: Schedule | str | Path, *, top: int | None = None, plot: str | Path | None = None
+) -> UseChain:
+    """Show the large steps of a schedule.
+
+    Parameters
+    ----------
+    schedule : Schedule or path
+        A schedule, or its file, which is verified.
+    top : int, optional
+        Show only this many steps, those that take longest.
+    plot : path, optional
+        An .svg to draw the use-chain into.
+
+    Returns
+    -------
+    UseChain
+        The steps with their sizes, states, distributed modes and predicted times; `print` shows tables.
+
+    Raises
+    ------
+    InputError
+        For a file that is no valid schedule, or a plot that cannot be written.
+
+    Examples
+    --------
+    >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> tnplan.show(tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),))))
+    UseChain(0 large steps of 1)
+    """
+    source = None if isinstance(schedule, Schedule) else schedule
+    if top is not None:
+        check_count("--top", top)
+    if plot is not None:
+        check_writable(plot, source)
+        check_suffix(plot, ".svg")
+    loaded = schedule if isinstance(schedule, Schedule) else load_schedule(schedule)
+    if plot is not None:
+        from tnplan.reporting.plots import chain, svg
+
+        write_text(plot, svg(chain, loaded))
+    return UseChain(loaded, loaded.name or "unnamed" if source is None else str(source), top)

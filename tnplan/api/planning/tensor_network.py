@@ -1,0 +1,59 @@
+"""A network with the values of its tensors: what `network` and the workloads give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.network_file import check_store, store_network
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TensorNetwork:
+    """A network with the values of its tensors.
+
+    Parameters
+    ----------
+    network : Network
+        The indices of every tensor, and the open ones.
+    tensors : list of arrays
+        The values, in the order of the network.
+    dtype : str
+        The dtype in which the network is to be contracted.
+    name : str
+        A short name, also of files.
+    meta : dict
+        What is known of it, as the file keeps it; `meta["what"]` says in words what the result is.
+    notes : tuple of str
+        Lines for people, such as the largest value that the result may have.
+
+    Examples
+    --------
+    >>> tnplan.workload.lattice(3, 3, 2, kind="trotter")
+    TensorNetwork(rectangular_3x3_trotter2: 33 tensors, 18 indices, complex64)
+    """
+
+    network: Network
+    tensors: list[NDArray[Any]]
+    dtype: str = "complex64"
+    name: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        name = f"{self.name}: " if self.name else ""
+        return f"TensorNetwork({name}{self.sizes}, {self.dtype})"
+
+    @property
+    def sizes(self) -> str:
+        """How many tensors and indices there are, in words."""
+        return f"{len(self.network.inputs)} tensors, {len(self.network.size_dict)} indices"
+
+    def save(self, path: str | Path) -> None:
+        """Write the network file, and its tensors as .npz beside it."""
+        check_store(path)
+        store_network(self.network, self.tensors, path, dtype=self.dtype, name=self.name, meta=self.meta)

@@ -1,0 +1,13 @@
+"""Benchmark networks, each from its geometry and a seed, with the values of its tensors.
+
+One function for each command of `tnplan workload`. docs/workloads.md says where they come from.
+"""
+
+from tnplan.api.workload.circuits import lattice, qaoa, sycamore, zuchongzhi
+from tnplan.api.workload.networks import decoding, kings, peps, regular
+
+__all__ = ["decoding", "kings", "lattice", "peps", "qaoa", "regular", "sycamore", "zuchongzhi"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,150 @@
+"""`tnplan workload`: a benchmark network from its geometry and a seed, written with its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tnplan.api import workload
+from tnplan.api.planning.tensor_network import TensorNetwork
+from tnplan.cli.options import FILE
+
+COUNT, SIDE, NATURAL = click.IntRange(1), click.IntRange(2), click.IntRange(0)
+DTYPES = ["float32", "float64", "complex64", "complex128"]
+
+Option = Callable[[Any], Any]
+
+
+def option(*names: str, default: Any = None, **more: Any) -> Option:
+    """An option whose default, if it has one, is shown."""
+    return click.option(*names, default=default, show_default=default is not None, **more)
+
+
+OUTPUT = option(
+    "-o", "--output", type=FILE, help="Network file; its tensors go beside it. Default: NAME.json."
+)
+SEED = option("--seed", type=NATURAL, default=0, help="Of everything random.")
+COMPLEX = option("--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64")
+DTYPE = option("--dtype", type=click.Choice(DTYPES), default="complex64")
+AMPLITUDE = option("--amplitude", metavar="BITS", help="0, 1 or . (open) for each qubit. Default: all 0.")
+QSIM = option("--qsim", type=FILE, help="Also write the circuit in qsim's format.")
+CYCLES = click.option("--cycles", type=COUNT, required=True, help="Layers of two-qubit gates.")
+OPEN = option("--open", "n_open", type=NATURAL, default=3, help="Open indices.")
+
+
+@click.group()
+def command() -> None:
+    """Write a benchmark network: its structure as JSON, and its tensors as .npz beside it."""
+
+
+def add(make: Callable[..., TensorNetwork], *options: Option) -> None:
+    """Add the command of a function of `tnplan.workload`, which takes the options by their names."""
+
+    def called(output: Path | None, **given: Any) -> None:
+        result = make(output=output or Path(), **given)
+        click.echo(f"wrote {output or f'{result.name}.json'}: {result.sizes}")
+        for line in result.notes:
+            click.echo(line)
+        if given.get("qsim") is not None:
+            click.echo(f"wrote {given['qsim']}")
+
+    for decorate in (OUTPUT, *reversed(options)):
+        called = decorate(called)
+    text = (getdoc(make) or "").partition("\n\nParameters\n")[0]
+    command.command(make.__name__, help=text)(called)
+
+
+add(
+    workload.kings,
+    option("--rows", type=COUNT, default=40),
+    option("--columns", type=COUNT, default=40),
+    option("--density", type=float, default=0.8, help="Share of the sites kept."),
+    option("--weight", type=float, default=1, help="Of each vertex in a set."),
+    SEED,
+)
+add(
+    workload.decoding,
+    option("--distance", type=SIDE, help="Of a rotated surface code.  [default: 7]"),
+    option(
+        "--kind", type=click.Choice(["circuit", "capacity"]),
+        help="Noise on every operation, or on data qubits alone with perfect measurements.  "
+        "[default: circuit]",
+    ),
+    option("--rounds", type=COUNT, help="Of measurements. Default: the distance; 1 for capacity."),
+    option("--noise", type=float, help="Probability of an error at a place.  [default: 0.001]"),
+    option("--model", type=FILE, help="A detector error model in stim's format, instead of a surface code."),
+    option("--syndrome", metavar="BITS", help="0 or 1 for each detector. Default: of random errors."),
+    SEED,
+)  # fmt: skip
+add(
+    workload.peps,
+    option("--rows", type=SIDE, default=10),
+    option("--columns", type=SIDE, default=10),
+    option("--bond", type=SIDE, help="Extent of every bond [default: drawn from 3 to 5]."),
+    OPEN,
+    option("--hyper", "n_hyper", type=NATURAL, default=2, help="Hyper-indices."),
+    SEED,
+    DTYPE,
+)
+add(
+    workload.regular,
+    option("--tensors", "n_tensors", type=SIDE, default=72),
+    option("--degree", type=SIDE, default=3, help="Bonds of a tensor."),
+    OPEN,
+    option("--hyper", "n_hyper", type=NATURAL, default=3, help="Hyper-indices."),
+    SEED,
+    DTYPE,
+)
+add(workload.sycamore, CYCLES, SEED, AMPLITUDE, COMPLEX, QSIM)
+add(
+    workload.zuchongzhi,
+    option(
+        "--qubits", type=click.Choice(["56", "60"]), default="60",
+        callback=lambda context, parameter, value: int(value),
+    ),
+    CYCLES,
+    SEED,
+    AMPLITUDE,
+    COMPLEX,
+    QSIM,
+)  # fmt: skip
+add(
+    workload.lattice,
+    option(
+        "--geometry", type=click.Choice(["rectangular", "triangular", "hexagonal"]), default="rectangular"
+    ),
+    option(
+        "--kind", type=click.Choice(["generic", "trotter"]), default="generic",
+        help="Haar-random gates on one edge colour a layer, or Trotter steps of an Ising model.",
+    ),
+    click.option("--rows", type=SIDE, required=True),
+    click.option("--columns", type=SIDE, required=True),
+    click.option("--layers", type=COUNT, required=True, help="Of one edge colour each, or Trotter steps."),
+    option(
+        "--time-step", type=float,
+        help="Length of a Trotter step; couplings are near 1.  [default: 0.25]",
+    ),
+    SEED,
+    AMPLITUDE,
+    COMPLEX,
+)  # fmt: skip
+add(
+    workload.qaoa,
+    click.option("--vertices", "n_vertices", type=SIDE, required=True),
+    option("--degree", type=click.IntRange(1, 6), default=3, help="Edges of a vertex."),
+    click.option("--layers", type=COUNT, required=True, help="Layers of the ansatz, p."),
+    option(
+        "--edge", type=NATURAL,
+        help="Only <Z Z> of this edge, by its light cone. Default: the expected cut.",
+    ),
+    click.option(
+        "--gamma", "gammas", type=float, multiple=True, help="Of a layer, once for each. Default: random."
+    ),
+    click.option("--beta", "betas", type=float, multiple=True, help="The same."),
+    SEED,
+    COMPLEX,
+)  # fmt: skip
