@@ -15,9 +15,7 @@ from math import inf, prod
 
 from tnplan.planner.hardware.chunked_overlap import MOST_PARTS, exposed_s
 from tnplan.planner.hardware.fusion_tile import fused_tile
-from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
-from tnplan.planner.passes.sharding.search import exchange_before
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import ExchangeTraffic
 from tnplan.planner.passes.tree.mode_order import Orders
@@ -95,11 +93,10 @@ class _Chooser:
         """The chain that makes the stem of another, and what moves between them."""
         tree, stem, first = self.tree, after.stem, after.nodes[0]
         before = self.fusion.ends_at(stem)
-        if before is None or tree.nesting.part[stem] != tree.nesting.part[first] or self._follows(after):
+        level = tree.nesting.part
+        if before is None or level[stem] != level[first] or self.sharded.is_taken_as_produced(stem):
             return None
-        step, choice = self.sharded.step(first), self.sharded.choice(first)
-        state = self.sharded.distribution.states[stem]
-        exchange = exchange_before(self.space, step, choice, stem, state)
+        exchange = self.sharded.exchange_before(first, stem)
         if exchange is None or not exchange.received_bytes or self.space.compressed(exchange):
             return None
         return before, after, exchange
@@ -149,21 +146,14 @@ class _Chooser:
                 worth_s = (n_before + n_after) * LEAST_SHARE_PER_CHAIN * whole_s
                 yield timed.exposed_s(n_before, n_after) + worth_s, timed, cutting[:number]
 
-    def _follows(self, chain: Chain) -> bool:
-        """Whether a chain takes its stem where it lies, and on the same loop level."""
-        level = self.tree.nesting.part
-        return (
-            level[chain.stem] == level[chain.nodes[0]]
-            and self._needed(chain) == self.placement.produced[chain.stem]
-        )
-
     def _row_before(self, last: Chain) -> Row:
         """The chains up to this one that follow each other and are in no chunks yet."""
         row: list[Chain] = []
         chain: Chain | None = last
         while chain is not None and chain.nodes[-1] not in self.cuts:
             row.insert(0, chain)
-            chain = self.fusion.ends_at(chain.stem) if self._follows(chain) else None
+            follows = self.sharded.is_taken_as_produced(chain.stem)
+            chain = self.fusion.ends_at(chain.stem) if follows else None
         return tuple(row)
 
     def _row_after(self, first: Chain) -> Row:
@@ -173,7 +163,7 @@ class _Chooser:
         while chain is not None and chain.nodes[-1] not in self.cuts:
             row.append(chain)
             chain = self._chain_from(chain.nodes[-1])
-            if chain is not None and not self._follows(chain):
+            if chain is not None and not self.sharded.is_taken_as_produced(chain.stem):
                 break
         return tuple(row)
 
@@ -185,9 +175,6 @@ class _Chooser:
     def _chunk_s(self, exchange: ExchangeTraffic, chunks: int) -> float:
         moved = [size / chunks for size in exchange.bytes_by_tier]
         return self.space.model.exchange_s(moved, exchange.messages_by_tier, exchange.out_bytes / chunks)
-
-    def _needed(self, after: Chain) -> Layout:
-        return self.sharded.operand_layout(after.nodes[0], after.stem)
 
     def _radix(self, chain: Chain) -> dict[int, int]:
         """The radix of every mode that a chain spreads; its branches may bring some of them."""
@@ -223,11 +210,8 @@ class _Chooser:
 
     def _closes_in_chunks(self, chain: Chain) -> bool:
         """Whether what closes a chain, if anything does, is there as it was made."""
-        closing = chain.closing
-        if closing is None:
-            return True
-        needed = self.sharded.operand_layout(chain.nodes[-1], closing)
-        return needed == self.placement.produced[closing]
+        closing, placement = chain.closing, self.placement
+        return closing is None or placement.needed[closing] == placement.produced[closing]
 
     def _movable(self, node: int) -> bool:
         """Whether a tensor may be stored with any of the modes in front that its reader keeps, at no cost.
@@ -256,7 +240,7 @@ class _Chooser:
         """The orders of the nodes that change theirs; under -1 that of the exchanged tensor as it arrives."""
         node = after.stem
         old = [mode for mode in self.placement.produced[node] if mode is not None]
-        new = [mode for mode in self._needed(after) if mode is not None]
+        new = [mode for mode in self.placement.needed[node] if mode is not None]
         leaving = [mode for mode in self.orders[node] if mode in old and mode not in new]
         coming = [mode for mode in self.orders[node] if mode in new and mode not in old]
         orders = {

@@ -138,22 +138,16 @@ class _Finder:
             link = self._link(step)
             if link is None:
                 continue
-            follows = link.stem in runs and self._follows(link)
+            follows = link.stem in runs and self.sharded.is_taken_as_produced(link.stem)
             if link.closes and not follows:
                 link = replace(link, stem=link.branch, branch=link.stem)
-                follows = link.stem in runs and self._follows(link)
+                follows = link.stem in runs and self.sharded.is_taken_as_produced(link.stem)
                 if not follows:
                     continue
             run = runs.pop(link.stem) if follows else []
             run.append(link)
             runs[link.node] = run
         return list(runs.values())
-
-    def _follows(self, link: _Link) -> bool:
-        """Whether the stem is used in the layout that it is produced in, and in the same part."""
-        stem, level = link.stem, self.tree.nesting.part
-        kept = self.sharded.operand_layout(link.node, stem)
-        return kept == self.placement.produced[stem] and level[stem] == level[link.node]
 
     def _link(self, step: StepModes) -> _Link | None:
         layout = self.sharded.layout(step.node)

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from tnplan.planner.passes.sharding.search import (
-    StepModes,
-    contract_terms,
-    exchange_before,
-    restrict,
-)
+from tnplan.planner.passes.sharding.search import StepModes, contract_terms, restrict
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import ExchangeTraffic
 from tnplan.planner.schedule.schedule import Prediction, StepAnnotation
@@ -28,7 +23,7 @@ def annotate(
     tree, space, orders = sharded.tree, sharded.space, sharded.orders
     states, step, choice = sharded.distribution.states, sharded.step(node), sharded.choice(node)
     before = [
-        (child, exchange_before(space, step, choice, child, states[child]))
+        (child, sharded.exchange_before(node, child))
         for child in (step.left, step.right)
         if child >= tree.n_leaves
     ]

@@ -18,7 +18,8 @@ from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange, Chunke
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
 from tnplan.planner.passes.lowering.annotate import annotate
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
-from tnplan.planner.passes.sharding.search import StepModes, exchange_before, gemm_precision
+from tnplan.planner.passes.sharding.assign_digits import restrict_layout
+from tnplan.planner.passes.sharding.search import gemm_precision
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.tree.loop_levels import last_need
 from tnplan.planner.schedule.schedule import (
@@ -249,7 +250,7 @@ class _Lowering:
     def _contract(self, node: int) -> None:
         step = self.sharded.step(node)
         number = self._annotate(node, None)
-        operands = [self._deliver(child, step, number) for child in (step.left, step.right)]
+        operands = [self._deliver(child, node, number) for child in (step.left, step.right)]
         output = self._output(node)
         tile = self._tile(output) if step.permuted else None
         precision = gemm_precision(self.space, step, self.sharded.choice(node).layout)
@@ -273,7 +274,7 @@ class _Lowering:
 
     def _output(self, node: int) -> int:
         """A buffer for the result of a step, as the step leaves it on its ranks."""
-        own = self.sharded.operand_layout(node, node)
+        own = restrict_layout(self.sharded.layout(node), frozenset(self.tree.legs[node]))
         return self._buffer(self.orders[node], own, self.placement.partial[node])
 
     def _deliver_branches(self, end: int) -> None:
@@ -283,16 +284,13 @@ class _Lowering:
             numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
             self.n_chains += 1
             reads = zip(chain.others, chain.nodes, numbers, strict=True)
-            branches = [
-                self._deliver(branch, self.sharded.step(node), number) for branch, node, number in reads
-            ]
-            self.delivered[chain] = numbers, branches
+            self.delivered[chain] = numbers, [self._deliver(*read) for read in reads]
 
     def _fuse(self, end: int) -> None:
         """The chains of the row that ends at a node."""
         for chain in self.rows[end]:
             numbers, others = self.delivered.pop(chain)
-            operand = self._deliver(chain.stem, self.sharded.step(chain.nodes[0]), numbers[0])
+            operand = self._deliver(chain.stem, chain.nodes[0], numbers[0])
             last = chain.nodes[-1]
             adds = last == self.tree.nesting.waist
             output = self.early_sum if adds else self._output(last)
@@ -321,15 +319,14 @@ class _Lowering:
         self.steps.append(annotate(self.sharded, node, shared, fused))
         return len(self.steps) - 1
 
-    def _deliver(self, child: int, step: StepModes, number: int) -> int:
+    def _deliver(self, child: int, node: int, number: int) -> int:
         """The operand's buffer in the layout of its step, exchanged if it was produced in another."""
         source = self.buffer_of[child]
         have = self.buffers[source]
-        needed = self.sharded.operand_layout(step.node, child)
+        needed = self.placement.needed[child]
         if have.layout == needed:
             return source
-        choice, state = self.sharded.choice(step.node), self.sharded.distribution.states[child]
-        exchange = exchange_before(self.space, step, choice, child, state)
+        exchange = self.sharded.exchange_before(node, child)
         assert exchange is not None
         chunked = self.planned_chunks.get(child)
         output = self._buffer(have.modes if chunked is None else chunked.out_modes, needed)

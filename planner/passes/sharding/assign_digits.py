@@ -17,13 +17,15 @@ from tnplan.planner.passes.tree.mode_order import depths, lifetime_order
 
 @dataclass(frozen=True)
 class Placement:
-    """Layouts of nodes as they are produced, and of steps (by node; None for leaves).
+    """Layouts of nodes as they are produced, as the step that takes them needs them (the root: as it is
+    produced), and of steps (by node; None for leaves).
 
     A step's layout may hold summed modes; `partial` has their digits. An operand enters its step in the
     step's layout restricted to its own modes.
     """
 
     produced: tuple[Layout, ...] = ()
+    needed: tuple[Layout, ...] = ()
     steps: tuple[Layout | None, ...] = ()
     partial: tuple[tuple[int, ...], ...] = ()
 
@@ -41,7 +43,9 @@ def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distributio
     steps: list[Layout | None] = [None] * tree.n_nodes
     partial: list[tuple[int, ...]] = [()] * tree.n_nodes
     order = lifetime_order(tree, depths(tree))[tree.root]
+    needed = produced.copy()
     produced[tree.root] = _assign(tree, space, chosen.states[tree.root], order, nothing, nothing)
+    needed[tree.root] = produced[tree.root]
     for step in reversed(chosen.steps):
         choice = chosen.choices[step.node]
         assert choice is not None
@@ -53,9 +57,9 @@ def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distributio
             place for place, mode in enumerate(layout) if mode is not None and mode not in legs[step.node]
         )
         for child in (step.left, step.right):
-            needed = restrict_layout(layout, legs[child])
-            produced[child] = _assign(tree, space, chosen.states[child], tree.legs[child], needed, needed)
-    return Placement(tuple(produced), tuple(steps), tuple(partial))
+            taken = needed[child] = restrict_layout(layout, legs[child])
+            produced[child] = _assign(tree, space, chosen.states[child], tree.legs[child], taken, taken)
+    return Placement(tuple(produced), tuple(needed), tuple(steps), tuple(partial))
 
 
 def _assign(

@@ -4,28 +4,25 @@
 prefix, sums over distributed modes and, where both operands are distributed, their mixtures. `paper` tries
 what section IV-B.3 of the paper does: keep the distributed modes or take the fresh leading prefix; where
 both operands are distributed, on which the paper is silent, it is given the same mixtures as `ours`.
-`waiting` is for a search tier by tier (`tiers.py`): there `base` is the layout that a step already has.
+`waiting` is for a search tier by tier (`by_tier`): there `base` is the layout that a step already has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tnplan.planner.passes.sharding.search import StepModes, restrict
+from tnplan.planner.passes.sharding.search import StepChoices, restrict
 from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 
 POLICIES = ("ours", "paper")
 
 
-def ours(
-    space: StateSpace,
-    step: StepModes,
-    base: ShardingState,
-    left: list[ShardingState],
-    right: list[ShardingState],
-) -> Iterable[ShardingState]:
+def ours(choices: StepChoices) -> Iterable[ShardingState]:
     """Candidate layouts of a step: see the module's docstring."""
-    left, right = ([space.settle(base, state) for state in states] for states in (left, right))
+    space, step, base, *_ = choices
+    left, right = (
+        [space.settle(base, state) for state in states] for states in (choices.left, choices.right)
+    )
     layouts = {base, space.fill(base, step.out_bits)}
     reduced = step.reduced_mask
     if reduced:
@@ -41,37 +38,26 @@ def ours(
                 layouts.add(space.fill(state, kept_bits))
             kept = space.settle(base, restrict(state, step.out_mask))
             layouts.update(_swaps(space, kept, kept_bits, step.out_bits))
-    layouts.update(_merges(space, step, base, left, right))
+    layouts.update(_merges(choices._replace(left=left, right=right)))
     return sorted(layouts)
 
 
-def waiting(
-    space: StateSpace,
-    step: StepModes,
-    base: ShardingState,
-    left: list[ShardingState],
-    right: list[ShardingState],
-) -> Iterable[ShardingState]:
+def waiting(choices: StepChoices) -> Iterable[ShardingState]:
     """The candidates of `ours`, and those that leave digits of summed modes free, for modes still to come."""
-    layouts = set(ours(space, step, base, left, right))
+    space, step, base, left, right = choices
+    layouts = set(ours(choices))
     for state in (*left, *right):
         kept = space.settle(base, restrict(state, step.out_mask))
         layouts |= {kept, space.fill(kept, step.out_bits)}
     return sorted(layouts)
 
 
-def _merges(
-    space: StateSpace,
-    step: StepModes,
-    base: ShardingState,
-    left: list[ShardingState],
-    right: list[ShardingState],
-) -> Iterable[ShardingState]:
+def _merges(choices: StepChoices) -> Iterable[ShardingState]:
     """Layouts for two distributed operands, from the cheapest few states of each."""
-    for first in left[:4]:
-        for second in right[:4]:
-            if first != base and second != base:
-                yield from _mixtures(space, base, first, second, step)
+    for first in choices.left[:4]:
+        for second in choices.right[:4]:
+            if choices.base not in (first, second):
+                yield from _mixtures(choices, first, second)
 
 
 def _swaps(
@@ -90,10 +76,9 @@ def _swaps(
                 yield space.fill(tuple(remaining), prefer)
 
 
-def _mixtures(
-    space: StateSpace, base: ShardingState, first: ShardingState, second: ShardingState, step: StepModes
-) -> Iterable[ShardingState]:
+def _mixtures(choices: StepChoices, first: ShardingState, second: ShardingState) -> Iterable[ShardingState]:
     """Layouts between the states of two distributed operands, shared modes first."""
+    space, step, base, *_ = choices
     shared = space.settle(base, restrict(first, step.right_mask))
     yield space.fill(shared, step.out_bits)
     spread_first = [bit for bit in (*step.left_kept_bits, *step.reduced_bits) if any(bit & m for m in first)]
@@ -104,18 +89,13 @@ def _mixtures(
         yield space.fill(base, (*spread_first[:count], *spread_second, *spread_first[count:], *step.out_bits))
 
 
-def paper(
-    space: StateSpace,
-    step: StepModes,
-    base: ShardingState,
-    left: list[ShardingState],
-    right: list[ShardingState],
-) -> Iterable[ShardingState]:
+def paper(choices: StepChoices) -> Iterable[ShardingState]:
     """Keep, or the fresh leading prefix (Eq. 4); gather as soon as the step is not large."""
+    space, step = choices.space, choices.step
     if not step.large:
         return [space.local]
     layouts = set()
-    for states, mask in ((left, step.left_mask), (right, step.right_mask)):
+    for states, mask in ((choices.left, step.left_mask), (choices.right, step.right_mask)):
         for state in states:
             if state == space.local:
                 continue
@@ -124,5 +104,5 @@ def paper(
             layouts.add(space.fill(space.local, [bit for bit in step.out_order_bits if bit & mask]))
     if not layouts:
         layouts.add(space.fill(space.local, step.out_order_bits))
-    layouts.update(_merges(space, step, base, left, right))
+    layouts.update(_merges(choices))
     return sorted(layouts)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 from tnplan.planner.hardware.cost import ShortExtents
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT
 from tnplan.planner.passes.sharding.lookahead import Lookahead
-from tnplan.planner.passes.sharding.states import ExchangeTraffic, ShardingState, StateSpace
+from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
 from tnplan.planner.passes.tree.mode_order import Orders, depths, lifetime_order
 
@@ -71,11 +73,25 @@ class StepModes:
         """The modes on both operands and the output."""
         return self.left_mask & self.right_mask & self.out_mask
 
+    @cached_property
+    def operands(self) -> tuple[tuple[int, int], ...]:
+        """The nodes of both operands with their modes."""
+        return (self.left, self.left_mask), (self.right, self.right_mask)
 
-Candidates = Callable[
-    [StateSpace, StepModes, ShardingState, list[ShardingState], list[ShardingState]], Iterable[ShardingState]
-]
-"""From a space, a step, its layout over the settled digits, and its operands' states: the layouts to try."""
+
+class StepChoices(NamedTuple):
+    """What the layouts of a step are chosen from: `base` is its layout over the settled digits, `left` and
+    `right` are the states in which its operands can be had, cheapest first."""
+
+    space: StateSpace
+    step: StepModes
+    base: ShardingState
+    left: Sequence[ShardingState]
+    right: Sequence[ShardingState]
+
+
+Candidates = Callable[[StepChoices], Iterable[ShardingState]]
+"""The layouts of a step to try."""
 
 
 @dataclass(frozen=True)
@@ -153,36 +169,28 @@ def distribute(
     lookahead = Lookahead(tree, space, states) if searched else None
     for step in steps:
         active.append(step.large or active[step.left] or active[step.right])
-        base, weight = layouts[step.node], tree.weights[step.node]
-        proposed = proposal[step.node] if proposal else None
-        best = _solve(space, step, base, produced, active[-1], candidates, proposed, weight)
+        tried, proposed = {layouts[step.node]}, proposal[step.node] if proposal else None
+        if active[-1]:
+            left, right = (list(produced[node] or ()) for node, _ in step.operands)
+            tried = set(candidates(StepChoices(space, step, layouts[step.node], left, right)))
+            if proposed is not None:
+                tried.add(proposed)
+        best = _solve(space, step, tried, produced, tree.weights[step.node])
         always = {space.local} if proposed is None else {space.local, restrict(proposed, step.out_mask)}
         produced.append(_prune(space, step.node, best, always, lookahead, tree.later_weights[step.node]))
     return _backtrack(tree, space, steps, produced)
 
 
 def _solve(
-    space: StateSpace,
-    step: StepModes,
-    base: ShardingState,
-    produced: list[dict[ShardingState, Choice] | None],
-    active: bool,
-    candidates: Candidates,
-    proposed: ShardingState | None,
-    weight: float,
-) -> dict[ShardingState, Choice]:
+    space: StateSpace, step: StepModes, layouts: Iterable[ShardingState],
+    produced: Sequence[dict[ShardingState, Choice] | None], weight: float,
+) -> dict[ShardingState, Choice]:  # fmt: skip
+    """The cheapest way to each state that some layouts of a step leave its result in. Raises DoesNotFit."""
     best: dict[ShardingState, Choice] = {}
-    left_states, right_states = produced[step.left], produced[step.right]
-    layouts = {base}
-    if active:
-        layouts = set(candidates(space, step, base, list(left_states or ()), list(right_states or ())))
-        if proposed is not None:
-            layouts.add(proposed)
     delivered: dict[tuple[int, ShardingState], tuple[float, ShardingState | None]] = {}
 
-    def deliver(
-        node: int, states: dict[ShardingState, Choice] | None, target: ShardingState
-    ) -> tuple[float, ShardingState | None]:
+    def deliver(node: int, target: ShardingState) -> tuple[float, ShardingState | None]:
+        states = produced[node]
         if states is None:
             return 0.0, None
         key = (node, target)
@@ -194,8 +202,8 @@ def _solve(
         own_s = weight * contract_cost(space, step, layout)
         if own_s == inf:
             continue
-        left_s, left = deliver(step.left, left_states, restrict(layout, step.left_mask))
-        right_s, right = deliver(step.right, right_states, restrict(layout, step.right_mask))
+        left_s, left = deliver(step.left, restrict(layout, step.left_mask))
+        right_s, right = deliver(step.right, restrict(layout, step.right_mask))
         cost_s = own_s + left_s + right_s
         if cost_s == inf:
             continue
@@ -257,8 +265,7 @@ def fused_alone_s(space: StateSpace, step: StepModes, layout: ShardingState) -> 
         if spread & step.reduced_mask:
             return inf
     branch, stem = sorted(
-        (space.size_bytes[node] * space.share(layout, mask) / model.item_bytes)
-        for node, mask in ((step.left, step.left_mask), (step.right, step.right_mask))
+        space.size_bytes[node] * space.share(layout, mask) / model.item_bytes for node, mask in step.operands
     )
     n = branch / step.reduced
     if stem < capacity or branch > capacity or max(step.reduced, n) > min(MOST_EXTENT, capacity / SURE_ROWS):
@@ -276,12 +283,8 @@ def gemm_precision(space: StateSpace, step: StepModes, layout: ShardingState) ->
 
 def _product(space: StateSpace, step: StepModes, layout: ShardingState) -> tuple[float, float, ShortExtents]:
     """The bytes of all three shards of a step on a rank, its real operations and its short extents."""
-    sizes = [
-        space.size_bytes[node] * space.share(layout, mask)
-        for node, mask in (
-            (step.left, step.left_mask), (step.right, step.right_mask), (step.node, step.out_mask),
-        )
-    ]  # fmt: skip
+    tensors = (*step.operands, (step.node, step.out_mask))
+    sizes = [space.size_bytes[node] * space.share(layout, mask) for node, mask in tensors]
     products = step.products * space.share(layout)
     model = space.model
     extents = model.short_extents(products, *(size_bytes / model.item_bytes for size_bytes in sizes))
@@ -363,18 +366,6 @@ def _backtrack(
         assert options is not None
         choice = options[states[step.node]]
         choices[step.node] = choice
-        for child, source, mask in (
-            (step.left, choice.left, step.left_mask),
-            (step.right, choice.right, step.right_mask),
-        ):
+        for (child, mask), source in zip(step.operands, (choice.left, choice.right), strict=True):
             states[child] = restrict(choice.layout, mask) if source is None else source
     return Distribution(steps, tuple(states), tuple(choices))
-
-
-def exchange_before(
-    space: StateSpace, step: StepModes, choice: Choice, child: int, state: ShardingState
-) -> ExchangeTraffic | None:
-    """What moves to bring an operand from the state it was produced in to the layout of its step."""
-    mask = step.left_mask if child == step.left else step.right_mask
-    target = restrict(choice.layout, mask)
-    return None if target == state else space.exchange(child, state, target)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tnplan.planner.hardware.process_grid import Grid, Layout
-from tnplan.planner.passes.sharding.assign_digits import Placement, restrict_layout
-from tnplan.planner.passes.sharding.search import Choice, Distribution, StepModes
-from tnplan.planner.passes.sharding.states import StateSpace
+from tnplan.planner.passes.sharding.assign_digits import Placement
+from tnplan.planner.passes.sharding.search import Choice, Distribution, StepModes, restrict
+from tnplan.planner.passes.sharding.states import ExchangeTraffic, StateSpace
 from tnplan.planner.passes.tree.build import Tree
 from tnplan.planner.passes.tree.mode_order import Orders
 
@@ -42,6 +42,15 @@ class ShardedTree:
         assert layout is not None
         return layout
 
-    def operand_layout(self, step: int, operand: int) -> Layout:
-        """The layout in which the step that makes node `step` takes an operand."""
-        return restrict_layout(self.layout(step), frozenset(self.tree.legs[operand]))
+    def is_taken_as_produced(self, node: int) -> bool:
+        """Whether the step that takes a tensor needs it in its layout, and is on the same loop level."""
+        level, parent = self.tree.nesting.part, self.tree.parents[node]
+        in_place = self.placement.needed[node] == self.placement.produced[node]
+        return in_place and parent is not None and level[node] == level[parent]
+
+    def exchange_before(self, node: int, operand: int) -> ExchangeTraffic | None:
+        """What moves to bring an operand of the step that makes a node to the step's layout."""
+        step, state = self.step(node), self.distribution.states[operand]
+        mask = step.left_mask if operand == step.left else step.right_mask
+        target = restrict(self.choice(node).layout, mask)
+        return None if target == state else self.space.exchange(operand, state, target)

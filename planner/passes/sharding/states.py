@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, prod
+from typing import NamedTuple
 
 from tnplan.planner.hardware.cost import CostModel, compressing_bytes
 from tnplan.planner.hardware.process_grid import Grid, largest_part
@@ -28,8 +29,7 @@ class DigitClass:
     places: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class ExchangeTraffic:
+class ExchangeTraffic(NamedTuple):
     """What one rank, the busiest, receives: bytes and messages by tier, and the shards before and after.
 
     What is `summed` goes as it is; anything else may be compressed.
@@ -94,6 +94,7 @@ class StateSpace:
             for item in self.classes
         )
         self._share_of: dict[ShardingState, float] = {}
+        self._moves: dict[tuple[int, ShardingState, ShardingState], float] = {}
         self.size_bytes = tuple(tree.extent(legs) * model.item_bytes for legs in tree.legs)
 
     def share(self, state: ShardingState, modes: int = -1) -> float:
@@ -218,9 +219,14 @@ class StateSpace:
         """Predicted seconds from one state to another; infinite where it does not fit the memory."""
         if source == target:
             return 0.0
-        exchange = self.exchange(node, source, target)
-        held = exchange.source_bytes + exchange.out_bytes + self.exchange_buffers(exchange)
-        return inf if held > self.limit_bytes else self.exchange_s(exchange)
+        key = self.size_bytes[node], source, target
+        known = self._moves.get(key)
+        if known is None:
+            exchange = self.exchange(node, source, target)
+            size_bytes = exchange.source_bytes + exchange.out_bytes + self.exchange_buffers(exchange)
+            known = inf if size_bytes > self.limit_bytes else self.exchange_s(exchange)
+            self._moves[key] = known
+        return known
 
     def reduction(
         self, node: int, partial: ShardingState, base: ShardingState, target: ShardingState
