@@ -9,6 +9,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any
 
+from tnplan.planner.common.errors import InputError
+
 _ONE_AT_A_TIME = Lock()
 
 
@@ -18,3 +20,16 @@ def converted(content: Any, kind: Any) -> Any:
 
     with _ONE_AT_A_TIME:
         return msgspec.convert(content, kind)
+
+
+def converted_file(document: dict[str, Any], kind: Any, place: str, remedy: str) -> Any:
+    """The content of a file, less `format` and `version`, as a `kind`; errors name the place in the file."""
+    import msgspec
+
+    content = {key: value for key, value in document.items() if key not in ("format", "version")}
+    try:
+        return converted(content, kind)
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at ")
+        where = where.strip("`").removeprefix("$").removeprefix(".")
+        raise InputError(f"{place}: {where}" if where else place, problem, remedy) from None

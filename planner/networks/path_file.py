@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tnplan.planner.common.convert import converted
+from tnplan.planner.common.convert import converted_file
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path, identity_of, plain, read_json, write_text
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath, ssa_from_linear
@@ -124,17 +124,7 @@ def _form(document: dict[str, Any], place: str) -> Any:
     import msgspec
 
     form = msgspec.defstruct("PathFile", _NETWORK_FIELDS + _PATH_FIELDS, forbid_unknown_fields=True)
-    content = {key: value for key, value in document.items() if key not in ("format", "version")}
-    try:
-        return converted(content, form)
-    except msgspec.ValidationError as error:
-        problem, _, where = str(error).partition(" - at ")
-        where = where.strip("`").removeprefix("$").removeprefix(".")
-        raise InputError(
-            f"{place}: {where}" if where else place,
-            problem,
-            "see docs/formats.md for the fields of path.json",
-        ) from None
+    return converted_file(document, form, place, "see docs/formats.md for the fields of path.json")
 
 
 def _network(form: Any) -> Network:

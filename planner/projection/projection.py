@@ -73,6 +73,11 @@ class Row:
         return expected.slice_s if self.schedule.sliced else expected.once_s
 
     @property
+    def sliced(self) -> int:
+        """How many indices make slices."""
+        return len(self.schedule.sliced)
+
+    @property
     def peak_bytes(self) -> int:
         """The most bytes that a rank holds at once."""
         return self.schedule.predicted.peak_bytes

@@ -15,6 +15,7 @@ from tnplan.planner.common.files import check_suffix, check_writable, write_text
 
 if TYPE_CHECKING:
     from tnplan.planner.projection.projection import Projection
+    from tnplan.reporting.published import Published
 
 
 class DeviceCounts(click.ParamType):
@@ -67,6 +68,7 @@ class DeviceCounts(click.ParamType):
 @click.option("--threshold", type=SizeType(unlimited=False), help="Size from which a whole tensor is large.")
 @click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
 @click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
+@click.option("--published", type=FILE, metavar="FILE.json", help="Published values, to stand beside ours.")
 @click.option("--html", type=FILE, metavar="FILE.html", help="Write a page with plots.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
@@ -77,6 +79,7 @@ def command(
     threshold: int | None,
     precision: str | None,
     policy: str,
+    published: Path | None,
     html: Path | None,
     as_json: bool,
 ) -> None:
@@ -100,8 +103,13 @@ def command(
     from tnplan.reporting.page import report_page
 
     if html:
-        check_writable(html, *paths, *machines)
+        check_writable(html, *paths, *machines, *([published] if published else []))
         check_suffix(html, ".html")
+    values = None
+    if published:
+        from tnplan.reporting.published import load_published
+
+        values = load_published(published)
     profiles = [load_profile(hardware) for hardware in dict.fromkeys(machines)]
     read = [read_any(path)[0] for path in paths]
     workloads: dict[str, list[int]] = {}
@@ -145,17 +153,17 @@ def command(
         raise refusals[0][1]
     left_out = [f"left out: {names}: {refusal}" for names, refusal in refusals]
     if html:
-        write_text(html, report_page(projections, left_out))
+        write_text(html, report_page(projections, left_out, values))
     if as_json:
         reports = [documents.projection_document(found) for found in projections]
         click.echo(json.dumps({"reports": reports, "left_out": left_out}))
         return
-    _print(projections, left_out)
+    _print(projections, left_out, values)
     if html:
         click.echo(f"wrote {html}")
 
 
-def _print(projections: Sequence[Projection], left_out: Sequence[str]) -> None:
+def _print(projections: Sequence[Projection], left_out: Sequence[str], published: Published | None) -> None:
     """All tables and notes, projection by projection, and a line for each that is left out."""
     from tnplan.reporting import tables
     from tnplan.reporting.evaluation import evaluation_notes, evaluation_tables, workload_name
@@ -165,9 +173,9 @@ def _print(projections: Sequence[Projection], left_out: Sequence[str]) -> None:
         if len(projections) > 1:
             console.rule(f"{workload_name(projection)} on {projection.profile.name}")
         console.print(tables.projection_table(projection))
-        for made in evaluation_tables(projection):
+        for made in evaluation_tables(projection, published):
             console.print(made)
-        for note in (*tables.projection_notes(projection), *evaluation_notes(projection)):
+        for note in (*tables.projection_notes(projection), *evaluation_notes(projection, published)):
             console.print(note, style="yellow")
     for line in left_out:
         console.print(line, style="yellow", markup=False)

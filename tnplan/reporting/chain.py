@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.schedule.schedule import STATES, Schedule, StepAnnotation
@@ -85,36 +84,3 @@ def mode_names(
         place = f".{parts.index(mode)}" if len(parts) > 1 else ""
         names.append(f"{index}{place}{'*' if mode in distributed else ''}")
     return names
-
-
-def link_document(schedule: Schedule, link: Link) -> dict[str, Any]:
-    """One step for programs to read."""
-    step = link.step
-    return {
-        "step": link.number,
-        "state": step.state,
-        "once": step.once,
-        "serves": step.serves,
-        "repeats": step.repeats,
-        "fused": step.fused,
-        "a_bytes": link.a_bytes,
-        "b_bytes": link.b_bytes,
-        "c_bytes": link.c_bytes,
-        "a_modes": mode_names(schedule, step.a_modes),
-        "b_modes": mode_names(schedule, step.b_modes),
-        "c_modes": mode_names(schedule, step.c_modes),
-        "distributed_modes": [
-            None if mode is None else mode_names(schedule, (mode,))[0] for mode in step.layout
-        ],
-        "batch": step.batch,
-        "m": step.m,
-        "n": step.n,
-        "k": step.k,
-        "moved_bytes": step.moved_bytes,
-        "flops": step.flops,
-        "contract_s": step.contract_s,
-        "permute_s": step.permute_s,
-        "exchange_s": step.exchange_s,
-        "hidden_s": step.hidden_s,
-        "predicted_s": step.predicted_s,
-    }

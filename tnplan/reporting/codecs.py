@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tnplan.api.codecs.compare_codecs import CodecRow
 from tnplan.planner.common.units import figure_text
-from tnplan.reporting.plots import BLUE, GREY, VERMILION
+from tnplan.reporting.plots import BLUE, GREY, VERMILION, plain_svg
 from tnplan.reporting.tables import Listing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLUMNS = ("pipeline", "ratio", "compress MB/s", "restore MB/s", "worst error / bound")
 
 
 def codec_table(rows: Sequence[CodecRow], bound: float, title: str) -> Listing:
     """A row for each pipeline; errors above the bound are those of a threshold above it."""
-    made = Listing(title, COLUMNS, left=("pipeline",))
-    for row in rows:
-        made.add_row(
+    cells = [
+        (
             row.name,
             f"{row.ratio:.2f}",
             figure_text(row.encode_bytes_per_s / 1e6),
             figure_text(row.decode_bytes_per_s / 1e6),
             f"{row.worst_error / bound:.4f}",
         )
-    return made
+        for row in rows
+    ]
+    return Listing(title, COLUMNS, cells, left=("pipeline",))
 
 
 def codec_svg(rows: Sequence[CodecRow]) -> str:
     """Ratio against rates of compressing (filled) and restoring (open), both on logarithmic axes."""
-    import matplotlib
-    from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"svg.hashsalt": "tnplan", "svg.fonttype": "path", "font.size": 9.5}):
-        figure = Figure(figsize=(9, 4.6), layout="constrained")
-        axes = figure.subplots()
+    def fill(axes: Axes) -> None:
         for row in rows:
             colour = VERMILION if row.name.startswith("tnplan") else BLUE
             rates = (row.encode_bytes_per_s / 1e6, row.decode_bytes_per_s / 1e6)
@@ -47,6 +47,5 @@ def codec_svg(rows: Sequence[CodecRow]) -> str:
             xlabel="MB/s, compressing (filled) and restoring (open)",
         )  # fmt: skip
         axes.grid(alpha=0.3)
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    return stream.getvalue()
+
+    return plain_svg(fill, 4.6)

@@ -7,34 +7,33 @@ from typing import Any
 
 from tnplan.planner.common.files import plain
 from tnplan.planner.projection.plateaus import plateaus
-from tnplan.planner.projection.projection import Projection
+from tnplan.planner.projection.projection import Projection, Row
 from tnplan.planner.schedule.schedule import Schedule
-from tnplan.reporting.chain import fused_counts, largest, link_document, state_counts, use_chain, used_groups
+from tnplan.reporting import chain
 from tnplan.reporting.evaluation import workload_name
 from tnplan.reporting.memory_only import memory_points
+
+ROW_FIELDS = {
+    "T_P_s": "time_s", "t_P_s": "slice_time_s", "S_P": "speedup", "E_P": "extra_speedup",
+    "R_P": "complexity_reduction", "E_P_over_R_P": "captured", "C_t_P": "complexity",
+}  # fmt: skip
+"""The paper's symbols for the fields of a row."""
 
 
 def schedule_document(schedule: Schedule, devices: int) -> dict[str, Any]:
     """The figures of one plan for `devices` devices."""
-    groups = used_groups(schedule, devices)
-    fused_steps, fused_chains = fused_counts(schedule)
+    groups = chain.used_groups(schedule, devices)
+    fused_steps, fused_chains = chain.fused_counts(schedule)
     return {
-        "name": schedule.name,
-        "identity": schedule.identity,
-        "path_identity": schedule.path_identity,
+        **_fields(schedule, "name", "identity", "path_identity"),
         "hardware": schedule.profile["name"],
-        "policy": schedule.policy,
-        "dtype": schedule.dtype,
-        "precision": schedule.precision,
+        **_fields(schedule, "policy", "dtype", "precision"),
         "devices": devices,
         "n_groups": groups,
         "ranks_per_group": schedule.ranks_per_group,
         "grid": [digit.radix for digit in schedule.grid],
-        "n_slices": schedule.n_slices,
-        "sliced": list(schedule.sliced),
-        "memory_bytes": schedule.memory_bytes,
-        "threshold_bytes": schedule.threshold_bytes,
-        "states": state_counts(schedule),
+        **_fields(schedule, "n_slices", "sliced", "memory_bytes", "threshold_bytes"),
+        "states": chain.state_counts(schedule),
         "fused_steps": fused_steps,
         "fused_chains": fused_chains,
         "total_s": schedule.projected_s(groups),
@@ -44,10 +43,29 @@ def schedule_document(schedule: Schedule, devices: int) -> dict[str, Any]:
 
 def chain_document(schedule: Schedule, top: int | None = None) -> dict[str, Any]:
     """The plan and its use-chain, or the `top` steps of it that take longest."""
-    chain = use_chain(schedule)
+    steps = chain.use_chain(schedule)
     return {
         **schedule_document(schedule, schedule.ranks_per_group),
-        "steps": [link_document(schedule, link) for link in (largest(chain, top) if top else chain)],
+        "steps": [link_document(schedule, link) for link in (chain.largest(steps, top) if top else steps)],
+    }
+
+
+def link_document(schedule: Schedule, link: chain.Link) -> dict[str, Any]:
+    """One step for programs to read."""
+    step = link.step
+    return {
+        "step": link.number,
+        **_fields(step, "state", "once", "serves", "repeats", "fused"),
+        **_fields(link, "a_bytes", "b_bytes", "c_bytes"),
+        **{
+            name: chain.mode_names(schedule, getattr(step, name))
+            for name in ("a_modes", "b_modes", "c_modes")
+        },
+        "distributed_modes": [
+            None if mode is None else chain.mode_names(schedule, (mode,))[0] for mode in step.layout
+        ],
+        **_fields(step, "batch", "m", "n", "k", "moved_bytes", "flops"),
+        **_fields(step, "contract_s", "permute_s", "exchange_s", "hidden_s", "predicted_s"),
     }
 
 
@@ -60,33 +78,27 @@ def projection_document(projection: Projection) -> dict[str, Any]:
         "memory_bytes": None if isinf(projection.memory_bytes) else projection.memory_bytes,
         "baseline_devices": projection.baseline_devices,
         "paths": list(projection.labels),
-        "rows": [
-            {
-                "devices": row.devices,
-                "path": projection.labels[row.path],
-                "path_identity": row.schedule.path_identity,
-                "schedule_identity": row.schedule.identity,
-                "n_groups": row.n_groups,
-                "ranks_per_group": row.ranks_per_group,
-                "idle_devices": row.idle_devices,
-                "n_slices": row.schedule.n_slices,
-                "T_P_s": row.time_s,
-                "t_P_s": row.slice_time_s,
-                "S_P": row.speedup,
-                "E_P": row.extra_speedup,
-                "R_P": row.complexity_reduction,
-                "E_P_over_R_P": row.captured,
-                "C_t_P": row.complexity,
-                "peak_bytes": row.peak_bytes,
-                "split_s": plain(row.split),
-                "exchange_share": row.exchange_share,
-                "sliced": len(row.schedule.sliced),
-                "flop_per_s": row.flop_per_s,
-                "reuse_saving": row.reuse_saving,
-            }
-            for row in projection.rows
-        ],
-        "plateaus": [plain(plateau) for plateau in plateaus(projection)],
-        "memory": [plain(point) for point in memory_points(projection)],
-        "refusals": [plain(refusal) for refusal in projection.refusals],
+        "rows": [_row_document(projection, row) for row in projection.rows],
+        "plateaus": plain(plateaus(projection)),
+        "memory": plain(memory_points(projection)),
+        "refusals": plain(projection.refusals),
     }
+
+
+def _row_document(projection: Projection, row: Row) -> dict[str, Any]:
+    return {
+        "devices": row.devices,
+        "path": projection.labels[row.path],
+        "path_identity": row.schedule.path_identity,
+        "schedule_identity": row.schedule.identity,
+        **_fields(row, "n_groups", "ranks_per_group", "idle_devices"),
+        "n_slices": row.schedule.n_slices,
+        **{symbol: getattr(row, name) for symbol, name in ROW_FIELDS.items()},
+        "peak_bytes": row.peak_bytes,
+        "split_s": plain(row.split),
+        **_fields(row, "exchange_share", "sliced", "flop_per_s", "reuse_saving"),
+    }
+
+
+def _fields(source: object, *names: str) -> dict[str, Any]:
+    return {name: plain(getattr(source, name)) for name in names}

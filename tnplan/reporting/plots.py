@@ -10,7 +10,8 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from math import log10
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tnplan.planner.common.units import count_text, figure_text, power_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection
@@ -22,25 +23,13 @@ from tnplan.reporting.memory_only import memory_points
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TEXT, GRID = "#1b1f24", "#d4d9df"
-BLUE, VERMILION, GREEN, PURPLE, ORANGE, GREY = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#7a828c",
-)
-VARIABLES = {
-    TEXT: "text",
-    GRID: "line",
-    BLUE: "blue",
-    VERMILION: "vermilion",
-    GREEN: "green",
-    PURPLE: "purple",
-    ORANGE: "orange",
-    GREY: "grey",
-}
+Drawn = TypeVar("Drawn")
+COLOURS = {
+    "text": "#1b1f24", "line": "#d4d9df", "blue": "#0072b2", "vermilion": "#d55e00", "green": "#009e73",
+    "purple": "#cc79a7", "orange": "#e69f00", "grey": "#7a828c",
+}  # fmt: skip
+"""By the names of the page's CSS variables."""
+TEXT, GRID, BLUE, VERMILION, GREEN, PURPLE, ORANGE, GREY = COLOURS.values()
 MARKS = {
     "local": ("s", GREY),
     "keep": ("o", BLUE),
@@ -49,73 +38,47 @@ MARKS = {
     "gather": ("v", PURPLE),
     "reduce": ("X", ORANGE),
 }
-
-
 LEAST_LOG10 = 0.2
 """What an axis of logarithms of operations spans at least."""
 FEWEST_BARS = 5
 """Fewer bars are as wide as so many."""
 
 
-def chain_svg(schedule: Schedule, page: bool = False) -> str:
-    """Output size along the use-chain; marks show the state of each step (paper, Fig. 5)."""
-    return _svg(lambda axes: _chain(axes, schedule), (9, 3.4), page)
-
-
-def speedup_svg(projection: Projection, page: bool = False) -> str:
-    """S_P against P, with the line of ideal slicing."""
-    return _svg(lambda axes: _speedup(axes, projection), (9, 3.9), page)
-
-
-def complexity_svg(projection: Projection, page: bool = False) -> str:
-    """R_P and E_P against P."""
-    return _svg(lambda axes: _complexity(axes, projection), (9, 3.4), page)
-
-
-def split_svg(projection: Projection, page: bool = False) -> str:
-    """The shares of contraction, permutation, exchange and the rest in T_P, one bar for each P."""
-    return _svg(lambda axes: _split(axes, projection), (9, 3.2), page)
-
-
-def memory_svg(projection: Projection, page: bool = False) -> str:
-    """Operations and sliced indices of paths that fit, against P (paper, Fig. 1)."""
-    return _svg(lambda axes: _memory(axes, projection), (9, 3.4), page)
-
-
-def comparison_svg(projections: Sequence[Projection], page: bool = False) -> str:
-    """S_P against P for several projections, with the line of ideal slicing (paper, Fig. 6)."""
-    return _svg(lambda axes: _comparison(axes, projections), (9, 4.6), page)
-
-
-def _svg(fill: Callable[[Axes], None], inches: tuple[float, float], page: bool) -> str:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    style: Any = {
+def svg(draw: Callable[[Axes, Drawn], None], drawn: Drawn, page: bool = False, height: float = 3.4) -> str:
+    """What `draw` draws, 9 inches wide and `height` inches high; `page`: to stand in the page."""
+    style = {
         "svg.fonttype": "none" if page else "path",
-        "svg.hashsalt": "tnplan",
-        "font.size": 9.5,
-        "text.color": TEXT,
-        "axes.labelcolor": TEXT,
+        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), TEXT),
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right", "xtick.minor.visible"), False),
         "axes.edgecolor": GREY,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
         "axes.grid": True,
         "axes.axisbelow": True,
         "grid.color": GRID,
         "grid.linewidth": 0.6,
-        "xtick.color": TEXT,
-        "ytick.color": TEXT,
-        "xtick.minor.visible": False,
         "legend.frameon": False,
         "lines.linewidth": 1.6,
     }
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=inches, layout="constrained")
+    text = plain_svg(lambda axes: draw(axes, drawn), height, style, transparent=page)
+    return _for_page(text) if page else text
+
+
+def plain_svg(
+    fill: Callable[[Axes], None],
+    height: float,
+    style: Any = MappingProxyType({}),
+    transparent: bool = False,
+) -> str:
+    """What `fill` draws in matplotlib's own style but for what `style` changes; the same text each time."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    fixed: Any = {"svg.hashsalt": "tnplan", "svg.fonttype": "path", "font.size": 9.5}
+    with matplotlib.rc_context({**fixed, **style}):
+        figure = Figure(figsize=(9, height), layout="constrained")
         fill(figure.subplots())
         stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None}, transparent=page)
-    return _for_page(stream.getvalue()) if page else stream.getvalue()
+        figure.savefig(stream, format="svg", metadata={"Date": None}, transparent=transparent)
+    return stream.getvalue()
 
 
 def _for_page(svg: str) -> str:
@@ -126,46 +89,38 @@ def _for_page(svg: str) -> str:
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r"font: ([0-9.]+px) [^;\"]*", r"font: \1 var(--font)", svg)
-    for colour, name in VARIABLES.items():
+    for name, colour in COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
     return svg
 
 
-def _chain(axes: Axes, schedule: Schedule) -> None:
-    chain = use_chain(schedule)
-    if not chain:
+def chain(axes: Axes, schedule: Schedule) -> None:
+    """Output size along the use-chain; marks show the state of each step (paper, Fig. 5)."""
+    links = use_chain(schedule)
+    if not links:
         axes.text(0.5, 0.5, "no step is large: nothing to distribute", ha="center", transform=axes.transAxes)
         axes.set_axis_off()
         return
-    steps = [link.number for link in chain]
-    sizes = [link.c_bytes for link in chain]
+    steps = [link.number for link in links]
+    sizes = [link.c_bytes for link in links]
     axes.set_yscale("log", base=2)
     floor = min([*sizes, schedule.threshold_bytes]) / 2
     for part in _stretches(steps):
         axes.fill_between(steps[part], sizes[part], floor, color=BLUE, alpha=0.13, linewidth=0)
         axes.plot(steps[part], sizes[part], color=BLUE, alpha=0.55, linewidth=1)
     for state, (mark, colour) in MARKS.items():
-        here = [link for link in chain if link.step.state == state]
+        here = [(link.number, link.c_bytes) for link in links if link.step.state == state]
         if here:
             axes.plot(
-                [link.number for link in here],
-                [link.c_bytes for link in here],
-                mark,
-                color=colour,
-                markersize=4 if state in ("keep", "local") else 7,
-                label=f"{state} ({len(here)})",
-                clip_on=False,
-            )
+                *zip(*here, strict=True), mark, color=colour, label=f"{state} ({len(here)})",
+                markersize=4 if state in ("keep", "local") else 7, clip_on=False,
+            )  # fmt: skip
     axes.axhline(schedule.threshold_bytes, color=GREY, linestyle=":", linewidth=1.2)
     axes.annotate(
-        f"threshold\n{_size_label(schedule.threshold_bytes)}",
-        (1, schedule.threshold_bytes),
-        xycoords=("axes fraction", "data"),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
+        f"threshold\n{_size_label(schedule.threshold_bytes)}", (1, schedule.threshold_bytes),
+        xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", va="center",
         color=GREY,
-    )
+    )  # fmt: skip
     axes.set_ylim(floor, max([*sizes, schedule.threshold_bytes]) * 2)
     axes.yaxis.set_major_formatter(lambda value, _: _size_label(value))
     axes.set_xlabel("step of the schedule")
@@ -180,11 +135,10 @@ def _stretches(steps: list[int]) -> list[slice]:
     return [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, len(steps)], strict=True)]
 
 
-def _speedup(axes: Axes, projection: Projection) -> None:
+def speedup(axes: Axes, projection: Projection) -> None:
+    """S_P against P, with the line of ideal slicing."""
     rows, base = projection.rows, projection.baseline_devices
-    counts = [row.devices for row in rows]
-    _device_axis(axes, counts)
-    _domain_line(axes, projection)
+    counts = _row_axis(axes, projection)
     axes.set_yscale("log")
     axes.plot(counts, [p / base for p in counts], "--", color=GREY, label="ideal slicing")
     axes.plot(counts, [row.speedup for row in rows], "o-", color=BLUE, label="projected", clip_on=False)
@@ -198,10 +152,9 @@ def _speedup(axes: Axes, projection: Projection) -> None:
     axes.legend(loc="upper left")
 
 
-def _complexity(axes: Axes, projection: Projection) -> None:
-    counts = [row.devices for row in projection.rows]
-    _device_axis(axes, counts)
-    _domain_line(axes, projection)
+def complexity(axes: Axes, projection: Projection) -> None:
+    """R_P and E_P against P."""
+    counts = _row_axis(axes, projection)
     axes.set_yscale("log")
     reduction = [row.complexity_reduction for row in projection.rows]
     extra = [row.extra_speedup for row in projection.rows]
@@ -214,13 +167,12 @@ def _complexity(axes: Axes, projection: Projection) -> None:
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, handletextpad=0.5)
 
 
-def _memory(axes: Axes, projection: Projection) -> None:
+def memory(axes: Axes, projection: Projection) -> None:
+    """Operations and sliced indices of paths that fit, against P (paper, Fig. 1)."""
     from matplotlib.ticker import MaxNLocator
 
     points = memory_points(projection)
-    counts = [point.devices for point in points]
-    _device_axis(axes, counts)
-    _domain_line(axes, projection)
+    counts = _row_axis(axes, projection)
     other = axes.twinx()
     other.grid(visible=False)
     for side, colour, mark, values, spreads in (
@@ -242,7 +194,8 @@ def _memory(axes: Axes, projection: Projection) -> None:
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
 
 
-def _comparison(axes: Axes, projections: Sequence[Projection]) -> None:
+def comparison(axes: Axes, projections: Sequence[Projection]) -> None:
+    """S_P against P for several projections, with the line of ideal slicing (paper, Fig. 6)."""
     counts = sorted({row.devices for projection in projections for row in projection.rows})
     machines = list(dict.fromkeys(projection.profile.name for projection in projections))
     _device_axis(axes, counts)
@@ -269,7 +222,8 @@ def _comparison(axes: Axes, projections: Sequence[Projection]) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=7)
 
 
-def _split(axes: Axes, projection: Projection) -> None:
+def split(axes: Axes, projection: Projection) -> None:
+    """The shares of contraction, permutation, exchange and the rest in T_P, one bar for each P."""
     rows = projection.rows
     places = range(len(rows))
     kinds = (
@@ -300,6 +254,14 @@ def _device_axis(axes: Axes, counts: Sequence[int]) -> None:
     axes.set_xticks(counts, [str(p) for p in counts])
     axes.minorticks_off()
     axes.set_xlabel("devices $P$")
+
+
+def _row_axis(axes: Axes, projection: Projection) -> list[int]:
+    """The axis for the rows of a projection, and their numbers of devices."""
+    counts = [row.devices for row in projection.rows]
+    _device_axis(axes, counts)
+    _domain_line(axes, projection)
+    return counts
 
 
 def _domain_line(axes: Axes, projection: Projection) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.cells import cell_len
@@ -16,25 +18,15 @@ from tnplan.planner.projection.projection import Projection, Row
 from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
 
+if TYPE_CHECKING:
+    from tnplan.reporting.published import PublishedRow
+
 TIMES = "\u00d7"
 WIDTH_IN_A_FILE = 150
 GAP, EDGES = 3, 2
 """Characters between columns, and at both ends of a line less the last gap."""
 TEXT_WIDTH = 32
 """Columns of text are folded to no less."""
-PROJECTION_COLUMNS = (
-    "P",
-    "path",
-    f"groups {TIMES} ranks",
-    "slices",
-    "T_P",
-    "S_P",
-    "E_P",
-    "R_P",
-    "E_P/R_P",
-    "memory a rank",
-    "exchange",
-)
 
 
 def console() -> Console:
@@ -46,24 +38,18 @@ def console() -> Console:
     return Console(width=None if on_terminal else WIDTH_IN_A_FILE, highlight=False, markup=False)
 
 
+@dataclass(frozen=True)
 class Listing:
-    """A table whose figures stay whole: what a terminal is too narrow for goes on below.
+    """A table of text. Figures stay whole: what a terminal is too narrow for goes on below.
 
     There the first `keys` columns come again. Columns named in `left` are text, flush left, and fold.
     """
 
-    def __init__(self, title: str, columns: Sequence[str], left: Sequence[str] = (), keys: int = 1) -> None:
-        self.title, self.columns, self.left, self.keys = title, tuple(columns), frozenset(left), keys
-        self.rows: list[tuple[str, ...]] = []
-
-    def add_row(self, *cells: str) -> None:
-        """A row, with a cell for each column."""
-        self.rows.append(cells)
-
-    @property
-    def row_count(self) -> int:
-        """How many rows there are."""
-        return len(self.rows)
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: Sequence[str] = ()
+    keys: int = 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """One table, or several below each other, in the width that there is."""
@@ -195,47 +181,24 @@ def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
 
 def steps_table(schedule: Schedule, chain: Sequence[Link], title: str) -> Listing:
     """One row a step; distributed modes carry a star."""
-    made = Listing(
-        title,
-        ("step", "state", "A", "B", "output", "m · n · k", "moved a rank", "time", "modes"),
-        ("state", "modes"),
-    )
-    for link in chain:
-        step = link.step
-        names = mode_names(schedule, step.c_modes, step.layout)
-        shape = f"{step.m} · {step.n} · {step.k}" + (f" (batch {step.batch})" if step.batch > 1 else "")
-        made.add_row(
-            str(link.number),
-            step.state
-            + (" (once)" if step.once else "")
-            + _often_text(step)
-            + ("" if step.fused is None else f" (chain {step.fused})"),
-            size_text(link.a_bytes),
-            size_text(link.b_bytes),
-            size_text(link.c_bytes),
-            shape,
-            size_text(step.moved_bytes),
-            time_text(step.predicted_s),
-            " ".join(names[:8]) + (f" +{len(names) - 8}" if len(names) > 8 else ""),
-        )
-    return made
+    columns = ("step", "state", "A", "B", "output", "m · n · k", "moved a rank", "time", "modes")
+    return Listing(title, columns, [_step_cells(schedule, link) for link in chain], ("state", "modes"))
 
 
-def projection_cells(projection: Projection, row: Row) -> tuple[str, ...]:
-    """The cells of one row under `PROJECTION_COLUMNS`."""
-    idle = f" ({row.idle_devices} idle)" if row.idle_devices else ""
+def _step_cells(schedule: Schedule, link: Link) -> tuple[str, ...]:
+    step = link.step
+    names = mode_names(schedule, step.c_modes, step.layout)
+    chain = "" if step.fused is None else f" (chain {step.fused})"
     return (
-        str(row.devices),
-        projection.labels[row.path],
-        f"{row.n_groups} {TIMES} {row.ranks_per_group}{idle}",
-        figure_text(row.schedule.n_slices),
-        time_text(row.time_s),
-        figure_text(row.speedup),
-        figure_text(row.extra_speedup),
-        figure_text(row.complexity_reduction),
-        figure_text(row.captured),
-        size_text(row.peak_bytes),
-        percent_text(row.exchange_share),
+        str(link.number),
+        f"{step.state}{' (once)' if step.once else ''}{_often_text(step)}{chain}",
+        size_text(link.a_bytes),
+        size_text(link.b_bytes),
+        size_text(link.c_bytes),
+        f"{step.m} · {step.n} · {step.k}" + (f" (batch {step.batch})" if step.batch > 1 else ""),
+        size_text(step.moved_bytes),
+        time_text(step.predicted_s),
+        " ".join(names[:8]) + (f" +{len(names) - 8}" if len(names) > 8 else ""),
     )
 
 
@@ -243,10 +206,48 @@ def projection_table(projection: Projection) -> Listing:
     """The metrics of the paper's section V-A, one row a number of devices."""
     precisions = sorted({row.schedule.precision for row in projection.rows})
     title = ", ".join([f"Projected on {projection.profile.name}", *precisions, f"policy {projection.policy}"])
-    made = Listing(title, PROJECTION_COLUMNS, ("path",))
+    columns = (
+        "P", "path", f"groups {TIMES} ranks", "slices", "T_P", "S_P", "E_P", "R_P", "E_P/R_P",
+        "memory a rank", "exchange",
+    )  # fmt: skip
+    rows = []
     for row in projection.rows:
-        made.add_row(*projection_cells(projection, row))
-    return made
+        idle = f" ({row.idle_devices} idle)" if row.idle_devices else ""
+        groups = f"{row.n_groups} {TIMES} {row.ranks_per_group}{idle}"
+        slices = figure_text(row.schedule.n_slices)
+        rows.append(
+            (str(row.devices), projection.labels[row.path], groups, slices, *figures(row, columns[4:]))
+        )
+    return Listing(title, columns, rows, ("path",))
+
+
+def figures(row: Row | PublishedRow | None, columns: Sequence[str]) -> list[str]:
+    """The cells of a row under columns of `FIGURES`; a dash where there is no figure."""
+    values = [(getattr(row, FIGURES[column][0], None), FIGURES[column][1]) for column in columns]
+    return [NOTHING if value is None else text(value) for value, text in values]
+
+
+def rate_text(flop_per_s: float) -> str:
+    """TFLOP/s."""
+    rate = flop_per_s / 1e12
+    return figure_text(rate) if rate >= 1 else f"{rate:.3g}"
+
+
+NOTHING = "\u2013"
+FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "t_P": ("slice_time_s", time_text),
+    "sliced": ("sliced", str),
+    "saved by reuse": ("reuse_saving", percent_text),
+    "S_P": ("speedup", figure_text),
+    "E_P": ("extra_speedup", figure_text),
+    "R_P": ("complexity_reduction", figure_text),
+    "E_P/R_P": ("captured", figure_text),
+    "TFLOP/s a device": ("flop_per_s", rate_text),
+    "T_P": ("time_s", time_text),
+    "memory a rank": ("peak_bytes", size_text),
+    "exchange": ("exchange_share", percent_text),
+}
+"""By column, the field of a row that it shows, and how."""
 
 
 def projection_notes(projection: Projection) -> list[str]:

@@ -126,10 +126,10 @@ def test_the_documents_are_plain_json(schedule: Schedule, projection: Projection
 @pytest.mark.parametrize("on_page", [False, True])
 def test_plots_are_svg(schedule: Schedule, projection: Projection, on_page: bool) -> None:
     figures = [
-        plots.chain_svg(schedule, on_page),
-        plots.speedup_svg(projection, on_page),
-        plots.complexity_svg(projection, on_page),
-        plots.split_svg(projection, on_page),
+        plots.svg(plots.chain, schedule, on_page),
+        plots.svg(plots.speedup, projection, on_page),
+        plots.svg(plots.complexity, projection, on_page),
+        plots.svg(plots.split, projection, on_page),
     ]
     for svg in figures:
         text = svg if on_page else svg[svg.index("<svg") :]
@@ -144,18 +144,18 @@ def test_a_lone_bar_is_no_wider_than_others(projection: Projection) -> None:
     from matplotlib.figure import Figure
 
     axes = Figure().subplots()
-    plots._split(axes, replace(projection, rows=projection.rows[:1]))
+    plots.split(axes, replace(projection, rows=projection.rows[:1]))
     left, right = axes.get_xlim()
     assert right - left == pytest.approx(5.2)
 
 
 def test_a_plot_is_the_same_each_time(schedule: Schedule) -> None:
-    assert plots.chain_svg(schedule) == plots.chain_svg(schedule)
+    assert plots.svg(plots.chain, schedule) == plots.svg(plots.chain, schedule)
 
 
 def test_a_schedule_without_large_steps_has_a_plot_that_says_so() -> None:
     small = plan(matrices(extent=2), load_profile("cpu"), threshold_bytes=1024)
-    assert "nothing to distribute" in plots.chain_svg(small, page=True)
+    assert "nothing to distribute" in plots.svg(plots.chain, small, page=True)
 
 
 class Page(HTMLParser):
@@ -186,7 +186,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_whole_and_asks_for_nothing(projection: Projection) -> None:
-    text = page.projection_page(projection)
+    text = page.report_page([projection])
     read = Page()
     read.feed(text)
     assert read.open == []
@@ -206,7 +206,7 @@ def test_the_page_is_whole_and_asks_for_nothing(projection: Projection) -> None:
 def test_the_page_says_where_speedups_count_from() -> None:
     found = project([matrices()], load_profile("cpu"), [2, 4], memory_bytes=55_000, threshold_bytes=1024)
     assert found.baseline_devices == 4
-    assert "not from one device" in page.projection_page(found)
+    assert "not from one device" in page.report_page([found])
     assert [note.partition(":")[0] for note in tables.projection_notes(found)][:2] == [
         "1 device",
         "2 devices",
@@ -218,8 +218,8 @@ def test_a_tensor_alone_on_one_device_or_more() -> None:
     path = ContractionPath(Network((("a", "b"),), ("b", "a"), {"a": 2, "b": 3}), ())
     found = project([path], load_profile("cpu"), [1, 2])
     assert [row.time_s for row in found.rows] == [0, 0]
-    assert evaluation.slice_rows(found)[1][-1] == "path: no step is predicted to take time"
-    text = page.projection_page(project([path], load_profile("cpu"), [1]))
+    assert evaluation.slice_table(found).rows[1][-1] == "path: no step is predicted to take time"
+    text = page.report_page([project([path], load_profile("cpu"), [1])])
     assert "Time on 1 device<" in text
     assert "1 slice. Steps: none." in text
     assert "1 tensor," in dict(tables.plan_facts(found.rows[0].schedule, 1))["network"]
@@ -238,14 +238,14 @@ def test_several_projections_are_compared_on_numbers_of_devices_that_there_are(
 
 
 def test_columns_have_their_subscripts(projection: Projection) -> None:
-    text = page.projection_page(projection)
+    text = page.report_page([projection])
     for column in ("E<sub>P</sub>/R<sub>P</sub>", "log10 C<sub>t,P</sub>", "their log10 C<sub>t</sub>"):
         assert f">{column}</th>" in text
 
 
 def test_the_axes_of_fig_1_are_whole_numbers_and_wide_enough() -> None:
     found = project([matrices()], load_profile("cpu"), [1, 2])
-    svg = plots.memory_svg(found, page=True)
+    svg = plots.svg(plots.memory, found, page=True)
     log = found.demands[0].complexity
     labels = re.findall(r"<text[^>]*>([^<]+)</text>", svg)
     assert [label for label in labels if label.startswith("+")] == []
@@ -259,31 +259,30 @@ def test_speedups_over_more_than_one_device_are_told_in_a_comparison() -> None:
     profile = load_profile("cpu")
     four = project([matrices()], profile, [2, 4], memory_bytes=55_000, threshold_bytes=1024)
     one = project([matrices()], load_profile("dgx-h100"), [1, 2, 16])
-    svg = plots.comparison_svg([four, one], page=True)
+    svg = plots.svg(plots.comparison, [four, one], page=True)
     assert "cpu, over 4 devices" in svg
     assert "dgx-h100<" in svg
     assert "one nvlink domain" not in svg
-    assert "one nvlink domain" in plots.comparison_svg([one], page=True)
+    assert "one nvlink domain" in plots.svg(plots.comparison, [one], page=True)
     labels = re.findall(r"<text[^>]*>([^<]+)</text>", svg)
     assert {"1", "2", "4", "16"} <= set(labels)
 
 
 def test_tables_hold_every_row(projection: Projection, schedule: Schedule) -> None:
-    assert tables.projection_table(projection).row_count == len(projection.rows)
+    assert len(tables.projection_table(projection).rows) == len(projection.rows)
     assert dict(tables.plan_facts(schedule, 4))["ranks"] == "1 group of 4, process grid 2 \u00d7 2"
     assert dict(tables.plan_facts(schedule, 9))["ranks"].endswith("5 of 9 devices idle")
     sliced = plan(matrices(("c",)), load_profile("cpu"), devices=8, ranks_per_group=4)
     assert dict(tables.plan_facts(sliced, 9))["ranks"].startswith("2 groups of 4")
     assert dict(tables.plan_facts(sliced, 9))["slices"] == "64 over 1 index"
-    assert tables.steps_table(schedule, chain.use_chain(schedule), "steps").row_count == 4
+    assert len(tables.steps_table(schedule, chain.use_chain(schedule), "steps").rows) == 4
 
 
 @pytest.mark.parametrize("width", [60, 80, 150])
 def test_figures_stay_whole_on_narrow_terminals(width: int) -> None:
     cells = ("1,024", "a_path_with_a_long_name_" * 3, "6.87 \u00d7 10\u00b9\u2070", "1,196 years", "48.0 GiB")
-    made = tables.Listing("title", ("P", "path", "slices", "T_P", "memory a rank"), ("path",))
-    made.add_row(*cells)
-    made.add_row("1", "b", "2", "3.00 s", "4.00 GiB")
+    columns = ("P", "path", "slices", "T_P", "memory a rank")
+    made = tables.Listing("title", columns, [cells, ("1", "b", "2", "3.00 s", "4.00 GiB")], ("path",))
     stream = io.StringIO()
     Console(file=stream, width=width).print(made)
     lines = stream.getvalue().splitlines()
@@ -296,7 +295,7 @@ def test_figures_stay_whole_on_narrow_terminals(width: int) -> None:
 
 def test_rates_below_one_keep_their_digits(projection: Projection) -> None:
     """The profile cpu has less than a tenth of a TFLOP/s."""
-    rates = [float(row[3]) for row in evaluation.slice_rows(projection)]
+    rates = [float(row[3]) for row in evaluation.slice_table(projection).rows]
     exact = [row.flop_per_s / 1e12 for row in projection.rows]
     assert max(exact) < 1
     assert rates == pytest.approx(exact, rel=5e-3)
