@@ -54,6 +54,12 @@ def rank_digits(rank: int, grid: Grid) -> tuple[int, ...]:
     return tuple(reversed(digits))
 
 
+def slowest_tier(rank: int, peer: int, grid: Grid) -> int:
+    """The slowest tier between two ranks: that of the digits in which they differ."""
+    pairs = zip(grid, rank_digits(rank, grid), rank_digits(peer, grid), strict=True)
+    return max(digit.tier for digit, here, there in pairs if here != there)
+
+
 def rank_of(digits: Sequence[int], grid: Grid) -> int:
     """The rank with the given digits: the inverse of `rank_digits`."""
     rank = 0

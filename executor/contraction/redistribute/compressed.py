@@ -28,7 +28,7 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.compression_options import Lossy
-from tnplan.planner.hardware.process_grid import rank_digits
+from tnplan.planner.hardware.process_grid import slowest_tier
 
 LEAST_SLOT_BYTES = 1 << 20
 """Rounds take turns where slots are at least as large: shorter ones would wait more than they hide."""
@@ -106,37 +106,39 @@ def bind_compressed(
     return _Binder(change, plan, packing, communicator, workspace, slot_bytes, how).call(turns)
 
 
-def slots(room: MessageWorkspace, peers: int, turns: int, codec: Codec) -> tuple[int, int]:
+def slots(workspace: MessageWorkspace, peers: int, turns: int, codec: Codec) -> tuple[int, int]:
     """The workspace in equal slots, one for values as they are and, for each of the rounds that take turns,
     two for the streams of each peer: bytes of a slot, and the elements whose sample and stream always fit.
 
     Raises ValueError where there are none.
     """
-    slot_bytes = round_down(room.size_bytes // (2 * turns * peers + 1), CACHE_LINE_BYTES)
-    most = slot_bytes // room.itemsize
-    overhead_bytes = codec.worst_bytes(most, room.dtype) - most * room.itemsize
-    overhead_bytes += _stream_start(most_sampled(most), room)
-    elements = (slot_bytes - overhead_bytes) // room.itemsize
+    slot_bytes = round_down(workspace.size_bytes // (2 * turns * peers + 1), CACHE_LINE_BYTES)
+    most = slot_bytes // workspace.itemsize
+    overhead_bytes = codec.worst_bytes(most, workspace.dtype) - most * workspace.itemsize
+    overhead_bytes += _stream_start(most_sampled(most), workspace)
+    elements = (slot_bytes - overhead_bytes) // workspace.itemsize
     if elements < 1:
-        raise ValueError(f"a workspace of {room.size_bytes} bytes is too small to compress for {peers} peers")
+        raise ValueError(
+            f"a workspace of {workspace.size_bytes} bytes is too small to compress for {peers} peers"
+        )
     return slot_bytes, elements
 
 
-def _stream_start(samples: int, room: MessageWorkspace) -> int:
+def _stream_start(samples: int, workspace: MessageWorkspace) -> int:
     """The bytes of a slot before the stream, for so many sampled values."""
-    return round_up(samples * room.itemsize, CACHE_LINE_BYTES)
+    return round_up(samples * workspace.itemsize, CACHE_LINE_BYTES)
 
 
 class _Binder:
     def __init__(
         self, change: Redistribution, plan: RedistributionPlan, packing: Packing, communicator: Communicator,
-        room: MessageWorkspace, slot_bytes: int, how: MessageCompression,
+        workspace: MessageWorkspace, slot_bytes: int, how: MessageCompression,
     ) -> None:  # fmt: skip
         self._change = change
         self._plan = plan
         self._packing = packing
         self._communicator = communicator
-        self._room = room
+        self._workspace = workspace
         self._slot_bytes = slot_bytes
         self._how = how
         self._peers = change.n_peers
@@ -151,8 +153,14 @@ class _Binder:
             for wave in range(plan.rounds.waves):
                 slot = 1 + len(rounds) % turns * 2 * self._peers
                 leaving, coming = (self._of_round(way, number, wave) for way in (plan.sends, plan.receives))
-                sends = [self._outgoing(k, *item) for k, item in enumerate(leaving, slot)]
-                receives = [self._incoming(k, *item) for k, item in enumerate(coming, slot + self._peers)]
+                sends = [
+                    self._message(k, *item, self._packing.source, self._packing.pack)
+                    for k, item in enumerate(leaving, slot)
+                ]
+                receives = [
+                    self._message(k, *item, self._packing.target, self._packing.unpack)
+                    for k, item in enumerate(coming, slot + self._peers)
+                ]
                 if sends or receives:
                     # Bound and never begun: `connect` opens the ways to these peers.
                     self._communicator.bind_exchange(
@@ -182,41 +190,33 @@ class _Binder:
                   if item.wave == wave and item.peer != self._change.rank]  # fmt: skip
         return [(item, piece) for item, piece in pieces if piece.elements]
 
-    def _outgoing(self, slot: int, transfer: BoxTransfer, piece: Piece) -> _Message:
-        message = self._message(slot, transfer, piece, self._packing.source)
-        if message.copy is not None:
-            message.copy = self._packing.pack(piece, message.values)
-        return message
-
-    def _incoming(self, slot: int, transfer: BoxTransfer, piece: Piece) -> _Message:
-        message = self._message(slot, transfer, piece, self._packing.target)
-        if message.copy is not None:
-            message.copy = self._packing.unpack(piece, message.values)
-        return message
-
-    def _message(self, slot: int, transfer: BoxTransfer, piece: Piece, shard: ShardBox) -> _Message:
-        """A message whose values are in the shard or, with a copy that is still to be bound, packed."""
-        room, in_place = self._room, piece.in_place(shard)
-        if self._tier(transfer.peer) not in self._how.tiers:
-            packed = room.view(slot * self._slot_bytes, piece.elements, room.dtype)
-            return _message_at(transfer.peer, in_place, packed)
-        message = _message_at(transfer.peer, in_place, room.view(0, piece.elements, room.dtype))
-        message.slot = self._slot(slot)
-        samples = sample_count(piece.elements)
-        message.sample = room.view(slot * self._slot_bytes, samples, room.dtype)
-        message.stream_start = _stream_start(samples, room)
-        expected = ceil(piece.elements * room.itemsize / self._how.lossy.ratio)
-        message.expected = min(expected, self._slot_bytes - message.stream_start)
-        message.size = np.zeros(1, np.int64)
+    def _message(
+        self, slot: int, transfer: BoxTransfer, piece: Piece, shard: ShardBox,
+        bind_copy: Callable[[Piece, View], Call],
+    ) -> _Message:  # fmt: skip
+        """A message of values in the shard or, where they are not contiguous there, of packed ones."""
+        workspace, compresses = self._workspace, self._tier(transfer.peer) in self._how.tiers
+        values, copy = piece.in_place(shard), None
+        if values is None:
+            start_bytes = 0 if compresses else slot * self._slot_bytes
+            values = workspace.view(start_bytes, piece.elements, workspace.dtype)
+            copy = bind_copy(piece, values)
+        message = _Message(transfer.peer, values, copy)
+        if compresses:
+            message.slot = self._slot(slot)
+            samples = sample_count(piece.elements)
+            message.sample = workspace.view(slot * self._slot_bytes, samples, workspace.dtype)
+            message.stream_start = _stream_start(samples, workspace)
+            expected = ceil(piece.elements * workspace.itemsize / self._how.lossy.ratio)
+            message.expected = min(expected, self._slot_bytes - message.stream_start)
+            message.size = np.zeros(1, np.int64)
         return message
 
     def _slot(self, number: int) -> View:
-        return self._room.view(number * self._slot_bytes, self._slot_bytes, "uint8")
+        return self._workspace.view(number * self._slot_bytes, self._slot_bytes, "uint8")
 
     def _tier(self, peer: int) -> int:
-        """The slowest tier between this rank and a peer: that of the digits in which they differ."""
-        pairs = zip(self._change.grid, self._change.digits, rank_digits(peer, self._change.grid), strict=True)
-        return max(digit.tier for digit, here, there in pairs if here != there)
+        return slowest_tier(self._change.rank, peer, self._change.grid)
 
     def _begin(self, sends: list[_Message], receives: list[_Message]) -> Call:
         """Pack and compress, and begin to send; the call that ends it."""
@@ -269,12 +269,3 @@ class _Binder:
             self._overlaps.add(message.sample, message.values)
         if message.copy is not None:
             message.copy()
-
-
-def _message_at(peer: int, in_place: View | None, packed: View) -> _Message:
-    """A message of values in the shard, or of packed ones with a copy to be bound."""
-    return _Message(peer, in_place, None) if in_place is not None else _Message(peer, packed, _unbound)
-
-
-def _unbound() -> None:
-    raise ValueError("a message was sent before its copy was bound")

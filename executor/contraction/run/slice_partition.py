@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tnplan.executor.contraction.bind.program import BoundProgram, arena_bytes
+from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES, round_up
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.device.protocols.device import Call, Device, nothing
+from tnplan.executor.device.protocols.device import Call, Device, call_in_turn, nothing
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.process_grid import largest_shard
 from tnplan.planner.schedule.schedule import Schedule
 
-ALIGNMENT_BYTES = 64
 STAGING_ELEMENTS = 1 << 20
 
 
@@ -110,13 +110,7 @@ def bind_sum_groups(
             }
             for piece, add in zip(pieces, adds, strict=True):
                 calls += [*arrivals[len(piece)], add]
-
-    def run() -> None:
-        for call in calls:
-            call()
-        device.synchronize()
-
-    return run
+    return call_in_turn([*calls, device.synchronize])
 
 
 def active_groups(first: int, stop: int, n_groups: int) -> list[int]:
@@ -130,7 +124,7 @@ def _staging(schedule: Schedule) -> tuple[int, int]:
     A schedule with slices has room there, for the operands that it fixes; without, only group 0 has a result.
     """
     buffer = schedule.buffers[schedule.result]
-    end = -(-(buffer.offset_bytes + buffer.size_bytes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    end = round_up(buffer.offset_bytes + buffer.size_bytes, CACHE_LINE_BYTES)
     before_bytes, after_bytes = buffer.offset_bytes, arena_bytes(schedule) - end
     offset, size_bytes = (0, before_bytes) if before_bytes >= after_bytes else (end, after_bytes)
     itemsize = buffer.size_bytes // largest_shard(

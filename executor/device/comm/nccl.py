@@ -19,7 +19,7 @@ from tnplan.executor.device.cuda.peer_memory import FIRST, MILLISECONDS, CudaMem
 from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.protocols.communicator import (
     Communicator,
-    LetGo,
+    ForwardingCommunicator,
     Message,
     OverlappedExchange,
     PeerMemory,
@@ -32,7 +32,7 @@ START_LIMIT_A_RANK_S = 0.05
 LET_GO_AFTER_S = 1.0
 
 
-class NcclCommunicator:
+class NcclCommunicator(ForwardingCommunicator):
     """A group of ranks, each with the GPU that is current and with its `stream`; see `Communicator`.
 
     Messages of device views are enqueued on a stream of their own: they begin when the work given to `stream`
@@ -44,11 +44,10 @@ class NcclCommunicator:
     name = "nccl"
 
     def __init__(self, host: Communicator, stream: Any, connect: bool = True) -> None:
+        super().__init__(host)
         self._host = host
         self._stream = stream
         self._own_stream = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
-        self.rank = host.rank
-        self.size = host.size
         self._nccl = connect_ranks(host) if connect and host.size > 1 else None
         self._targets: set[int] = set()
         self._sources: set[int] = set()
@@ -146,24 +145,6 @@ class NcclCommunicator:
         )
         self._stream.synchronize()
 
-    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
-        """Enqueue the messages; work given to the stream afterwards waits for them."""
-        start, finish = self.bind_exchange(sends, receives)
-        start()
-        finish()
-
-    def barrier(self) -> None:
-        """The host's barrier; it does not wait for the GPUs."""
-        self._host.barrier()
-
-    def broadcast_object(self, value: Any, root: int) -> Any:
-        """The root's value, by the host."""
-        return self._host.broadcast_object(value, root)
-
-    def gather_objects(self, value: Any) -> list[Any]:
-        """Every rank's value, by the host."""
-        return self._host.gather_objects(value)
-
     def split(self, color: int, key: int) -> NcclCommunicator:
         """The ranks with the same colour, connected among themselves."""
         part = NcclCommunicator(self._host.split(color, key), self._stream)
@@ -171,14 +152,6 @@ class NcclCommunicator:
         self._connections += part._connections
         part._connections = self._connections
         return part
-
-    def abort(self, message: str, status: int) -> None:
-        """End every rank of the job."""
-        self._host.abort(message, status)
-
-    def at_failure(self, let_go: LetGo) -> None:
-        """Have `let_go` called if a rank fails, by the host."""
-        self._host.at_failure(let_go)
 
     def _let_go(self, ended: threading.Event) -> None:
         """End the messages to and from peers; those bound but not begun are errors from now on.

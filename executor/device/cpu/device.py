@@ -16,6 +16,7 @@ from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
 from tnplan.executor.device.cpu.copy import CopyKernel
 from tnplan.executor.device.cpu.fused import bind_chain
 from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_clock import HostClock
@@ -25,7 +26,6 @@ from tnplan.planner.common.units import size_text
 
 Array = NDArray[Any]
 
-ALIGNMENT_BYTES = 64
 PARALLEL_ELEMENTS = 1 << 18
 
 
@@ -38,12 +38,7 @@ class NumpyDevice(HostClock):
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._arena: Array = np.empty(0, np.uint8)
-        self._held_bytes = 0
-
-    @property
-    def peak_bytes(self) -> int:
-        """The bytes of the arena; nothing else is allocated."""
-        return self._held_bytes
+        self.peak_bytes = 0
 
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena, aligned to a cache line; raises InputError where the host has too little."""
@@ -55,10 +50,10 @@ class NumpyDevice(HostClock):
                 f"{size_text(free_bytes)} free",
                 "plan with a smaller --memory or more --devices",
             )
-        block = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
-        start = -block.ctypes.data % ALIGNMENT_BYTES
+        block = np.empty(size_bytes + CACHE_LINE_BYTES, np.uint8)
+        start = -block.ctypes.data % CACHE_LINE_BYTES
         self._arena = block[start : start + size_bytes]
-        self._held_bytes += size_bytes
+        self.peak_bytes += size_bytes
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> Array:
         """A flat view of `count` elements of the arena."""

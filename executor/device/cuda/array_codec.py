@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tnplan.compress.gpu.arrays import register
 from tnplan.compress.gpu.launches import FOLDER, KernelLaunch, defines
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES, round_up
 
 WORD_BYTES = 8
 ROOM_BYTES = 1 << 13
@@ -31,7 +32,6 @@ time other threads go on."""
 SLAB_BYTES = 1 << 22
 """Small arrays of zeros are cut from one that is filled at once: filling takes the host 10 us."""
 LARGEST_CUT = SLAB_BYTES // 8
-ALIGNMENT_BYTES = 64
 
 
 class _Room:
@@ -110,7 +110,7 @@ class CupyCodec:
             slab, used = _SLABS.get(stream, (None, SLAB_BYTES))
             if used + size_bytes > SLAB_BYTES:
                 slab, used = cupy.zeros(SLAB_BYTES, np.uint8), 0
-            _SLABS[stream] = slab, used + -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            _SLABS[stream] = slab, used + round_up(size_bytes, CACHE_LINE_BYTES)
         return cupy.ndarray(size, dtype, slab.data + used)
 
     def empty(self, size: int, dtype: str) -> Any:

@@ -54,7 +54,7 @@ class CupyDevice:
         self._arena: Any = None
         self._scratch: Array = cupy.ndarray(0, np.uint8)
         self._staging: NDArray[np.uint8] | None = None
-        self._held_bytes = 0
+        self.peak_bytes = 0
         self._names_shown = bool(nvtx.available)
 
     def close(self) -> None:
@@ -66,16 +66,11 @@ class CupyDevice:
             self._scratch = cupy.ndarray(0, np.uint8)
             runtime.setDevice(self._outer)
 
-    @property
-    def peak_bytes(self) -> int:
-        """The bytes of the arena and of the scratch memory of contractions."""
-        return self._held_bytes
-
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena; raises InputError where the GPU has too little free memory."""
         check_free(self.device_id, size_bytes)
         self._arena = cupy.cuda.MemoryPointer(cupy.cuda.Memory(whole_blocks(size_bytes)), 0)
-        self._held_bytes += size_bytes
+        self.peak_bytes += size_bytes
         if self._has_neighbours:
             self._pinned()  # CUDA may wait for devices meanwhile, and in a replay these wait for each other
 
@@ -158,7 +153,7 @@ class CupyDevice:
             self._scratch = cupy.ndarray(
                 size_bytes, np.uint8, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0)
             )
-            self._held_bytes += size_bytes
+            self.peak_bytes += size_bytes
         return self._scratch
 
     def bind_fused(

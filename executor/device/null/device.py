@@ -17,7 +17,7 @@ from tnplan.executor.device.protocols.communicator import BlockingExchange, Mess
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
 from tnplan.executor.device.protocols.host_clock import HostClock
-from tnplan.planner.hardware.process_grid import Grid, rank_digits
+from tnplan.planner.hardware.process_grid import Grid, grid_size, slowest_tier
 
 
 @dataclass
@@ -62,23 +62,18 @@ class NullDevice(HostClock):
 
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
-        self._held_bytes = 0
-
-    @property
-    def peak_bytes(self) -> int:
-        """The bytes of the arena."""
-        return self._held_bytes
+        self.peak_bytes = 0
 
     def allocate(self, size_bytes: int) -> None:
         """Count the arena."""
-        self._held_bytes += size_bytes
+        self.peak_bytes += size_bytes
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> NullView:
         """A view of `count` elements; raises where it does not lie in the arena."""
         view = NullView(count, dtype)
-        if offset_bytes < 0 or offset_bytes + view.nbytes > self._held_bytes:
+        if offset_bytes < 0 or offset_bytes + view.nbytes > self.peak_bytes:
             raise ValueError(
-                f"{view.nbytes} bytes at {offset_bytes} are outside an arena of {self._held_bytes}"
+                f"{view.nbytes} bytes at {offset_bytes} are outside an arena of {self.peak_bytes}"
             )
         return view
 
@@ -181,7 +176,7 @@ class NullDevice(HostClock):
 
     def memory(self) -> tuple[int, int]:
         """As much as is held, and none free."""
-        return self._held_bytes, 0
+        return self.peak_bytes, 0
 
     def facts(self) -> dict[str, Any]:
         """The kind of the device."""
@@ -195,20 +190,16 @@ class NullCommunicator(BlockingExchange):
 
     def __init__(self, rank: int, grid: Grid, counts: Counts) -> None:
         self.rank = rank
-        self.size = 1
-        for digit in grid:
-            self.size *= digit.radix
+        self.size = grid_size(grid)
         self._grid = grid
-        self._digits = rank_digits(rank, grid)
         self._counts = counts
         n_tiers = 1 + max((digit.tier for digit in grid), default=0)
         counts.sent_bytes = [0] * n_tiers
         counts.received_bytes = [0] * n_tiers
 
     def tier(self, peer: int) -> int:
-        """The slowest tier between this rank and a peer: that of the digits in which they differ."""
-        pairs = zip(self._grid, self._digits, rank_digits(peer, self._grid), strict=True)
-        return max(digit.tier for digit, own, other in pairs if own != other)
+        """The slowest tier between this rank and a peer."""
+        return slowest_tier(self.rank, peer, self._grid)
 
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """Count; nothing moves."""

@@ -182,94 +182,88 @@ class AgreedError(InputError):
     """A refusal of the input that every rank of the job raises."""
 
 
-class CountedCommunicator:
-    """A communicator that counts the bytes which this rank sends, and those of them that need no messages."""
+class ForwardingCommunicator:
+    """The part of `Communicator` that another one, of the same ranks, does."""
 
     def __init__(self, inner: Communicator) -> None:
-        self._inner = inner
-        self.name = inner.name
-        self.rank = inner.rank
-        self.size = inner.size
-        self.sent_bytes = 0
-        self.direct_bytes = 0
-        self.overlaps = inner.overlaps
-        self.connect = inner.connect
-        self.close_memory = inner.close_memory
-        self.close = inner.close
+        self.rank, self.size = inner.rank, inner.size
         self.barrier = inner.barrier
         self.broadcast_object = inner.broadcast_object
         self.gather_objects = inner.gather_objects
-        self.split = inner.split
         self.abort = inner.abort
         self.at_failure = inner.at_failure
 
     def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
+        """The calls that begin and end an exchange."""
+        raise NotImplementedError
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+        """An exchange bound, begun and ended."""
+        begin, end = self.bind_exchange(sends, receives)
+        begin()
+        end()
+
+
+class CountedCommunicator(ForwardingCommunicator):
+    """A communicator that counts the bytes which this rank sends, and those of them that need no messages."""
+
+    def __init__(self, inner: Communicator) -> None:
+        super().__init__(inner)
+        self._inner = inner
+        self.name, self.overlaps = inner.name, inner.overlaps
+        self.sent_bytes = self.direct_bytes = 0
+        self.connect = inner.connect
+        self.close_memory = inner.close_memory
+        self.close = inner.close
+        self.split = inner.split
+
+    def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
         """Bind an exchange that is counted whenever it begins."""
         begin, end = self._inner.bind_exchange(sends, receives)
-        return self._counted(begin, sends), end
+        return self.counted(begin, sum(view.nbytes for _, view in sends)), end
 
     def bind_overlapped(self, sends: Sequence[Message], receives: Sequence[Message]) -> OverlappedExchange:
-        """Bind an exchange beside other work that is counted whenever it begins."""
+        """Bind an overlapped exchange that is counted whenever it begins."""
         bound = self._inner.bind_overlapped(sends, receives)
-        return replace(bound, begin=self._counted(bound.begin, sends))
-
-    def _counted(self, begin: Call, sends: Sequence[Message]) -> Call:
-        size_bytes = sum(view.nbytes for _, view in sends)
-
-        def counted() -> None:
-            self.sent_bytes += size_bytes
-            begin()
-
-        return counted
+        return replace(bound, begin=self.counted(bound.begin, sum(view.nbytes for _, view in sends)))
 
     def open_memory(self, arena: View) -> PeerMemory | None:
         """Memory whose copies are counted."""
         memory = self._inner.open_memory(arena)
         return None if memory is None else _CountedMemory(memory, self)
 
-    def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
-        """Exchange and count."""
-        begin, end = self.bind_exchange(sends, receives)
-        begin()
-        end()
+    def counted(self, begin: Call, sent_bytes: int, direct: bool = False) -> Call:
+        """A call that begins to send so many bytes, `direct`ly or by messages, and is counted."""
+
+        def run() -> None:
+            self.sent_bytes += sent_bytes
+            if direct:
+                self.direct_bytes += sent_bytes
+            begin()
+
+        return run
 
 
 class _CountedMemory:
     """Peers' memory of a counted communicator."""
 
     def __init__(self, inner: PeerMemory, counter: CountedCommunicator) -> None:
-        self._inner = inner
-        self._counter = counter
-        self.ranks = inner.ranks
-        self.view = inner.view
-        self.bind_copy = inner.bind_copy
+        self._inner, self._counter = inner, counter
+        self.ranks, self.view, self.bind_copy = inner.ranks, inner.view, inner.bind_copy
 
     def bind(
         self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
     ) -> Call:
         """Bind copies that are counted whenever they are made."""
-        call, counter = self._inner.bind(copies, beside, peers, sent_bytes), self._counter
-
-        def counted() -> None:
-            counter.sent_bytes += sent_bytes
-            counter.direct_bytes += sent_bytes
-            call()
-
-        return counted
+        return self._counter.counted(self._inner.bind(copies, beside, peers, sent_bytes), sent_bytes, True)
 
     def bind_overlapped(
         self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
         sent_bytes: int,
     ) -> OverlappedExchange:  # fmt: skip
         """Bind copies that are counted whenever they begin."""
-        bound, counter = self._inner.bind_overlapped(moved, kept, peers, sent_bytes), self._counter
-
-        def begin() -> None:
-            counter.sent_bytes += sent_bytes
-            counter.direct_bytes += sent_bytes
-            bound.begin()
-
-        return replace(bound, begin=begin)
+        bound = self._inner.bind_overlapped(moved, kept, peers, sent_bytes)
+        return replace(bound, begin=self._counter.counted(bound.begin, sent_bytes, True))
 
 
 def agree(communicator: Communicator, check: Callable[[], Result]) -> Result:

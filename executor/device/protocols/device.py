@@ -90,10 +90,8 @@ class Device(Protocol):
     """
 
     name: str
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most bytes that the device layer held for tensor data at once."""
+    peak_bytes: int
+    """The most bytes that the device layer held for tensor data at once."""
 
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena, once; raises InputError where there is too little memory."""

@@ -20,10 +20,10 @@ from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, b
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
 from tnplan.executor.device.cuda.copy.permute import bind_placed
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
 from tnplan.executor.device.protocols.output_tiling import OutputBlock, tile
-from tnplan.executor.device.protocols.precision import DOUBLE, check_precision
+from tnplan.executor.device.protocols.precision import check_precision
 
 Array = Any
 """A flat cupy.ndarray."""
@@ -158,11 +158,7 @@ def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -
 
 def products_defines(dtype: str, short: bool) -> dict[str, str | int]:
     """The definitions of products.cu; `short`: element numbers are below 2^31."""
-    return {
-        "REAL": "double" if dtype in DOUBLE else "float",
-        "COMPLEX": int(dtype.startswith("complex")),
-        "INDEX": "unsigned" if short else "unsigned long long",
-    }
+    return {**number_defines(dtype), "INDEX": "unsigned" if short else "unsigned long long"}
 
 
 def _bind_tiles(

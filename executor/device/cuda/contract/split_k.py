@@ -15,7 +15,7 @@ import numpy as np
 from tnplan.executor.device.cuda.contract import cublas
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_sum
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
 from tnplan.executor.device.protocols.precision import DOUBLE
@@ -138,6 +138,6 @@ def _bind_thin(a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: 
 def long_sums_defines(dtype: str, block: tuple[int, int], vector: int, threads: int) -> dict[str, str | int]:
     """Of long_sums.cu: results of a thread, elements that it reads at once, threads of a part."""
     return {
-        "REAL": "double" if dtype in DOUBLE else "float", "COMPLEX": int(dtype.startswith("complex")),
+        **number_defines(dtype),
         "ROWS": block[0], "COLUMNS": block[1], "VECTOR": vector, "THREADS": threads,
     }  # fmt: skip

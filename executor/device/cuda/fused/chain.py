@@ -16,7 +16,12 @@ import numpy as np
 from tnplan.executor.device.cuda.fused.bank_layout import TENSOR_SIDE
 from tnplan.executor.device.cuda.fused.tables import FusedTables, StageTables, best_tables
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
-from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, load_symbol
+from tnplan.executor.device.cuda.runtime.kernel_cache import (
+    compile_ahead,
+    load_kernel,
+    load_symbol,
+    number_defines,
+)
 from tnplan.executor.device.protocols.device import Call, FusedShape, call_in_turn, nothing
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.fusion_tile import MOST_STAGES
@@ -149,8 +154,6 @@ def kernel_defines(
     dtype: str, tables: FusedTables, terms: int, adds: bool, closes: bool = False
 ) -> Defines:  # fmt: skip
     """The definitions of fused.cu for a chain."""
-    is_complex = dtype.startswith("complex")
-    real_bytes = np.dtype(dtype).itemsize // (2 if is_complex else 1)
     columns = [stage.n for stage in tables.stages if stage.kind[0] == "TENSOR"]
     most = THREADS_A_MULTIPROCESSOR
     if columns:
@@ -161,7 +164,7 @@ def kernel_defines(
         "N": [stage.n_place for stage in tables.stages],
     }
     return (
-        ("REAL", "float" if real_bytes == 4 else "double"), ("COMPLEX", int(is_complex)),
+        *number_defines(dtype).items(),
         ("THREADS", tables.threads), ("BLOCKS", max(1, most // tables.threads)),
         ("STAGES", " ".join(_stage(number, stage) for number, stage in enumerate(tables.stages))),
         ("N_STAGES", len(tables.stages)), ("TILE_BYTES", tables.tile_bytes),

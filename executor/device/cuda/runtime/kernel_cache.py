@@ -19,6 +19,7 @@ from typing import Any
 import cupy
 from cupy_backends.cuda.libs import nvrtc
 
+from tnplan.executor.device.protocols.precision import DOUBLE
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import write_file
 
@@ -77,6 +78,11 @@ def load_kernel(
 def load_symbol(file: Path, name: str, defines: Mapping[str, str | int]) -> int:
     """The address of variable `name` of `file` with these definitions, on the current device."""
     return int(_module(cupy.cuda.Device().id, file, _sorted(defines)).get_global(name).ptr)
+
+
+def number_defines(dtype: str) -> dict[str, str | int]:
+    """The definitions REAL, a type of C, and COMPLEX (0, 1) of kernels for numbers of a type."""
+    return {"REAL": "double" if dtype in DOUBLE else "float", "COMPLEX": int(dtype.startswith("complex"))}
 
 
 def compile_ahead(file: Path, several: Iterable[Mapping[str, str | int]]) -> None:

@@ -256,7 +256,7 @@ def test_memory_of_the_host_is_taken_with_the_arena_where_there_are_neighbours(
     )
     monkeypatch.setattr(cupy_device, "check_free", lambda device, size_bytes: None)
     device = object.__new__(cupy_device.CupyDevice)
-    device.device_id = device._held_bytes = 0
+    device.device_id = device.peak_bytes = 0
     device._has_neighbours, device._staging = has_neighbours, None
     device.allocate(1 << 21)
     assert taken == [1 << 21, *[cupy_device.STAGING_BYTES] * has_neighbours]
