@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.pauli.terms.hash_table import HashTerms
+from tnplan.executor.pauli.terms.hash_table import HashTerms, ShardArrays
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss
 from tnplan.executor.pauli.terms.truncation import TermLimits
 
@@ -40,6 +40,23 @@ class RotationBatch(NamedTuple):
         return RotationBatch(*(array[first:last] for array in self))
 
 
+class ShardTables(NamedTuple):
+    """What the threads of a rank share: a row for each shard, and a word to `stop` all of them.
+
+    `addresses` are those of the `ShardArrays`; `batched_rotations_kernel` has the columns of `numbers` and
+    of `log` [shard, rotation, column]. `done` counts the phases behind a shard; `losses` [shard, rotation, 4]
+    are L1 norms and squares of branches and of sweeps. `coefficients` is an empty array of their type.
+    """
+
+    addresses: Array
+    numbers: Array
+    done: Array
+    stop: Array
+    log: Array
+    losses: Array
+    coefficients: Array
+
+
 def rotate_all(
     shards: Sequence[HashTerms], rotations: RotationBatch, cut: float, limits: TermLimits, ledger: Ledger,
     pool: ThreadPoolExecutor | None = None, threads: int = 1, most: int = NO_BOUND,
@@ -50,37 +67,31 @@ def rotate_all(
     it stops before one where there are more than `most` terms, which is for one shard.
     """
     from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
-    from tnplan.executor.pauli.terms import hash_table_kernel
 
-    generators = np.array(rotations.generators)
-    (n, width), n_shards = generators.shape, len(shards)
-    tags = np.empty(n, np.uint32)
-    hash_table_kernel.tag_all(generators, n, tags)
-    numbers = np.zeros((n_shards, kernel.NUMBERS), np.int64)
-    addresses = np.empty((n_shards, len(kernel.ARRAYS)), np.int64)
-    for s, shard in enumerate(shards):
-        _give(shard, addresses[s], numbers[s])
-    done, stop = np.zeros(kernel.WORDS_A_LINE * n_shards, np.int64), np.zeros(1, np.int64)
-    log = np.zeros((n_shards, n, kernel.COUNTED), np.int64)
-    losses = np.zeros((n_shards, n, 4))
-    kind = shards[0].coefficients[:0]
-    past = np.array(
-        [limits.merged_cut, limits.max_weight, limits.max_xy, limits.max_frequency, limits.has_letters]
+    rotations = rotations._replace(generators=np.array(rotations.generators))
+    (n, width), n_shards = rotations.generators.shape, len(shards)
+    tables = ShardTables(
+        np.empty((n_shards, len(ShardArrays._fields)), np.int64),
+        np.zeros((n_shards, kernel.NUMBERS), np.int64),
+        np.zeros(kernel.WORDS_A_LINE * n_shards, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros((n_shards, n, kernel.COUNTED), np.int64),
+        np.zeros((n_shards, n, 4)),
+        shards[0].arrays.coefficients[:0],
     )
+    numbers = tables.numbers
+    for s, shard in enumerate(shards):
+        _give(shard, tables.addresses[s], numbers[s])
     workers = 1 if pool is None else threads
 
     def work(first: int) -> None:
         try:
-            kernel.rotate_shards(
-                addresses, numbers, done, stop, kind, generators, tags, rotations.cosines,
-                rotations.sines, cut, rotations.distances, rotations.due, past, limits.has_frequency, most,
-                log, losses, first, workers,
-            )  # fmt: skip
+            kernel.rotate_shards(tables, rotations, cut, limits, limits.has_frequency, most, first, workers)
         except BaseException:
-            stop[0] = 1
+            tables.stop[0] = 1
             raise
 
-    kernel.begin_rotations(addresses, numbers, width)
+    kernel.begin_rotations(tables, width)
     while True:
         others = [pool.submit(work, first) for first in range(1, threads)] if pool is not None else []
         work(0)
@@ -93,24 +104,25 @@ def rotate_all(
             _take(shard, numbers[s])
             soon = min(shard.most, 5 * (shard.n - shard.n_spare) // 4)
             shard.reserve(shard.capacity + lacks if lacks else soon, listed)
-            _give(shard, addresses[s], numbers[s])
-        stop[0] = 0
-    kernel.end_rotations(addresses, numbers, width, kind)
+            _give(shard, tables.addresses[s], numbers[s])
+        tables.stop[0] = 0
+    kernel.end_rotations(tables, width)
     for s, shard in enumerate(shards):
         _take(shard, numbers[s])
-    finished = int(done.max()) // kernel.PHASES
-    _enter(ledger, log[:, :finished].sum(axis=0), losses[:, :finished].sum(axis=0), rotations.due)
+    finished = int(tables.done.max()) // kernel.PHASES
+    log, losses = (table[:, :finished].sum(axis=0) for table in (tables.log, tables.losses))
+    _enter(ledger, log, losses, rotations.due)
     return finished
 
 
 def _give(shard: HashTerms, addresses: Array, numbers: Array) -> None:
     """Tell the kernel where a shard's arrays lie, and its numbers."""
-    from tnplan.executor.pauli.terms.batched_rotations_kernel import ARRAYS, CAPACITY, LACKS, N_SLOTS
+    from tnplan.executor.pauli.terms.batched_rotations_kernel import CAPACITY, LACKS, N_SLOTS
 
     shard.refresh()
-    addresses[:] = [getattr(shard, name).ctypes.data for name in ARRAYS]
+    addresses[:] = [array.ctypes.data for array in shard.arrays]
     numbers[: len(SHARD_COUNTERS)] = [getattr(shard, name) for name in SHARD_COUNTERS]
-    numbers[[CAPACITY, N_SLOTS, LACKS]] = shard.capacity, len(shard.slots), 0
+    numbers[[CAPACITY, N_SLOTS, LACKS]] = shard.capacity, len(shard.arrays.slots), 0
 
 
 def _take(shard: HashTerms, numbers: Array) -> None:

@@ -18,6 +18,7 @@ import numba
 import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import inline, jit
+from tnplan.executor.pauli.terms.hash_table import Branches, ShardArrays
 from tnplan.executor.pauli.terms.hash_table_kernel import (
     anticommuting,
     close_gaps,
@@ -34,15 +35,8 @@ from tnplan.executor.pauli.terms.intrinsics_kernel import (
     yield_processor,
 )
 
-ARRAYS = (
-    "keys", "coefficients", "tags", "frequencies", "slots", "where", "spare", "union", "hits", "index",
-    "values", "counts", "targets",
-)  # fmt: skip
-"""The columns of `addresses`: addresses of a shard's arrays."""
-KEYS, COEFFICIENTS, TAGS, FREQUENCIES, SLOTS, WHERE, SPARE, UNION = range(8)
-HITS, INDEX, VALUES, COUNTS, TARGETS = range(8, 13)
 N, N_SPARE, IS_SWEPT, N_HITS, N_CHANGED, CAPACITY, N_SLOTS, LISTED, LACKS, NUMBERS = range(10)
-"""The columns of `numbers`: those of a shard. LACKS: for how many rows it has no room."""
+"""The columns of `ShardTables.numbers`. LACKS: for how many rows a shard has no room."""
 BEFORE, GROWN, AFTER, BRANCHED, MERGED, CUT, SWEPT, COUNTED = range(8)
 """The columns of the log: terms before a rotation, after it, after the sweep; terms split, branches merged,
 branches cut, terms swept."""
@@ -63,160 +57,121 @@ def terms_of(numbers: Any, s: Any) -> Any:
 
 
 @inline
-def rows_of(at: Any, own: Any, width: int, kind: Any) -> Any:
-    """The arrays of a shard's terms: keys, coefficients, tags, frequencies, slots, where, spare."""
-    room = own[CAPACITY]
-    return (
-        numba.farray(pointer(at[KEYS]), (room, width), np.uint64),
-        numba.carray(pointer(at[COEFFICIENTS]), room, kind.dtype),
-        numba.carray(pointer(at[TAGS]), room, np.uint32),
-        numba.carray(pointer(at[FREQUENCIES]), room, np.int32),
-        numba.carray(pointer(at[SLOTS]), own[N_SLOTS], np.uint64),
-        numba.carray(pointer(at[WHERE]), room, np.uint32),
-        numba.carray(pointer(at[SPARE]), room, np.uint32),
+def arrays_of(tables: Any, s: Any, width: int) -> Any:
+    """The `ShardArrays` of shard s, whose words have `width` 64-bit words."""
+    at, capacity = tables.addresses[s], tables.numbers[s, CAPACITY]
+    coefficient = tables.coefficients.dtype
+    return ShardArrays(
+        numba.farray(pointer(at[0]), (capacity, width), np.uint64),
+        numba.carray(pointer(at[1]), capacity, coefficient),
+        numba.carray(pointer(at[2]), capacity, np.uint32),
+        numba.carray(pointer(at[3]), capacity, np.int32),
+        numba.carray(pointer(at[4]), tables.numbers[s, N_SLOTS], np.uint64),
+        numba.carray(pointer(at[5]), capacity, np.uint32),
+        numba.carray(pointer(at[6]), capacity, np.uint32),
+        numba.carray(pointer(at[7]), width, np.uint64),
+        numba.carray(pointer(at[8]), capacity, np.uint32),
+        numba.carray(pointer(at[9]), capacity, np.uint32),
+        numba.carray(pointer(at[10]), capacity, coefficient),
+        numba.carray(pointer(at[11]), capacity, np.int32),
+        numba.carray(pointer(at[12]), capacity, np.uint32),
     )
 
 
 @jit
-def split_shard(
-    addresses: Any, numbers: Any, s: int, kind: Any, generator: Any, cosine: float, sine: float, cut: float,
-    follow: bool, log: Any, losses: Any,
-) -> None:  # fmt: skip
+def split_shard(tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool) -> None:
     """The first phase: split the terms of shard s, and list their branches."""
-    at, own = addresses[s], numbers[s]
+    own, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
+    generator = rotations.generators[number]
+    rows = arrays_of(tables, s, generator.size)
     log[BEFORE] = own[N] - own[N_SPARE]
     own[N_HITS] = own[LISTED] = own[N_CHANGED] = 0
-    if not may_split(numba.carray(pointer(at[UNION]), generator.size, np.uint64), generator):
+    if not may_split(rows.union, generator):
         return
-    n, room = own[N], own[CAPACITY]
-    keys = numba.farray(pointer(at[KEYS]), (room, generator.size), np.uint64)
-    hits = numba.carray(pointer(at[HITS]), room, np.uint32)
-    own[N_HITS] = own[N_CHANGED] = anticommuting(keys, n, generator, hits)
+    own[N_HITS] = own[N_CHANGED] = anticommuting(rows.keys, own[N], generator, rows.hits)
     own[LISTED], losses[0], losses[1], log[CUT] = split(
-        keys,
-        numba.carray(pointer(at[COEFFICIENTS]), room, kind.dtype),
-        numba.carray(pointer(at[FREQUENCIES]), room, np.int32),
-        numba.carray(pointer(at[WHERE]), room, np.uint32),
-        follow, generator, cosine, sine, cut, hits, own[N_HITS],
-        numba.carray(pointer(at[INDEX]), room, np.uint32),
-        numba.carray(pointer(at[VALUES]), room, kind.dtype),
-        numba.carray(pointer(at[COUNTS]), room, np.int32),
-    )  # fmt: skip
+        rows, own[N_HITS], follow, generator, rotations.cosines[number], rotations.sines[number], cut
+    )
     log[BRANCHED] = own[N_HITS]
 
 
 @jit
-def merge_shard(
-    addresses: Any, numbers: Any, s: int, other: int, kind: Any, generator: Any, generator_tag: Any,
-    follow: bool, log: Any,
-) -> bool:  # fmt: skip
+def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, follow: bool) -> bool:
     """The second phase: take the list of shard `other` to shard s; False where there is no room for it."""
-    at, own, to, its = addresses[s], numbers[s], addresses[other], numbers[other]
-    listed = its[LISTED]
+    own, log, listed = tables.numbers[s], tables.log[s, number], tables.numbers[other, LISTED]
     if listed:
         lacks = own[N] - own[N_SPARE] + listed - own[CAPACITY]
         if lacks > 0:
             own[LACKS] = lacks
             return False
-        room, width = own[CAPACITY], generator.size
-        keys, coefficients, tags, frequencies, slots, where, spare = rows_of(at, own, width, kind)
+        generator = rotations.generators[number]
+        source = arrays_of(tables, other, generator.size)
+        branches = Branches(
+            source.keys, source.tags, source.senders[:listed], source.values[:listed],
+            source.counts[:listed], generator,
+        )  # fmt: skip
         own[N], own[N_SPARE], fresh, log[MERGED] = merge_branches(
-            keys, coefficients, tags, frequencies, slots, where, spare,
-            numba.carray(pointer(at[UNION]), width, np.uint64),
-            own[N], own[N_SPARE],
-            numba.farray(pointer(to[KEYS]), (its[CAPACITY], width), np.uint64),
-            numba.carray(pointer(to[TAGS]), its[CAPACITY], np.uint32),
-            numba.carray(pointer(to[INDEX]), listed, np.uint32),
-            numba.carray(pointer(to[VALUES]), listed, kind.dtype),
-            numba.carray(pointer(to[COUNTS]), listed, np.int32),
-            listed, generator, generator_tag, s == other, follow,
-            numba.carray(pointer(at[TARGETS]), room, np.uint32),
-            numba.carray(pointer(at[HITS]), room, np.uint32),
+            arrays_of(tables, s, generator.size), own[N], own[N_SPARE], branches, s == other, follow,
             own[N_HITS],
         )  # fmt: skip
         own[N_CHANGED] = own[N_HITS] + fresh
-    log[GROWN] = terms_of(numbers, s)
+    log[GROWN] = terms_of(tables.numbers, s)
     return True
 
 
 @jit
-def close_shard(addresses: Any, numbers: Any, s: int, kind: Any, width: int) -> None:
-    """Put the last terms of shard s into its spare rows."""
-    own = numbers[s]
-    keys, coefficients, tags, frequencies, slots, where, spare = rows_of(addresses[s], own, width, kind)
-    own[N] = close_gaps(
-        keys, coefficients, tags, frequencies, slots, where, spare, own[N], own[N_SPARE]
-    )  # fmt: skip
-    own[N_SPARE] = 0
-
-
-@jit
 def sweep_shard(
-    addresses: Any, numbers: Any, s: int, kind: Any, width: int, limits: Any, is_due: bool, follow: bool,
-    log: Any, losses: Any,
+    tables: Any, s: int, number: int, width: int, limits: Any, is_due: bool, follow: bool
 ) -> None:  # fmt: skip
     """The third phase: drop terms of shard s that are past the limits, if that is due."""
-    at, own = addresses[s], numbers[s]
+    own, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
     if is_due:
-        keys, coefficients, tags, frequencies, slots, where, spare = rows_of(at, own, width, kind)
+        rows = arrays_of(tables, s, width)
+        n_changed = own[N_CHANGED] if own[IS_SWEPT] else -1
         own[N_SPARE], losses[2], losses[3], log[SWEPT] = sweep(
-            keys, coefficients, tags, frequencies, slots, where, spare,
-            own[N], own[N_SPARE], limits[0], int(limits[1]), int(limits[2]), int(limits[3]), limits[4] != 0,
-            follow,
-            numba.carray(pointer(at[HITS]), own[CAPACITY], np.uint32),
-            own[N_HITS], own[N_CHANGED] if own[IS_SWEPT] else -1,
-        )  # fmt: skip
+            rows, own[N], own[N_SPARE], limits, follow, own[N_HITS], n_changed
+        )
         if ROWS_A_GAP * own[N_SPARE] > own[N]:
-            close_shard(addresses, numbers, s, kind, width)
+            own[N], own[N_SPARE] = close_gaps(rows, own[N], own[N_SPARE]), 0
     own[IS_SWEPT] = is_due or (own[IS_SWEPT] and own[N_CHANGED] == 0)
-    log[AFTER] = terms_of(numbers, s)
+    log[AFTER] = terms_of(tables.numbers, s)
 
 
 @jit
 def rotate_shards(
-    addresses: Any, numbers: Any, done: Any, stop: Any, kind: Any, generators: Any, tags: Any, cosines: Any,
-    sines: Any, cut: float, distances: Any, due: Any, limits: Any, follow: bool, most: int, log: Any,
-    losses: Any, first: int, threads: int,
-) -> None:  # fmt: skip
-    """Take the shards first, first + threads, ... through the rotations, as far as they come.
+    tables: Any, rotations: Any, cut: float, limits: Any, follow: bool, most: int, first: int, threads: int
+) -> None:
+    """Take the shards first, first + threads, ... through the `RotationBatch`, as far as they come.
 
     Stops before a rotation when all shards together have more than `most` terms.
     """
-    n_shards, phases, width = len(addresses), PHASES * len(generators), generators.shape[1]
-    spins = 0
+    done, stop = tables.done, tables.stop
+    n_shards, width = len(tables.numbers), rotations.generators.shape[1]
+    phases, spins = PHASES * len(rotations.generators), 0
     while True:
         moved, left = False, False
         for s in range(first, n_shards, threads):
             while done[WORDS_A_LINE * s] < phases:
                 number, phase = divmod(done[WORDS_A_LINE * s], PHASES)
-                other = s ^ distances[number]
+                other = s ^ rotations.distances[number]
                 if load_acquire(stop, 0):
                     return
                 if phase == 0:
                     total = 0
                     for t in range(n_shards):
-                        total += terms_of(numbers, t)
+                        total += terms_of(tables.numbers, t)
                     if total > most:
                         store_release(stop, 0, 1)
                         return
-                    split_shard(
-                        addresses, numbers, s, kind, generators[number], cosines[number], sines[number], cut,
-                        follow, log[s, number], losses[s, number],
-                    )  # fmt: skip
+                    split_shard(tables, s, number, rotations, cut, follow)
                 elif load_acquire(done, WORDS_A_LINE * other) < PHASES * number + phase:
                     break
                 elif phase == 1:
-                    if not merge_shard(
-                        addresses, numbers, s, other, kind, generators[number], tags[number], follow,
-                        log[s, number],
-                    ):  # fmt: skip
+                    if not merge_shard(tables, s, other, number, rotations, follow):
                         store_release(stop, 0, 1)
                         return
                 else:
-                    sweep_shard(
-                        addresses, numbers, s, kind, width, limits, due[number], follow, log[s, number],
-                        losses[s, number],
-                    )  # fmt: skip
+                    sweep_shard(tables, s, number, width, limits, rotations.due[number], follow)
                 store_release(done, WORDS_A_LINE * s, done[WORDS_A_LINE * s] + 1)
                 moved = True
             left = left or done[WORDS_A_LINE * s] < phases
@@ -228,15 +183,16 @@ def rotate_shards(
 
 
 @jit
-def begin_rotations(addresses: Any, numbers: Any, width: int) -> None:
+def begin_rotations(tables: Any, width: int) -> None:
     """Find the bits that the rows of every shard have."""
-    for s in range(len(addresses)):
-        keys = numba.farray(pointer(addresses[s, KEYS]), (numbers[s, CAPACITY], width), np.uint64)
-        unite(keys, numbers[s, N], numba.carray(pointer(addresses[s, UNION]), width, np.uint64))
+    for s in range(len(tables.numbers)):
+        rows = arrays_of(tables, s, width)
+        unite(rows.keys, tables.numbers[s, N], rows.union)
 
 
 @jit
-def end_rotations(addresses: Any, numbers: Any, width: int, kind: Any) -> None:
+def end_rotations(tables: Any, width: int) -> None:
     """Close the gaps in all shards."""
-    for s in range(len(addresses)):
-        close_shard(addresses, numbers, s, kind, width)
+    for s in range(len(tables.numbers)):
+        own = tables.numbers[s]
+        own[N], own[N_SPARE] = close_gaps(arrays_of(tables, s, width), own[N], own[N_SPARE]), 0

@@ -68,7 +68,7 @@ def multiply(row: Any, other: Any) -> int:
 @jit
 def branches(
     keys: Any, coefficients: Any, frequencies: Any, n: int, qubits: Any, weights: Any, cut: float,
-    index: Any, values: Any, counts: Any,
+    senders: Any, values: Any, counts: Any,
 ) -> Any:  # fmt: skip
     """List weights[a] times each term of local word a with another than 0.
 
@@ -84,7 +84,7 @@ def branches(
         if abs(branch) < cut:
             l1, dropped = l1 + abs(branch), dropped + int(branch != 0)
             continue
-        index[listed], values[listed], counts[listed] = i, branch, frequencies[i]
+        senders[listed], values[listed], counts[listed] = i, branch, frequencies[i]
         listed += 1
     return listed, l1, dropped
 

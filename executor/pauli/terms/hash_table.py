@@ -6,8 +6,7 @@ The fast engine on a CPU. Knows steps only as arrays, and of other shards only t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +32,42 @@ SLOTS_A_TERM = 2
 """Entries of the table for each term, at least."""
 
 
-@dataclass(frozen=True, eq=False)
-class Branches:
-    """Values on their way to the words keys[index] times `generator`; `counts` are their frequencies."""
+class ShardArrays(NamedTuple):
+    """The arrays of a shard, as kernels take them: see `hash_table_kernel` and `HashTerms`.
+
+    `hits` are the terms that split. Of branches there are the terms that send them (`senders`), their
+    `values` and frequencies (`counts`), and the terms that they met (`targets`).
+    """
+
+    keys: Array
+    coefficients: Array
+    tags: Array
+    frequencies: Array
+    slots: Array
+    where: Array
+    spare: Array
+    union: Array
+    hits: Array
+    senders: Array
+    values: Array
+    counts: Array
+    targets: Array
+
+
+TERMS, SENT = slice(0, 4), slice(9, 12)
+"""The fields of `ShardArrays` that describe a term, and those that are lists of branches."""
+TERM_ARRAYS = ("keys", "coefficients", "tags", "frequencies", "where")
+"""Those that have an element a term."""
+BRANCH_ARRAYS = ("spare", "hits", "senders", "values", "counts", "targets")
+"""Those that have an element a branch, or a free row."""
+
+
+class Branches(NamedTuple):
+    """Values on their way to the words keys[senders] times `generator`; `counts` are their frequencies."""
 
     keys: Array
     tags: Array
-    index: Array
+    senders: Array
     values: Array
     counts: Array
     generator: Array
@@ -49,9 +77,14 @@ class Branches:
         """How many there are."""
         return len(self.values)
 
+    def first(self, n: int) -> Branches:
+        """The first of them."""
+        senders, values, counts = (array[:n] for array in (self.senders, self.values, self.counts))
+        return self._replace(senders=senders, values=values, counts=counts)
+
     def packed(self) -> tuple[Array, Array, Array]:
         """The words themselves, uint64 [n, 2 W], the values and the frequencies."""
-        return np.ascontiguousarray(self.keys[self.index] ^ self.generator), self.values, self.counts
+        return np.ascontiguousarray(self.keys[self.senders] ^ self.generator), self.values, self.counts
 
 
 def unpacked(rows: Array, values: Array, counts: Array) -> Branches:
@@ -80,72 +113,74 @@ class HashTerms:
         self.kernel, self.maps = hash_table_kernel, clifford_kernel
         self.n_qubits = start.n_qubits
         self.n, self.n_spare = start.n_terms, 0
-        capacity = max(SMALLEST_CAPACITY, 2 * self.n)
-        self.keys = np.empty((capacity, start.keys.shape[1]), np.uint64, order="F")
-        self.coefficients = np.empty(capacity, start.coefficients.dtype)
-        self.frequencies, self.tags = np.zeros(capacity, np.int32), np.empty(capacity, np.uint32)
-        self.keys[: self.n], self.coefficients[: self.n] = start.keys, start.coefficients
-        self.hits, self.index, self.targets, self.spare = (np.empty(capacity, np.uint32) for _ in range(4))
-        self.where = np.full(capacity, hash_table_kernel.NONE)
-        self.union = np.zeros(start.keys.shape[1], np.uint64)
-        self.values, self.counts = np.empty_like(self.coefficients), np.empty(capacity, np.int32)
+        capacity, width = max(SMALLEST_CAPACITY, 2 * self.n), start.keys.shape[1]
+        kind = start.coefficients.dtype
+        self.arrays = ShardArrays(
+            keys=np.empty((capacity, width), np.uint64, order="F"),
+            coefficients=np.empty(capacity, kind),
+            tags=np.empty(capacity, np.uint32),
+            frequencies=np.zeros(capacity, np.int32),
+            slots=_table(capacity),
+            where=np.full(capacity, hash_table_kernel.NONE),
+            spare=np.empty(capacity, np.uint32),
+            union=np.zeros(width, np.uint64),
+            hits=np.empty(capacity, np.uint32),
+            senders=np.empty(capacity, np.uint32),
+            values=np.empty(capacity, kind),
+            counts=np.empty(capacity, np.int32),
+            targets=np.empty(capacity, np.uint32),
+        )
+        self.arrays.keys[: self.n], self.arrays.coefficients[: self.n] = start.keys, start.coefficients
         self.n_hits, self.n_changed, self.most = 0, 0, NO_LIMIT
-        self.slots = _table(capacity)
         self.is_new, self.is_stale, self.is_swept = True, True, False
-        self.size_bytes = self._size_bytes()
+        self.size_bytes = _size_bytes(self.arrays)
 
     @property
     def capacity(self) -> int:
         """For how many rows there is room."""
-        return len(self.values)
+        return len(self.arrays.values)
 
     def rows(self) -> PauliSum:
         """The terms, in the order in which they lie."""
-        return PauliSum(self.n_qubits, self.keys[: self.n], self.coefficients[: self.n])
+        return PauliSum(self.n_qubits, self.arrays.keys[: self.n], self.arrays.coefficients[: self.n])
 
     def count(self, generator: Array) -> int:
         """How many terms anticommute with the packed word `generator`."""
-        return int(self.kernel.anticommuting(self.keys, self.n, generator, self.hits))
+        return int(self.kernel.anticommuting(self.arrays.keys, self.n, generator, self.arrays.hits))
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float) -> tuple[Branches, int, Loss]:
         """The first half of a rotation about `generator`: its branches, and how many terms split."""
         self.refresh()
         self.is_swept = self.is_swept and not self.n_changed
         self.n_hits = self.n_changed = self.count(generator)
-        listed, *lost = self.kernel.split(
-            self.keys, self.coefficients, self.frequencies, self.where, True, generator, cosine, sine, cut,
-            self.hits, self.n_hits, self.index, self.values, self.counts,
-        )  # fmt: skip
-        branches = Branches(
-            self.keys, self.tags, self.index[:listed], self.values[:listed], self.counts[:listed], generator
-        )
-        return branches, self.n_hits, Loss(*lost)
+        listed, *lost = self.kernel.split(self.arrays, self.n_hits, True, generator, cosine, sine, cut)
+        arrays = self.arrays
+        branches = Branches(arrays.keys, arrays.tags, arrays.senders, arrays.values, arrays.counts, generator)
+        return branches.first(listed), self.n_hits, Loss(*lost)
 
     def transfer(self, step: TransferMatrix, cut: float) -> tuple[list[Branches], int, Loss]:
         """The first half of a transfer: branches by the local word d >= 1 that they multiply by."""
         self.refresh()
         self._changed()
-        qubits = np.array(step.qubits, np.int64)
+        arrays, qubits = self.arrays, np.array(step.qubits, np.int64)
         lists, l1, dropped = [], 0.0, 0
         words = np.arange(len(step.matrix))
         for d in words[1:]:
             weights = step.matrix[words ^ d, words]
             if not np.any(weights):
                 continue
-            index, counts = np.empty(self.n, np.uint32), np.empty(self.n, np.int32)
-            values = np.empty(self.n, self.coefficients.dtype)
+            senders, values, counts = (np.empty(self.n, array.dtype) for array in arrays[SENT])
             listed, lost, gone = self.maps.branches(
-                self.keys, self.coefficients, self.frequencies, self.n, qubits, weights, cut,
-                index, values, counts,
+                arrays.keys, arrays.coefficients, arrays.frequencies, self.n, qubits, weights, cut,
+                senders, values, counts,
             )  # fmt: skip
             l1, dropped = l1 + lost, dropped + gone
             generator = pack(*word_masks(step.qubits, int(d)), self.n_qubits)
-            lists.append(
-                Branches(self.keys, self.tags, index[:listed], values[:listed], counts[:listed], generator)
-            )
+            branches = Branches(arrays.keys, arrays.tags, senders, values, counts, generator)
+            lists.append(branches.first(listed))
         splits = np.count_nonzero(step.matrix, axis=0) > 1
         factors = np.ascontiguousarray(np.diag(step.matrix))
-        branched = self.maps.scale(self.keys, self.coefficients, self.n, qubits, factors, splits)
+        branched = self.maps.scale(arrays.keys, arrays.coefficients, self.n, qubits, factors, splits)
         return lists, branched, Loss(l1, 0.0, dropped, may_merge=True)
 
     def merge(self, branches: Branches) -> int:
@@ -155,63 +190,52 @@ class HashTerms:
         self.reserve(self.n + branches.n)
         self.refresh()
         self.n, self.n_spare, fresh, merged = self.kernel.merge_branches(
-            self.keys, self.coefficients, self.tags, self.frequencies, self.slots, self.where, self.spare,
-            self.union, self.n, self.n_spare, branches.keys, branches.tags, branches.index, branches.values,
-            branches.counts, branches.n, branches.generator, self.kernel.tag_of(branches.generator[None], 0),
-            False, True, self.targets, self.hits, self.n_hits,
-        )  # fmt: skip
+            self.arrays, self.n, self.n_spare, branches, False, True, self.n_hits
+        )
         self.n_changed = self.n_hits + fresh
         return int(merged)
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
-        done = clifford_layer(tuple(gates), self.n_qubits)
-        self.maps.clifford(self.keys, self.coefficients, self.n, done.images, done.powers, done.touched)
+        layer, (keys, coefficients) = clifford_layer(tuple(gates), self.n_qubits), self.arrays[:2]
+        self.maps.clifford(keys, coefficients, self.n, layer.images, layer.powers, layer.touched)
         self._changed(is_new=True)
 
     def sweep(self, limits: TermLimits) -> Loss:
         """Drop terms past the limits, and zeros."""
         self.refresh()
+        n_changed = self.n_changed if self.is_swept else -1
         self.n_spare, *lost = self.kernel.sweep(
-            self.keys, self.coefficients, self.tags, self.frequencies, self.slots, self.where, self.spare,
-            self.n, self.n_spare, limits.merged_cut, limits.max_weight, limits.max_xy, limits.max_frequency,
-            limits.has_letters, limits.has_frequency, self.hits, self.n_hits,
-            self.n_changed if self.is_swept else -1,
-        )  # fmt: skip
-        self.close_gaps()
+            self.arrays, self.n, self.n_spare, limits, limits.has_frequency, self.n_hits, n_changed
+        )
+        if self.n_spare:
+            self.n, self.n_spare = self.kernel.close_gaps(self.arrays, self.n, self.n_spare), 0
         self.n_hits, self.n_changed, self.is_swept = 0, 0, True
         return Loss(*lost)
-
-    def close_gaps(self) -> None:
-        """Put the last terms into the spare rows."""
-        self.n = self.kernel.close_gaps(
-            self.keys, self.coefficients, self.tags, self.frequencies, self.slots, self.where, self.spare,
-            self.n, self.n_spare,
-        )  # fmt: skip
-        self.n_spare = 0
 
     def keep(self, chosen: Array) -> None:
         """Keep the terms of these numbers, which rise."""
         self.refresh()
-        for name in TERM_ARRAYS:
-            array = getattr(self, name)
+        for array in self.arrays[TERMS]:
             array[: len(chosen)] = array[chosen]
         self.n, self.is_stale = len(chosen), True
         self._changed()
 
     def leave(self, chosen: Array) -> tuple[Array, Array, Array]:
         """Take out the terms of these numbers, which rise: their words, coefficients and frequencies."""
-        taken = tuple(np.ascontiguousarray(getattr(self, name)[chosen]) for name in TERM_ARRAYS[:3])
+        keys, coefficients, _, frequencies = (
+            np.ascontiguousarray(array[chosen]) for array in self.arrays[TERMS]
+        )
         self.keep(np.delete(np.arange(self.n), chosen))
-        return taken  # type: ignore[return-value]
+        return keys, coefficients, frequencies
 
     def join(self, keys: Array, coefficients: Array, frequencies: Array) -> None:
         """Append terms whose words are not here."""
         n = self.n + len(keys)
         self.reserve(n)
-        for name, array in zip(TERM_ARRAYS, (keys, coefficients, frequencies), strict=False):
-            getattr(self, name)[self.n : n] = array
-        self.where[self.n : n] = self.kernel.NONE
+        arrays, new = self.arrays, slice(self.n, n)
+        arrays.keys[new], arrays.coefficients[new], arrays.frequencies[new] = keys, coefficients, frequencies
+        arrays.where[new] = self.kernel.NONE
         self.n = n
         self._changed(is_new=True)
 
@@ -227,20 +251,20 @@ class HashTerms:
         times = 4 if self.capacity < FOURFOLD_BELOW else 2
         capacity = max(n_terms, min(times * self.capacity, self.most, MOST_ROWS))
         kept = max(listed, self.n_changed, self.n_spare)
-        for name in (*TERM_ARRAYS, "where"):
-            setattr(self, name, _grown(getattr(self, name), self.n, capacity))
-        for name in BRANCH_ARRAYS:
-            setattr(self, name, _grown(getattr(self, name), kept, capacity))
-        if len(self.slots) < SLOTS_A_TERM * capacity:
-            self.slots, self.is_stale = _table(capacity), True
-        self.size_bytes = self._size_bytes()
+        grown = {name: _grown(getattr(self.arrays, name), self.n, capacity) for name in TERM_ARRAYS}
+        grown |= {name: _grown(getattr(self.arrays, name), kept, capacity) for name in BRANCH_ARRAYS}
+        if len(self.arrays.slots) < SLOTS_A_TERM * capacity:
+            grown["slots"], self.is_stale = _table(capacity), True
+        self.arrays = self.arrays._replace(**grown)
+        self.size_bytes = _size_bytes(self.arrays)
 
     def refresh(self) -> None:
         """Have the tags of all rows, and all terms in the table."""
+        arrays = self.arrays
         if self.is_new:
-            self.kernel.tag_all(self.keys, self.n, self.tags)
+            self.kernel.tag_all(arrays.keys, self.n, arrays.tags)
         if self.is_stale:
-            self.kernel.rebuild(self.tags, self.where, self.n, self.slots)
+            self.kernel.rebuild(arrays.tags, arrays.where, self.n, arrays.slots)
         self.is_new = self.is_stale = False
 
     def _changed(self, is_new: bool = False) -> None:
@@ -248,15 +272,10 @@ class HashTerms:
         self.n_hits, self.n_changed, self.is_swept = 0, 0, False
         self.is_new, self.is_stale = self.is_new or is_new, self.is_stale or is_new
 
-    def _size_bytes(self) -> int:
-        """What the arrays take."""
-        return sum(getattr(self, name).nbytes for name in (*TERM_ARRAYS, *BRANCH_ARRAYS, "where", "slots"))
 
-
-TERM_ARRAYS = ("keys", "coefficients", "frequencies", "tags")
-"""The arrays that have an element a term."""
-BRANCH_ARRAYS = ("hits", "index", "targets", "spare", "values", "counts")
-"""The arrays that have an element a branch."""
+def _size_bytes(arrays: ShardArrays) -> int:
+    """What the arrays take that grow."""
+    return sum(array.nbytes for array in arrays) - arrays.union.nbytes
 
 
 def _table(n_terms: int) -> Array:

@@ -1,13 +1,13 @@
 """The numba kernels of one shard of terms in a hash table: splits, meetings, Cliffords, sweeps.
 
-Imported lazily (numba loads slowly). A term i has the row keys[i] (W words of x, W of z; columns are
-contiguous), its coefficient, its frequency and the tag of its row, a linear hash of 32 bits: that of P Q is
-the xor of theirs. `slots` is a table of 2^k entries, k at most 32, with linear probing: 0 is free, else the
-low 32 bits are i + 1 and the high 32 the tag. Rows are 0 .. n-1, of which the `n_spare` in `spare` are free:
-their coefficients are 0, and `where` says DEAD of them.
+Imported lazily (numba loads slowly). `rows` are the `ShardArrays` of a shard. A term i has the row keys[i]
+(W words of x, W of z; columns are contiguous), its coefficient, its frequency and the tag of its row, a
+linear hash of 32 bits: that of P Q is the xor of theirs. `slots` is a table of 2^k entries, k at most 32,
+with linear probing: 0 is free, else the low 32 bits are i + 1 and the high 32 the tag. Rows are 0 .. n-1, of
+which the `n_spare` in `spare` are free: their coefficients are 0, and `where` says DEAD of them.
 
 A step is done in two halves. The first reads terms, writes the branches that they send to other words as a
-list (index of the term, value, frequency), and scales the terms. The second takes a list, here or in the
+list (number of the term, value, frequency), and scales the terms. The second takes a list, here or in the
 shard that owns its words, and adds each value to its word or makes a term of it. A word receives at most one
 value of a list, and lists are taken in a fixed order, so that a result has the same bits in every run.
 """
@@ -170,14 +170,14 @@ def may_split(union: Any, generator: Any) -> Any:
 
 @jit
 def split(
-    keys: Any, coefficients: Any, frequencies: Any, where: Any, follow: bool, generator: Any, cosine: float,
-    sine: float, cut: float, hits: Any, n_hits: int, index: Any, values: Any, counts: Any,
-) -> Any:  # fmt: skip
+    rows: Any, n_hits: int, follow: bool, generator: Any, cosine: float, sine: float, cut: float
+) -> Any:
     """P becomes cosine P - s sine Q with G P = i s Q, for the terms of `hits`: scale them, list -s sine Q.
 
     Returns the branches listed, and the L1 norm, squares and number of those below `cut`, which are not, but
     zeros. `where` has the places of terms in the list. Frequencies are kept where they are to be followed.
     """
+    keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _ = rows
     words = generator.size // 2
     used, n_used, own = np.zeros(words, np.int64), 0, np.int64(0)
     for w in range(words):
@@ -203,7 +203,7 @@ def split(
             x, z = keys[i, w], keys[i, words + w]
             power += count_bits(x & z) - count_bits((x ^ generator[w]) & (z ^ generator[words + w]))
             power += 2 * count_bits(generator[words + w] & x)
-        index[n], where[i] = i, n
+        senders[n], where[i] = i, n
         values[n] = -branch if power & 3 == 1 else branch
         if follow:
             counts[n] = frequencies[i]
@@ -222,11 +222,9 @@ def is_product(row: Any, j: Any, source: Any, i: Any, generator: Any) -> Any:
 
 @jit
 def merge_branches(
-    keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, union: Any,
-    n: int, n_spare: int, sources: Any, source_tags: Any, index: Any, values: Any, counts: Any, listed: int,
-    generator: Any, generator_tag: Any, is_own: bool, follow: bool, targets: Any, hits: Any, n_hits: int,
+    rows: Any, n: int, n_spare: int, branches: Any, is_own: bool, follow: bool, n_hits: int
 ) -> Any:  # fmt: skip
-    """Add each value of a list to the word sources[index] times `generator`; make terms of words not there.
+    """Add each value of `Branches` to its word; make terms of words not there.
 
     Writes where each went to `targets` and new terms behind the `n_hits` first of `hits`. Returns the rows,
     the spare ones, the number of new terms, and of values that met a term. `is_own`: the list is this shard's
@@ -235,13 +233,16 @@ def merge_branches(
     Goes in blocks, whose entries and rows are asked for ahead, so that the processor waits for many places of
     memory at once.
     """
-    mask = np.uint64(slots.size - 1)
+    keys, coefficients, tags, frequencies, slots, where, spare, union, hits = rows[:9]
+    sources, source_tags, senders, values, counts, generator = branches
+    targets = rows.targets
+    mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator.reshape((1, -1)), 0)
     fresh = merged = 0
-    for begin in range(0, listed, BLOCK):
-        end = min(listed, begin + BLOCK)
-        look_ahead(keys, coefficients, slots, where, source_tags, index, begin, end, generator_tag, is_own)
+    for begin in range(0, senders.size, BLOCK):
+        end = min(senders.size, begin + BLOCK)
+        look_ahead(keys, coefficients, slots, where, source_tags, senders, begin, end, generator_tag, is_own)
         for b in range(begin, end):
-            i = np.int64(index[b])
+            i = np.int64(senders[b])
             if is_own and np.int64(where[i]) != b:
                 continue
             tag = source_tags[i] ^ generator_tag
@@ -256,7 +257,7 @@ def merge_branches(
                 add(coefficients, frequencies, j, values, counts, b, follow)
                 merged += 1
                 back = np.int64(where[j])
-                if is_own and back < listed and np.int64(index[back]) == j:
+                if is_own and back < senders.size and np.int64(senders[back]) == j:
                     targets[back], where[j] = i, NONE
                     add(coefficients, frequencies, i, values, counts, back, follow)
                     merged += 1
@@ -277,17 +278,17 @@ def merge_branches(
 
 @jit
 def look_ahead(
-    keys: Any, coefficients: Any, slots: Any, where: Any, source_tags: Any, index: Any, begin: int, end: int,
-    generator_tag: Any, is_own: bool,
+    keys: Any, coefficients: Any, slots: Any, where: Any, source_tags: Any, senders: Any, begin: int,
+    end: int, generator_tag: Any, is_own: bool,
 ) -> None:  # fmt: skip
     """Ask for the entries and the rows that values begin .. end-1 of a list will meet."""
     mask = np.uint64(slots.size - 1)
     for b in range(begin, end):
-        prefetch(slots, np.int64(home(source_tags[index[b]] ^ generator_tag, mask)))
+        prefetch(slots, np.int64(home(source_tags[senders[b]] ^ generator_tag, mask)))
     for b in range(begin, end):
-        if is_own and np.int64(where[index[b]]) != b:
+        if is_own and np.int64(where[senders[b]]) != b:
             continue
-        found = slots[tag_at(slots, source_tags[index[b]] ^ generator_tag, mask)]
+        found = slots[tag_at(slots, source_tags[senders[b]] ^ generator_tag, mask)]
         if found != FREE:
             j = term(found)
             prefetch(coefficients, j)
@@ -316,17 +317,14 @@ def letters(keys: Any, i: Any) -> Any:
 
 
 @jit
-def sweep(
-    keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, n: int,
-    n_spare: int, cut: float, max_weight: int, max_xy: int, max_frequency: int, has_letters: bool,
-    follow: bool, changed: Any, n_hits: int, n_changed: int,
-) -> Any:  # fmt: skip
-    """Remove terms that are zero or past a limit; one of frequency where they are followed.
+def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, n_hits: int, n_changed: int) -> Any:
+    """Remove terms that are zero or past the `TermLimits`; that of frequency where they are followed.
 
-    Looks at all terms where `n_changed` is negative, else at those of `changed`, of which the first `n_hits`
+    Looks at all terms where `n_changed` is negative, else at so many of `hits`, of which the first `n_hits`
     have the letters that they had. Returns the spare rows, and the L1 norm, squares and number of the terms
     removed that were not zero.
     """
+    keys, coefficients, tags, frequencies, slots, where, spare, _, hits = rows[:9]
     l1 = squares = 0.0
     dropped = 0
     is_full = n_changed < 0
@@ -334,12 +332,13 @@ def sweep(
     looked = n if is_full else n_changed
     for begin in range(0, looked, BLOCK):
         for k in range(begin, min(looked, begin + BLOCK)):
-            i = k if is_full else np.int64(changed[k])
+            i = k if is_full else np.int64(hits[k])
             size = np.float64(abs(coefficients[i]))
-            gone = size < cut or size == 0 or (follow and frequencies[i] > max_frequency)
-            if has_letters and not gone and (is_full or k >= n_hits):
+            gone = size < limits.merged_cut or size == 0
+            gone = gone or (follow and frequencies[i] > limits.max_frequency)
+            if limits.has_letters and not gone and (is_full or k >= n_hits):
                 weight, xy = letters(keys, i)
-                gone = weight > max_weight or xy > max_xy
+                gone = weight > limits.max_weight or xy > limits.max_xy
             if gone and where[i] != DEAD:
                 l1, squares, dropped = l1 + size, squares + size**2, dropped + int(size > 0)
                 coefficients[i], where[i] = 0, DEAD
@@ -370,11 +369,9 @@ def free(slots: Any, hole: Any) -> None:
 
 
 @jit
-def close_gaps(
-    keys: Any, coefficients: Any, tags: Any, frequencies: Any, slots: Any, where: Any, spare: Any, n: int,
-    n_spare: int,
-) -> int:  # fmt: skip
+def close_gaps(rows: Any, n: int, n_spare: int) -> int:
     """Put the last terms into the spare rows; return the number of terms."""
+    keys, coefficients, tags, frequencies, slots, where, spare = rows[:7]
     left, last = n - n_spare, n - 1
     for k in range(n_spare):
         i = np.int64(spare[k])

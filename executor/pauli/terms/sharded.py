@@ -239,7 +239,7 @@ class ShardedTerms(Terms):
             return
         first = self.shards[0]
         for number in range(1, self.n_local):
-            owners = self.linear_hash.of(first.keys[: first.n])
+            owners = self.linear_hash.of(first.arrays.keys[: first.n])
             self.shards[number].join(*first.leave(np.flatnonzero(owners == number)))
         self.is_distributed = True
 
@@ -277,13 +277,13 @@ class ShardedTerms(Terms):
 
     def _room(self, n: int) -> tuple[Array, Array, Array]:
         """Room for words, coefficients and frequencies of other ranks."""
-        width, kind = self.shards[0].keys.shape[1], self.shards[0].values.dtype
+        width, kind = self.shards[0].arrays.keys.shape[1], self.shards[0].arrays.values.dtype
         return np.empty((n, width), np.uint64), np.empty(n, kind), np.empty(n, np.int32)
 
     def _sample(self) -> Sample:
         """Some of the words."""
         step = max(1, self.n * self.ranks.size // SAMPLE_TERMS) if self.ranks is not None else 1
-        return Sample(np.concatenate([shard.keys[: shard.n : step] for shard in self.shards]), self.n)
+        return Sample(np.concatenate([shard.arrays.keys[: shard.n : step] for shard in self.shards]), self.n)
 
     def _move(self, masks: Array) -> None:
         """Take every word to the rank that owns it by other masks of ranks; collective."""
@@ -293,7 +293,7 @@ class ShardedTerms(Terms):
         counts = np.zeros((ranks.size, self.n_local), np.int64)
         sends: list[tuple[int, Array]] = []
         for number, shard in enumerate(self.shards):
-            owners = self.linear_hash.of(shard.keys[: shard.n]) // self.n_local
+            owners = self.linear_hash.of(shard.arrays.keys[: shard.n]) // self.n_local
             chosen = np.flatnonzero(owners != self.rank)
             arrays = shard.leave(chosen)
             for peer in range(ranks.size):
@@ -325,7 +325,7 @@ class ShardedTerms(Terms):
 
     def _least_words(self, ties: Sequence[Array], room: int) -> list[Array]:
         """Of the terms of these numbers in each shard, on all ranks together the `room` least words."""
-        keys = [shard.keys[tied] for shard, tied in zip(self.shards, ties, strict=True)]
+        keys = [shard.arrays.keys[tied] for shard, tied in zip(self.shards, ties, strict=True)]
         own = np.concatenate(keys)
         rows = [own] if self.ranks is None else self.ranks.gather_objects(own)
         chosen = np.zeros(sum(map(len, rows)), bool)

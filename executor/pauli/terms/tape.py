@@ -77,12 +77,12 @@ class TapedTerms(Terms):
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
         terms, before = self.terms, self.n
-        hits = terms.hits[: terms.count(generator)].copy()
-        coefficients = terms.coefficients[hits]
+        hits = terms.arrays.hits[: terms.count(generator)].copy()
+        coefficients = terms.arrays.coefficients[hits]
         branches, branched, loss = terms.split(generator, cosine, sine, cut)
         self.ledger.losses.append(loss)
-        signs = branch_signs(terms.keys[branches.index], generator)
-        split, places = self.numbers[hits], np.searchsorted(hits, branches.index)
+        signs = branch_signs(branches.keys[branches.senders], generator)
+        split, places = self.numbers[hits], np.searchsorted(hits, branches.senders)
         merged = terms.merge(branches)
         targets = self._targets(branches.n)
         self.tape.append(TapedRotation(split, coefficients, cosine, sine, places, signs, targets))
@@ -96,29 +96,29 @@ class TapedTerms(Terms):
         self.ledger.losses.append(loss)
         merged, sent = 0, []
         for branches in lists:
-            a = words[branches.index]
+            a = words[branches.senders]
             b = a ^ int(local_words(branches.generator[None], step.qubits)[0])
             merged += self.terms.merge(branches)
-            sent.append((branches.index, step.matrix[b, a], self._targets(branches.n)))
+            sent.append((branches.senders, step.matrix[b, a], self._targets(branches.n)))
         self.tape.append(TapedMap(numbers, np.diag(step.matrix)[words], tuple(sent)))
         self._step = (before, self.n, branched, merged)
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another."""
-        coefficients = self.terms.coefficients
-        self.terms.coefficients = np.ones_like(coefficients)
+        coefficients = self.terms.arrays.coefficients[: self.n]
+        before = coefficients.copy()
+        coefficients[:] = 1
         self.terms.clifford(gates)
-        signs = self.terms.coefficients[: self.n]
-        coefficients[: self.n] *= signs
-        self.terms.coefficients = coefficients
-        self.tape.append(TapedMap(self.numbers, signs.real.copy(), ()))
+        signs = coefficients.real.copy()
+        coefficients *= before
+        self.tape.append(TapedMap(self.numbers, signs, ()))
         self._step = (self.n, self.n, 0, 0)
 
     def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits."""
         rows = self.terms.rows()
         gone = np.abs(rows.coefficients) < limits.merged_cut
-        gone |= self.terms.frequencies[: self.n] > limits.max_frequency
+        gone |= self.terms.arrays.frequencies[: self.n] > limits.max_frequency
         if limits.has_letters:
             letters = np.bitwise_count(rows.x).sum(axis=1, dtype=np.int64)
             gone |= (rows.weights > limits.max_weight) | (letters > limits.max_xy)
@@ -157,7 +157,7 @@ class TapedTerms(Terms):
         fresh = self.n - len(self.numbers)
         self.numbers = np.concatenate([self.numbers, self.n_numbers + np.arange(fresh)])
         self.n_numbers += fresh
-        return self.numbers[self.terms.targets[:n]]
+        return self.numbers[self.terms.arrays.targets[:n]]
 
     def _drop(self, gone: Array) -> None:
         sizes = np.abs(self.terms.rows().coefficients[gone]).astype(np.float64)

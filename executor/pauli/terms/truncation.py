@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
@@ -77,11 +78,10 @@ class Truncation:
         """The limits that a term alone decides upon, as numbers."""
         limits = (self.max_weight, self.max_xy, self.max_frequency)
         weight, xy, frequency = (NO_LIMIT if limit is None else limit for limit in limits)
-        return TermLimits(self.merged_cut, weight, xy, frequency, self.needs_letters)
+        return TermLimits(float(self.merged_cut), weight, xy, frequency, self.needs_letters)
 
 
-@dataclass(frozen=True)
-class TermLimits:
+class TermLimits(NamedTuple):
     """What a sweep drops: terms below `merged_cut` or past a limit; `has_letters`: any of weight and XY."""
 
     merged_cut: float
