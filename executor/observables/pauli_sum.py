@@ -11,14 +11,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-
-Array = NDArray[Any]
 
 FACTOR = re.compile(r"([IXYZ])\s*(\d{1,9})")
 """A letter and its qubit."""

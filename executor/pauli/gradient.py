@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import state_values
@@ -22,9 +21,8 @@ from tnplan.executor.pauli.propagate import Propagator, check_room, check_steps
 from tnplan.executor.pauli.terms.ledger import Dropped
 from tnplan.executor.pauli.terms.tape import TapedMap, TapedRotation, TapedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,11 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
@@ -27,8 +27,6 @@ from tnplan.planner.networks.circuits.program import (
     measures,
     without_final_measurements,
 )
-
-Array = NDArray[Any]
 
 LARGEST_SHOTS = 10**9
 """Shots that may be asked for."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.program import Channel, Conditional, Measurement, Operation, Reset
-
-Array = NDArray[Any]
 
 UNITARY = 1e-12
 """How far K^dagger K of an operator may be from its weight times 1 to count as unitary."""

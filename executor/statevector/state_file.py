@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.memory_estimate import LARGEST
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path, read_json, write_file, write_text
-
-Array = NDArray[Any]
 
 FORMAT = "tnplan.state"
 VERSION = 1

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, TransferMatrix, heisenberg_matrix
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
-
-Array = NDArray[Any]
 
 TRACE_ROUNDING = 1e-10
 """How far the sum of K^dagger K of a channel may be from 1."""

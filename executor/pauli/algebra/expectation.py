@@ -9,13 +9,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, pauli_sum
 from tnplan.executor.pauli.terms.ledger import Dropped
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-
-Array = NDArray[Any]
 
 ONE = np.uint64(1)
 BLOCH_ROUNDING = 1e-12

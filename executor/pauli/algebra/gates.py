@@ -10,18 +10,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, reduce
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import masks
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
-
-Array = NDArray[Any]
 
 EXACT = 1e-14
 """Elements nearer than this to 0 or 1 are 0 or 1: the rounding of a gate's matrix."""

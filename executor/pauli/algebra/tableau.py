@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum, n_words, pack, pauli_sum
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, quarter_turns, word_masks
+from tnplan.planner.common.arrays import Array
 
-Array = NDArray[Any]
 Word = tuple[int, int, int]
 """x mask, z mask, e: i^e times all X of the word and then all Z; the Hermitian word has e = |x & z|."""
 Masks = tuple[int, int, int]

@@ -15,13 +15,12 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 from cupy_backends.cuda.api import driver
-from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
-Array = NDArray[Any]
 Lists = tuple[Any, Any, Any]
 """Branches on the GPU: rows or numbers of rows, values, frequencies."""
 

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pack
@@ -32,9 +31,9 @@ from tnplan.executor.pauli.sharding.resharding import (
 from tnplan.executor.pauli.terms.ledger import Loss, Number
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
-Array = NDArray[Any]
 Again = Callable[[int, int], None]
 """A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""
 

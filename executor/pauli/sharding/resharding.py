@@ -8,14 +8,13 @@ Masks, like words, are Python integers here: bits of x, then of z, as in a packe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.pauli.sharding.linear_hash import SEED
+from tnplan.planner.common.arrays import Array
 
-Array = NDArray[Any]
 Reduced = list[tuple[int, int]]
 """Pivots and words: a word has its own pivot's bit, and none of those before it."""
 

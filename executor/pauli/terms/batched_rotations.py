@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.pauli.terms.hash_table import HashTerms, ShardArrays
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss
 from tnplan.executor.pauli.terms.truncation import TermLimits
+from tnplan.planner.common.arrays import Array
 
-Array = NDArray[Any]
 NO_BOUND = 1 << 62
 """More terms than there can be."""
 SHARD_COUNTERS = ("n", "n_spare", "is_swept", "n_hits", "n_changed")

@@ -6,19 +6,17 @@ The fast engine on a CPU. Knows steps only as arrays, and of other shards only t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum, pack
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms.ledger import Loss
 from tnplan.executor.pauli.terms.truncation import TermLimits
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-
-Array = NDArray[Any]
 
 SMALLEST_CAPACITY = 1024
 """Rows that arrays have room for at first, at least."""

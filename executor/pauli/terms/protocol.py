@@ -7,16 +7,13 @@ rank that takes steps one by one and has no bound of its memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import Protocol
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.terms.ledger import Ledger, Number
 from tnplan.executor.pauli.terms.truncation import TermLimits
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 
 class Terms(Protocol):

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import PauliSum
@@ -26,9 +25,9 @@ from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
 from tnplan.executor.pauli.terms.ledger import Ledger, Number, loss_of, total_loss
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.truncation import TermLimits
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
-Array = NDArray[Any]
 Result = TypeVar("Result")
 
 COSTS = Costs(exchange_s=2e-4, move_s=1e-3, term_s=1e-7)

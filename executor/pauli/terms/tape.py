@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import in_bits
@@ -21,8 +19,7 @@ from tnplan.executor.pauli.terms.hash_table import HashTerms
 from tnplan.executor.pauli.terms.ledger import Ledger, loss_of
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.truncation import TermLimits
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 ONE = np.uint64(1)
 

@@ -5,15 +5,11 @@ Knows weights; nothing of Hamiltonians.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
-
-Array = NDArray[Any]
 
 
 def carry_over(weights: Array, *, ratio: float | None = None, missing: float | None = None) -> Array:

@@ -6,16 +6,13 @@ Knows strings and orbitals; no integrals and no states.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.integrals import pair_count, pair_number
 from tnplan.executor.sbd.basis.strings import WORD, StringSet
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 
 @dataclass(frozen=True)

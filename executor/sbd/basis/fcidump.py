@@ -10,10 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.fcidump_header import NUMBER, REMEDY, read_header
 from tnplan.executor.sbd.basis.integrals import (
@@ -24,11 +22,10 @@ from tnplan.executor.sbd.basis.integrals import (
     pair_count,
     pair_number,
 )
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
 from tnplan.planner.common.units import size_text
-
-Array = NDArray[Any]
 
 DIGITS = 2
 """How many units of the last digit printed integrals that ought to be equal may differ."""

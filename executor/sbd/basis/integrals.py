@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
-
-Array = NDArray[Any]
 
 TOLERANCE = 1e-8
 """How far integrals that ought to be equal may differ, in Hartree or relative to their size."""

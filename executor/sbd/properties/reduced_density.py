@@ -9,16 +9,13 @@ with p, q of the first spin and r, s of the second, so that E = core + sum h[p, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, dense_two
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, Spin
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 OVERLAP_BYTES = 1 << 28
 """Overlaps of strings' rows are made in blocks of rows of at most this."""

@@ -7,15 +7,11 @@ Knows the tables of a `ProductHamiltonian`; nothing of solvers.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 
 def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:

@@ -10,15 +10,12 @@ Knows numbers of excitations and of tiles; no strings.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.pair_tiling import DEEP, MOST, ROWS
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 WARPS_AT_ONCE = 3168
 """That take a share of what is left: twice the 12 that a GPU works on in each of 132 multiprocessors, so that

@@ -15,11 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.excitations import Matching, Singles
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 SIMD_LANES = 16
 """Alpha excitations that one vector instruction sums at once."""

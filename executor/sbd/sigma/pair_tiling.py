@@ -15,14 +15,11 @@ Knows excitations of beta; no integrals, no states.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.sbd.sigma.packed_entry import SIGN
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 PART = 16
 """Active pairs whose products lie in shared memory at once."""

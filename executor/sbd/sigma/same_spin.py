@@ -6,16 +6,13 @@ Knows strings, integrals and matrices; nothing of the other spin.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 ROWS_AT_ONCE = 128
 """Rows of a dense product in one call, so that threads share a product evenly."""

@@ -16,12 +16,10 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import write_file
-
-Array = NDArray[Any]
 
 FORMAT = "tnplan.sbd.checkpoint"
 VERSION = 1

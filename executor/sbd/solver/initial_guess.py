@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
-from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian, from_product
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, apply_spin_square
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
 from tnplan.executor.sbd.solver.checkpoint import DAMAGED
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-
-Array = NDArray[Any]
 
 DETERMINANTS = 300
 """So many determinants of least energy are diagonalized exactly; smaller spaces whole."""

@@ -9,10 +9,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian
@@ -22,10 +20,10 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
 from tnplan.executor.sbd.solver.vector_backend import HostVectors, VectorBackend
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 
-Array = NDArray[Any]
 Hamiltonian = ProductHamiltonian | ListHamiltonian
 
 SINGLE = "float32"

@@ -6,16 +6,13 @@ program.cu has the macros. Knows where bits are, registers, threads or outside a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.codegen.register_layout import RegisterLayout
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_commutation import is_rotation
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 NOTHING, PLUS, MINUS, PLUS_I, MINUS_I, REAL, IMAGINARY, ANY = range(8)
 """Kinds of an element of a matrix: what program.cu need not multiply by."""

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.codegen.gate_levels import GateLevels
 from tnplan.executor.statevector.codegen.gate_macros import UnfitError, is_turn
@@ -23,8 +21,7 @@ from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.overlap import MOST_PART_BITS
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 MOST_TARGETS = 2
 """Targets of a gate that a compiled pass takes."""

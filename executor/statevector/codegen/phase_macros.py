@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.codegen.gate_macros import STEEP, UNITS, GateMacros, kind_of, shears
 from tnplan.executor.statevector.codegen.register_layout import LANE_BITS, RegisterLayout
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 SIGN_PRICE, SHEAR_PRICE, SIGNS_PRICE, BULK_PRICE = 2, 3, 5, 9
 """Instructions an amplitude: a sign, a phase by shears, all signs, all phases of a thread."""

@@ -8,14 +8,11 @@ GPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, GATE, PHASES, PassTables
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 IN_REGISTERS = 2
 """A gate on more targets is a round of its own."""

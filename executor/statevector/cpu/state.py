@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
+from tnplan.planner.common.arrays import Array
 
-Array = NDArray[Any]
 Work = Callable[[int, int], None]
 
 TILES = {"complex64": Tile(16, 5, 4), "complex128": Tile(15, 4, 4)}

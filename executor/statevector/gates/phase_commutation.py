@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 UNITS = (1, -1, 1j, -1j)
 """Elements that cost no multiplication."""

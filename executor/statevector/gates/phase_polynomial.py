@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 UNIT = 1e-12
 """Elements whose modulus is nearer than this to 1 are phases: the rounding of products of gates."""

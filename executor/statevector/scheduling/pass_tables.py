@@ -15,17 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import with_low_bits
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-
-Array = NDArray[Any]
+from tnplan.planner.common.arrays import Array
 
 GATE, DIAGONAL, PHASES = 0, 1, 2
 """Kinds of a step."""
