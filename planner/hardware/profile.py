@@ -16,6 +16,7 @@ from typing import Any
 from tnplan.planner.common.convert import converted
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path, plain
+from tnplan.planner.common.units import size_text
 
 DEFAULT_PRECISION = {"float32": "fp32", "complex64": "fp32", "float64": "fp64", "complex128": "fp64"}
 EXACTNESS = ("fp64", "fp32", "fp16x3", "tf32")
@@ -58,20 +59,52 @@ class CodecRates:
     workspace_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
-    """The figures of one machine. Rates are a device; `flop_per_s[dtype][precision]` counts real operations.
+    """The figures of one machine, which the cost model uses; rates and sizes are those of one device.
 
-    `memory_bytes` is a device's, `reserved_bytes` what driver and libraries take of it. `tile_bytes` bounds
-    the tile of a contraction that writes in another order than its product's, `exchange_bytes` the send and
-    receive buffers of a redistribution. `tiers` run from fastest to slowest.
+    `load_profile` reads a shipped one or a TOML file (docs/hardware.md), `calibrate` measures one.
 
-    A device with a kernel for fused chains has `fused_bytes`, what a tile of the large tensor may take on
-    chip (0: no such kernel), and by dtype and precision `fused_flop_per_s`, the kernel's rate, and
-    `fused_tile_bytes_per_s`, that of the memory on chip; both hold from `fused_tiles` tiles on. Runs of
-    `short_run_bytes` are read and written at half the rate.
+    Parameters
+    ----------
+    name : str
+        The name.
+    memory_bytes, reserved_bytes : int
+        The memory of a device, and what driver and libraries take of it.
+    memory_bytes_per_s, permute_bytes_per_s : float
+        Bytes read and written by a copy, and by a transposition.
+    launch_s : float
+        Seconds to launch a kernel.
+    tile_bytes : int
+        The largest tile of a contraction that writes in another order than its product's.
+    exchange_bytes : int
+        The send and receive buffers of a redistribution.
+    flop_per_s : dict
+        Peak real operations a second, by dtype and precision.
+    tiers : tuple of Tier
+        The interconnect, from fastest to slowest (arXiv 2606.01852, Eq. 7).
+    gemm_curves, scattered_curves : dict
+        Measured rates of matrix products by dtype and precision; the second of those with a scattered result.
+    fused_bytes : int
+        What a tile of the large tensor of a fused chain may take on chip; 0: no kernel for chains.
+    fused_tiles : int
+        The tiles from which on the rates of chains hold.
+    short_run_bytes : float
+        Runs of this length are read and written at half the rate.
+    fused_tile_bytes_per_s, fused_flop_per_s : dict
+        Rates of the memory on chip and of the kernel for chains, by dtype and precision.
+    codecs : dict
+        Rates of the settings of `compress` that the device has figures for.
 
-    `codecs` are the settings of `--compress` that the device has figures for.
+    Raises
+    ------
+    InputError
+        For figures that cannot be.
+
+    Examples
+    --------
+    >>> tnplan.load_profile("cpu")
+    Profile(cpu: 3.73 GiB a device, tiers host memory)
     """
 
     name: str
@@ -133,6 +166,10 @@ class Profile:
                 _check_figure(f"{own}: {name}", getattr(tier, name), zero=True)
             if tier.curve_bytes or tier.curve_bytes_per_s:
                 _check_curve(f"{own}: curve_bytes", tier.curve_bytes, tier.curve_bytes_per_s)
+
+    def __repr__(self) -> str:
+        tiers = ", ".join(tier.name for tier in self.tiers)
+        return f"Profile({self.name}: {size_text(self.memory_bytes)} a device, tiers {tiers})"
 
     def _check_fused(self, place: str) -> None:
         tables = {name: getattr(self, name) for name in ("fused_flop_per_s", "fused_tile_bytes_per_s")}
@@ -197,7 +234,28 @@ def shipped_profiles() -> list[str]:
 
 
 def load_profile(name: str | Path) -> Profile:
-    """A shipped profile by its name, or one from a TOML file."""
+    """Read a hardware profile.
+
+    Parameters
+    ----------
+    name : str or path
+        A shipped profile, such as "cpu" or "dgx-h100", or a TOML file (docs/hardware.md has its fields).
+
+    Returns
+    -------
+    Profile
+        The profile.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, or a file that cannot be read or is no profile.
+
+    Examples
+    --------
+    >>> tnplan.load_profile("dgx-h100")
+    Profile(dgx-h100: 74.5 GiB a device, tiers nvlink, infiniband)
+    """
     if str(name) in shipped_profiles():
         text = (resources.files("tnplan.planner.hardware") / f"{name}.toml").read_text(encoding="utf-8")
     else:

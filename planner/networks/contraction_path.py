@@ -8,18 +8,46 @@ from math import prod
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.html_table import html_table
+from tnplan.planner.common.units import count_text
 from tnplan.planner.networks.network import Network
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ContractionPath:
     """A network, a contraction path and the indices to slice.
 
-    `ssa_path` names tensors in static single assignment: the inputs are 0 .. n-1, and the i-th contraction
-    creates tensor n+i. A step may name one tensor (nothing to do), two, or more (contracted from left to
-    right). `sliced_inds` are fixed to each of their values in turn and the partial results are summed.
+    Parameters
+    ----------
+    network : Network
+        The network.
+    ssa_path : tuple of tuples of int
+        The steps in static single assignment: the inputs are tensors 0 .. n-1, and the i-th contraction
+        creates tensor n+i. A step may name one tensor (nothing to do), two, or more (contracted from left to
+        right).
+    sliced_inds : tuple of str
+        Indices that are fixed to each of their values in turn; the partial results are summed.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        That of the tensors while they are contracted.
+    name : str
+        A short name, also of files.
+    tensors : str, optional
+        The .npz of the tensors' values.
+    meta : dict
+        What else is known, such as costs.
+
+    Raises
+    ------
+    InputError
+        For a path that does not contract all tensors to one, each once, or indices that cannot be sliced.
+
+    Examples
+    --------
+    >>> chain = tnplan.Network((("a", "b"), ("b", "c"), ("c",)), ("a",), {"a": 4, "b": 8, "c": 2})
+    >>> tnplan.ContractionPath(chain, ((1, 2), (0, 3)), sliced_inds=("c",))
+    ContractionPath(3 tensors, 3 indices, 2 steps, 2 slices, complex64)
     """
 
     network: Network
@@ -35,6 +63,23 @@ class ContractionPath:
             raise InputError("path dtype", f"{self.dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
         self._check_path()
         self._check_slices()
+
+    def __repr__(self) -> str:
+        name = f"{self.name}: " if self.name else ""
+        return f"ContractionPath({name}{', '.join(self._facts.values())})"
+
+    def _repr_html_(self) -> str:
+        costs = {key: value for key, value in self.meta.items() if isinstance(value, int | float | str)}
+        return html_table(f"Contraction path {self.name}", (self._facts | costs).items())
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        return {
+            "network": self.network.sizes,
+            "path": count_text(len(self.ssa_path), "step", "steps"),
+            "slices": count_text(self.n_slices, "slice", "slices"),
+            "dtype": self.dtype,
+        }
 
     def _check_path(self) -> None:
         available = set(range(len(self.network.inputs)))

@@ -12,13 +12,31 @@ LARGEST_SIZE = 2**40
 """No index is larger: the planner factorises sizes by trial division."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Network:
     """A sum over products of tensors, written by its indices.
 
-    `inputs[i]` lists the indices of tensor i in the order of its axes; `output` lists the open indices in
-    the order of the result's axes. Every other index is summed. An index may sit on any number of tensors
-    (a hyper-index), more than once on one tensor (a trace or diagonal), or on a single one (a plain sum).
+    Indices that are not open are summed. An index may sit on any number of tensors (a hyper-index), more than
+    once on one tensor (a trace or diagonal), or on a single one (a plain sum).
+
+    Parameters
+    ----------
+    inputs : tuple of tuples of str
+        The indices of each tensor in the order of its axes.
+    output : tuple of str
+        The open indices in the order of the result's axes.
+    size_dict : dict of str to int
+        The extent of every index.
+
+    Raises
+    ------
+    InputError
+        For an index without an extent, an open one on no tensor, or extents that cannot be.
+
+    Examples
+    --------
+    >>> tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    Network(2 tensors, 3 indices, 2 open)
     """
 
     inputs: tuple[tuple[str, ...], ...]
@@ -50,6 +68,14 @@ class Network:
                 raise InputError(
                     "network output", f"index {index!r} is on no tensor", "open indices must be on an input"
                 )
+
+    def __repr__(self) -> str:
+        return f"Network({self.sizes}, {len(self.output)} open)"
+
+    @property
+    def sizes(self) -> str:
+        """How many tensors and indices there are, in words."""
+        return f"{len(self.inputs)} tensors, {len(self.size_dict)} indices"
 
     def shape(self, tensor: int) -> tuple[int, ...]:
         """The shape that input `tensor` must have."""

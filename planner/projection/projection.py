@@ -13,14 +13,16 @@ from fractions import Fraction
 from math import inf
 
 from tnplan.planner.common.errors import InputError, NothingFitsError
-from tnplan.planner.common.units import count_text
+from tnplan.planner.common.html_table import html_table
+from tnplan.planner.common.units import count_text, figure_text, size_text, time_text
 from tnplan.planner.hardware.group_sizes import divisors_and_powers
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import LARGEST_WORLD, Planner
 from tnplan.planner.passes.sharding.policies import POLICIES
 from tnplan.planner.projection.judge import Judge, Verdict
-from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
+from tnplan.planner.schedule.annotation import StepAnnotation
+from tnplan.planner.schedule.schedule import Schedule
 
 Progress = Callable[[int, int, str], None]
 
@@ -133,12 +135,33 @@ class Demand:
         return self.once_flops + self.n_slices * self.slice_flops
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Projection:
-    """Rows and refusals by number of devices, and what they were computed under.
+    """Predicted times and speedups by number of devices; `tnplan.report` makes it.
 
-    Speedups count from `baseline_devices` devices: 1, or the least number on which any path fits. `demands`
-    has an entry for each path; `verdicts` are the plans that were made or refused.
+    Parameters
+    ----------
+    paths, labels
+        The paths that were compared, and their names.
+    profile, policy, memory_bytes
+        What the predictions are for.
+    baseline_devices : int
+        The devices from which speedups count: 1, or the least number on which any path fits.
+    rows : tuple of Row
+        The best way found for each number of devices, with the metrics of arXiv 2606.01852, section V-A.
+    refusals : tuple of Refusal
+        Numbers of devices on which nothing fits, and why.
+    demands : tuple of Demand
+        The work of each path.
+    verdicts : tuple of Verdict
+        The plans that were made or refused.
+
+    Examples
+    --------
+    >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> found = tnplan.report([tnplan.ContractionPath(matrices, ((0, 1),))], [1], hardware="cpu")
+    >>> found.rows[0].speedup
+    1.0
     """
 
     paths: tuple[ContractionPath, ...]
@@ -151,6 +174,25 @@ class Projection:
     refusals: tuple[Refusal, ...]
     demands: tuple[Demand, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = self.rows if len(self.rows) < 2 else (self.rows[0], self.rows[-1])
+        times = [
+            f"{time_text(row.time_s)} on {count_text(row.devices, 'device', 'devices')}" for row in shown
+        ]
+        return f"Projection({self.profile.name}, policy {self.policy}: {', '.join(times)})"
+
+    def _repr_html_(self) -> str:
+        header = ("devices", "path", "groups", "ranks a group", "slices", "time", "speedup", "memory a rank")
+        rows = [
+            (
+                figure_text(row.devices), self.labels[row.path], figure_text(row.n_groups),
+                figure_text(row.ranks_per_group), figure_text(row.schedule.n_slices),
+                time_text(row.time_s), figure_text(row.speedup), size_text(row.peak_bytes),
+            )
+            for row in self.rows
+        ]  # fmt: skip
+        return html_table(f"Projected on {self.profile.name}, policy {self.policy}", rows, header)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,12 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
+from tnplan.planner.common.html_table import html_table
+from tnplan.planner.common.units import count_text, size_text, time_text
 from tnplan.planner.hardware.compression_options import Compression
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.process_grid import Digit, Layout
+from tnplan.planner.schedule.annotation import Prediction, StepAnnotation
 
 FORMAT = "tnplan.schedule"
 VERSION = 10
@@ -234,69 +237,6 @@ OPCODES: dict[str, type] = {kind.op: kind for kind in KINDS}
 
 
 @dataclass(frozen=True)
-class StepAnnotation:
-    """The annotation of one pairwise contraction. Sizes are global, after slicing; bytes and times a rank.
-
-    `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
-    step that no sliced index touches, done before the first slice; the result of another one `serves` so many
-    slices in a row, for which it `repeats` so often, for values that an early sum runs over. Steps of one
-    `Fused` have the same number `fused`, counted from 0 over the schedule, and share its time; for others it
-    is None. `hidden_s` is what its exchanges take beside contractions, on top of `exchange_s`; `codec_s` what
-    it takes to compress its result and to restore its operands, where these wait for a later step.
-    """
-
-    state: str
-    a_modes: tuple[int, ...]
-    b_modes: tuple[int, ...]
-    c_modes: tuple[int, ...]
-    layout: Layout
-    batch: int
-    m: int
-    n: int
-    k: int
-    size_bytes: int
-    moved_bytes: int
-    moved_bytes_by_tier: tuple[int, ...]
-    flops: float
-    contract_s: float
-    permute_s: float
-    exchange_s: float
-    once: bool = False
-    serves: int = 1
-    repeats: int = 1
-    fused: int | None = None
-    hidden_s: float = 0.0
-    codec_s: float = 0.0
-
-    @property
-    def predicted_s(self) -> float:
-        """Predicted seconds of the step, with what is waited for of its exchanges."""
-        return self.contract_s + self.permute_s + self.exchange_s + self.codec_s
-
-    @property
-    def often(self) -> float:
-        """How often a slice carries out the step, in the mean of all; 0 where it is done once."""
-        return 0.0 if self.once else self.repeats / self.serves
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the planner expects on one rank of the group. `flops` are real operations of one rank.
-
-    A slice's are the mean of all slices: one that begins an outer part takes longer than the next.
-    """
-
-    once_s: float
-    slice_s: float
-    once_flops: float
-    slice_flops: float
-    once_moved_bytes: int
-    slice_moved_bytes: float
-    peak_bytes: int
-    live_bytes: int
-
-
-@dataclass(frozen=True)
 class LoopLevel:
     """Instructions whose results serve all slices that have the same values of the first `depth` sliced
     indices: they are replayed before the body wherever one of these values changes.
@@ -310,9 +250,9 @@ class LoopLevel:
     inner: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schedule:
-    """The whole schedule of one group of `ranks_per_group` ranks.
+    """The whole schedule of one group of `ranks_per_group` ranks; `tnplan.plan` makes it.
 
     `indices` maps every network index to its modes, from major to minor (an index of extent 1 has none; a
     sliced one has one, its own). `leaves[i]` lists the indices of input tensor i. `once` is replayed before
@@ -324,6 +264,33 @@ class Schedule:
     row of parts inside their loops adds to a tensor that the part before makes zero, and that parts of the
     same depth or more read afterwards. `compression` says with which bounds tensors are compressed, where
     they are.
+
+    Parameters
+    ----------
+    path_identity, name, policy, dtype, precision, profile, ranks_per_group, memory_bytes, threshold_bytes
+        What was planned, and for what.
+    grid : tuple of Digit
+        The process grid: the digits of a rank's number, the slowest tier first.
+    size_dict, leaves, output, sliced, tensors
+        The network, its sliced indices in the order of the loops, and the file of its tensors.
+    modes, indices, buffers
+        Modes of prime extent, the modes of every index, and the pieces of the arena.
+    once, body, outer, result
+        Instructions, and the buffer of the result.
+    steps : tuple of StepAnnotation
+        Every pairwise contraction: sizes, states, distributed modes, predicted times (docs/formats.md).
+    predicted : Prediction
+        What is expected on one rank.
+    compression, summed
+        Bounds of what is compressed, and indices that are summed within a slice.
+    identity : str
+        The SHA-256 of all else.
+
+    Examples
+    --------
+    >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),))).predicted.peak_bytes
+    512
     """
 
     path_identity: str
@@ -353,6 +320,22 @@ class Schedule:
     outer: tuple[LoopLevel, ...] = ()
     summed: tuple[str, ...] = ()
     identity: str = ""
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.name or 'unnamed'}: {', '.join(self._facts.values())})"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Schedule {self.name or 'unnamed'}", self._facts.items())
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        return {
+            "network": f"{count_text(len(self.leaves), 'tensor', 'tensors')}, {self.dtype}",
+            "ranks": f"{count_text(self.ranks_per_group, 'rank', 'ranks')} of {self.profile['name']}",
+            "slices": count_text(self.n_slices, "slice", "slices"),
+            "time": f"{time_text(self.projected_s(1))} predicted",
+            "memory": f"peak {size_text(self.predicted.peak_bytes)}",
+        }
 
     @property
     def parts(self) -> tuple[LoopLevel, ...]:

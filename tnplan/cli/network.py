@@ -35,5 +35,5 @@ def command(circuit: Path, output: Path | None, **options: Any) -> None:
 
     target = output or Path(f"{circuit.stem}.json")
     result = network(circuit, output=target, **options)
-    counts = ", ".join([*result.notes, result.sizes])
+    counts = ", ".join([*result.notes, result.network.sizes])
     click.echo(f"wrote {target} and {tensors_beside(target).name}: {counts}")

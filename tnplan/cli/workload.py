@@ -46,7 +46,7 @@ def add(make: Callable[..., TensorNetwork], *options: Option) -> None:
 
     def called(output: Path | None, **given: Any) -> None:
         result = make(output=output or Path(), **given)
-        click.echo(f"wrote {output or f'{result.name}.json'}: {result.sizes}")
+        click.echo(f"wrote {output or f'{result.name}.json'}: {result.network.sizes}")
         for line in result.notes:
             click.echo(line)
         if given.get("qsim") is not None:

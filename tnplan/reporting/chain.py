@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tnplan.planner.hardware.cost import ITEM_BYTES
-from tnplan.planner.schedule.schedule import STATES, Schedule, StepAnnotation
+from tnplan.planner.schedule.annotation import StepAnnotation
+from tnplan.planner.schedule.schedule import STATES, Schedule
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from tnplan.planner.common.units import count_text, figure_text, percent_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection, Row
-from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
+from tnplan.planner.schedule.annotation import StepAnnotation
+from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from tnplan.planner.hardware.compression_options import PLACE, Compression, Loss
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.profile import profile_from_document
 from tnplan.planner.passes.lowering.annotate import predict
+from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.file import with_identity
-from tnplan.planner.schedule.schedule import Instruction, Redistribute, Schedule, StepAnnotation, with_parts
+from tnplan.planner.schedule.schedule import Instruction, Redistribute, Schedule, with_parts
 
 Sizes = tuple[list[float], list[int], float]
 """Bytes and messages that a rank receives, by tier, and the bytes of its shard afterwards."""

@@ -22,6 +22,7 @@ from tnplan.planner.passes.sharding.assign_digits import restrict_layout
 from tnplan.planner.passes.sharding.search import gemm_precision
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.tree.loop_levels import last_need
+from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     Buffer,
@@ -34,7 +35,6 @@ from tnplan.planner.schedule.schedule import (
     Load,
     Redistribute,
     ReduceScatter,
-    StepAnnotation,
     SumModes,
     Zero,
 )

@@ -14,8 +14,9 @@ from tnplan.planner.hardware.chunked_overlap import hazards
 from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange
 from tnplan.planner.passes.lowering.buffer_assignment import Arena
 from tnplan.planner.passes.lowering.lower import LoweredProgram
+from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.overlap_rows import Rows, exchange_spans, rows
-from tnplan.planner.schedule.schedule import Buffer, Instruction, Redistribute, StepAnnotation
+from tnplan.planner.schedule.schedule import Buffer, Instruction, Redistribute
 
 
 def settle_overlap(program: LoweredProgram, arena: Arena) -> LoweredProgram:

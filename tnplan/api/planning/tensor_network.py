@@ -46,12 +46,7 @@ class TensorNetwork:
 
     def __repr__(self) -> str:
         name = f"{self.name}: " if self.name else ""
-        return f"TensorNetwork({name}{self.sizes}, {self.dtype})"
-
-    @property
-    def sizes(self) -> str:
-        """How many tensors and indices there are, in words."""
-        return f"{len(self.network.inputs)} tensors, {len(self.network.size_dict)} indices"
+        return f"TensorNetwork({name}{self.network.sizes}, {self.dtype})"
 
     def save(self, path: str | Path) -> None:
         """Write the network file, and its tensors as .npz beside it."""

@@ -32,6 +32,7 @@ from tnplan.executor.device.selection.select import Chosen
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import Staged
 from tnplan.planner.hardware.process_grid import Digit, Layout, grid_size, largest_shard
+from tnplan.planner.schedule.annotation import Prediction
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     Buffer,
@@ -42,7 +43,6 @@ from tnplan.planner.schedule.schedule import (
     Instruction,
     Load,
     Mode,
-    Prediction,
     Redistribute,
     ReduceScatter,
     Schedule,

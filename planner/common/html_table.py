@@ -1,0 +1,19 @@
+"""A small table for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+def html_table(title: str, rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
+    """A table as HTML: a caption, a row of names where there is a header, and a row of cells each."""
+    lines = [f"<table><caption>{escape(title)}</caption>"]
+    if header:
+        lines.append(_row(header, "th"))
+    lines += [_row(row, "td") for row in rows]
+    return "\n".join([*lines, "</table>"])
+
+
+def _row(cells: Sequence[object], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
