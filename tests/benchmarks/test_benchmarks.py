@@ -28,7 +28,7 @@ PATH = ROOT / "paths" / "sycamore_n53_m10_b22_flops.json"
 
 @pytest.fixture(autouse=True)
 def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "contraction"))
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -40,7 +40,7 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 def test_steps_runs_on_the_cpu(tmp_path: Path) -> None:
     output = tmp_path / "steps.json"
     done = run(
-        "benchmarks/steps.py", PATH, "--device", "cpu", "--least", "1MiB", "--memory", "4MiB",
+        "benchmarks/contraction/steps.py", PATH, "--device", "cpu", "--least", "1MiB", "--memory", "4MiB",
         "--seconds", "2", "--seconds-each", "0.001", "--output", output,
     )  # fmt: skip
     assert done.stderr == ""
@@ -58,7 +58,8 @@ def test_steps_runs_on_the_cpu(tmp_path: Path) -> None:
 def test_closing_runs_on_the_cpu(tmp_path: Path) -> None:
     output = tmp_path / "closing.json"
     done = run(
-        "benchmarks/closing.py", "--rank", "16", "--device", "cpu", "--seconds", "0.001", "-o", output
+        "benchmarks/contraction/closing.py", "--rank", "16", "--device", "cpu",
+        "--seconds", "0.001", "-o", output,
     )  # fmt: skip
     assert done.stderr == ""
     rows = json.loads(output.read_text())["rows"]
@@ -69,7 +70,8 @@ def test_closing_runs_on_the_cpu(tmp_path: Path) -> None:
 def test_searches_are_compared(tmp_path: Path) -> None:
     output = tmp_path / "search.json"
     effort = ("--seconds", "1", "--workers", "1", "--seeds", "1", "--rival-seeds", "1")
-    done = run("benchmarks/search.py", "--case", "kings_12x12", *effort, "--paths", tmp_path, "-o", output)
+    files = ("--paths", tmp_path, "-o", output)
+    done = run("benchmarks/planning/search.py", "--case", "kings_12x12", *effort, *files)
     assert done.returncode == 0, done.stderr
     row = json.loads(output.read_text())["rows"][0]
     assert row["network"] == "kings_12x12"
@@ -82,7 +84,7 @@ def test_searches_are_compared(tmp_path: Path) -> None:
 
 def test_tiers_are_counted(tmp_path: Path) -> None:
     output = tmp_path / "tiers.json"
-    done = run("benchmarks/tiers.py", PATH, "--devices", "16", "-o", output)
+    done = run("benchmarks/planning/tiers.py", PATH, "--devices", "16", "-o", output)
     assert done.returncode == 0, done.stderr
     rows = json.loads(output.read_text())["rows"]
     assert len(rows) == 2
@@ -94,8 +96,8 @@ def test_replay_runs_on_the_cpu(tmp_path: Path) -> None:
     output = tmp_path / "replay.json"
     for ranks in ("1", "2"):
         done = run(
-            "benchmarks/replay.py", PATH, "--device", "cpu", "--ranks", ranks, "--seconds", "0.001",
-            "--output", output,
+            "benchmarks/contraction/replay.py", PATH, "--device", "cpu", "--ranks", ranks,
+            "--seconds", "0.001", "--output", output,
         )  # fmt: skip
         assert done.stderr == ""
     document = json.loads(output.read_text())
@@ -124,8 +126,8 @@ def test_whole_runs_on_the_cpu(tmp_path: Path) -> None:
     output = tmp_path / "whole.json"
     for only in (("--only", "run"), ("--only", "check"), ()):
         done = run(
-            "benchmarks/whole.py", "--path", files[0], "--check-path", files[1], "--device", "cpu",
-            "--ranks", "2", "--output", output, *only,
+            "benchmarks/contraction/whole.py", "--path", files[0], "--check-path", files[1],
+            "--device", "cpu", "--ranks", "2", "--output", output, *only,
         )  # fmt: skip
         assert done.stderr == ""
         assert done.returncode == 0

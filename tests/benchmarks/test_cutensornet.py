@@ -17,7 +17,7 @@ FILES = ("sycamore_n53_m10_b22_flops", "regular_84_3_b22_flops", "zuchongzhi_n60
 
 @pytest.fixture(autouse=True)
 def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "contraction"))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -384,7 +384,7 @@ def test_the_bound_and_the_fidelity_are_products() -> None:
 
 def test_the_benchmark_counts_what_is_sent(root: Path, tmp_path: Path) -> None:
     output = tmp_path / "rows.json"
-    command = [sys.executable, "benchmarks/compressed_exchange.py", "--device", "cpu", "--log2", "16"]
+    command = [sys.executable, "benchmarks/codecs/compressed_exchange.py", "--device", "cpu", "--log2", "16"]
     done = subprocess.run(
         [*command, "-o", output], capture_output=True, text=True, cwd=root, timeout=120, check=False
     )

@@ -1,0 +1,85 @@
+"""The circuits of benchmarks/pauli/pauli.py, as rotations (letters, qubits, angle) or as steps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tnplan.executor.observables.pauli_sum import PauliSum, masks, merge, pauli_sum
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
+from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.gates import gate
+
+Turn = tuple[str, tuple[int, ...], float]
+
+
+def eagle(theta: float, layers: int) -> list[Turn]:
+    """RX(theta) on 127 qubits and RZZ(-pi/2) on the 144 edges of the heavy-hexagon lattice, repeated."""
+    rows = [range(14), *(range(18 + 19 * r, 33 + 19 * r) for r in range(5)), range(113, 127)]
+    edges = [(q, q + 1) for row in rows for q in row[:-1]]
+    for gap in range(6):
+        for k in range(4):
+            column, bridge = 4 * k + 2 * (gap % 2), 14 + 19 * gap + k
+            below = rows[gap + 1][column - (1 if gap == 5 else 0)]
+            edges += [(rows[gap][column], bridge), (bridge, below)]
+    layer: list[Turn] = [("X", (q,), theta) for q in range(127)]
+    layer += [("ZZ", edge, -math.pi / 2) for edge in edges]
+    return layer * layers
+
+
+def ising_2d(side: int, layers: int, angle: float) -> list[Turn]:
+    """RX(angle) on all sites of a square lattice and RZZ(angle) on its bonds, repeated."""
+    sites = [(side * r + c, r, c) for r in range(side) for c in range(side)]
+    bonds = [(q, q + 1) for q, _, c in sites if c < side - 1] + [
+        (q, q + side) for q, r, _ in sites if r < side - 1
+    ]
+    layer: list[Turn] = [("X", (q,), angle) for q, _, _ in sites]
+    return (layer + [("ZZ", bond, angle) for bond in bonds]) * layers
+
+
+def steps_of(turns: list[Turn]) -> list[PauliStep]:
+    """The rotations as steps."""
+    return [rotation(*turn) for turn in turns]
+
+
+def clifford_layer(n_qubits: int, first: str) -> list[Clifford]:
+    """The seed's layer: H or S on all qubits, then CNOT on neighbours."""
+    gates = [gate(first, (q,)) for q in range(n_qubits)]
+    gates += [gate("cnot", (q, q + 1)) for q in range(n_qubits - 1)]
+    return circuit_steps(Circuit(n_qubits, tuple(gates)))  # type: ignore[return-value]
+
+
+def mixed(n_qubits: int, n_gates: int, rotations: float, seed: int = 0) -> list[PauliStep]:
+    """Random gates: this share of rotations RX, RY, RZ, the rest H, S and CNOT alike."""
+    rng, gates = np.random.default_rng(seed), []
+    for _ in range(n_gates):
+        q, other = (int(v) for v in rng.choice(n_qubits, 2, replace=False))
+        if rng.random() < rotations:
+            gates.append(
+                gate(str(rng.choice(["rx", "ry", "rz"])), (q,), (float(rng.uniform(0, 2 * math.pi)),))
+            )
+        else:
+            name = str(rng.choice(["h", "s", "cnot"]))
+            gates.append(gate(name, (q, other) if name == "cnot" else (q,)))
+    return list(circuit_steps(Circuit(n_qubits, tuple(gates))))
+
+
+def random_words(n_qubits: int, n_words: int, seed: int = 0) -> PauliSum:
+    """Words drawn uniformly, their coefficients 1, equal ones added."""
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(2**64, size=(n_words, 2 * -(-n_qubits // 64)), dtype=np.uint64)
+    if n_qubits % 64:
+        keys[:, [keys.shape[1] // 2 - 1, -1]] &= np.uint64(2 ** (n_qubits % 64) - 1)
+    return PauliSum(n_qubits, *merge(keys, np.ones(n_words)))
+
+
+def light_words(n_qubits: int, n_words: int, max_weight: int, seed: int = 0) -> PauliSum:
+    """Words of random weights 1 to `max_weight`, their letters and qubits drawn uniformly, coefficients 1."""
+    rng, terms = np.random.default_rng(seed), []
+    for _ in range(n_words):
+        weight = int(rng.integers(1, min(max_weight, n_qubits) + 1))
+        qubits = rng.choice(n_qubits, weight, replace=False).tolist()
+        letters = rng.choice(list("XYZ"), weight).tolist()
+        terms.append((*masks(list(zip(letters, qubits, strict=True)), n_qubits, "words"), 1.0))
+    return pauli_sum(terms, n_qubits)
