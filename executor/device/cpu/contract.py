@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import gcd
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.cpu.copy import CopyKernel
 from tnplan.executor.device.protocols.device import Call
-from tnplan.executor.device.protocols.output_tiling import OutputBlock, OutputTiling
+from tnplan.executor.device.protocols.output_tiling import OutputBlock, OutputTiling, Rows
 
 Array = NDArray[Any]
 
@@ -46,48 +46,27 @@ def bind_product(a: Array, b: Array, c: Array) -> Call:
 
 def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Array) -> Call:
     """Form every tile of the product in the flat `workspace` and copy it to its place in the flat `c`."""
-    left, right, left_blocks, right_blocks = a, b, tiling.m, tiling.n
-    if not tiling.n_last:
-        left, right, left_blocks, right_blocks = b, a, tiling.n, tiling.m
-    all_blocks = (*tiling.batch, *left_blocks, *right_blocks)
-    divisor = gcd(*(block.c_offset for block in all_blocks))
-    small = is_small(tiling.batch[0].rows, left_blocks[0].rows, right_blocks[0].rows, a.shape[2])
+    small = is_small(tiling.batch[0].rows, tiling.m[0].rows, tiling.n[0].rows, a.shape[2])
     multiply: Callable[[Array, Array, Array], Any] = np.matmul
     if small:
         from tnplan.executor.device.cpu.copy_kernel import small_products
 
         multiply = small_products
         small_products(a[:0], b[:0], c[:0].reshape(0, 1, 1))
-    shapes: dict[tuple[int, int, int], tuple[Array, Callable[[int], None], int]] = {}
-    for rows, copy in tiling.copies.items():
-        mover = CopyKernel(copy, c.dtype, divisor)
-        n_batch, m, n = rows
-        key = rows if tiling.n_last else (n_batch, n, m)
-        tile = workspace[: n_batch * m * n].reshape(key)
-        shapes[key] = (tile, mover.placed(mover.units(c), mover.units(workspace)), mover.unit)
+    steps = {}
+    for extents, copy in tiling.copies.items():
+        mover = CopyKernel(copy, c.dtype, tiling.start_divisor)
+        product = workspace[: prod(extents)].reshape(extents)
+        steps[extents] = multiply, product, mover.placed(c, workspace)
 
-    def views(
-        operand: Array, batch: OutputBlock, blocks: tuple[OutputBlock, ...], turn: bool
-    ) -> list[tuple[Array, int, int]]:
-        part = operand[batch.start : batch.start + batch.rows]
-        cut = [
-            (part[:, block.start : block.start + block.rows], block.rows, block.c_offset) for block in blocks
-        ]
-        return [(view.swapaxes(1, 2) if turn else view, rows, offset) for view, rows, offset in cut]
+    def rows_of(operand: Array, transposed: bool) -> Rows:
+        def view(batch: OutputBlock, block: OutputBlock) -> Array:
+            part = operand[batch.start : batch.start + batch.rows, block.start : block.start + block.rows]
+            return part.swapaxes(1, 2) if transposed else part
 
-    batches = [
-        (block.rows, block.c_offset, views(left, block, left_blocks, False),
-         views(right, block, right_blocks, not small))
-        for block in tiling.batch
-    ]  # fmt: skip
+        return view
 
-    def run() -> None:
-        for n_batch, batch_offset, lefts, rights in batches:
-            for left_view, left_rows, left_offset in lefts:
-                offset = batch_offset + left_offset
-                for right_view, right_rows, right_offset in rights:
-                    tile, place, unit = shapes[n_batch, left_rows, right_rows]
-                    multiply(left_view, right_view, tile)
-                    place((offset + right_offset) // unit)
-
-    return run
+    by_columns = not small
+    return tiling.bind(
+        rows_of(a, by_columns and not tiling.n_last), rows_of(b, by_columns and tiling.n_last), steps
+    )

@@ -38,10 +38,11 @@ class CopyKernel:
         return array[: len(array) // self.unit * self.unit].view(self._dtype)
 
     def placed(self, target: Array, source: Array) -> Callable[[int], None]:
-        """The whole copy from the start of `source`, called with its start in `target`; in units."""
+        """The whole copy from the start of `source`, called with its start in `target`, in elements."""
+        target, source, unit = self.units(target), self.units(source), self.unit
         kernel, sizes = self._kernel(target, source)
         t_table, s_table, outer = self.tables.target, self.tables.source, self.tables.outer
-        return lambda start: kernel(target, source, t_table, s_table, start, 0, 0, outer, *sizes)
+        return lambda start: kernel(target, source, t_table, s_table, start // unit, 0, 0, outer, *sizes)
 
     def bind(
         self, target: Array, source: Array, target_start: int, source_start: int, first: int, last: int

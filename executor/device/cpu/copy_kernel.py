@@ -9,9 +9,6 @@ from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
-
-from tnplan.executor.device.protocols.copy import CopyTables
 
 
 @numba.njit(nogil=True, cache=True)
@@ -108,22 +105,3 @@ def fused_tiles(
                 closed[0] += held[i] * out[place]
             else:
                 out[place] = out[place] + held[i] if adds else held[i]
-
-
-def copy_numpy(
-    target: NDArray[Any], source: NDArray[Any], tables: CopyTables, target_start: int, source_start: int,
-    first: int, last: int, add: bool = False,
-) -> None:  # fmt: skip
-    """The NumPy twin of the copy and add kernels."""
-
-    def positions(table: NDArray[np.uint64], start: int) -> NDArray[np.int64]:
-        ends = np.cumsum([tables.outer, tables.middle, tables.columns])
-        outer, *inner = np.split(table.astype(np.int64), ends)
-        places = start + outer[first:last]
-        for steps in (*inner, np.arange(tables.run)):
-            places = np.add.outer(places, steps)
-        return places
-
-    values = source[positions(tables.source, source_start)]
-    place = positions(tables.target, target_start)
-    target[place] = target[place] + values if add else values

@@ -6,17 +6,20 @@ then copied to its place. Leading modes are looped over; one of them may be cut 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import gcd, prod
+from typing import Any
 
 from tnplan.executor.device.protocols.copy import Copy, make_copy, row_major
-from tnplan.executor.device.protocols.device import ContractShape
+from tnplan.executor.device.protocols.device import Call, ContractShape
 
 Part = tuple[tuple[int, int], ...]
 """(extent, stride in c) of the modes of one part."""
 
 EFFICIENT_EXTENT = 64
+"""m and n of a tile are at least this large where they can be."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +31,60 @@ class OutputBlock:
     c_offset: int
 
 
+Rows = Callable[[OutputBlock, OutputBlock], Any]
+"""What stands for the rows of an operand in a block of the batch and one of m or n, such as an address."""
+TileStep = tuple[Callable[[Any, Any, Any], Any], Any, Callable[[int], None]]
+"""What multiplies a left and a right operand, where to, and what copies that to an offset in c."""
+
+
 @dataclass(frozen=True)
 class OutputTiling:
-    """The blocks of each part; every tile is one block of each. `n_last`: the tile is [batch | m | n]."""
+    """The blocks of batch, m and n; every tile is one block of each.
+
+    `n_last`: the tile is [batch | m | n], else [batch | n | m]. Rows of a tile are those of its left operand,
+    columns those of its right one.
+    """
 
     batch: tuple[OutputBlock, ...]
     m: tuple[OutputBlock, ...]
     n: tuple[OutputBlock, ...]
     n_last: bool
     copies: dict[tuple[int, int, int], Copy]
-    """The copy from tile to c, by the rows of its three blocks."""
+    """The copy from a tile to c, by the extents of the tile: batch, rows, columns."""
+
+    @property
+    def start_divisor(self) -> int:
+        """What divides the offsets in c of all tiles."""
+        return gcd(*(block.c_offset for block in (*self.batch, *self.m, *self.n)))
+
+    def bind(self, a_rows: Rows, b_rows: Rows, steps: Mapping[tuple[int, int, int], TileStep]) -> Call:
+        """The call that forms every tile and copies it to its place in c.
+
+        `a_rows` and `b_rows` give what stands for the rows of a block of the batch and one of m or n. `steps`
+        has those of a tile by its extents.
+        """
+        sides = (a_rows, self.m), (b_rows, self.n)
+        (left_rows, left_blocks), (right_rows, right_blocks) = sides if self.n_last else sides[::-1]
+        batches = [
+            (
+                batch.rows,
+                batch.c_offset,
+                [(left_rows(batch, block), block.rows, block.c_offset) for block in left_blocks],
+                [(right_rows(batch, block), block.rows, block.c_offset) for block in right_blocks],
+            )
+            for batch in self.batch
+        ]
+
+        def run() -> None:
+            for n_batch, batch_offset, lefts, rights in batches:
+                for left, rows, left_offset in lefts:
+                    offset = batch_offset + left_offset
+                    for right, columns, right_offset in rights:
+                        multiply, product, place = steps[n_batch, rows, columns]
+                        multiply(left, right, product)
+                        place(offset + right_offset)
+
+        return run
 
 
 def tile(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_EXTENT) -> OutputTiling:
@@ -58,11 +105,12 @@ def tile(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_
     cut = [_cut(part, kept, limit) for part, kept, limit in zip(parts, whole, chunk, strict=True)]
     n_last = _innermost(shape.n) <= _innermost(shape.m)
     copies = {}
-    for variants in product(*(tail for _, tail in cut)):
-        rows = tuple(prod(extent for extent, _ in tail) for tail in variants)
-        copies[rows] = _tile_copy(variants, n_last)
+    for batch, m, n in product(*(tail for _, tail in cut)):
+        stored = (batch, m, n) if n_last else (batch, n, m)
+        n_batch, rows, columns = (prod(extent for extent, _ in part) for part in stored)
+        copies[n_batch, rows, columns] = _tile_copy(stored)
     blocks = [part_blocks for part_blocks, _ in cut]
-    return OutputTiling(blocks[0], blocks[1], blocks[2], n_last, copies)  # type: ignore[arg-type]
+    return OutputTiling(blocks[0], blocks[1], blocks[2], n_last, copies)
 
 
 def _size(whole: list[list[tuple[int, int]]]) -> int:
@@ -111,8 +159,8 @@ def _innermost(part: Part) -> int:
     return min((stride for extent, stride in part if extent > 1), default=1 << 62)
 
 
-def _tile_copy(variants: tuple[Part, ...], n_last: bool) -> Copy:
-    batch, m, n = variants
-    modes = batch + m + n if n_last else batch + n + m
+def _tile_copy(parts: Sequence[Part]) -> Copy:
+    """The copy to c of a tile that is stored as these parts, row-major."""
+    modes = [mode for part in parts for mode in part]
     strides = row_major([extent for extent, _ in modes])
-    return make_copy([(extent, own, stride) for (extent, stride), own in zip(modes, strides, strict=True)])
+    return make_copy([(extent, step, stride) for (extent, stride), step in zip(modes, strides, strict=True)])

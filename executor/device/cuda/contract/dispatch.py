@@ -6,8 +6,6 @@ A bound call launches on one stream, allocates nothing and does not wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts
 from tnplan.executor.device.cuda.copy.permute import bind_placed
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
-from tnplan.executor.device.protocols.output_tiling import OutputBlock, tile
+from tnplan.executor.device.protocols.output_tiling import Rows, tile
 from tnplan.executor.device.protocols.precision import check_precision
 
 Array = Any
@@ -165,45 +163,21 @@ def _bind_tiles(
     shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array, precision: str, stream: Any
 ) -> Call:
     """Form every tile of the product in the workspace and copy it to its place in c."""
-    k = shape.k
+    k, dtype, address = shape.k, c.dtype.name, workspace.data.ptr
     tiling = tile(shape, len(workspace), EFFICIENT_EXTENT)
-    left, right, left_blocks, right_blocks = a, b, tiling.m, tiling.n
-    if not tiling.n_last:
-        left, right, left_blocks, right_blocks = b, a, tiling.n, tiling.m
-    divisor = gcd(*(block.c_offset for block in (*tiling.batch, *left_blocks, *right_blocks)))
-    work = workspace.data.ptr
-    steps: dict[tuple[int, int, int], tuple[Multiply, Callable[[int], None]]] = {}
-    for rows, copy in tiling.copies.items():
-        n_batch, m, n = rows
-        key = rows if tiling.n_last else (n_batch, n, m)
-        product = bind_product(*key, k, c.dtype.name, precision, stream)
-        steps[key] = product, bind_placed(c, workspace, copy, divisor, stream)
-    row_bytes = k * c.itemsize
-
-    def addresses(
-        operand: Array, batch: OutputBlock, blocks: tuple[OutputBlock, ...]
-    ) -> list[tuple[int, int, int]]:
-        rows = len(operand) // k // sum(block.rows for block in tiling.batch)
-        base = operand.data.ptr + batch.start * rows * row_bytes
-        return [(base + block.start * row_bytes, block.rows, block.c_offset) for block in blocks]
-
-    batches = [
-        (
-            batch.rows,
-            batch.c_offset,
-            addresses(left, batch, left_blocks),
-            addresses(right, batch, right_blocks),
+    steps = {
+        extents: (
+            bind_product(*extents, k, dtype, precision, stream),
+            address,
+            bind_placed(c, workspace, copy, tiling.start_divisor, stream),
         )
-        for batch in tiling.batch
-    ]
+        for extents, copy in tiling.copies.items()
+    }
+    row_bytes = k * c.itemsize
+    _, m, n, _ = shape.sizes
 
-    def run() -> None:
-        for n_batch, batch_offset, lefts, rights in batches:
-            for left_address, left_rows, left_offset in lefts:
-                offset = batch_offset + left_offset
-                for right_address, right_rows, right_offset in rights:
-                    multiply, place = steps[n_batch, left_rows, right_rows]
-                    multiply(left_address, right_address, work)
-                    place(offset + right_offset)
+    def rows_of(operand: Array, rows: int) -> Rows:
+        base = operand.data.ptr
+        return lambda batch, block: base + (batch.start * rows + block.start) * row_bytes
 
-    return run
+    return tiling.bind(rows_of(a, m), rows_of(b, n), steps)

@@ -3,7 +3,7 @@
 A tile holds the fastest modes of both sides. Threads load it in the order of the source into slots of shared
 memory, and store it in the order of the target. All offsets are sums of small tables:
 offset = lanes[thread] + steps[step] + rows[number // columns] + columns[number % columns].
-Knows neither arrays nor devices; `run` is the kernel's twin on NumPy arrays.
+Knows neither arrays nor devices. NumPy twin: copy_tiles in tests/oracles/copy.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt, prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -325,20 +324,3 @@ def _extended(lanes: NDArray[np.int64], axis: Axis, stride: int) -> NDArray[np.i
 def _crowd(lanes: NDArray[np.int64], axis: Axis, stride: int, banks: int) -> int:
     """The most lanes that meet at one bank."""
     return int(np.bincount(_extended(lanes, axis, stride)[:banks] % banks).max())
-
-
-def run(made: CopyTiles, target: NDArray[Any], source: NDArray[Any], add: bool) -> None:
-    """Copy, or add, from the start of `source` to the start of `target`, tile by tile as the kernel does."""
-    shared = np.zeros(made.slots, source.dtype)
-    load = made.load.all().astype(np.int64)
-    store = made.store.all().astype(np.int64) if made.store else load
-    for row in made.rows.astype(np.int64):
-        for column in made.columns.astype(np.int64):
-            from_start, to_start = row + column
-            values = source[from_start + load[:, 0]]
-            into = to_start + load[:, 1]
-            if made.store:
-                shared[load[:, 1]] = values
-                values = shared[store[:, 1]]
-                into = to_start + store[:, 0]
-            target[into] = target[into] + values if add else values

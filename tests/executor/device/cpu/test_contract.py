@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -117,7 +118,8 @@ def test_tiles_fit_and_cover(capacity):
             assert rows == list(range(prod(part)))
         for rows in tiling.copies:
             assert prod(rows) <= capacity
-        used = {(x.rows, y.rows, z.rows) for x in blocks[0] for y in blocks[1] for z in blocks[2]}
+        rows_and_columns = blocks[1:] if tiling.n_last else blocks[:0:-1]
+        used = {tuple(block.rows for block in one) for one in product(blocks[0], *rows_and_columns)}
         assert used <= set(tiling.copies)
 
 

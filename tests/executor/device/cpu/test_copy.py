@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 import pytest
 
+from tests.oracles.copy import copy_numpy
 from tests.support.contraction.copy import box_case, random_values
-from tnplan.executor.device.cpu.copy_kernel import copy_numpy
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.copy import deal, make_copy, row_major, tables, widen
 

@@ -8,9 +8,10 @@ from math import gcd, prod
 import numpy as np
 import pytest
 
+from tests.oracles.copy import copy_tiles
 from tests.support.contraction.copy import box_case, random_values
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.executor.device.cuda.copy.tiling import SHARED_BYTES, parts, run, shared_bytes, tiles
+from tnplan.executor.device.cuda.copy.tiling import SHARED_BYTES, parts, shared_bytes, tiles
 from tnplan.executor.device.protocols.copy import make_copy, row_major, widen
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -40,12 +41,12 @@ def copy_by(runner, target, source, copy, target_start, source_start, rows=None,
         dtype = UNITS[unit * target.itemsize]
         if add:  # components, so that real numbers are added
             for index in range(unit):
-                run(tiles(wide, dtype.itemsize), target[into + index :: unit],
+                copy_tiles(tiles(wide, dtype.itemsize), target[into + index :: unit],
                     source[origin + index :: unit], True)  # fmt: skip
         else:
             last = origin + (len(source) - origin) // unit * unit
             last_into = into + (len(target) - into) // unit * unit
-            run(tiles(wide, dtype.itemsize), target[into:last_into].view(dtype),
+            copy_tiles(tiles(wide, dtype.itemsize), target[into:last_into].view(dtype),
                 source[origin:last].view(dtype), False)  # fmt: skip
 
 
