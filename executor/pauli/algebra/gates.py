@@ -228,11 +228,7 @@ def _simple(step: Rotation) -> PauliStep:
     if quarters is None or not 1 <= len(qubits) <= 2:
         return step
     word = sum(((step.x >> q & 1) + 2 * (step.z >> q & 1)) << 2 * j for j, q in enumerate(qubits))
-    matrix = local_words(len(qubits))[word]
-    cosine, sine = ((1, 0), (math.sqrt(0.5), math.sqrt(0.5)), (0, 1), (-math.sqrt(0.5), math.sqrt(0.5)))[
-        quarters
-    ]
-    unitary = cosine * np.eye(len(matrix)) - 1j * sine * matrix
+    unitary = rotation_matrix(local_words(len(qubits))[word], quarters * math.pi / 2)
     return clifford_or_transfer(qubits, [unitary])
 
 

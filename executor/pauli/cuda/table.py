@@ -144,6 +144,19 @@ class GpuTable:
         return len(self.coefficients)
 
     @property
+    def _rows(self) -> tuple[Any, Any, Any]:
+        return self.keys, self.coefficients, self.frequencies
+
+    @property
+    def _table(self) -> tuple[Any, np.uint64]:
+        """The entries of the table, and the mask of their numbers."""
+        return self.slots, np.uint64(self.slots.size - 1)
+
+    @property
+    def _events(self) -> tuple[Any, Any]:
+        return self.log, self.stalled
+
+    @property
     def by_passes(self) -> bool:
         """Whether rotations are done in passes over groups, or one by one."""
         return bool(self.patterns.dtype == np.uint32)
@@ -182,16 +195,11 @@ class GpuTable:
         `resumed`: see the kernel. Frequencies are followed where `limits`, a LIMITS, has one.
         """
         count = len(rotations) // rotation_type(self.words, ROTATION_FIELDS).itemsize
-        self.meeting.fill(0)
-        arrays = (self.keys, self.coefficients, self.frequencies, self.patterns, self.slots)
-        arguments = [
-            *arrays, np.uint64(self.slots.size - 1), np.int64(self.capacity), self.spare,
-            np.int64(GAPS_KEPT_BELOW), np.int64(BY_PASSES_BELOW), rotations, np.int64(first), np.int64(count),
-            np.int64(event), self.failed, np.int64(len(self.failed)), np.int64(resumed), limits, self.log,
-            self.stalled, self.meeting,
-        ]  # fmt: skip
-        kernel, addresses = self.load_rotations(self.by_passes), addressed(arguments)
-        CooperativeLaunch(kernel, self.processors, COOPERATIVE_THREADS, addresses, 0, self.stream)()
+        self._launch_together(
+            self.load_rotations(self.by_passes), *self._rows, self.patterns, *self._table, self.capacity,
+            self.spare, GAPS_KEPT_BELOW, BY_PASSES_BELOW, rotations, first, count, event, self.failed,
+            len(self.failed), resumed, limits, *self._events,
+        )  # fmt: skip
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
         """The first half of a rotation: its branches, their words, values and frequencies; waits."""
@@ -200,30 +208,21 @@ class GpuTable:
         struct = np.array(
             [(generator, cosine, sine, cut, event)], rotation_type(self.words, [("event", np.int64)])
         )[0]
-        self._launch(
-            "split", self.keys, self.coefficients, self.frequencies, *self.lists, self.log, self.stalled,
-            struct,
-        )  # fmt: skip
+        self._launch("split", *self._rows, *self.lists, *self._events, struct)
         listed = int(self.read(event)["listed"])
         index, values, counts = (array[:listed] for array in self.lists)
         return self.keys[index.astype(np.int64)] ^ cupy.asarray(generator), values, counts
 
     def merge_rows(self, lists: Lists, event: int) -> None:
         """Add values to words, and append the words not there; there is room. `lists` have rows first."""
-        rows, values, counts = lists
-        self._launch(
-            "meet", self.keys, self.coefficients, self.frequencies, self.slots,
-            np.uint64(self.slots.size - 1), rows, values, counts, np.int64(len(values)), self.log,
-            self.stalled, np.int64(event),
-        )  # fmt: skip
+        self._launch("meet", *self._rows, *self._table, *lists, len(lists[1]), *self._events, event)
 
     def branches(self, n: int, qubits: Array, weights: Array, cut: float, event: int) -> Lists:
         """List the branches of a transfer's part; waits. Rows are not yet multiplied by anything."""
         index, values, counts = self.room(n)
         self._launch(
-            "branches", self.keys, self.coefficients, self.frequencies, cupy.asarray(qubits, np.int32),
-            np.int32(len(qubits)), cupy.asarray(weights), index, values, counts, self.log, self.stalled,
-            np.float64(cut), np.int64(event),
+            "branches", *self._rows, cupy.asarray(qubits, np.int32), np.int32(len(qubits)),
+            cupy.asarray(weights), index, values, counts, *self._events, np.float64(cut), event,
         )  # fmt: skip
         listed = int(self.read(event)["listed"])
         return self.keys[index[:listed].astype(np.int64)], values[:listed], counts[:listed]
@@ -232,33 +231,27 @@ class GpuTable:
         """Multiply rows by the factors of their local words."""
         self._launch(
             "scale", self.keys, self.coefficients, cupy.asarray(qubits, np.int32), np.int32(len(qubits)),
-            cupy.asarray(np.ascontiguousarray(factors)), cupy.asarray(splits, np.int32), self.log,
-            self.stalled, np.int64(event),
+            cupy.asarray(np.ascontiguousarray(factors)), cupy.asarray(splits, np.int32), *self._events, event,
         )  # fmt: skip
 
     def clifford(self, maps: Any, order: Any, event: int) -> None:
         """Map all rows by maps one after another; they are on the GPU. `rebuild` is due."""
-        self._launch(
-            "clifford", self.keys, self.coefficients, *maps, order, np.int32(len(order)), self.log,
-            self.stalled, np.int64(event),
-        )  # fmt: skip
+        n_maps = np.int32(len(order))
+        self._launch("clifford", self.keys, self.coefficients, *maps, order, n_maps, *self._events, event)
 
     def sweep(self, limits: Any) -> None:
         """Set coefficients past the limits, a LIMITS, to 0."""
-        self._launch("sweep", self.keys, self.coefficients, self.frequencies, self.log, self.stalled, limits)
+        self._launch("sweep", *self._rows, *self._events, limits)
 
     def rebuild(self, event: int, n: int = -1) -> None:
         """Enter the first n rows into the table, or where n is -1 all that are there after an event."""
         self.slots.fill(0)
-        self._launch(
-            "rebuild", self.keys, self.slots, np.uint64(self.slots.size - 1), self.log, self.stalled,
-            np.int64(event), np.int64(n),
-        )  # fmt: skip
+        self._launch("rebuild", self.keys, *self._table, *self._events, event, n)
 
     def in_bits(self, n: int, ones: Array) -> float:
         """The value in a computational state; `ones`, uint64 [words / 2], has the qubits in 1. Waits."""
         total = cupy.zeros(1, np.float64)
-        self._launch("expect", self.keys, self.coefficients, cupy.asarray(ones), total, np.int64(n))
+        self._launch("expect", self.keys, self.coefficients, cupy.asarray(ones), total, n)
         return float(total[0])
 
     def empty(self, n: int) -> Lists:
@@ -358,8 +351,8 @@ class GpuTable:
         (rows, values, counts), places = self.empty(room), cupy.empty(room, np.uint32)
         bits, wanted = np.int32(len(masks)), cupy.zeros(shards, np.uint64)
         self._launch(
-            "leave", self.keys, self.coefficients, self.frequencies, cupy.asarray(masks), bits, np.int32(own),
-            np.int64(n), np.int64(most), rows, values, counts, places, wanted,
+            "leave", *self._rows, cupy.asarray(masks), bits, np.int32(own), n, most, rows, values, counts,
+            places, wanted,
         )  # fmt: skip
         found = np.asarray(cupy.asnumpy(wanted)).astype(np.int64)
         sizes = np.minimum(np.delete(found, own), most).tolist()
@@ -373,29 +366,17 @@ class GpuTable:
         """
         arrived, free = len(lists[1]), len(places)
         if arrived:
-            self._launch(
-                "join", self.keys, self.coefficients, self.frequencies, *lists, np.int64(arrived), places,
-                np.int64(free), np.int64(n),
-            )  # fmt: skip
+            self._launch("join", *self._rows, *lists, arrived, places, free, n)
         return n + max(0, arrived - free)
 
     def close_gaps(self, n: int) -> int:
         """Move the terms among n rows to the first ones, begin the log anew, and return how many they are."""
         self.restart(n)
-        self.meeting.fill(0)
-        arguments = [
-            self.keys, self.coefficients, self.frequencies, self.slots, np.uint64(self.slots.size - 1),
-            np.int64(self.capacity), self.spare, np.int64(n), self.log, self.meeting,
-        ]  # fmt: skip
-        blocks, addresses = self.processors, addressed(arguments)
-        CooperativeLaunch(self.load("pack_rows"), blocks, COOPERATIVE_THREADS, addresses, 0, self.stream)()
+        kernel = self.load("pack_rows")
+        self._launch_together(kernel, *self._rows, *self._table, self.capacity, self.spare, n, self.log)
         n -= int(self.read(0)["packed"])
         self.restart(n)
         return n
-
-    def alive(self, n: int) -> Any:
-        """The numbers of the rows that are terms, on the GPU."""
-        return cupy.flatnonzero(self.coefficients[:n])
 
     def largest(self, n: int, count: int) -> tuple[Any, float, float, int]:
         """The numbers of the `count` largest magnitudes, of equal ones the least words; the others' sums.
@@ -414,7 +395,7 @@ class GpuTable:
 
     def terms(self, n: int) -> tuple[Array, Array]:
         """Keys and coefficients of the terms, on the host."""
-        alive = self.alive(n)
+        alive = cupy.flatnonzero(self.coefficients[:n])
         return cupy.asnumpy(self.keys[alive]), cupy.asnumpy(self.coefficients[alive])
 
     def to_gpu(self, *arrays: Array) -> tuple[Any, ...]:
@@ -430,11 +411,18 @@ class GpuTable:
             cupy.get_default_memory_pool().free_all_blocks()
 
     def _launch(self, kernel: str, *arguments: Any) -> None:
-        """Launch once."""
+        """Launch a kernel of table.cu once."""
         blocks = self.processors * BLOCKS_A_MULTIPROCESSOR
-        BoundKernel(self.load(kernel), blocks, THREADS, addressed(arguments), 0, self.stream)()
+        BoundKernel(self.load(kernel), blocks, THREADS, typed(arguments), 0, self.stream)()
+
+    def _launch_together(self, kernel: Any, *arguments: Any) -> None:
+        """Launch a kernel whose blocks meet, the words of their meeting being its last argument."""
+        self.meeting.fill(0)
+        given = typed((*arguments, self.meeting))
+        CooperativeLaunch(kernel, self.processors, COOPERATIVE_THREADS, given, 0, self.stream)()
 
 
-def addressed(arguments: Sequence[Any]) -> list[Any]:
-    """The arguments of a kernel: of arrays of the GPU their addresses."""
-    return [np.uint64(a.data.ptr) if isinstance(a, cupy.ndarray) else a for a in arguments]
+def typed(arguments: Sequence[Any]) -> list[Any]:
+    """The arguments of a kernel: of arrays of the GPU their addresses, of Python's integers int64."""
+    given = [np.uint64(a.data.ptr) if isinstance(a, cupy.ndarray) else a for a in arguments]
+    return [np.int64(a) if isinstance(a, int) else a for a in given]

@@ -19,7 +19,7 @@ from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pa
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import CliffordLayer, clifford_layer
 from tnplan.executor.pauli.cuda.ledger import EventLedger
-from tnplan.executor.pauli.sharding.linear_hash import LinearHash
+from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
 from tnplan.executor.pauli.sharding.resharding import (
     LEAST_ROTATIONS,
     SAMPLE_TERMS,
@@ -28,7 +28,7 @@ from tnplan.executor.pauli.sharding.resharding import (
     LocalRun,
     Sample,
 )
-from tnplan.executor.pauli.terms.ledger import Loss, Number
+from tnplan.executor.pauli.terms.ledger import Loss
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
 from tnplan.planner.common.arrays import Array
@@ -64,9 +64,7 @@ class GpuTerms(Terms):
         if np.iscomplexobj(start.coefficients):
             raise InputError("observable", "has complex coefficients", "give its two parts one by one")
         self.n_qubits, self.ranks = start.n_qubits, ranks
-        self.rank, n_ranks = (0, 1) if ranks is None else (ranks.rank, ranks.size)
-        if n_ranks & (n_ranks - 1):
-            raise InputError("ranks", f"are {n_ranks}", "start a power of two")
+        self.rank, n_ranks = place_of(ranks)
         self.linear_hash, self.costs = LinearHash(start.n_qubits, n_ranks.bit_length() - 1), COSTS
         if start.n_terms < self.costs.alone_below:
             self.linear_hash.masks[:] = 0
@@ -101,18 +99,9 @@ class GpuTerms(Terms):
         """What this rank's arrays take, and took while words moved."""
         return self.table.size_bytes + self.moved_bytes
 
-    @property
-    def n_ranks(self) -> int:
-        """How many ranks share the terms."""
-        return 1 if self.ranks is None else self.ranks.size
-
     def at_once(self, room: int | None) -> int:
         """How many rotations may be launched at once; one by one where the memory is bounded."""
         return MOST_ROTATIONS if room is None else 0
-
-    def all_ranks(self, value: Number) -> Number:
-        """The sum of a number over the ranks; collective."""
-        return value if self.ranks is None else sum(self.ranks.gather_objects(value))
 
     def limit(self, n_terms: int) -> None:
         """Do not double arrays past so many terms."""
@@ -128,7 +117,6 @@ class GpuTerms(Terms):
 
         Returns how many of them, at least 1, are to be done before the next call.
         """
-        assert self.ranks is not None
         is_alone = not self.linear_hash.masks.any()
         if len(generators) < LEAST_ROTATIONS and not is_alone:
             return max(1, len(generators))
@@ -136,12 +124,8 @@ class GpuTerms(Terms):
             return SHORT_RUN
         run = LocalRun(generators, self.linear_hash.masks)
         rows, live = self._settled(), self.event_ledger.live
-        keys = self.table.sample(rows, max(1, live * self.ranks.size // SAMPLE_TERMS))
-        chosen = run.masks(self.ranks.gather_objects(Sample(keys, live)), self.costs)
-        masks, length = self.ranks.broadcast_object(chosen, 0)
-        if masks is not None:
-            self._move(masks)
-        return length
+        keys = self.table.sample(rows, max(1, live * self.n_ranks // SAMPLE_TERMS))
+        return self.spread(run, Sample(keys, live), self.costs)
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
@@ -348,7 +332,7 @@ class GpuTerms(Terms):
     def _merge(self, lists: Any, across: int) -> None:
         """Take branches to the rank that owns their words. All events before are done."""
         if across:
-            lists = self._exchange(lists, self.rank ^ across)
+            lists = self.exchange(lists, self.rank ^ across)
         listed = len(lists[1])
         if not listed:
             return
@@ -361,7 +345,7 @@ class GpuTerms(Terms):
         self.is_stale = False
         self.table.merge_rows(lists, event)
 
-    def _exchange(self, lists: Any, peer: int) -> Any:
+    def exchange(self, lists: Any, peer: int) -> Any:
         """The peer's branches for this rank."""
         assert self.ranks is not None
         arrived = self.table.empty(self.ranks.gather_objects(len(lists[1]))[peer])
@@ -371,7 +355,7 @@ class GpuTerms(Terms):
         self.ranks.exchange(sends, receives)
         return arrived
 
-    def _move(self, masks: Array) -> None:
+    def move(self, masks: Array) -> None:
         """Take every word to the rank that owns it by other masks; collective. The log is new."""
         assert self.ranks is not None
         self.linear_hash.masks = masks.copy()

@@ -1,4 +1,4 @@
-"""Which shard a word belongs to: a linear hash, which Cliffords carry along. Knows no coefficient, no rank.
+"""Which shard a word belongs to: a linear hash, which Cliffords carry along. Knows no coefficient.
 
 Bit b of a word's shard is the parity of the bits that it shares with mask b, a random word. Being linear, the
 shard of G P is that of P, xor that of G: a rotation about G sends the branches of every shard to one other,
@@ -12,11 +12,21 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import n_words
 from tnplan.executor.pauli.algebra.gates import Clifford
+from tnplan.planner.common.errors import InputError
 
 SEED = 20260
 """Of the random masks: every rank has the same."""
+
+
+def place_of(ranks: Communicator | None) -> tuple[int, int]:
+    """The number of this rank and how many there are; raises InputError where masks cannot number them."""
+    rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+    if size & (size - 1):
+        raise InputError("ranks", f"are {size}", "start a power of two")
+    return rank, size
 
 
 class LinearHash:

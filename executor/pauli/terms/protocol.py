@@ -1,7 +1,7 @@
 """What a propagation asks of the terms of a rank, however they are stored. Knows no array of terms.
 
-Collective calls are made by all ranks together. Some methods have an implementation here, for a store of one
-rank that takes steps one by one and has no bound of its memory.
+Collective calls are made by all ranks together. Some methods have an implementation here: what only ranks
+decide, and for a store that takes steps one by one and has no bound of its memory.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
+from tnplan.executor.pauli.sharding.resharding import Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms.ledger import Ledger, Number
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
@@ -21,6 +23,8 @@ class Terms(Protocol):
 
     n_qubits: int
     ledger: Ledger
+    ranks: Communicator | None = None
+    """Those that share the terms."""
 
     @property
     def n(self) -> int:
@@ -33,11 +37,11 @@ class Terms(Protocol):
     @property
     def n_ranks(self) -> int:
         """How many ranks share the terms."""
-        return 1
+        return 1 if self.ranks is None else self.ranks.size
 
     def all_ranks(self, value: Number) -> Number:
         """The sum of a number over the ranks; collective."""
-        return value
+        return value if self.ranks is None else sum(self.ranks.gather_objects(value))
 
     def at_once(self, room: int | None) -> int:
         """How many rotations `rotate_many` may be given; 0: none. `room` bounds the terms of all ranks."""
@@ -56,6 +60,19 @@ class Terms(Protocol):
         Returns how many of them, at least 1, are to be done before the next call.
         """
         return len(generators)
+
+    def spread(self, run: LocalRun, sample: Sample, costs: Costs) -> int:
+        """Move terms between ranks where that saves time in a run; for how many rotations; collective."""
+        assert self.ranks is not None
+        chosen = run.masks(self.ranks.gather_objects(sample), costs)
+        masks, length = self.ranks.broadcast_object(chosen, 0)
+        if masks is not None:
+            self.move(masks)
+        return int(length)
+
+    def move(self, masks: Array) -> None:
+        """Take every word to the rank that owns it by other masks of ranks; collective."""
+        return None
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about `generator`; branches whose magnitude is below `cut` are dropped."""

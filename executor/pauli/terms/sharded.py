@@ -18,15 +18,14 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
-from tnplan.executor.pauli.sharding.linear_hash import LinearHash
+from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
 from tnplan.executor.pauli.sharding.resharding import LEAST_ROTATIONS, SAMPLE_TERMS, Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms.batched_rotations import RotationBatch, rotate_all
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
-from tnplan.executor.pauli.terms.ledger import Ledger, Number, loss_of, total_loss
+from tnplan.executor.pauli.terms.ledger import Ledger, loss_of, total_loss
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 Result = TypeVar("Result")
 
@@ -52,9 +51,7 @@ class ShardedTerms(Terms):
     def __init__(self, start: PauliSum, threads: int = 1, ranks: Communicator | None = None) -> None:
         self.n_qubits = start.n_qubits
         self.ranks = ranks
-        self.rank, n_ranks = (0, 1) if ranks is None else (ranks.rank, ranks.size)
-        if n_ranks & (n_ranks - 1):
-            raise InputError("ranks", f"are {n_ranks}", "start a power of two")
+        self.rank, n_ranks = place_of(ranks)
         self.n_local = 1 << (threads - 1).bit_length()
         self.linear_hash = LinearHash(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
         self.is_distributed = threads == 1 or n_ranks > 1
@@ -85,21 +82,12 @@ class ShardedTerms(Terms):
         """What this rank's arrays take."""
         return sum(shard.size_bytes for shard in self.shards)
 
-    @property
-    def n_ranks(self) -> int:
-        """How many ranks share the terms."""
-        return 1 if self.ranks is None else self.ranks.size
-
     def at_once(self, room: int | None) -> int:
         """How many rotations may be done at once: where memory is bounded, those that fit if each doubles."""
         if room is None:
             return max(1, min(MOST_ROTATIONS, MOST_VISITS // max(1, self.n)))
         n = max(1, self.all_ranks(self.n))
         return min(MOST_ROTATIONS_BOUNDED, max(0, (room // n).bit_length() - 1))
-
-    def all_ranks(self, value: Number) -> Number:
-        """The sum of a number over the ranks; collective."""
-        return value if self.ranks is None else sum(self.ranks.gather_objects(value))
 
     def limit(self, n_terms: int) -> None:
         """Grow no shard past its part of so many terms of this rank, unless it has more."""
@@ -116,16 +104,12 @@ class ShardedTerms(Terms):
 
         Returns how many of them, at least 1, are to be done before the next call.
         """
-        assert self.ranks is not None
-        first = self.n_local.bit_length() - 1
-        run = LocalRun(generators, self.linear_hash.masks[first:])
         if len(generators) < LEAST_ROTATIONS:
             return len(generators)
-        chosen = run.masks(self.ranks.gather_objects(self._sample()), COSTS)
-        masks, length = self.ranks.broadcast_object(chosen, 0)
-        if masks is not None:
-            self._move(np.concatenate([self.linear_hash.masks[:first], masks]))
-        return length
+        run = LocalRun(generators, self.linear_hash.masks[self._first_mask :])
+        step = max(1, self.n * self.n_ranks // SAMPLE_TERMS)
+        keys = np.concatenate([shard.arrays.keys[: shard.n : step] for shard in self.shards])
+        return self.spread(run, Sample(keys, self.n), COSTS)
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
@@ -259,10 +243,10 @@ class ShardedTerms(Terms):
             self.linear_hash.distance(generator) if self.is_distributed else 0, self.n_local
         )
         if across:
-            lists = self._exchange(lists, self.rank ^ across)
+            lists = self.exchange(lists, self.rank ^ across)
         return sum(self._each(HashTerms.merge, [lists[s ^ within] for s in range(self.n_local)]))
 
-    def _exchange(self, lists: Sequence[Branches], peer: int) -> list[Branches]:
+    def exchange(self, lists: Sequence[Branches], peer: int) -> list[Branches]:
         """The lists of the peer for ours."""
         assert self.ranks is not None
         counts = self.ranks.gather_objects([branches.n for branches in lists])[peer]
@@ -279,16 +263,16 @@ class ShardedTerms(Terms):
         width, kind = self.shards[0].arrays.keys.shape[1], self.shards[0].arrays.values.dtype
         return np.empty((n, width), np.uint64), np.empty(n, kind), np.empty(n, np.int32)
 
-    def _sample(self) -> Sample:
-        """Some of the words."""
-        step = max(1, self.n * self.ranks.size // SAMPLE_TERMS) if self.ranks is not None else 1
-        return Sample(np.concatenate([shard.arrays.keys[: shard.n : step] for shard in self.shards]), self.n)
+    @property
+    def _first_mask(self) -> int:
+        """The number of masks that tell the shards of a rank; those of ranks come after them."""
+        return self.n_local.bit_length() - 1
 
-    def _move(self, masks: Array) -> None:
+    def move(self, masks: Array) -> None:
         """Take every word to the rank that owns it by other masks of ranks; collective."""
         assert self.ranks is not None
         ranks = self.ranks
-        self.linear_hash.masks = masks
+        self.linear_hash.masks = np.concatenate([self.linear_hash.masks[: self._first_mask], masks])
         counts = np.zeros((ranks.size, self.n_local), np.int64)
         sends: list[tuple[int, Array]] = []
         for number, shard in enumerate(self.shards):

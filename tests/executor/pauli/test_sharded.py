@@ -150,7 +150,7 @@ def test_ranks_give_the_terms_of_one(name: str, n_ranks: int, threads: int) -> N
 def test_words_move_to_other_ranks_between_stretches(
     n_ranks: int, threads: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = {"_move": 0, "_exchange": 0}
+    calls = {"move": 0, "exchange": 0}
 
     def count(method: str) -> None:
         counted = getattr(ShardedTerms, method)
@@ -162,13 +162,13 @@ def test_words_move_to_other_ranks_between_stretches(
         monkeypatch.setattr(ShardedTerms, method, called)
 
     monkeypatch.setattr(resharding, "FEW_TERMS", 20)
-    count("_move")
-    count("_exchange")
+    count("move")
+    count("exchange")
     expected = run(name)
     for found in run_ranks(n_ranks, lambda world: run(name, ranks=world, threads=threads)):
         check_same(found, expected)
-    assert calls["_move"] >= 2 * n_ranks
-    assert calls["_exchange"] < n_ranks * len(expected.record.terms) / 4
+    assert calls["move"] >= 2 * n_ranks
+    assert calls["exchange"] < n_ranks * len(expected.record.terms) / 4
 
 
 def test_ranks_share_the_terms_evenly_and_keep_their_own() -> None:
