@@ -1,7 +1,7 @@
 """Error-bounded codecs for arrays. Imports neither the planner nor the executor.
 
-    packed = compress(array, 1e-3)
-    again = decompress(packed.data)
+    packed = tnplan.compress.compress(array, 1e-3)
+    again = tnplan.compress.decompress(packed.data)
 
 The names below are the interface; docs/compression.md says what they promise.
 """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tnplan import compress as compress
     from tnplan.api import workload as workload
+    from tnplan.api.codecs.compare_codecs import CodecRow as CodecRow
     from tnplan.api.codecs.compare_codecs import compare_codecs as compare_codecs
     from tnplan.api.codecs.compress import compress_file as compress_file
     from tnplan.api.codecs.compress import decompress_file as decompress_file
@@ -69,7 +70,7 @@ __version__ = version("tnplan")
 
 _MODULES = {"compress": "tnplan.compress", "workload": "tnplan.api.workload"}
 _NAMES = {
-    "tnplan.api.codecs.compare_codecs": ("compare_codecs",),
+    "tnplan.api.codecs.compare_codecs": ("CodecRow", "compare_codecs"),
     "tnplan.api.codecs.compress": ("compress_file", "decompress_file"),
     "tnplan.api.jobs.calibrate": ("calibrate",),
     "tnplan.api.jobs.diagonalization_result": ("CarryOver", "Diagonalization"),
@@ -127,4 +128,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """What users may use."""
-    return [*__all__, "__version__"]
+    return sorted([*__all__, "__version__"])

@@ -34,10 +34,26 @@ Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Compressed:
-    """A stream in memory and what its header says. `data`: bytes, or an array of them on a device."""
+    """A stream in memory and what its header says.
+
+    Parameters
+    ----------
+    data : bytes or array
+        The stream; an array of bytes on a device.
+    header : Header
+        Shape, dtype, bound and coder.
+
+    Examples
+    --------
+    >>> tnplan.compress.compress(np.zeros((64, 64)), 1e-3).header.shape
+    (64, 64)
+    """
 
     data: Any
     header: Header
+
+    def __repr__(self) -> str:
+        return f"Compressed({self.header.dtype} {self.header.shape}, {len(self.data)} bytes)"
 
     @property
     def ratio(self) -> float:
@@ -46,10 +62,35 @@ class Compressed:
 
 
 def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options: Any) -> int:
-    """As `interface.compress`, into the bytes of `out`: how many were written.
+    """Compress as `compress` does, into bytes that are there.
 
-    `out` (bytes,) shares no memory with the array. `worst_size_bytes` are always enough; CodecError where
-    fewer are not.
+    Parameters
+    ----------
+    array : array
+        A NumPy array.
+    out : array
+        Uint8 (bytes,), which shares no memory with `array`; `worst_size_bytes` are always enough.
+    bound : float
+        The largest error.
+    **options
+        Those of `compress` but `device`.
+
+    Returns
+    -------
+    int
+        How many bytes were written.
+
+    Raises
+    ------
+    CodecError
+        For what cannot be done, or where `out` is too short.
+
+    Examples
+    --------
+    >>> array = np.zeros((64, 64))
+    >>> out = np.empty(tnplan.compress.worst_size_bytes(array.shape, "float64"), np.uint8)
+    >>> tnplan.compress.compress_into(array, out, 1e-3) < out.size
+    True
     """
     if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.ndim != 1 or not out.flags.writeable:
         raise CodecError("out", "is no array of bytes to write to", "give a 1-D NumPy array of uint8")
@@ -65,7 +106,32 @@ def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options:
 
 
 def worst_size_bytes(shape: tuple[int, ...], dtype: str, frame_log2: int = FRAME_LOG2) -> int:
-    """The size that no stream of such an array exceeds; `dtype` is the name of one that can be compressed."""
+    """The size that no stream of such an array exceeds.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        That of the array.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        That of the array.
+    frame_log2 : int
+        As in `compress`.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Raises
+    ------
+    CodecError
+        For another dtype.
+
+    Examples
+    --------
+    >>> tnplan.compress.worst_size_bytes((64, 64), "float64") > 64 * 64 * 8
+    True
+    """
     if dtype not in stream.DTYPES:
         raise CodecError("dtype", f"is {dtype!r}", f"give one of {', '.join(stream.DTYPES)}")
     header = Header(dtype, shape, "lossless", 0.0, "lossless", "none", (), NATURAL, frame_log2)
@@ -172,8 +238,31 @@ def enough_memory() -> Iterator[None]:
 
 
 def decompress_into(data: Buffer, out: Array) -> None:
-    """As `decompress`, into a C array of the same shape and dtype; CodecError for any other. Where the stream
-    is damaged, some of `out` may be filled."""
+    """Decompress into an array that is there.
+
+    Parameters
+    ----------
+    data : bytes
+        A stream.
+    out : array
+        A C array of the same shape and dtype. Where the stream is damaged, some of it may be filled.
+
+    Returns
+    -------
+    None
+
+    Raises
+    ------
+    CodecError
+        For another array, or a damaged stream.
+
+    Examples
+    --------
+    >>> out = np.empty((64, 64))
+    >>> tnplan.compress.decompress_into(tnplan.compress.compress(np.zeros((64, 64)), 1e-3).data, out)
+    >>> out[0, 0]
+    np.float64(0.0)
+    """
     if not isinstance(out, np.ndarray) or not out.flags.writeable:
         raise CodecError("out", "is no array to write to", "give a NumPy array that is not read-only")
 

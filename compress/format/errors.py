@@ -4,7 +4,18 @@ from __future__ import annotations
 
 
 class CodecError(ValueError):
-    """An array, a bound or an option that cannot be used: place, problem and remedy, as one line."""
+    """An array, a bound or an option that cannot be used.
+
+    Parameters
+    ----------
+    place, problem, remedy : str
+        Where, what is wrong, and what to do about it; the message is one line of them.
+
+    Examples
+    --------
+    >>> print(CodecError("bound", "is -1", "give 0 or more"))
+    bound: is -1; give 0 or more
+    """
 
     def __init__(self, place: str, problem: str, remedy: str) -> None:
         super().__init__(f"{place}: {problem}; {remedy}")
@@ -14,7 +25,16 @@ class CodecError(ValueError):
 
 
 class StreamError(CodecError):
-    """A compressed stream that is truncated, corrupted, foreign or of another version."""
+    """A compressed stream that is truncated, corrupted, foreign or of another version.
+
+    Examples
+    --------
+    >>> try:
+    ...     tnplan.compress.decompress(b"no stream")
+    ... except StreamError as error:
+    ...     print(error.place)
+    stream
+    """
 
 
 class HostOnlyError(CodecError):

@@ -93,6 +93,10 @@ class Answer:
     probabilities: Array | None
     norm: float
 
+    def __repr__(self) -> str:
+        given = [name for name, value in vars(self).items() if value is not None]
+        return f"Answer({', '.join(given)})"
+
 
 def check_question(question: Question, program: CircuitProgram) -> None:
     """Refuse what cannot be answered, before any work is done."""

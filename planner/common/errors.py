@@ -6,8 +6,24 @@ from __future__ import annotations
 class InputError(ValueError):
     """A file, an option or a value that cannot be used.
 
-    `place` says where (a file and the field in it, an option, a step), `problem` what is wrong with which
-    value, `remedy` what to do about it. The command line prints it as one line and exits with status 2.
+    The command line prints it as one line and exits with status 2.
+
+    Parameters
+    ----------
+    place : str
+        Where: a file and the field in it, an option, a step.
+    problem : str
+        What is wrong with which value.
+    remedy : str
+        What to do about it.
+
+    Examples
+    --------
+    >>> try:
+    ...     tnplan.load_profile("abacus")
+    ... except tnplan.InputError as error:
+    ...     print(error.place)
+    --hardware
     """
 
     def __init__(self, place: str, problem: str, remedy: str) -> None:
@@ -29,4 +45,9 @@ class WriteError(OSError):
     """A file that cannot be written once work is done: a failure while running, and not of the input.
 
     The command line prints it as one line and exits with status 1.
+
+    Examples
+    --------
+    >>> issubclass(tnplan.WriteError, OSError)
+    True
     """

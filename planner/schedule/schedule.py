@@ -290,7 +290,7 @@ class Schedule:
     --------
     >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
     >>> tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),))).predicted.peak_bytes
-    512
+    768
     """
 
     path_identity: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -20,12 +20,17 @@ class Progress:
         The same in one line, for people.
     detail : object
         What the engine itself says: None, or its own description of the step.
+
+    Examples
+    --------
+    >>> tnplan.Progress(3, 8, "slice 3 of 8")
+    Progress(done=3, total=8, text='slice 3 of 8')
     """
 
     done: int
     total: int
     text: str
-    detail: Any = None
+    detail: Any = field(default=None, repr=False)
 
 
 Listener = Callable[[Progress], None]

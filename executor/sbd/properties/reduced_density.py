@@ -31,6 +31,9 @@ class Densities:
     two_beta: Array
     mixed: Array
 
+    def __repr__(self) -> str:
+        return f"Densities({len(self.alpha)} orbitals)"
+
     @property
     def one(self) -> Array:
         """The spin-summed one-body density matrix."""
@@ -102,7 +105,7 @@ def _mixed(hamiltonian: ProductHamiltonian, x: Array) -> Array:
         for i in range(first, last):
             np.multiply(filled, x[i], out=moved[:n])
             raised, lowered = moved[n : n + n_pairs], moved[n + n_pairs :]
-            pair_sum_kernel.scatter_pairs(match.start, match.upper, match.lower, x[i], raised, lowered)
+            pair_sum_kernel.scatter_pairs(match, x[i], raised, lowered)
             span = slice(int(singles.start[i]), int(singles.start[i + 1]))
             kets = np.concatenate([x[i][None], x[singles.other[span]] * singles.sign[span, None]])
             products = kets @ moved.T

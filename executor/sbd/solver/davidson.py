@@ -48,32 +48,25 @@ class Operator(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a vector."""
-        ...
 
     @property
     def parities(self) -> tuple[int, ...]:
         """The parities that occur."""
-        ...
 
     def apply(self, x: Array, parity: int, out: Array) -> Array:
         """The product with a vector of that parity, in `out`, which is returned."""
-        ...
 
     def diagonal(self) -> Array:
         """The diagonal elements, of the operator's shape."""
-        ...
 
     def project(self, x: Array, parity: int) -> Array:
         """The part of a vector that has the parity."""
-        ...
 
     def total(self, values: Small) -> Small:
         """The sum over the ranks of small arrays, the same bits on all of them."""
-        ...
 
     def same(self, values: Small) -> Small:
         """Rank 0's values, so that all ranks go on with the same bits."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -147,6 +140,10 @@ class Solution:
     multiplications: int
     orthogonality: float
     early_multiplications: int = 0
+
+    def __repr__(self) -> str:
+        converged = "converged" if self.converged else "not converged"
+        return f"Solution({len(self.energies)} states, {converged} in {self.steps} steps)"
 
 
 Vectors = Sequence[tuple[Array, int]]

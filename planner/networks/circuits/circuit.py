@@ -17,9 +17,31 @@ from tnplan.planner.common.errors import InputError
 LARGEST_CIRCUIT = 100_000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gate:
-    """A named linear map: `matrix` is complex128 of shape (2^q, 2^q), `params` are angles in radians."""
+    """A named linear map of some qubits.
+
+    Parameters
+    ----------
+    name : str
+        The name.
+    qubits : tuple of int
+        The q qubits that it acts on; the first is the most significant bit of a row and of a column.
+    matrix : array
+        Complex128 of shape (2^q, 2^q): matrix[2*a + b, 2*c + d] takes |c d> to |a b>.
+    params : tuple of float
+        Angles in radians, for people.
+
+    Raises
+    ------
+    InputError
+        For qubits or a matrix that do not go together.
+
+    Examples
+    --------
+    >>> tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128))
+    Gate(x on 0)
+    """
 
     name: str
     qubits: tuple[int, ...]
@@ -39,13 +61,16 @@ class Gate:
                 f"give a complex128 matrix of shape ({side}, {side})",
             )
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name} on {', '.join(map(str, self.qubits))})"
+
     @property
     def is_diagonal(self) -> bool:
         """Whether every element off the diagonal is exactly zero."""
         return not np.any(self.matrix - np.diag(np.diag(self.matrix)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GlobalPhase(Gate):
     """A factor of the whole state, held as a multiple of the identity on qubit 0. No noise comes after it."""
 
@@ -55,9 +80,27 @@ def global_phase(angle: float) -> GlobalPhase:
     return GlobalPhase("phase", (0,), np.exp(1j * angle) * np.eye(2, dtype=np.complex128))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Circuit:
-    """Gates in the order in which they act on `n_qubits` qubits that start in |0...0>."""
+    """A quantum circuit on qubits that start in |0...0>.
+
+    Parameters
+    ----------
+    n_qubits : int
+        How many qubits there are; qubit 0 is the first character of a bit string.
+    gates : tuple of Gate
+        The gates in the order in which they act.
+
+    Raises
+    ------
+    InputError
+        For gates on qubits that are not there.
+
+    Examples
+    --------
+    >>> tnplan.Circuit(1, (tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128)),))
+    Circuit(1 qubits, 1 gates)
+    """
 
     n_qubits: int
     gates: tuple[Gate, ...]
@@ -73,6 +116,9 @@ class Circuit:
                     f"acts on qubit {outside[0]}",
                     f"use qubits 0 to {self.n_qubits - 1}",
                 )
+
+    def __repr__(self) -> str:
+        return f"Circuit({self.n_qubits} qubits, {len(self.gates)} gates)"
 
 
 def check_qubits(qubits: Sequence[int], n_qubits: int, place: str) -> None:

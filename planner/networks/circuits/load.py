@@ -16,13 +16,53 @@ SEARCHED = 100_000
 
 
 def load_circuit(path: str | Path) -> Circuit:
-    """Read an OpenQASM file (it has an OPENQASM statement, or ends in .qasm) or else a qsim file."""
+    """Read a circuit from an OpenQASM 2 or 3 file, or a qsim file.
+
+    Parameters
+    ----------
+    path : path
+        OpenQASM has an OPENQASM statement, or a name that ends in .qasm; everything else is read as qsim.
+
+    Returns
+    -------
+    Circuit
+        The gates. Measurements at the end are left out; others are refused: `load_program` reads them.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read; the message names the line.
+
+    Examples
+    --------
+    >>> circuit = tnplan.load_circuit("bell.qasm")  # doctest: +SKIP
+    """
     text, is_qasm = _read(path)
     return parse_qasm(text, str(path)) if is_qasm else parse_qsim(text, str(path))
 
 
 def load_program(path: str | Path) -> CircuitProgram:
-    """Read the same files with their measurements, resets and conditions; a qsim file has gates alone."""
+    """Read a program: the files of `load_circuit` with their measurements, resets and conditions.
+
+    Parameters
+    ----------
+    path : path
+        An OpenQASM file, or a qsim file, which has gates alone.
+
+    Returns
+    -------
+    CircuitProgram
+        The operations in their order.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read; the message names the line.
+
+    Examples
+    --------
+    >>> program = tnplan.load_program("teleport.qasm")  # doctest: +SKIP
+    """
     text, is_qasm = _read(path)
     return parse_qasm_program(text, str(path)) if is_qasm else circuit_program(parse_qsim(text, str(path)))
 

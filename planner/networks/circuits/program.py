@@ -19,7 +19,20 @@ COMPLETE = 1e-9
 
 @dataclass(frozen=True)
 class Measurement:
-    """The value of a qubit goes to a classical bit."""
+    """The value of a qubit goes to a classical bit.
+
+    Parameters
+    ----------
+    qubit : int
+        The qubit that is measured.
+    bit : int
+        The classical bit.
+
+    Examples
+    --------
+    >>> tnplan.Measurement(0, 2)
+    Measurement(qubit=0, bit=2)
+    """
 
     qubit: int
     bit: int
@@ -27,16 +40,43 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Reset:
-    """A qubit is measured, and made 0."""
+    """A qubit is measured, and set to 0.
+
+    Parameters
+    ----------
+    qubit : int
+        The qubit.
+
+    Examples
+    --------
+    >>> tnplan.Reset(0)
+    Reset(qubit=0)
+    """
 
     qubit: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Channel:
-    """Noise: one of the operators K, complex128 [2^q, 2^q] each, acts, with probability |K psi|^2.
+    """Noise: one of several operators K acts, with probability |K psi|^2.
 
-    The first of the qubits is the most significant bit of a row. The sum of K^dagger K is 1.
+    Parameters
+    ----------
+    qubits : tuple of int
+        The q qubits that it acts on; the first is the most significant bit of a row.
+    kraus : tuple of arrays
+        The operators K, complex128 of shape (2^q, 2^q) each. The sum of K^dagger K is 1.
+
+    Raises
+    ------
+    InputError
+        For operators of other shapes, or that do not keep the trace.
+
+    Examples
+    --------
+    >>> flip = np.array([[0, 1], [1, 0]]) * np.sqrt(0.1)
+    >>> tnplan.Channel((0,), (np.sqrt(0.9) * np.eye(2), flip))
+    Channel(2 operators on 0)
     """
 
     qubits: tuple[int, ...]
@@ -53,23 +93,66 @@ class Channel:
         if not np.allclose(total, np.eye(side), rtol=0, atol=COMPLETE):
             raise InputError("channel", "does not keep the trace", "give K with sum of K^dagger K = 1")
 
+    def __repr__(self) -> str:
+        return f"Channel({len(self.kraus)} operators on {', '.join(map(str, self.qubits))})"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Conditional:
-    """`body` where the classical `bits` (the first least significant) have this value, else `otherwise`."""
+    """Operations that depend on classical bits.
+
+    Parameters
+    ----------
+    bits : tuple of int
+        The classical bits, the first least significant.
+    value : int
+        The value that they are compared with.
+    body, otherwise : tuple of operations
+        What is done where they have this value, and where they have not.
+
+    Examples
+    --------
+    >>> tnplan.Conditional((0,), 1, (tnplan.Reset(0),))
+    Conditional(1 operations where bits 0 are 1, else 0)
+    """
 
     bits: tuple[int, ...]
     value: int
     body: tuple[Operation, ...]
     otherwise: tuple[Operation, ...] = ()
 
+    def __repr__(self) -> str:
+        bits = ", ".join(map(str, self.bits))
+        return (
+            f"Conditional({len(self.body)} operations where bits {bits} are {self.value}, "
+            f"else {len(self.otherwise)})"
+        )
+
 
 Operation = Gate | Measurement | Reset | Channel | Conditional
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CircuitProgram:
-    """Operations in their order on `n_qubits` qubits, which start in |0...0>, and `n_bits` classical bits."""
+    """A circuit with measurements, resets, conditions and noise.
+
+    Parameters
+    ----------
+    n_qubits, n_bits : int
+        Qubits, which start in |0...0>, and classical bits, which start as 0.
+    operations : tuple of Gate, Measurement, Reset, Channel or Conditional
+        The operations in their order.
+
+    Raises
+    ------
+    InputError
+        For operations on qubits or bits that are not there.
+
+    Examples
+    --------
+    >>> tnplan.CircuitProgram(1, 1, (tnplan.Reset(0), tnplan.Measurement(0, 0)))
+    CircuitProgram(1 qubits, 1 bits, 2 operations)
+    """
 
     n_qubits: int
     n_bits: int
@@ -78,6 +161,11 @@ class CircuitProgram:
     def __post_init__(self) -> None:
         Circuit(self.n_qubits, ())
         _check(self.operations, self.n_qubits, self.n_bits, "operation")
+
+    def __repr__(self) -> str:
+        return (
+            f"CircuitProgram({self.n_qubits} qubits, {self.n_bits} bits, {len(self.operations)} operations)"
+        )
 
 
 def circuit_program(circuit: Circuit) -> CircuitProgram:

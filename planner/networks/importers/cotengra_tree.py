@@ -13,9 +13,33 @@ PLACE = "cotengra tree"
 
 
 def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> ContractionPath:
-    """The network, path and sliced indices of a tree; index names become strings.
+    """Take the network, the path and the sliced indices of a live cotengra tree.
 
-    Sliced open indices and projected indices are refused: a path sums over its slices.
+    Parameters
+    ----------
+    tree : cotengra.ContractionTree
+        A complete tree. Index names become strings.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        That of the tensors while they are contracted.
+    name : str
+        A short name.
+
+    Returns
+    -------
+    ContractionPath
+        The same contraction.
+
+    Raises
+    ------
+    InputError
+        For what is no complete tree; for sliced open indices and projected ones, since slices are summed.
+
+    Examples
+    --------
+    >>> import cotengra
+    >>> tree = cotengra.array_contract_tree([("a", "b"), ("b", "c")], ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> tnplan.from_cotengra(tree)
+    ContractionPath(2 tensors, 3 indices, 1 step, 1 slice, complex64)
     """
     if not hasattr(tree, "is_complete"):
         raise InputError(PLACE, f"is {type(tree).__name__}", "give a cotengra ContractionTree")

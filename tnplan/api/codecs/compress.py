@@ -26,10 +26,36 @@ def compress_file(
     source: str | Path, output: str | Path | None = None, bound: float = 1e-3, *, mode: str = "range",
     setting: str = "auto", nonfinite: str = "keep",
 ) -> dict[str, Any]:  # fmt: skip
-    """Compress the array of a .npy file to `output` (default: its name with .tnz at the end).
+    """Compress the array of a .npy file within an error bound.
 
-    Bounds, modes and settings are those of `compress.compress`. Returns the report: sizes, ratio, time.
-    Raises InputError for what cannot be done; then nothing is written.
+    Parameters
+    ----------
+    source : path
+        An .npy of float32, float64, complex64 or complex128 numbers.
+    output : path, optional
+        The compressed file. Default: the name of `source` with .tnz at the end.
+    bound : float
+        The largest error of a real or imaginary part; 0 is lossless.
+    mode : {"range", "absolute", "pointwise"}
+        What the bound is relative to: the range of values, nothing, or each value.
+    setting : {"auto", "fast", "small"}
+        Coding that is fast or small; "auto" chooses on a sample.
+    nonfinite : {"keep", "refuse"}
+        What is done with NaN and infinities.
+
+    Returns
+    -------
+    dict
+        Sizes in bytes, ratio, coder, seconds, and the name of the file.
+
+    Raises
+    ------
+    InputError
+        For what cannot be done; then nothing is written.
+
+    Examples
+    --------
+    >>> tnplan.compress_file("tensor.npy", bound=1e-3)["ratio"]  # doctest: +SKIP
     """
     target = Path(f"{file_path(source)}{SUFFIX}") if output is None else file_path(output)
     check_writable(target, source)
@@ -44,9 +70,29 @@ def compress_file(
 
 
 def decompress_file(source: str | Path, output: str | Path | None = None) -> dict[str, Any]:
-    """Write the array of a compressed file as .npy (default name: without .tnz). Returns the report.
+    """Restore the array of a compressed file.
 
-    Under the default name it replaces no file: that may be the exact array. InputError otherwise.
+    Parameters
+    ----------
+    source : path
+        A file that `compress_file` wrote.
+    output : path, optional
+        The .npy to write. Default: the name of `source` without .tnz, under which no file is replaced: it may
+        be the exact array.
+
+    Returns
+    -------
+    dict
+        The same figures as `compress_file` gives.
+
+    Raises
+    ------
+    InputError
+        For a file that is not whole, or an output that cannot be written.
+
+    Examples
+    --------
+    >>> tnplan.decompress_file("tensor.npy.tnz", "again.npy")["output"]  # doctest: +SKIP
     """
     name = str(file_path(source))
     if output is None and not name.endswith(SUFFIX):

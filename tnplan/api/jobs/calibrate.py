@@ -63,7 +63,7 @@ def calibrate(
     dtypes : sequence of str
         The dtypes that are measured.
     device, ranks, output, progress
-        How the job uses the machine, as in all engines (`JobOptions`). `output` is a TOML file. `progress`
+        How the job uses the machine, as in `execute`. `output` is a TOML file. `progress`
         hears of every figure.
 
     Returns
@@ -78,7 +78,7 @@ def calibrate(
 
     Examples
     --------
-    >>> tnplan.calibrate("cpu", output="my.toml")
+    >>> profile = tnplan.calibrate("cpu", output="my.toml")  # doctest: +SKIP
     """
     options = JobOptions.given(device, ranks, 1, None, output, progress=progress)
     size_bytes = None

@@ -21,6 +21,7 @@ from tnplan.planner.common.files import file_path, write_file, write_text
 
 Array = NDArray[Any]
 
+SHOWN_ENERGIES = 4
 CONSISTENT = 1e-7
 """How far the energy that density matrices give may be from that of the state, in Hartree."""
 
@@ -29,8 +30,24 @@ CONSISTENT = 1e-7
 class CarryOver:
     """Strings to write for the next basis: to PREFIX.alpha.txt and PREFIX.beta.txt.
 
-    Either the share `ratio` of them, or the fewest that leave the weight `missing` out. Raises InputError for
-    values that cannot be.
+    Parameters
+    ----------
+    prefix : path
+        How the names of the files begin.
+    ratio : float, optional
+        The share of the strings to write, those of most weight.
+    missing : float, optional
+        Or the weight that those left out may have, so that the fewest strings are written.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be.
+
+    Examples
+    --------
+    >>> tnplan.CarryOver("next", ratio=0.5).files[0].name
+    'next.alpha.txt'
     """
 
     prefix: str | Path
@@ -48,18 +65,39 @@ class CarryOver:
         return tuple(prefix.parent / f"{prefix.name}.{spin}.txt" for spin in ("alpha", "beta"))  # type: ignore[return-value]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Diagonalization:
-    """What a solve gave: energies in Hartree, states [alpha string, beta string] or [determinant].
+    """What `diagonalize` gives.
 
-    `order` are the numbers, among the determinants given, of those of a list. `report` is what the JSON file
-    says.
+    Parameters
+    ----------
+    solution : Solution
+        Energies in Hartree, states [alpha string, beta string] or [determinant], residuals, and whether the
+        solve `converged`.
+    order : array or None
+        For a list of determinants: the number, among those given, of each one of the states.
+    densities : tuple of Densities
+        The reduced density matrices of each state, where they were asked for.
+    report : dict
+        What the JSON file says (docs/sbd.md).
+
+    Examples
+    --------
+    >>> integrals = tnplan.from_arrays(np.diag([-1.0, 1.0]), np.zeros((2, 2, 2, 2)), 1, 1)
+    >>> tnplan.diagonalize(integrals, [0b01, 0b10], device="cpu")
+    Diagonalization(converged: -2.000000 Ha)
     """
 
     solution: Solution
     order: Array | None
     densities: tuple[Densities, ...]
     report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        energies = ", ".join(f"{energy:.6f}" for energy in self.energies[:SHOWN_ENERGIES])
+        more = ", ..." if len(self.energies) > SHOWN_ENERGIES else ""
+        converged = "converged" if self.solution.converged else "not converged"
+        return f"Diagonalization({converged}: {energies}{more} Ha)"
 
     @property
     def energies(self) -> Array:

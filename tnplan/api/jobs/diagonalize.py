@@ -146,7 +146,7 @@ def diagonalize(
     precision : {"fp64", "mixed"}
         "mixed": early iterations in fp32, the last ones and their residuals in fp64.
     device, ranks, threads, memory, output, checkpoint, resume, progress
-        How the job uses the machine, as in all engines (`JobOptions`). `output` is an .npz with a .json
+        How the job uses the machine, as in `execute`. `output` is an .npz with a .json
         beside it; OUTPUT.ckpt keeps a checkpoint while the solve runs.
 
     Returns
@@ -161,7 +161,9 @@ def diagonalize(
 
     Examples
     --------
-    >>> tnplan.diagonalize("n2.fcidump", "alpha.txt", roots=2).energies
+    >>> integrals = tnplan.from_arrays(np.diag([-1.0, 1.0]), np.zeros((2, 2, 2, 2)), 1, 1)
+    >>> tnplan.diagonalize(integrals, [0b01, 0b10], device="cpu").energies.round(6)
+    array([-2.])
     """
     begin_s = perf_counter()
     options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)

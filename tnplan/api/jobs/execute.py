@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.executor.device.selection.select import REMEDY
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import check_writable, file_path, load_json
+from tnplan.planner.common.units import time_text
 from tnplan.planner.hardware.compression_options import Request, parse_request
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import check_tensors, load_tensors, values_identity
@@ -52,13 +53,30 @@ RESULTS = ("gathered", "sharded")
 ENGINES = ("native", "cutensormp")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExecutionResult:
-    """What a run gave. `array` has the axes of the schedule's output; it is None on ranks other than 0 and
-    where the result is sharded. `report` is the document of result.json, on every rank."""
+    """What `execute` gives.
+
+    Parameters
+    ----------
+    array : array or None
+        The result, with the axes of the schedule's output. None on ranks other than 0, and where the result
+        is sharded.
+    report : dict
+        The document of result.json (docs/formats.md), on every rank.
+
+    Examples
+    --------
+    >>> tnplan.ExecutionResult(np.ones((2, 2)), {"measured": {"run_s": 0.5}})
+    ExecutionResult(float64 array of shape (2, 2), 500 ms)
+    """
 
     array: NDArray[Any] | None
-    report: dict[str, Any] = field(repr=False)
+    report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        array = "no array" if self.array is None else f"{self.array.dtype} array of shape {self.array.shape}"
+        return f"ExecutionResult({array}, {time_text(self.report['measured']['run_s'])})"
 
 
 class _AgreedWriteError(AgreedError):
@@ -124,10 +142,23 @@ def execute(
         without checkpoints.
     compress : str, optional
         The option of `tnplan execute`, such as "exchange=1e-3,checkpoints" (docs/compression.md).
-    device, ranks, threads, memory, output, checkpoint, resume, progress
-        How the job uses the machine, as in all engines (`JobOptions`). `ranks` is by default one group.
-        `output` is an .npy; a .json of what was measured stands beside it, and a schedule of several slices
-        keeps checkpoints in OUTPUT.ckpt. `progress` hears of every slice of the group of rank 0.
+    device : {"auto", "cpu", "gpu"}
+        A GPU for each rank, or the CPU. "auto" takes GPUs that are there and have room, else the CPU.
+    ranks : int, optional
+        Ranks as threads of this process; under mpirun they are those of mpirun. Default: one group.
+    threads : int, optional
+        Threads of a rank on a CPU. Default: the cores of the host over its ranks.
+    memory : float or str, optional
+        The most bytes that a rank may take, such as "12GiB". Default: what is free on its GPU, or its part of
+        what is free on its host.
+    output : path, optional
+        An .npy for the result, which rank 0 writes, with a .json of what was measured beside it.
+    checkpoint : bool
+        Keep finished slices in OUTPUT.ckpt until the result is written.
+    resume : bool
+        Continue from that checkpoint.
+    progress : callable, optional
+        Called on rank 0 with a `Progress`, first before the work begins, then for every slice of its group.
 
     Returns
     -------
@@ -143,8 +174,10 @@ def execute(
 
     Examples
     --------
-    >>> schedule = tnplan.plan("path.json", hardware="cpu", devices=4)
-    >>> amplitude = tnplan.execute(schedule).array
+    >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> schedule = tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),)), hardware="cpu")
+    >>> tnplan.execute(schedule, [np.ones((4, 8)), np.ones((8, 2))], device="cpu").array[0, 0]
+    np.complex64(8+0j)
     """
     options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
     asked = _Execution(schedule, tensors, slices, result, engine, compress)

@@ -53,17 +53,35 @@ MOST = 1e308
 NOTHING = Dropped(0.0, 0.0, 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Expectation:
-    """The value, the propagation that gave it, and what the JSON file says.
+    """What `propagate` gives.
 
-    In the Schroedinger picture the result of the propagation is 2^n times the density matrix, and what was
-    dropped includes the words that were left out of the initial state.
+    Parameters
+    ----------
+    value : float or complex
+        The expectation value.
+    propagation : Propagation
+        The propagated sum and how it came about: `result`, `n_terms`, `dropped`, `record`. In the
+        Schroedinger picture the sum is 2^n times the density matrix, and what was dropped includes the words
+        that were left out of the initial state.
+    report : dict
+        What the JSON file says (docs/pauli.md).
+
+    Examples
+    --------
+    >>> found = tnplan.propagate(tnplan.Circuit(2, ()), "Z0 Z1", device="cpu")
+    >>> found.value
+    1.0
     """
 
     value: complex
     propagation: Propagation
     report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        bound = f"error at most {self.report['error_bound']:.3g}"
+        return f"Expectation({self.value}, {bound}, {self.propagation.n_terms} terms)"
 
 
 @dataclass(frozen=True)
@@ -147,7 +165,7 @@ def propagate(
     precision : {"fp64", "fp32"}
         That of coefficients.
     device, ranks, threads, memory, output, progress
-        How the job uses the machine, as in all engines (`JobOptions`). Ranks share the terms: a power of two
+        How the job uses the machine, as in `execute`. Ranks share the terms: a power of two
         of them. `output` is a JSON file.
 
     Returns
@@ -162,7 +180,9 @@ def propagate(
 
     Examples
     --------
-    >>> tnplan.propagate("circuit.qsim", "Z62", tnplan.Truncation(branch_cut=1e-4)).value
+    >>> flip = tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128))
+    >>> tnplan.propagate(tnplan.Circuit(1, (flip,)), "Z0", tnplan.Truncation(branch_cut=1e-4), device="cpu")
+    Expectation(-1.0, error at most 0, 1 terms)
     """
     threads = 1 if gradient and threads is None else threads
     options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)

@@ -60,16 +60,34 @@ NORM = 1e-2
 """How far from 1 the sum of all probabilities of a saved state may be."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Simulation:
-    """The answer, the final state (of the last trajectory), and what the JSON file says.
+    """What `simulate` gives.
 
-    With several ranks in this process the state has no more answers to give.
+    Parameters
+    ----------
+    answer : Answer
+        What was asked for: `counts`, `expectation`, `deviation`, `amplitudes`, `probabilities`, and `norm`.
+    simulator : Simulator
+        The final state (of the last run). With several ranks in this process it has no more answers to give.
+    report : dict
+        What the JSON file says (docs/statevector.md).
+
+    Examples
+    --------
+    >>> tnplan.simulate(tnplan.Circuit(2, ()), observable="Z0", precision="fp32", device="cpu")
+    Simulation(2 qubits, complex64: expectation)
     """
 
     answer: Answer
     simulator: Simulator
     report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        names = ("counts", "expectation", "amplitudes", "probabilities")
+        given = [name for name in names if getattr(self.answer, name) is not None]
+        size = f"{self.report['n_qubits']} qubits, {self.report['dtype']}"
+        return f"Simulation({size}: {', '.join(given) or 'no question'})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +137,7 @@ def simulate(
 
     Parameters
     ----------
-    circuit : Program, Circuit or path
+    circuit : CircuitProgram, Circuit or path
         A program, a circuit, or a qsim or OpenQASM file.
     shots : int, optional
         Count the outcomes of so many runs.
@@ -140,7 +158,7 @@ def simulate(
     precision : {"fp64", "fp32"}
         That of amplitudes: complex128 or complex64.
     device, ranks, threads, memory, output, progress
-        How the job uses the machine, as in all engines (`JobOptions`). Ranks share the state: a power of two
+        How the job uses the machine, as in `execute`. Ranks share the state: a power of two
         of them. `output` is a JSON file. `progress` hears of shots.
 
     Returns
@@ -155,7 +173,9 @@ def simulate(
 
     Examples
     --------
-    >>> tnplan.simulate("bell.qasm", shots=1000, seed=1).answer.counts
+    >>> flip = tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128))
+    >>> tnplan.simulate(tnplan.Circuit(2, (flip,)), shots=3, device="cpu").answer.counts
+    {'10': 3}
     """
     options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
     if precision not in DTYPES:

@@ -1,6 +1,6 @@
 """`sci_solver` for qiskit-addon-sqd: its configuration recovery with subspaces diagonalized by tnplan.
 
-    from tnplan.api.jobs.sqd import sci_solver
+    from tnplan import sci_solver
     qiskit_addon_sqd.fermion.diagonalize_fermionic_hamiltonian(..., sci_solver=sci_solver)
 
 Knows the interface of qiskit-addon-sqd (SCIState, SCIResult), which is imported when called.
@@ -27,13 +27,39 @@ def sci_solver(
     ci_strings: Sequence[tuple[Array, Array]], one_body_tensor: Array, two_body_tensor: Array, norb: int,
     nelec: tuple[int, int], *, spin_sq: float | None = None, rdm: bool = False, **options: Any,
 ) -> list[Any]:  # fmt: skip
-    """The ground state, an SCIResult, in each subspace: alpha and beta strings, in which bit p is orbital p.
+    """Diagonalize subspaces for qiskit-addon-sqd, as the `sci_solver` of its configuration recovery.
 
-    `one_body_tensor` [p, q] and `two_body_tensor` (pq|rs) [p, q, r, s] are as PySCF keeps them; energies are
-    without the core's. `spin_sq` raises states of other S^2 than s (s + 1). With `rdm`, results carry
-    spin-summed density matrices. `options` go to `tnplan.diagonalize`, such as `device`, `criteria` and
-    `precision`. Under mpirun the call is collective; other ranks than 0 get an empty list. Raises InputError
-    for what cannot be used, and where a solve does not converge.
+    Under mpirun the call is collective.
+
+    Parameters
+    ----------
+    ci_strings : sequence of (array, array)
+        The alpha and beta strings of each subspace; bit p is orbital p.
+    one_body_tensor, two_body_tensor : array
+        Integrals [p, q] and (pq|rs) [p, q, r, s] in Hartree, as PySCF keeps them.
+    norb, nelec : int, (int, int)
+        Orbitals, and alpha and beta electrons.
+    spin_sq : float, optional
+        Raises states of other S^2.
+    rdm : bool
+        Give spin-summed density matrices.
+    **options
+        Those of `diagonalize`, such as `device`, `criteria` and `precision`.
+
+    Returns
+    -------
+    list of SCIResult
+        The ground state in each subspace; the energy is without the core's. Empty on ranks other than 0.
+
+    Raises
+    ------
+    InputError
+        For what cannot be used, where a solve does not converge, or without qiskit-addon-sqd.
+
+    Examples
+    --------
+    >>> from qiskit_addon_sqd.fermion import diagonalize_fermionic_hamiltonian  # doctest: +SKIP
+    >>> diagonalize_fermionic_hamiltonian(..., sci_solver=tnplan.sci_solver)  # doctest: +SKIP
     """
     try:
         package = import_module("qiskit_addon_sqd.fermion")

@@ -39,7 +39,7 @@ def load_path(path: str | Path) -> ContractionPath:
 
     Examples
     --------
-    >>> path = tnplan.load_path("n53_m20.path.json")
+    >>> path = tnplan.load_path("n53_m20.path.json")  # doctest: +SKIP
     """
     return read_path(path)[0]
 
@@ -78,7 +78,7 @@ def load_schedule(path: str | Path) -> Schedule:
 
     Examples
     --------
-    >>> schedule = tnplan.load_schedule("n53_m20.schedule.json")
+    >>> schedule = tnplan.load_schedule("n53_m20.schedule.json")  # doctest: +SKIP
     """
     schedule = schedule_file.load_schedule(path)
     placed(str(path), lambda: verify(schedule))

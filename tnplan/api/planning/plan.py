@@ -82,7 +82,7 @@ def plan(
     --------
     >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
     >>> tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),)), hardware="cpu")
-    Schedule(unnamed: 2 tensors, complex64, 1 rank of cpu, 1 slice, ... predicted, peak ...)
+    Schedule(unnamed: 2 tensors, complex64, 1 rank of cpu, 1 slice, ... predicted, peak 768 B)
     """
     asked = None if compress is None else parse_request(compress).planned()
     sources = [source for source in (path, hardware) if isinstance(source, str | Path)]

@@ -12,6 +12,7 @@ from rich.text import Text
 from tnplan.api.planning.load import load_schedule
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.files import check_suffix, check_writable, write_text
+from tnplan.planner.common.html_table import html_table
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting import json_documents, tables
 from tnplan.reporting.chain import Link, largest, use_chain
@@ -34,7 +35,7 @@ class UseChain:
 
     Examples
     --------
-    >>> print(tnplan.show("n53_m20.schedule.json", top=6))
+    >>> print(tnplan.show("n53_m20.schedule.json", top=6))  # doctest: +SKIP
     """
 
     schedule: Schedule
@@ -50,6 +51,10 @@ class UseChain:
             console.print(self.view)
         return text.get().rstrip()
 
+    def _repr_html_(self) -> str:
+        facts, steps = self._facts, self._listing
+        return html_table(self.name, facts) + html_table(steps.title, steps.rows, steps.columns)
+
     @property
     def steps(self) -> list[Link]:
         """The steps that are shown, with the sizes of their tensors."""
@@ -59,13 +64,20 @@ class UseChain:
     @property
     def view(self) -> Group:
         """What the schedule amounts to, and its large steps, for a `rich` console."""
-        facts = tables.plan_facts(self.schedule, self.schedule.ranks_per_group)
-        steps, n_steps = self.steps, len(use_chain(self.schedule))
-        title = (
-            f"Large steps: the {len(steps)} longest of {n_steps}" if self.top else f"Large steps: {n_steps}"
-        )
-        large = tables.steps_table(self.schedule, steps, title) if steps else Text(NOTHING_LARGE)
-        return Group(tables.facts_table(self.name, facts), Text(), large)
+        listing = self._listing
+        large = listing if listing.rows else Text(NOTHING_LARGE)
+        return Group(tables.facts_table(self.name, self._facts), Text(), large)
+
+    @property
+    def _facts(self) -> list[tuple[str, str]]:
+        return tables.plan_facts(self.schedule, self.schedule.ranks_per_group)
+
+    @property
+    def _listing(self) -> tables.Listing:
+        steps = self.steps
+        longest = f"the {len(steps)} longest of " if self.top else ""
+        title = f"Large steps: {longest}{len(use_chain(self.schedule))}"
+        return tables.steps_table(self.schedule, steps, title)
 
     @property
     def document(self) -> dict[str, Any]:
