@@ -107,7 +107,19 @@ def from_product(alpha: StringSet, beta: StringSet, chosen: Array) -> Determinan
     return from_bits(alpha.occupied[rows], beta.occupied[columns])
 
 
-class ListHamiltonian:
+class OneRank:
+    """What `Operator` asks of ranks, where one has all elements of a state."""
+
+    def total(self, values: Array) -> Array:
+        """Sums over all elements of a state: those given, since all elements are here."""
+        return values
+
+    def same(self, values: Array) -> Array:
+        """The values, since there is one rank."""
+        return values
+
+
+class ListHamiltonian(OneRank):
     """H, without the core energy, among a list of determinants: its elements are kept, row by row."""
 
     def __init__(
@@ -163,14 +175,6 @@ class ListHamiltonian:
     def project(self, x: Array, parity: int) -> Array:
         """x itself: a list has no symmetry of exchange."""
         return x
-
-    def total(self, values: Array) -> Array:
-        """Sums over all elements of a state: those given, since all elements are here."""
-        return values
-
-    def same(self, values: Array) -> Array:
-        """The values, since there is one rank."""
-        return values
 
     def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
         """H x, a new array or `out`."""

@@ -5,7 +5,7 @@ Knows strings and orbitals; no integrals and no states.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from tnplan.executor.sbd.basis.strings import WORD, StringSet
 from tnplan.planner.common.arrays import Array
 
 
-@dataclass(frozen=True)
-class Singles:
+class Singles(NamedTuple):
     """String i is sign[e] a+_create[e] a_destroy[e] of string other[e], for e in start[i] .. start[i+1]-1.
 
     `pairs[e]` is their pair of orbitals. Those of one string stand in the order of `rank[pair]`, which
@@ -41,16 +40,14 @@ class Singles:
     def within(self, first: int, last: int) -> Singles:
         """Those from strings first .. last-1, which are numbered from 0."""
         kept = (self.other >= first) & (self.other < last)
-        return replace(
-            self,
+        return self._replace(
             start=np.concatenate([[0], np.cumsum(kept)])[self.start],
             other=self.other[kept] - np.int32(first),
             **{name: getattr(self, name)[kept] for name in ("create", "destroy", "sign", "pairs")},
         )
 
 
-@dataclass(frozen=True)
-class Matching:
+class Matching(NamedTuple):
     """The same excitations by pair of orbitals: every string takes part in one of a pair at most.
 
     Pairs that have any are active, and stand in rising order of how many they have. Active pair a is

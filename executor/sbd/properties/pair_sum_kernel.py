@@ -1,6 +1,6 @@
 """The numba kernels of the total spin and of density matrices: sums over the excitations of a pair.
 
-Imported lazily (numba loads slowly). `start`, `upper`, `lower` are a `Matching`; rows are contiguous.
+Imported lazily (numba loads slowly). Rows are contiguous.
 No two excitations of a pair touch one string, so none of these sums needs an atomic addition.
 """
 
@@ -12,11 +12,10 @@ from tnplan.executor.device.cpu.bits_kernel import jit
 
 
 @jit
-def exchange_spins(
-    first: int, last: int, start_a: Any, other: Any, create: Any, destroy: Any, sign: Any,
-    pairs: Any, active: Any, start: Any, upper: Any, lower: Any, x: Any, out: Any,
-) -> None:  # fmt: skip
+def exchange_spins(first: int, last: int, singles: Any, matching: Any, x: Any, out: Any) -> None:
     """out[i, :] += the sum over p != q of E^a_pq E^b_qp x, for alpha strings first .. last-1."""
+    start_a, other, create, destroy, sign, pairs, _, _ = singles
+    _, active, start, upper, lower = matching
     for i in range(first, last):
         for e in range(start_a[i], start_a[i + 1]):
             a = active[pairs[e]]
@@ -33,11 +32,12 @@ def exchange_spins(
 
 
 @jit
-def scatter_pairs(start: Any, upper: Any, lower: Any, row: Any, raised: Any, lowered: Any) -> None:
+def scatter_pairs(matching: Any, row: Any, raised: Any, lowered: Any) -> None:
     """raised[a, j] = +-row[i], lowered[a, i] = +-row[j] for every excitation of pair a from string j to i.
 
     Raising moves an electron to the higher orbital of the pair. The other elements are set to 0.
     """
+    _, _, start, upper, lower = matching
     raised[:] = 0.0
     lowered[:] = 0.0
     for a in range(len(raised)):

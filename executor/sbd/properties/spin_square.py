@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.basis.determinants import OneRank
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
 from tnplan.planner.common.arrays import Array
 
@@ -21,11 +22,7 @@ def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:
     alpha, beta = hamiltonian.alpha, hamiltonian.beta
     x = np.ascontiguousarray(x, np.float64)
     flipped = (alpha.filled @ beta.filled.T) * x
-    singles, match = alpha.singles, beta.matching
-    tables = (
-        singles.start, singles.other, singles.create, singles.destroy, singles.sign, singles.pairs,
-        match.active, match.start, match.upper, match.lower,
-    )  # fmt: skip
+    tables = alpha.singles, beta.matching
     over_rows(
         len(x), hamiltonian.threads,
         lambda first, last: pair_sum_kernel.exchange_spins(first, last, *tables, x, flipped),
@@ -45,7 +42,7 @@ def _own(hamiltonian: ProductHamiltonian) -> float:
     return sz * (sz + 1) + n_beta
 
 
-class PenalizedHamiltonian:
+class PenalizedHamiltonian(OneRank):
     """H + weight (S^2 - wanted)^2: states of other spin lie higher. Energies are to be taken from H.
 
     States of equally many alpha and beta electrons are even under exchange of the strings where the total
@@ -78,14 +75,6 @@ class PenalizedHamiltonian:
         if self.parities[0] == NEITHER:
             return int(enough.sum())
         return int(enough.sum() + self.parities[0] * enough.trace()) // 2
-
-    def total(self, values: Array) -> Array:
-        """Sums over all elements of a state: those given, since all elements are here."""
-        return values
-
-    def same(self, values: Array) -> Array:
-        """The values, since there is one rank."""
-        return values
 
     def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
         """The product with a vector of that parity, a new array or `out`."""

@@ -45,6 +45,12 @@ class HamiltonianRows(Protocol):
     def empty(self, *shape: int) -> Array:
         """An array, not set."""
 
+    def put(self, array: Host) -> Array:
+        """A copy where the rows are made, in their precision."""
+
+    def get(self, array: Array) -> Host:
+        """A copy on the host."""
+
 
 class DistributedHamiltonian:
     """H, without the core energy, on the ranks of a group; states are arrays of the rows held.

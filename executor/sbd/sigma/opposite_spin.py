@@ -11,8 +11,7 @@ Knows strings, excitations and integrals; nothing of the parts within a spin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ LINE_BYTES = 64
 """Weights and values begin on a cache line: loads across two take twice as long."""
 
 
-@dataclass(frozen=True)
-class OppositeSpinTables:
+class OppositeSpinTables(NamedTuple):
     """Tables of rows of alpha strings and of all beta strings; see `opposite_spin_kernel`.
 
     numbers [pair, beta string], active [pair, active pair], own [row, active pair] and filled [row, orbital]
@@ -43,7 +41,7 @@ class OppositeSpinTables:
     def as_type(self, dtype: str) -> OppositeSpinTables:
         """The same in another precision."""
         names = "numbers", "active", "own", "filled"
-        return replace(self, **{name: getattr(self, name).astype(dtype, copy=False) for name in names})
+        return self._replace(**{name: getattr(self, name).astype(dtype, copy=False) for name in names})
 
     def add_rows(
         self, first: int, last: int, above: int, below: int, half: bool, singles: Singles, x: Array, y: Array
@@ -57,10 +55,9 @@ class OppositeSpinTables:
         weights, values = (
             _aligned(count, x.dtype) for count in (self.active.shape[1], len(self.bounds) // 2)
         )
+        scratch = np.empty(SIMD_LANES, np.int64), weights, values
         opposite_spin_kernel.add_opposite_spin(
-            first, last, above, below, half, singles.start, singles.other, singles.pairs, singles.sign,
-            self.filled, self.own, self.numbers, self.active, self.bounds, self.entries, x,
-            np.empty(SIMD_LANES, np.int64), weights, values, y,
+            first, last, above, below, half, singles, self, x, scratch, y
         )  # fmt: skip
 
 

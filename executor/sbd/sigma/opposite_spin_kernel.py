@@ -94,13 +94,13 @@ def _add_span(
 
 @jit
 def _load_lanes(
-    at: int, begin: int, end: int, place: int, own: Any, other: Any, pairs: Any, sign: Any, active: Any,
-    x: Any, rows: Any, weights: Any, values: Any,
+    at: int, begin: int, end: int, place: int, own: Any, singles: Any, active: Any, x: Any, scratch: Any
 ) -> None:  # fmt: skip
     """Fill the lanes with excitations from `at` on, and with the string itself before `begin`.
 
     From `end` on weights are 0 and values are any finite ones.
     """
+    other, pairs, sign, (rows, weights, values) = singles.other, singles.pairs, singles.sign, scratch
     for k in range(SIMD_LANES):
         e = at + k
         if e < begin:
@@ -126,18 +126,21 @@ def _load_lanes(
 
 @jit
 def add_opposite_spin(
-    first: int, last: int, above: int, below: int, half: bool, start: Any, other: Any, pairs: Any,
-    sign: Any, filled: Any, own: Any, numbers: Any, active: Any, bounds: Any, entries: Any, x: Any, rows: Any,
-    weights: Any, values: Any, y: Any,
+    first: int, last: int, above: int, below: int, half: bool, singles: Any, tables: Any, x: Any,
+    scratch: Any, y: Any,
 ) -> None:  # fmt: skip
     """Add the opposite-spin part to rows first .. last-1 of y, of which row 0 is alpha string `above`.
 
-    Row 0 of x is alpha string `below`; excitations `start` .. `sign` are those from the rows of x.
-    Coefficients are numbers[pair, b] with the number operators of beta string b, active[pair, a] with active
-    pair a, and own[row, a] of the number operators of a row, filled[row, p]. With `half`, elements are made
-    of which y plus or minus its transpose is the whole; those with excitations of both spins for one half of
-    the beta strings, from the row's own on and round, so that all rows have nearly the same work.
+    Row 0 of x is alpha string `below`; the `Singles` are excitations from the rows of x. `tables` are an
+    `OppositeSpinTables`: coefficients are numbers[pair, b] with the number operators of beta string b,
+    active[pair, a] with active pair a, and own[row, a] of the number operators of a row, filled[row, p].
+    `scratch` is for the lanes: their rows, weights and values. With `half`, elements are made of which y plus
+    or minus its transpose is the whole; those with excitations of both spins for one half of the beta
+    strings, from the row's own on and round, so that all rows have nearly the same work.
     """
+    start, other, pairs, sign = singles.start, singles.other, singles.pairs, singles.sign
+    numbers, active, own, filled, bounds, entries = tables
+    _, weights, values = scratch
     n_beta = y.shape[1]
     for row in range(first, last):
         i, out = row + above, y[row]
@@ -150,13 +153,12 @@ def add_opposite_spin(
                 if filled[row, p] != 0:
                     _add_numbers(0.5 if half else 1.0, numbers[p], x[place], out)
         for at in range(begin - (here and not half), end, SIMD_LANES):
-            _load_lanes(at, begin, end, place, own[row], other, pairs, sign, active, x, rows, weights, values)
+            _load_lanes(at, begin, end, place, own[row], singles, active, x, scratch)
             if half:
-                tables = weights, values, bounds, entries
                 stop = i + (n_beta + 1) // 2 + (n_beta % 2 == 0 and i < n_beta // 2)
-                _add_span(i, i + 1, 0.5, *tables, out)
-                _add_span(i + 1, min(stop, n_beta), 1.0, *tables, out)
-                _add_span(0, stop - n_beta, 1.0, *tables, out)
+                _add_span(i, i + 1, 0.5, weights, values, bounds, entries, out)
+                _add_span(i + 1, min(stop, n_beta), 1.0, weights, values, bounds, entries, out)
+                _add_span(0, stop - n_beta, 1.0, weights, values, bounds, entries, out)
             else:
                 _add_span(0, n_beta, 1.0, weights, values, bounds, entries, out)
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.basis.determinants import OneRank
 from tnplan.executor.sbd.basis.excitations import Matching, Singles, find_singles, match_pairs
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
@@ -68,7 +69,7 @@ class SourceBlock:
         return i - self.first if self.first <= i < self.last else None
 
 
-class ProductHamiltonian:
+class ProductHamiltonian(OneRank):
     """H, without the core energy, over alpha x beta strings.
 
     `apply` gives the same bits whenever it is called with the same number of threads. A Hamiltonian that
@@ -210,14 +211,6 @@ class ProductHamiltonian:
     def project(self, x: Array, parity: int) -> Array:
         """The part of x that has a parity."""
         return x if parity == NEITHER else (x + parity * x.T) / 2
-
-    def total(self, values: Array) -> Array:
-        """Sums over all elements of a state: those given, since all elements are here."""
-        return values
-
-    def same(self, values: Array) -> Array:
-        """The values, since there is one rank."""
-        return values
 
     def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
         """H x, a new array or `out`. `parity` is that of x (None: looked up)."""

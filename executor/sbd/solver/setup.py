@@ -17,10 +17,11 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import batched_bytes, fit_memory, fit_product, tables_bytes
-from tnplan.executor.sbd.solver.vector_backend import DeviceRows, DistributedVectors, VectorBackend
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, VectorBackend
 
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
@@ -82,7 +83,9 @@ def set_up_solve(
         rates=cost.GPU if gpu else cost.CPU,
     )  # fmt: skip
     if gpu:
-        agree(world, lambda: _check_gpu(product.shape[1]))
+        from tnplan.executor.sbd.cuda.steps import check_gpu
+
+        agree(world, lambda: check_gpu(product.shape[1]))
         table_bytes = batched_bytes(product)
         table_bytes += POOL_VECTORS * 8 * (product.rows[1] - product.rows[0]) * product.shape[1]
     else:
@@ -99,16 +102,9 @@ def set_up_solve(
     )
 
 
-def _check_gpu(n_beta: int) -> None:
-    """See `cuda.steps.check_gpu`."""
-    from tnplan.executor.sbd.cuda.steps import check_gpu
-
-    check_gpu(n_beta)
-
-
 def _on_gpu(
     product: ProductHamiltonian,
-) -> tuple[Callable[[str], DeviceRows], Callable[[], int | None]]:
+) -> tuple[Callable[[str], HamiltonianRows], Callable[[], int | None]]:
     """What puts the rows of H on the GPU in a precision, and what tells the memory that arrays have taken."""
     from tnplan.executor.sbd.cuda.steps import CupyBatch, peak_bytes
 

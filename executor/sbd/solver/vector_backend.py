@@ -31,16 +31,6 @@ Host = NDArray[Any]
 Result = TypeVar("Result")
 
 
-class DeviceRows(HamiltonianRows, Protocol):
-    """Rows of H that also take vectors to where they are made and back."""
-
-    def put(self, array: Host) -> Array:
-        """A copy where the rows are made, in their precision."""
-
-    def get(self, array: Array) -> Host:
-        """A copy on the host."""
-
-
 class VectorBackend(Protocol):
     """Where vectors lie. All calls are collective over the ranks, of which rank 0 is `first`."""
 
@@ -112,7 +102,7 @@ class DistributedVectors:
     """Rows of a state on every rank, where `make(dtype)` puts the rows of H."""
 
     def __init__(
-        self, hamiltonian: ProductHamiltonian, ranks: Communicator, make: Callable[[str], DeviceRows],
+        self, hamiltonian: ProductHamiltonian, ranks: Communicator, make: Callable[[str], HamiltonianRows],
         gathers: bool = True,
     ) -> None:  # fmt: skip
         """`hamiltonian` has the tables of all strings and this rank's rows; see `DistributedHamiltonian`."""
