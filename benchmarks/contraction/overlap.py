@@ -34,7 +34,6 @@ from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.bind import binder as bind
 from tnplan.executor.contraction.run import rank_run as run
 from tnplan.executor.contraction.run.run_report import KINDS
-from tnplan.executor.device.comm import nccl
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.cuda.copy import permute as cupy_copy
 from tnplan.executor.device.cuda.fused import chain as cupy_fused
@@ -160,6 +159,8 @@ def ways(way: str) -> Iterator[None]:
         if kind in ("alone", "packed"):
             stack.enter_context(patch.object(bind, "bind_parts", lambda *_: None))
         if kind in ("packed", "messages"):
+            from tnplan.executor.device.comm import nccl
+
             stack.enter_context(patch.object(nccl.NcclCommunicator, "open_memory", lambda *_: None))
             stack.enter_context(patch.object(nccl, "machine", lambda: world_communicator().rank))
         if kind == "kernels":

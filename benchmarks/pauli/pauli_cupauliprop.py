@@ -6,6 +6,7 @@ Usage: python pauli_cupauliprop.py cupauliprop
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import sys
@@ -166,6 +167,7 @@ class Propagator:
 
 def main() -> None:
     """Print the seconds, the terms and the value as JSON."""
+    argparse.ArgumentParser(description=__doc__).parse_known_args()
     problem = json.load(sys.stdin)
     propagator = Propagator(problem)
     begin = time.perf_counter()

@@ -5,8 +5,8 @@ Usage: python benchmarks/pauli/pauli_plot.py results.json
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,11 @@ DEVICES = {"cpu": ("CPU", "C0", "cpu_s"), "gpu": ("GPU", "C1", "time_s")}
 
 def main() -> None:
     """Draw the cases that the file has, on each device."""
-    path = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path, help="the JSON of pauli.py")
+    path: Path = parser.parse_args().results
     cases: dict[str, Rows] = json.loads(path.read_text())["cases"]
     with rc_context({"svg.fonttype": "none"}):
         draw(cases).savefig(path.with_suffix(".svg"), metadata={"Date": None})

@@ -5,6 +5,7 @@ Runs in an environment of its own, which has the rival and not tnplan. Usage: py
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -60,8 +61,11 @@ def monoprop(problem: dict[str, Any]) -> Callable[[], tuple[int, float]]:
 
 def main() -> None:
     """Print the seconds, the terms and the value as JSON."""
-    name, problem = sys.argv[1], json.load(sys.stdin)
-    run = {"pauli-prop": pauli_prop, "monoprop": monoprop}[name](problem)
+    runs = {"pauli-prop": pauli_prop, "monoprop": monoprop}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=runs)
+    name, problem = parser.parse_args().name, json.load(sys.stdin)
+    run = runs[name](problem)
     begin = time.perf_counter()
     run()
     while time.perf_counter() - begin < problem["warm_s"]:

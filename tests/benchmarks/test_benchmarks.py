@@ -37,6 +37,24 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+SCRIPTS = [
+    path.relative_to(ROOT).as_posix()
+    for path in sorted((ROOT / "benchmarks").glob("*/*.py"))
+    if "__main__" in path.read_text()
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_says_how_to_use_it(script: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / script), "--help"], capture_output=True, text=True, cwd=tmp_path,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
+
+
 def test_steps_runs_on_the_cpu(tmp_path: Path) -> None:
     output = tmp_path / "steps.json"
     done = run(

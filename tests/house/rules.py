@@ -6,6 +6,7 @@ Every rule takes the root, so that a test can hold it against a small tree that 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ FOLDERS = ("planner", "executor", "compress")
 ENGINES = ("contraction", "pauli", "sbd", "statevector")
 MOST_ENTRIES = 14
 MOST_PARAMETERS = 8
+LONGEST_ENTRY = 120
+"""Characters of a line of the changelog."""
 MANY_ENTRIES = ("tnplan/cli", "planner/networks/importers")
 """Folders with one file a command or an importer, which may have more entries."""
 GPU_LIBRARIES = ("cupy", "cupy_backends", "cuda", "nvmath", "cuquantum", "cutensor")
@@ -213,3 +216,57 @@ def unlike_twins(root: Path) -> list[str]:
     }
     others = stems["protocols"] & stems["cpu"] & stems["cuda"]
     return [f"executor/device/null/{stem}.py has no twins" for stem in sorted(stems["null"] - others)]
+
+
+def changelog_faults(root: Path) -> list[str]:
+    """Long lines of the changelog, releases with two sections, and a first that is not Unreleased."""
+    text = (root / "CHANGELOG.md").read_text()
+    broken = [
+        f"CHANGELOG.md:{number} has {len(line)} characters"
+        for number, line in enumerate(text.splitlines(), 1)
+        if len(line) > LONGEST_ENTRY
+    ]
+    releases = re.findall(r"^## (\S+)", text, re.MULTILINE)
+    broken += [f"CHANGELOG.md: {name} twice" for name in dict.fromkeys(releases) if releases.count(name) > 1]
+    return broken + (["CHANGELOG.md begins with no Unreleased"] if releases[:1] != ["Unreleased"] else [])
+
+
+def reaching_tests(root: Path) -> list[str]:
+    """Tests that import another test, or import, use or replace what is private to its module."""
+    broken = []
+    for path in sorted((root / "tests").rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        tree = ast.parse(path.read_text())
+        imported = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                stem = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+                for alias in node.names:
+                    full = f"{stem}{alias.name}"
+                    imported[alias.asname or alias.name.split(".")[0]] = full
+                    if any(is_private(part) for part in full.split(".")):
+                        broken.append(f"{name}:{node.lineno} imports {full}")
+                    if full.startswith("tests.") and ".test_" in full:
+                        broken.append(f"{name}:{node.lineno} imports a test, {full}")
+        broken += [
+            f"{name}:{line} uses {imported[owner]}.{attribute}"
+            for line, owner, attribute in named_attributes(tree)
+            if is_private(attribute) and within(imported.get(owner, ""), "tnplan", "tests")
+        ]
+    return broken
+
+
+def named_attributes(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """Line, owner and name of every `owner.name` and `setattr(owner, "name", ...)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield node.lineno, node.value.id, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "setattr":
+            owner, *others = node.args or [None]
+            if isinstance(owner, ast.Name) and others and isinstance(others[0], ast.Constant):
+                yield node.lineno, owner.id, str(others[0].value)
+
+
+def is_private(name: str) -> bool:
+    """Whether a name begins with one underscore."""
+    return name.startswith("_") and not name.startswith("__")

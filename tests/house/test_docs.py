@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from math import cos
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +95,11 @@ def test_configuration_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run_example("sbd.md", 1, **names)["found"]
     expected = diagonalize(integrals, every_string(6, 5)).energies[0] - integrals.core
     assert found.energy == pytest.approx(expected)
+
+
+def test_the_newest_release_of_the_changelog_is_the_version() -> None:
+    _, newest, *_ = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def test_help_equals_the_document(tmp_path: Path) -> None:

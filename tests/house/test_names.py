@@ -28,6 +28,12 @@ RULES: dict[str, tuple[Callable[[Path], list[str]], dict[str, str]]] = {
             for name in ("protocols/codec.py", "cpu/codec.py", "cuda/codec.py", "null/x.py")
         },
     ),
+    "changelog lines": (rules.changelog_faults, {"CHANGELOG.md": f"## Unreleased\n\n- {'long ' * 25}\n"}),
+    "changelog sections": (
+        rules.changelog_faults,
+        {"CHANGELOG.md": "## Unreleased\n\n## 0.2.0 (2026-11-25)\n\n## 0.2.0\n"},
+    ),
+    "changelog begins": (rules.changelog_faults, {"CHANGELOG.md": "## 0.2.0 (2026-11-25)\n"}),
     "sources": (rules.gpu_sources, {"executor/pauli/table.cuh": ""}),
 }
 """Each rule with files that break it."""

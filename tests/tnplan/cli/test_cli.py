@@ -15,6 +15,7 @@ import click
 import numpy as np
 import pytest
 
+import tnplan
 from tests.conftest import SharedData
 from tnplan.cli import main
 from tnplan.cli.main import run
@@ -168,7 +169,7 @@ def test_help_and_version(capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert all(name in out for name in main.COMMANDS)
     assert run(["--version"]) == 0
-    assert "0.1.0" in capsys.readouterr().out
+    assert tnplan.__version__ in capsys.readouterr().out
     assert run([]) == 2
     assert "Usage: tnplan" in capsys.readouterr().err
 
