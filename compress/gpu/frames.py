@@ -42,10 +42,6 @@ class FrameGroup:
         end = begin + self.count * self.elements * header.components
         return values if end - begin == values.size else values[begin:end]
 
-    def frames_of(self, frames: DeviceArray) -> DeviceArray:
-        """The group's part of the table of frames."""
-        return frames[FRAME_WORDS * self.first :] if self.first else frames
-
 
 def groups(header: Header, most: int, first: int = 0) -> tuple[FrameGroup, ...]:
     """The frames of a stream from the `first` on in groups of at most `most`, and at most `MOST_FRAMES`,

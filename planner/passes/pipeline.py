@@ -67,8 +67,7 @@ SHARDING: tuple[Pass, ...] = (choose_sharding, place_modes)
 FUSION: tuple[Pass, ...] = (fuse_steps,)
 CHUNKING: tuple[Pass, ...] = (cut_exchanges,)
 LOWERING: tuple[Pass, ...] = (emit_program, assign_buffers, settle_exchanges)
-PASSES = (*SHARDING, *FUSION, *CHUNKING, *LOWERING)
-"""All passes of an attempt. Passes 1 and 2, `build` and `mode_orders`, are the same for all attempts."""
+"""The passes of an attempt, in order. Passes 1 and 2, `build` and `mode_orders`, are the same for all."""
 
 
 def run(passes: Iterable[Pass], context: PlanContext) -> PlanContext:

@@ -17,9 +17,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from tnplan.planner.common.convert import converted
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of, plain, read_json, write_text
-from tnplan.planner.search.annealing import Found, Task
+from tnplan.planner.search.annealing import Task
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import ElitePool
 
@@ -58,22 +59,12 @@ class SearchCheckpoint:
         """The ladder and the seconds used, where there is a file."""
         if not self.path.exists():
             return None
+        import msgspec
+
         document = read_json(self.path, FORMAT, VERSION, FRESH)
         try:
-            kept = document["ladder"]
-            fastest = kept["fastest"]
-            ladder = ElitePool(
-                seed=int(kept["seed"]),
-                first=_found(kept["first"]),
-                pool=[_found(tree) for tree in kept["pool"]],
-                fastest=None if fastest is None else _found(fastest),
-                asked=[float(score) for score in kept["asked"]],
-                number=int(kept["number"]),
-                given=float(kept["given"]),
-                power=float(kept["power"]),
-            )
-            return ladder, float(document["used_s"])
-        except (KeyError, TypeError, ValueError, AttributeError):
+            return converted((document["ladder"], document["used_s"]), tuple[ElitePool, float])
+        except (KeyError, msgspec.ValidationError):
             raise InputError(str(self.path), "is damaged", FRESH) from None
 
     def write(self, ladder: ElitePool, used_s: float) -> None:
@@ -101,13 +92,3 @@ def described(task: Task, target: Target | None) -> dict[str, Any]:
         "precision": None if target is None else target.precision,
         "profile": None if target is None else identity_of(target.profile.document()),
     }
-
-
-def _found(tree: dict[str, Any]) -> Found:
-    return Found(
-        score=float(tree["score"]),
-        ssa_path=tuple((int(a), int(b)) for a, b in tree["ssa_path"]),
-        sliced=tuple(map(str, tree["sliced"])),
-        time_s=None if tree["time_s"] is None else float(tree["time_s"]),
-        ranks=None if tree["ranks"] is None else int(tree["ranks"]),
-    )

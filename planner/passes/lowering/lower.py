@@ -18,6 +18,7 @@ from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange, Chunke
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
 from tnplan.planner.passes.lowering.annotate import annotate
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
+from tnplan.planner.passes.lowering.liveness import reads
 from tnplan.planner.passes.sharding.assign_digits import restrict_layout
 from tnplan.planner.passes.sharding.search import gemm_precision
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
@@ -154,7 +155,7 @@ class _Lowering:
         if self.buffer_of[node] == target:
             return
         source, self.buffer_of[node] = self.buffer_of[node], target
-        self._emit(Accumulate(source, target), reads=(source,))
+        self._emit(Accumulate(source, target))
         self._free(source)
 
     def _kept_roots(self, level: int) -> list[int]:
@@ -236,7 +237,7 @@ class _Lowering:
         self._emit(Load(leaf, buffer))
         if summed:
             loaded, buffer = buffer, self._buffer((*sliced, *self.orders[leaf]), layout)
-            self._emit(SumModes(loaded, buffer), reads=(loaded,))
+            self._emit(SumModes(loaded, buffer))
             self._free(loaded)
         self.buffer_of[leaf] = buffer
 
@@ -244,7 +245,7 @@ class _Lowering:
         if self.tree.leaf_sliced[leaf]:
             source = self.buffer_of[leaf]
             fixed = self._buffer(self.orders[leaf], self.placement.produced[leaf])
-            self._emit(FixSlice(source, fixed), reads=(source,))
+            self._emit(FixSlice(source, fixed))
             self.buffer_of[leaf] = fixed
 
     def _contract(self, node: int) -> None:
@@ -254,8 +255,7 @@ class _Lowering:
         output = self._output(node)
         tile = self._tile(output) if step.permuted else None
         precision = gemm_precision(self.space, step, self.sharded.choice(node).layout)
-        contract = Contract(operands[0], operands[1], output, tile, number, precision=precision)
-        self._emit(contract, reads=operands)
+        self._emit(Contract(operands[0], operands[1], output, tile, number, precision=precision))
         for buffer in (*operands, tile):
             if buffer is not None:
                 self._free(buffer)
@@ -283,8 +283,8 @@ class _Lowering:
             shares = zip(chain.nodes, chain.times_s, strict=True)
             numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
             self.n_chains += 1
-            reads = zip(chain.others, chain.nodes, numbers, strict=True)
-            self.delivered[chain] = numbers, [self._deliver(*read) for read in reads]
+            taken = zip(chain.others, chain.nodes, numbers, strict=True)
+            self.delivered[chain] = numbers, [self._deliver(*one) for one in taken]
 
     def _fuse(self, end: int) -> None:
         """The chains of the row that ends at a node."""
@@ -302,10 +302,7 @@ class _Lowering:
             if place is not None and place.parts and self._is_replayed_with(operand):
                 chunks = place.parts
                 self.in_place[output] = operand, chunks
-            self._emit(
-                Fused(operand, branches, output, numbers, chain.precision, adds, closing, chunks),
-                reads=operands,
-            )
+            self._emit(Fused(operand, branches, output, numbers, chain.precision, adds, closing, chunks))
             if output in self.in_place:
                 operands.pop(0)
             for buffer in operands:
@@ -358,7 +355,7 @@ class _Lowering:
             chunked = self.chunked.get(output)
             chunks = 1 if chunked is None else chunked.chunks
             exchange = replace(exchange, parts=chunks, compressed=compressed)
-        self._emit(exchange, reads=(source,))
+        self._emit(exchange)
         self._free(source)
         if workspace is not None:
             self._free(workspace)
@@ -381,9 +378,9 @@ class _Lowering:
         self.made_in.append(self.level)
         return len(self.buffers) - 1
 
-    def _emit(self, instruction: Instruction, reads: tuple[int, ...] | list[int] = ()) -> None:
+    def _emit(self, instruction: Instruction) -> None:
         self.target.append(instruction)
-        for buffer in reads:
+        for buffer in reads(instruction):
             self._use(buffer)
         self.now += 1
 

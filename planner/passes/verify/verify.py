@@ -213,53 +213,37 @@ class _Verifier:
             self._check_instruction(instruction)
 
     def _check_instruction(self, item: Instruction) -> None:
+        """What is read is there, what is written is free, and the result follows from what is read."""
         if isinstance(item, Free):
             self._read(item.buffer)
-            self.live.remove(item.buffer)
             self.stored.pop(item.buffer, None)
-            self.occupied.remove(self._extent(item.buffer))
-        elif isinstance(item, Load):
-            self._require(
-                0 <= item.tensor < len(self.schedule.leaves), f"tensor {item.tensor} does not exist"
-            )
-            self._define(item.out)
-            self._check_load(item)
-        elif isinstance(item, FixSlice | SumModes):
-            self._read(item.source)
-            self._define(item.out)
-            self._check_sub(item)
-        elif isinstance(item, Contract):
-            self._read(item.a)
-            self._read(item.b)
-            self._workspace(item.workspace)
-            self._define(item.c)
-            self._check_contract(item)
-        elif isinstance(item, Fused):
-            for buffer in operands(item):
-                self._read(buffer)
-            if self._takes_place(item):
-                self._forget({item.operand})
-            (self._check_sum if item.adds else self._define)(item.out)
-            self._check_fused(item)
-        elif isinstance(item, Encode | Decode):
-            self._read(item.source)
-            self._define(item.out)
-            self._check_codec(item)
-        elif isinstance(item, Zero):
+            self._forget({item.buffer})
+            return
+        if isinstance(item, Zero):
             self._require(self.begins_sum, "no early sum begins here")
-            self._define(item.out)
             self.early_sum = (item.out,)
-        elif isinstance(item, Accumulate):
-            self._read(item.source)
-            self._check_sum(item.out)
-            source, out = self.buffers[item.source], self.buffers[item.out]
-            same = (source.modes, source.layout, source.partial) == (out.modes, out.layout, out.partial)
-            self._require(same, "source and out differ in modes or layout")
-        else:
-            self._read(item.source)
-            self._workspace(item.workspace)
-            self._define(item.out)
-            self._check_exchange(item)
+        for buffer in operands(item):
+            self._read(buffer)
+        self._workspace(getattr(item, "workspace", None))
+        if isinstance(item, Fused) and self._takes_place(item):
+            self._forget({item.operand})
+        adds = isinstance(item, Accumulate) or (isinstance(item, Fused) and item.adds)
+        (self._check_sum if adds else self._define)(item.c if isinstance(item, Contract) else item.out)
+        match item:
+            case Load():
+                self._check_load(item)
+            case FixSlice() | SumModes():
+                self._check_sub(item)
+            case Contract():
+                self._check_contract(item)
+            case Fused():
+                self._check_fused(item)
+            case Encode() | Decode():
+                self._check_codec(item)
+            case Accumulate():
+                self._check_accumulate(item)
+            case Redistribute() | ReduceScatter():
+                self._check_exchange(item)
 
     def _check_sum(self, out: int) -> None:
         self._require(out in self.sums, f"buffer {out} is not the sum of this part")
@@ -279,6 +263,11 @@ class _Verifier:
         self.live.add(buffer)
         self.occupied.insert(place, own)
 
+    def _check_accumulate(self, item: Accumulate) -> None:
+        source, out = self.buffers[item.source], self.buffers[item.out]
+        same = (source.modes, source.layout, source.partial) == (out.modes, out.layout, out.partial)
+        self._require(same, "source and out differ in modes or layout")
+
     def _check_codec(self, item: Encode | Decode) -> None:
         self._check_step(item.step)
         self._refuse(stored_problems(self.schedule, item, self.stored))
@@ -296,6 +285,8 @@ class _Verifier:
 
     def _check_load(self, item: Load) -> None:
         schedule, out = self.schedule, self.buffers[item.out]
+        known = 0 <= item.tensor < len(schedule.leaves)
+        self._require(known, f"tensor {item.tensor} does not exist")
         wanted = {mode for index in schedule.leaves[item.tensor] for mode in schedule.indices[index]}
         self._require(set(out.modes) == wanted, f"its modes are not those of tensor {item.tensor}")
         loops = (*schedule.sliced, *schedule.summed)
@@ -374,11 +365,14 @@ class _Verifier:
         numbers = {self.schedule.steps[number].fused for number in item.steps}
         self._require(len(numbers) == 1 and None not in numbers, "its steps are not annotated as one chain")
         self._refuse(chain_problems(self.schedule, item))
-        cut = chain_cut(self.schedule, item) or ()
-        tensors = (self.buffers[buffer] for buffer in (item.operand, *item.branches, end_of(item)))
-        modes = [tuple(part for part in self._local(tensor) if part[0] not in cut) for tensor in tensors]
-        tile = fused_tile(modes[0], modes[1:-1], modes[-1], self.fused_elements)
-        self._require(tile is not None, f"it has no tile of {self.fused_elements} elements or less")
+        has_tile = self._has_tile(item, chain_cut(self.schedule, item) or ())
+        self._require(has_tile, f"it has no tile of {self.fused_elements} elements or less")
+
+    def _has_tile(self, chain: Fused, cut: Sequence[int]) -> bool:
+        """Whether a chain has a tile in a chunk that some modes cut."""
+        tensors = (self.buffers[buffer] for buffer in (chain.operand, *chain.branches, end_of(chain)))
+        modes = [tuple(entry for entry in self._local(tensor) if entry[0] not in cut) for tensor in tensors]
+        return fused_tile(modes[0], modes[1:-1], modes[-1], self.fused_elements) is not None
 
     def _local(self, buffer: Buffer) -> tuple[tuple[int, int], ...]:
         """The modes of a buffer with their extents on a rank."""
@@ -422,12 +416,8 @@ class _Verifier:
             self._require(chain not in self.beside, "another exchange goes beside the same chain")
             self.beside.add(chain)
             cuts += [self._cut(chain.operand, item.parts), self._cut(end_of(chain), item.parts)]
-            inside = [
-                tuple(entry for entry in self._local(self.buffers[buffer]) if entry[0] not in (cuts[0] or ()))
-                for buffer in (chain.operand, *chain.branches, end_of(chain))
-            ]
-            tile = fused_tile(inside[0], inside[1:-1], inside[-1], self.fused_elements)
-            self._require(tile is not None, f"a part of the chain of step {chain.steps[-1]} has no tile")
+            has_tile = self._has_tile(chain, cuts[0] or ())
+            self._require(has_tile, f"a part of the chain of step {chain.steps[-1]} has no tile")
         same = cuts[0] is not None and len(set(cuts)) == 1
         self._require(same, f"its tensors are not cut into {item.parts} parts by the same first modes")
         spans = exchange_spans(item, before, after, self.buffers)

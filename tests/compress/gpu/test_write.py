@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.kernels.compress_arrays import DTYPES, make_array
 from tnplan.compress import CodecError, compress, worst_size_bytes
-from tnplan.compress.cpu import codec
 from tnplan.compress.cpu.codec import flat_values
+from tnplan.compress.format import choice
 from tnplan.compress.format.bit_tiling import LOGS, SAMPLE, ranked_axes
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.gpu import encode as gpu_encode
@@ -109,7 +109,7 @@ def test_a_plan_that_is_not_the_host_s_is_not_used(
     device: Any, tried: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = make_array("product", 1 << 17, "float32", 3)
-    monkeypatch.setattr(codec, "ranked_axes", lambda counts: ranked_axes(counts)[::-1])
+    monkeypatch.setattr(choice, "ranked_axes", lambda counts: ranked_axes(counts)[::-1])
     assert written(device, array, 1e-3, "range", 14) == as_on_the_cpu(array, 1e-3, "range", 14)
     assert tried == [False]
 

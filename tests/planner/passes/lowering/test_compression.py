@@ -147,7 +147,7 @@ def test_sums_are_never_compressed() -> None:
     model = CostModel(profile, "complex64", None, EXCHANGE)
     space = StateSpace(build(exchanging(18, 8)), make_grid(2, profile), model, inf)
     exchange = ExchangeTraffic((0.0, float(1 << 20)), (0, 1), 1 << 20, 1 << 20)
-    summed = replace(exchange, summed=True)
+    summed = exchange._replace(summed=True)
     assert space.compressed(exchange) == (1,)
     assert space.compressed(summed) == ()
     assert space.exchange_s(exchange) < space.exchange_s(summed)

@@ -54,14 +54,9 @@ def test_tier_by_tier_is_faster_on_real_paths(name: str, root: Path) -> None:
     assert cost_s(distribute_by_tier(planner.tree, grid, space, steps)) < 0.98 * cost_s(at_once)
 
 
-def every(
-    space: StateSpace,
-    step: search.StepModes,
-    base: ShardingState,
-    left: list[ShardingState],
-    right: list[ShardingState],
-) -> Iterable[ShardingState]:
+def every(choices: search.StepChoices) -> Iterable[ShardingState]:
     """All layouts of a step, for two digits of two tiers."""
+    space, step, *_ = choices
     modes = step.left_mask | step.right_mask
     bits = [0, 0, *(1 << slot for slot in range(modes.bit_length()) if modes >> slot & 1)]
     return {
