@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 
 LARGEST_MODEL = 1_000_000
@@ -66,8 +67,7 @@ def check_syndrome(model: ErrorModel, syndrome: str) -> None:
 
 def sample(model: ErrorModel, seed: int) -> tuple[str, str]:
     """What a random set of errors flips: the syndrome and the observables, 0 or 1 for each of them."""
-    if seed < 0:
-        raise InputError("--seed", f"is {seed}", "give a number from 0 up")
+    check_count("--seed", seed, 0)
     generator = np.random.default_rng(seed)
     happens = generator.random(len(model.errors)) < [error.probability for error in model.errors]
     detectors, observables = np.zeros(model.n_detectors, bool), np.zeros(model.n_observables, bool)

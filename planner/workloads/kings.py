@@ -13,6 +13,7 @@ from math import isfinite, log2
 
 import numpy as np
 
+from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.network import Network
 
@@ -32,13 +33,11 @@ FORWARD = ((0, 1), (1, -1), (1, 0), (1, 1))
 
 def kings_sites(rows: int, columns: int, density: float, seed: int) -> list[Site]:
     """The kept sites (row, column) row by row: round(density x rows x columns) of them."""
-    for place, value in (("--rows", rows), ("--columns", columns)):
-        if value < 1:
-            raise InputError(place, f"is {value}", "give 1 or more")
+    check_count("--rows", rows)
+    check_count("--columns", columns)
     if not 0 < density <= 1:
         raise InputError("--density", f"is {density}", "give a share above 0 and up to 1")
-    if seed < 0:
-        raise InputError("--seed", f"is {seed}", "give a number from 0 up")
+    check_count("--seed", seed, 0)
     n_sites = round(density * rows * columns)
     if n_sites == 0:
         raise InputError("--density", f"{density} keeps no site of {rows} x {columns}", "raise it")

@@ -12,6 +12,7 @@ from math import isfinite
 
 import numpy as np
 
+from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import gate
@@ -103,16 +104,13 @@ def trotter_circuit(
 def _check(geometry: str, rows: int, columns: int) -> None:
     if geometry not in DIRECTIONS:
         raise InputError("--geometry", f"{geometry!r} is unknown", f"use one of {', '.join(GEOMETRIES)}")
-    for place, value in (("--rows", rows), ("--columns", columns)):
-        if value < 2:
-            raise InputError(place, f"is {value}", "give 2 or more")
+    check_count("--rows", rows, 2)
+    check_count("--columns", columns, 2)
 
 
 def _generator(layers: int, seed: int) -> np.random.Generator:
-    if layers < 1:
-        raise InputError("--layers", f"is {layers}", "give one layer or more")
-    if seed < 0:
-        raise InputError("--seed", f"is {seed}", "give a number from 0 up")
+    check_count("--layers", layers)
+    check_count("--seed", seed, 0)
     return np.random.default_rng(seed)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.network import Network
 
@@ -78,13 +79,11 @@ def regular_network(
 
 def _check(sizes: dict[str, int], extents: tuple[int, int], n_open: int, n_hyper: int, seed: int) -> None:
     for place, value in sizes.items():
-        if value < 2:
-            raise InputError(place, f"is {value}", "give 2 or more")
+        check_count(place, value, 2)
     if not 1 <= extents[0] <= extents[1]:
         raise InputError("--extents", f"are {extents}", "give the least and the greatest, from 1 up")
     for place, value in (("--open", n_open), ("--hyper", n_hyper), ("--seed", seed)):
-        if value < 0:
-            raise InputError(place, f"is {value}", "give 0 or more")
+        check_count(place, value, 0)
 
 
 def _network(

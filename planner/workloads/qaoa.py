@@ -13,6 +13,7 @@ from math import isfinite, pi
 
 import numpy as np
 
+from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
@@ -29,23 +30,20 @@ EDGE_INDEX = "edge"
 
 def maxcut_graph(n_vertices: int, degree: int, seed: int) -> list[Edge]:
     """The edges of a random regular graph without loops and double edges, ascending, each pair ascending."""
-    if not 1 <= degree <= LARGEST_DEGREE:
-        raise InputError("--degree", f"is {degree}", f"give 1 to {LARGEST_DEGREE}")
+    check_count("--degree", degree, 1, LARGEST_DEGREE)
     if n_vertices <= degree or n_vertices * degree % 2:
         raise InputError(
             "--degree",
             f"{degree} on {n_vertices} vertices makes no graph",
             "make degree times vertices even, degree less",
         )
-    if seed < 0:
-        raise InputError("--seed", f"is {seed}", "give a number from 0 up")
+    check_count("--seed", seed, 0)
     return regular_graph(n_vertices, degree, np.random.default_rng(seed))
 
 
 def random_angles(layers: int, seed: int) -> tuple[list[float], list[float]]:
     """The angles gamma and beta of each layer, in radians, drawn from a stream apart from the graph's."""
-    if layers < 1:
-        raise InputError("--layers", f"is {layers}", "give one layer or more")
+    check_count("--layers", layers)
     gammas, betas = np.random.default_rng((seed, 1)).uniform(0, ((2 * pi,), (pi,)), size=(2, layers))
     return gammas.tolist(), betas.tolist()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
 from tnplan.planner.networks.path_file import placed
@@ -29,12 +30,8 @@ def surface_code_model(kind: str, distance: int, rounds: int, noise: float) -> E
     stim = _stim("--distance")
     if kind not in KINDS:
         raise InputError("--kind", f"{kind!r} is unknown", f"use one of {', '.join(KINDS)}")
-    for place, value, least, most in (
-        ("--distance", distance, 2, LARGEST_DISTANCE),
-        ("--rounds", rounds, 1, LARGEST_ROUNDS),
-    ):
-        if not least <= value <= most:
-            raise InputError(place, f"is {value}", f"give {least} to {most}")
+    check_count("--distance", distance, 2, LARGEST_DISTANCE)
+    check_count("--rounds", rounds, 1, LARGEST_ROUNDS)
     if not 0 < noise < 0.5:
         raise InputError("--noise", f"is {noise}", "give a probability above 0 and below 0.5")
     rest = 0 if kind == "capacity" else noise

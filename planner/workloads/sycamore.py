@@ -11,7 +11,7 @@ from math import pi
 
 import numpy as np
 
-from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.checks import check_count
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.workloads.roots import root_layers
@@ -45,10 +45,8 @@ def sycamore_circuit(cycles: int, seed: int) -> Circuit:
     A cycle is: on every qubit one of sqrt X, sqrt Y, sqrt W, never the one it had in the cycle before; then,
     for every coupler of the cycle's pattern, rz on both qubits, fs, and rz again.
     """
-    if cycles < 1:
-        raise InputError("--cycles", f"is {cycles}", "give one cycle or more")
-    if seed < 0:
-        raise InputError("--seed", f"is {seed}", "give a number from 0 up")
+    check_count("--cycles", cycles)
+    check_count("--seed", seed, 0)
     generator = np.random.default_rng(seed)
     n_qubits = sum(length for _, length in ROWS)
     gates: list[Gate] = []

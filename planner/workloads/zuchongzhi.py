@@ -13,6 +13,7 @@ from math import pi
 
 import numpy as np
 
+from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import gate
@@ -102,10 +103,8 @@ def zuchongzhi_circuit(n_qubits: int, cycles: int, seed: int) -> Circuit:
     fs on every coupler of the cycle's pattern.
     """
     _chip(n_qubits)
-    if cycles < 1:
-        raise InputError("--cycles", f"is {cycles}", "give one cycle or more")
-    if seed < 0:
-        raise InputError("--seed", f"is {seed}", "give a number from 0 up")
+    check_count("--cycles", cycles)
+    check_count("--seed", seed, 0)
     generator = np.random.default_rng(seed)
     layers: dict[str, list[Gate]] = {}
     for pattern in "ABCD":
