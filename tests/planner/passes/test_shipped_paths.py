@@ -22,6 +22,8 @@ from tnplan.planner.schedule.schedule import Schedule
 
 SHARED = ROOT.parent / "shared" / "data"
 RANKS = (1, 2, 8, 64, 1024)
+QUICK = ("peps_11x11_b21", "regular_84_3_b22", "sycamore_n53_m10_b24")
+"""Paths of the project that are planned and replayed within seconds."""
 
 
 def sources() -> Iterator[Path]:
@@ -82,8 +84,17 @@ def test_the_shared_paths_are_found() -> None:
     assert len(list(sources())) > 25
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("source", list(sources()), ids=lambda source: f"{source.parent.name}/{source.stem}")
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(
+            source,
+            marks=[] if source.name.startswith(QUICK) else [pytest.mark.slow],
+            id=f"{source.parent.name}/{source.stem}",
+        )
+        for source in sources()
+    ],
+)
 def test_plans_at_every_number_of_ranks(source: Path) -> None:
     path = load(source)
     profile = load_profile("dgx-h100")
