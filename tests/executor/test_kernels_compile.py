@@ -175,6 +175,7 @@ CASES = {
     "sbd/cuda/excite_tiles.cu": of_excite_tiles,
     "device/cuda/contract/kernels/fma.cu": lambda: of_contract("fp32"),
     "device/cuda/fused/fused.cu": of_fused,
+    "device/cuda/contract/kernels/halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),
     "device/cuda/contract/kernels/long_sums.cu": of_long_sums,
     "device/cuda/contract/kernels/mma.cu": lambda: of_contract("fp16x3"),
     "pauli/cuda/table.cu": of_pauli,

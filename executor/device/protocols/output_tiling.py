@@ -103,7 +103,7 @@ def tile(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_
             chunk[which] = fit
             whole[which].insert(0, (fit, stride))
     cut = [_cut(part, kept, limit) for part, kept, limit in zip(parts, whole, chunk, strict=True)]
-    n_last = _innermost(shape.n) <= _innermost(shape.m)
+    n_last = innermost(shape.n) <= innermost(shape.m)
     copies = {}
     for batch, m, n in product(*(tail for _, tail in cut)):
         stored = (batch, m, n) if n_last else (batch, n, m)
@@ -155,7 +155,8 @@ def _cut(part: Part, kept: list[tuple[int, int]], limit: int) -> tuple[tuple[Out
     return tuple(blocks), [((length, tail[0][1]), *tail[1:]) if tail else () for length in lengths]
 
 
-def _innermost(part: Part) -> int:
+def innermost(part: Part) -> int:
+    """The least stride in c of the modes of a part; more than any where it has none."""
     return min((stride for extent, stride in part if extent > 1), default=1 << 62)
 
 

@@ -27,6 +27,8 @@ WORKSPACE_BYTES = 32 << 20
 """Device memory that a handle is given, so that cuBLAS allocates none (32 MiB is its advice for Hopper)."""
 DATA_TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
 """CUDA's number of each dtype (cudaDataType)."""
+HALF = 2
+"""CUDA's number of half-precision numbers."""
 COMPUTE = {"fp32": 68, "tf32": 77, "fp64": 70}
 """cuBLAS's number of each precision (cublasComputeType_t)."""
 GEMV = {"float32": "sgemv_64", "float64": "dgemv_64", "complex64": "cgemv_64", "complex128": "zgemv_64"}
@@ -87,7 +89,7 @@ def factors(dtype: str) -> tuple[int, int, Any]:
 @dataclass(frozen=True)
 class _Product:
     """One call of cuBLAS with all arguments but the addresses of a, b and c, in the order of its interface:
-    `head`, b and its form, a and its form, `zero`, c and its form, `tail`."""
+    `head`, b and its form, a and its form, the factor of the old c, c and its form, `tail`."""
 
     handle: Handle
     function: Callable[..., None]
@@ -95,15 +97,13 @@ class _Product:
     head: tuple[int, ...]
     b_form: tuple[int, ...]
     a_form: tuple[int, ...]
-    zero: int
+    old: int
     c_form: tuple[int, ...]
     tail: tuple[int, ...] = ()
 
     def __call__(self, a: int, b: int, c: int) -> None:
         try:
-            self.function(
-                *self.head, b, *self.b_form, a, *self.a_form, self.zero, c, *self.c_form, *self.tail
-            )
+            self.function(*self.head, b, *self.b_form, a, *self.a_form, self.old, c, *self.c_form, *self.tail)
         except bindings().cuBLASError as error:
             raise RuntimeError(f"{self.name} failed: {error}") from None
 
@@ -131,6 +131,19 @@ def bind_product(
         bound, bindings().gemm_strided_batched_ex_64, name, head, (*row, b_step), (*row, a_step), zero,
         (kind, n, m * n), (n_batch, *end),
     )  # fmt: skip
+
+
+def bind_half_product(stream: Any, m: int, n: int, k: int, add: bool) -> Multiply:
+    """c (+)= a b^T for row-major a [m | k] and b [n | k] of half-precision numbers and c [m | n] of floats.
+
+    Summed in fp32; with `add` the product is added to c.
+    """
+    (one, zero, _), bound, row = factors("float32"), handle(stream), (HALF, k)
+    name = f"a product of halves of m {m}, n {n}, k {k}"
+    head = (bound.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, one)
+    end = (COMPUTE["fp32"], DEFAULT_ALGORITHM)
+    form = (DATA_TYPES["float32"], n)
+    return _Product(bound, bindings().gemm_ex_64, name, head, row, row, one if add else zero, form, end)
 
 
 def bind_vector_product(stream: Any, n: int, k: int, dtype: str) -> Multiply:

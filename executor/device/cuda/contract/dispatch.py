@@ -14,6 +14,12 @@ from cupy_backends.cuda.api import runtime
 
 from tnplan.executor.device.cuda.contract import cublas
 from tnplan.executor.device.cuda.contract.cublas import Multiply
+from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
+    HalfProductTiles,
+    bind_halves,
+    halves_bytes,
+    tiles,
+)
 from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
@@ -41,9 +47,11 @@ SHORT_INDEX = 2**31
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
-    found = _by_wgmma(shape, dtype, precision)
-    if found is not None:
+    found = _split_beforehand(shape, dtype, precision)
+    if isinstance(found, Cut):
         return found.scratch_bytes
+    if found is not None:
+        return cublas.WORKSPACE_BYTES + halves_bytes(found)
     split = split_bytes(shape, np.dtype(dtype))
     if split:
         return split if is_thin(shape, np.dtype(dtype)) else cublas.WORKSPACE_BYTES + split
@@ -51,11 +59,11 @@ def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     return cublas.WORKSPACE_BYTES if by_cublas else 0
 
 
-def _by_wgmma(shape: ContractShape, dtype: str, precision: str) -> Cut | None:
-    """How a product is cut that Hopper's tensor core instructions form; None for others."""
+def _split_beforehand(shape: ContractShape, dtype: str, precision: str) -> Cut | HalfProductTiles | None:
+    """How a product is cut whose operands are split into halves beforehand, one or both; None for others."""
     if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype)) > 1:
         return None
-    return cut(shape, dtype)
+    return cut(shape, dtype) or tiles(shape, dtype)
 
 
 def _scatters(shape: ContractShape, precision: str) -> bool:
@@ -100,9 +108,12 @@ def bind_contract(
         return nothing
     if k == 0:
         return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
-    found = _by_wgmma(shape, dtype, precision)
-    if found is not None and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
+    found = _split_beforehand(shape, dtype, precision)
+    if isinstance(found, Cut) and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
         return bind_wgmma(found, shape, a, b, c, scratch, stream)
+    if isinstance(found, HalfProductTiles):
+        cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
+        return bind_halves(found, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
     parts = count_parts(shape, c.dtype)
     if parts == 1 and _scatters(shape, precision):
         return bind_scattered(shape, a, b, c, precision, stream)

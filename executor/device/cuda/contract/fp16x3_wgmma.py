@@ -14,10 +14,12 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.executor.device.cuda.contract.fp16x3_cublas import bind_exponents
 from tnplan.executor.device.cuda.contract.scatter import (
     LONGEST_ROW,
     LONGEST_SIDE,
     place_tables,
+    spans,
     table_arguments,
 )
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
@@ -52,7 +54,6 @@ SPLIT_BYTES = 32 << 20
 """The halves of the columns that are split at once, at most; sums too long for that go another way."""
 SPLIT_THREADS = 256
 SPLIT_BLOCKS = 132 * 8
-WARPS = SPLIT_THREADS // 32
 EXPONENT_BYTES = 4
 READ_BYTES = 16
 """What is read and written at once."""
@@ -88,10 +89,7 @@ class Cut:
     @property
     def parts(self) -> list[tuple[int, int]]:
         """First number and count of the columns that are split at once."""
-        return [
-            (first, min(self.split_columns, self.columns - first))
-            for first in range(0, self.columns, self.split_columns)
-        ]
+        return spans(self.columns, self.split_columns)
 
 
 def cut(shape: ContractShape, dtype: str) -> Cut | None:
@@ -124,7 +122,7 @@ def bind_wgmma(
     sides = ((a, shape.m), (b, shape.n)) if cut.m_rows else ((b, shape.n), (a, shape.m))
     (left, of_rows), (right, of_columns) = sides
     tables = place_tables(of_rows), place_tables(of_columns)
-    scale, split, multiply, multiprocessors = _kernels(cut.block_columns, cupy.cuda.Device().id)
+    split, multiply, multiprocessors = _kernels(cut.block_columns, cupy.cuda.Device().id)
     exponents, halves = (np.uint64(scratch.data.ptr + start) for start in (0, cut.exponents_bytes))
     stride, chunks = np.int64(2 * cut.k), np.int32(cut.k // CHUNK)
     pairs = np.int32(c.data.ptr % READ_BYTES == 0 and in_pairs(of_rows, of_columns))
@@ -136,8 +134,6 @@ def bind_wgmma(
         n_tiles = -(-columns // cut.block_columns)
         held = n_tiles * cut.block_columns
         split_blocks = min(-(-held * int(chunks) * 4 // SPLIT_THREADS), SPLIT_BLOCKS)
-        scale_blocks = min(-(-columns // WARPS), SPLIT_BLOCKS)
-        scales: list[np.generic] = [np.uint64(start), stride, np.uint32(columns), exponents]
         sizes = np.uint32(columns), np.uint32(held)
         splits: list[np.generic] = [np.uint64(start), stride, chunks, *sizes, exponents, halves]
         arguments: list[np.generic] = [
@@ -146,7 +142,7 @@ def bind_wgmma(
         ]  # fmt: skip
         blocks = min(m_tiles * n_tiles, multiprocessors)
         calls += [
-            BoundKernel(scale, scale_blocks, SPLIT_THREADS, scales, 0, stream, scratch),
+            bind_exponents(start, 2 * cut.k, columns, int(exponents), 2, stream),
             BoundKernel(split, split_blocks, SPLIT_THREADS, splits, 0, stream, scratch),
             BoundKernel(multiply, blocks, threads, arguments, STAGES_BYTES, stream, (scratch, tables)),
         ]
@@ -166,12 +162,11 @@ def wgmma_defines(block_columns: int) -> dict[str, str | int]:
 
 
 @cache
-def _kernels(block_columns: int, device: int) -> tuple[Any, Any, Any, int]:
-    """The three kernels, and the multiprocessors of the current device (a key of the cache)."""
+def _kernels(block_columns: int, device: int) -> tuple[Any, Any, int]:
+    """Both kernels, and the multiprocessors of the current device (a key of the cache)."""
     defines = wgmma_defines(block_columns)
-    scale, split, multiply = (
-        load_kernel(FILE, entry, defines, own_instructions=True)
-        for entry in ("row_exponents", "split_columns", "contract")
+    split, multiply = (
+        load_kernel(FILE, entry, defines, own_instructions=True) for entry in ("split_columns", "contract")
     )
     multiply.max_dynamic_shared_size_bytes = STAGES_BYTES
-    return scale, split, multiply, int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+    return split, multiply, int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])

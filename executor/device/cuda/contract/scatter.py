@@ -166,3 +166,8 @@ def part_tables(part: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
     high, low = (offsets(axes, 1).astype(np.int64) for axes in levels)
     assert len(high) * len(low) == prod(extent for extent, _ in part)
     return high, low
+
+
+def spans(count: int, most: int) -> list[tuple[int, int]]:
+    """First number and length of consecutive parts of 0 .. count-1, of `most` each but the last."""
+    return [(first, min(most, count - first)) for first in range(0, count, most)]

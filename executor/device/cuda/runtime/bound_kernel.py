@@ -34,6 +34,10 @@ class BoundKernel:
     def __call__(self) -> None:
         driver.launchKernel(*self._call)
 
+    def put(self, number: int, value: int) -> None:
+        """Set argument `number` to this value, which stays."""
+        self._values[number][0] = value
+
     def at(self, number: int, value: int) -> None:
         """Launch with argument `number` set to this value, which stays."""
         self._values[number][0] = value

@@ -40,14 +40,7 @@ __device__ inline unsigned shared_address(const void *pointer) {
     return address;
 }
 
-// Offsets in c of numbers 0, 1, ... of a part: high[number / split] + low[number % split].
-struct Part {
-    const long long *high, *low;
-    unsigned split;
-    __device__ long long operator()(unsigned number) const {
-        return __ldg(high + number / split) + __ldg(low + number % split);
-    }
-};
+#include "part.cuh"
 
 // The block of the product with this number: GROUP blocks along m before the next along n.
 struct Tile {

@@ -36,24 +36,6 @@
 #define IMAGINARY(x) (x << 16 | x >> 16)
 #define PIECE(SUM, x) make_uint4(SUM(x[0]), SUM(x[1]), SUM(x[2]), SUM(x[3]))
 
-// exponents[row]: e of a row of b, 0 where it holds no number but zeros; a warp for a row, `stride` even.
-extern "C" __global__ void row_exponents(const float *b, long long stride, unsigned rows, int *exponents) {
-    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-    for (unsigned row = blockIdx.x * warps + warp; row < rows; row += gridDim.x * warps) {
-        const float2 *from = (const float2 *)(b + row * stride);
-        float most = 0.0f;
-#pragma unroll 4
-        for (int pair = lane; pair < stride / 2; pair += 32) {
-            const float2 v = __ldg(from + pair);
-            most = fmaxf(most, fmaxf(finite(v.x), finite(v.y)));
-        }
-        for (int other = 1; other < 32; other *= 2)
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, other));
-        if (lane == 0)
-            exponents[row] = most > 0.0f ? TOP - ilogbf(most) : 0;
-    }
-}
-
 // out: tiles of COLUMNS rows of b, each [chunk][high, low][step][half][8 columns][real, imaginary][column][8 reals].
 // A step is 16 reals; its halves are the even and the odd ones of 8 complex numbers, since a lane of `contract`
 // reads two neighbours. (re, im) is (re, -im) for real sums, (im, re) for imaginary ones. Rows from `rows` on are
