@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS, Overlap, with_overlaps
+from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS, Overlap, Piece, with_overlaps
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners, QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.arrays import Array
@@ -26,8 +27,6 @@ PIECE_BITS = 22
 """An exchange moves at most 2^22 amplitudes of a peer at a time, so that its buffers stay small."""
 
 Call = Callable[[], None]
-Piece = tuple[Sequence[int], int]
-"""The amplitudes in which some bits have a value, bit k of it that of bits[k]."""
 
 
 class PiecewiseExchange(Protocol):
@@ -195,10 +194,7 @@ class DistributedState:
         outside = [pair[1] - self.n_bits for pair in exchange.pairs]
         own = sum((self.ranks.rank >> bit & 1) << k for k, bit in enumerate(outside))
         base = self.ranks.rank & ~sum(1 << bit for bit in outside)
-        peers = [
-            (own ^ turn, base | sum(((own ^ turn) >> k & 1) << bit for k, bit in enumerate(outside)))
-            for turn in range(1, 1 << len(inside))
-        ]
+        peers = [(own ^ turn, base | index_of(own ^ turn, outside)) for turn in range(1, 1 << len(inside))]
         return ExchangePartners(inside, own, peers)
 
     def _exchange(self, exchange: QubitExchange, bits: Sequence[int] = (), part: int = 0) -> None:

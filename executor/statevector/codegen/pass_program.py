@@ -20,6 +20,7 @@ from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, 
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.overlap import MOST_PART_BITS
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.arrays import Array
 
@@ -77,9 +78,8 @@ def tile_numbers(n_bits: int, held: Sequence[int], bits: Sequence[int] = (), par
     """
     far = [bit for bit in range(n_bits) if bit not in held]
     places = [far.index(bit) for bit in bits]
-    fixed = sum((part >> k & 1) << place for k, place in enumerate(places))
     low = [(1 << place) - 1 for place in places] + [2**32 - 1] * (MOST_PART_BITS - len(places))
-    return np.array([1 << (len(far) - len(places)), fixed, *low], np.uint32)
+    return np.array([1 << (len(far) - len(places)), index_of(part, places), *low], np.uint32)
 
 
 def index_bits(item: Pass, n_bits: int) -> int:

@@ -15,6 +15,7 @@ from tnplan.executor.statevector.codegen.gate_macros import STEEP, UNITS, GateMa
 from tnplan.executor.statevector.codegen.register_layout import LANE_BITS, RegisterLayout
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.planner.common.arrays import Array
 
 SIGN_PRICE, SHEAR_PRICE, SIGNS_PRICE, BULK_PRICE = 2, 3, 5, 9
@@ -47,8 +48,8 @@ class TilePhases:
         """
         low = len(far) // 2
         fixed = self.rows[:, 0] + self._of_bits(rank_base)
-        lower = np.array([self._of_bits(_put(number, far[:low])) for number in range(1 << low)])
-        upper = np.array([fixed + self._of_bits(_put(k, far[low:])) for k in range(1 << (len(far) - low))])
+        lower = np.array([self._of_bits(index_of(k, far[:low])) for k in range(1 << low)])
+        upper = np.array([fixed + self._of_bits(index_of(k, far[low:])) for k in range(1 << len(far) - low)])
         parts = [np.exp(1j * lower).ravel(), np.exp(1j * upper).ravel()]
         if with_pairs:
             numbers = np.arange(1 << len(far))
@@ -65,10 +66,6 @@ class TilePhases:
         bits = index >> np.arange(self.rows.shape[1] - 1) & 1
         found: Array = self.rows[:, 1:] @ bits
         return found
-
-
-def _put(number: int, bits: Sequence[int]) -> int:
-    return sum((number >> k & 1) << bit for k, bit in enumerate(bits))
 
 
 class PhaseMacros(GateMacros):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.device.cpu.bits_kernel import count_bits
 from tnplan.executor.statevector.cpu.tiled_pass_kernel import jit
 
 
@@ -17,14 +18,6 @@ from tnplan.executor.statevector.cpu.tiled_pass_kernel import jit
 def weight(amplitude: Any) -> float:
     """The probability of an amplitude."""
     return np.float64(amplitude.real) ** 2 + np.float64(amplitude.imag) ** 2
-
-
-@jit
-def odd(word: int) -> int:
-    """Whether an odd number of bits is set, of a word below 2^63."""
-    for shift in (32, 16, 8, 4, 2, 1):
-        word ^= word >> shift
-    return word & 1
 
 
 @jit
@@ -80,7 +73,7 @@ def pauli(others: Any, amplitudes: Any, x: int, z: int, first: int, last: int) -
         a, b = others[i ^ x], amplitudes[i]
         p, q = np.float64(a.real), -np.float64(a.imag)
         s, t = np.float64(b.real), np.float64(b.imag)
-        sign = 1.0 - 2.0 * odd(z & i)
+        sign = 1.0 - 2.0 * (count_bits(np.uint64(z & i)) & 1)
         re += sign * (p * s - q * t)
         im += sign * (p * t + q * s)
     return re, im

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.common.arrays import Array
@@ -63,8 +64,7 @@ class HostState:
         Exchanges come in turn with it, so that their `share` makes no difference.
         """
         far = tables.far[~np.isin(tables.far, bits)]
-        first = sum((part >> k & 1) << bit for k, bit in enumerate(bits))
-        return lambda: self._run(replace(tables, far=far), first)
+        return lambda: self._run(replace(tables, far=far), index_of(part, bits))
 
     def apply(self, tables: PassTables) -> None:
         """Do a pass."""

@@ -19,10 +19,9 @@ from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call
+from tnplan.executor.statevector.scheduling.overlap import Piece
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners
-
-Piece = tuple[Sequence[int], int]
-"""The amplitudes in which some bits have a value, bit k of it that of bits[k]; all where there are none."""
 
 SWAP_FILE = Path(__file__).parent / "swap.cu"
 THREADS, AT_ONCE = 512, 4
@@ -157,14 +156,9 @@ def swap_sides(
     which this side swaps the first half (where `halves` says so) or the second.
     """
     starts = [
-        [at + item_bytes * _place(bits, pair[side] | part) for at, pair in zip(sides, values, strict=True)]
+        [at + item_bytes * index_of(pair[side] | part, bits) for at, pair in zip(sides, values, strict=True)]
         for side, sides in enumerate((own, theirs))
     ]
     first = [0 if half else count // 2 for half in halves]
     end = [count // 2 if half else count for half in halves]
     return np.array([*starts[0], *starts[1], *first, *end], np.int64)
-
-
-def _place(bits: Sequence[int], value: int) -> int:
-    """The index in which bits[k] is bit k of a value."""
-    return sum((value >> k & 1) << bit for k, bit in enumerate(bits))

@@ -9,14 +9,12 @@ struct alignas(2 * sizeof(REAL)) Amplitude {
     REAL x, y;
 };
 
-__device__ __forceinline__ double weight(Amplitude a)
-{
+__device__ __forceinline__ double weight(Amplitude a) {
     return (double)a.x * a.x + (double)a.y * a.y;
 }
 
 // The sum of one value of each thread, in every thread.
-__device__ double block_sum(double value, double *parts)
-{
+__device__ double block_sum(double value, double *parts) {
     parts[threadIdx.x] = value;
     __syncthreads();
     for (int half = THREADS / 2; half > 0; half /= 2) {
@@ -30,8 +28,7 @@ __device__ double block_sum(double value, double *parts)
 
 // out[chunk] = the probability of each chunk.
 extern "C" __global__ void chunk_sums(const Amplitude *__restrict__ state, int chunk_bits, Index n_chunks,
-                                      double *__restrict__ out)
-{
+                                      double *__restrict__ out) {
     __shared__ double parts[THREADS];
     for (Index chunk = blockIdx.x; chunk < n_chunks; chunk += gridDim.x) {
         const Amplitude *own = state + (chunk << chunk_bits);
@@ -46,8 +43,7 @@ extern "C" __global__ void chunk_sums(const Amplitude *__restrict__ state, int c
 // Threads sum segments of the chunk, then find their shots' segments and places. Amplitudes that are 0 are never drawn.
 extern "C" __global__ void draw(const Amplitude *__restrict__ state, int chunk_bits, Index n_chunks,
                                 const Index *__restrict__ chunks, const Index *__restrict__ first,
-                                const double *__restrict__ rests, Index *__restrict__ out)
-{
+                                const double *__restrict__ rests, Index *__restrict__ out) {
     __shared__ double reached[THREADS + 1];
     const int length = max(1, (1 << chunk_bits) / THREADS);
     const int n_segments = (1 << chunk_bits) / length;
@@ -85,8 +81,7 @@ extern "C" __global__ void draw(const Amplitude *__restrict__ state, int chunk_b
 
 // out[value of `bits`, the first least significant] += the probability of every amplitude.
 extern "C" __global__ void marginal(const Amplitude *__restrict__ state, Index count, const int *__restrict__ bits,
-                                    int n_bits, double *__restrict__ out)
-{
+                                    int n_bits, double *__restrict__ out) {
     for (Index i = (Index)blockIdx.x * THREADS + threadIdx.x; i < count; i += (Index)gridDim.x * THREADS) {
         int value = 0;
         for (int k = 0; k < n_bits; ++k) value |= (int)(i >> bits[k] & 1) << k;
@@ -97,8 +92,7 @@ extern "C" __global__ void marginal(const Amplitude *__restrict__ state, Index c
 // out[block] = its part of the sum over i of (-1)^|z & i| conj(others[i ^ x]) own[i], real and
 // imaginary part.
 extern "C" __global__ void pauli(const Amplitude *__restrict__ own, const Amplitude *__restrict__ others, Index count,
-                                 Index x, Index z, double2 *__restrict__ out)
-{
+                                 Index x, Index z, double2 *__restrict__ out) {
     __shared__ double parts[THREADS];
     double re = 0, im = 0;
     for (Index i = (Index)blockIdx.x * THREADS + threadIdx.x; i < count; i += (Index)gridDim.x * THREADS) {

@@ -32,25 +32,21 @@ struct Tables {
 };
 
 // Where element i of a tile lies, so that threads whose indices differ in high bits alone meet in few banks.
-__device__ __forceinline__ unsigned slot(unsigned i)
-{
+__device__ __forceinline__ unsigned slot(unsigned i) {
     return i ^ (i >> 4 & WARPS_SPREAD);
 }
 
-__device__ __forceinline__ Amplitude times(Amplitude a, Amplitude b)
-{
+__device__ __forceinline__ Amplitude times(Amplitude a, Amplitude b) {
     return {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x};
 }
 
-__device__ __forceinline__ void add_times(Amplitude &sum, Amplitude m, Amplitude a)
-{
+__device__ __forceinline__ void add_times(Amplitude &sum, Amplitude m, Amplitude a) {
     sum.x += m.x * a.x - m.y * a.y;
     sum.y += m.x * a.y + m.y * a.x;
 }
 
 // A number with zeros put in at `bits`, which rise.
-__device__ __forceinline__ unsigned opened(unsigned number, const int *bits, int count)
-{
+__device__ __forceinline__ unsigned opened(unsigned number, const int *bits, int count) {
     for (int k = 0; k < count; ++k) {
         const unsigned low = number & ((1u << bits[k]) - 1);
         number += number - low;
@@ -58,32 +54,28 @@ __device__ __forceinline__ unsigned opened(unsigned number, const int *bits, int
     return number;
 }
 
-__device__ __forceinline__ unsigned gathered(Index from, const int *bits, int count)
-{
+__device__ __forceinline__ unsigned gathered(Index from, const int *bits, int count) {
     unsigned value = 0;
 #pragma unroll 1
     for (int k = 0; k < count; ++k) value |= (unsigned)(from >> bits[k] & 1) << k;
     return value;
 }
 
-__device__ __forceinline__ unsigned spread(unsigned value, const int *bits, int count)
-{
+__device__ __forceinline__ unsigned spread(unsigned value, const int *bits, int count) {
     unsigned index = 0;
     for (int k = 0; k < count; ++k) index |= (value >> k & 1) << bits[k];
     return index;
 }
 
 // The number of the matrix that the far selectors choose, times the number of near values.
-__device__ __forceinline__ unsigned far_choice(const Tables &tables, const int *step, Index index)
-{
+__device__ __forceinline__ unsigned far_choice(const Tables &tables, const int *step, Index index) {
     const int *far = tables.places + step[PLACE] + step[TARGETS] + step[NEAR];
     return gathered(index, far, step[FAR]) << step[NEAR];
 }
 
 template <int P>
 __device__ __forceinline__ void one_target(Amplitude *a, const Tables &tables, const int *step, unsigned choice,
-                                           const unsigned *tile_index)
-{
+                                           const unsigned *tile_index) {
     const int *near = tables.places + step[PLACE] + 1;
     const bool real = step[IS_REAL];
 #pragma unroll
@@ -107,8 +99,7 @@ __device__ __forceinline__ void one_target(Amplitude *a, const Tables &tables, c
 // P is the less significant bit of a row.
 template <int P, int Q>
 __device__ __forceinline__ void two_targets(Amplitude *a, const Tables &tables, const int *step, unsigned choice,
-                                            const unsigned *tile_index)
-{
+                                            const unsigned *tile_index) {
     const int *near = tables.places + step[PLACE] + 2;
 #pragma unroll
     for (int j = 0; j < HELD; ++j) {
@@ -131,8 +122,7 @@ __device__ __forceinline__ void two_targets(Amplitude *a, const Tables &tables, 
 
 // Targets rise, so that the first is in fewer than the last register bit where there are two.
 __device__ __forceinline__ void on_targets(Amplitude *a, const Tables &tables, const int *step, unsigned choice,
-                                           const unsigned *tile_index)
-{
+                                           const unsigned *tile_index) {
     switch (step[TARGETS] == 1 ? step[FIRST] : 4 * step[SECOND] + step[FIRST]) {
 #define ONE(P)                                                                                                         \
     case P: one_target<P>(a, tables, step, choice, tile_index); break;
@@ -152,8 +142,7 @@ __device__ __forceinline__ void on_targets(Amplitude *a, const Tables &tables, c
 
 // Every amplitude times its element of a table.
 __device__ __forceinline__ void diagonal(Amplitude *a, const Tables &tables, const int *step, unsigned choice,
-                                         const unsigned *tile_index)
-{
+                                         const unsigned *tile_index) {
     const int *near = tables.places + step[PLACE];
     const Amplitude *table = tables.values + step[VALUE] + choice;
     const unsigned mask = (1u << step[NEAR]) - 1;
@@ -166,8 +155,7 @@ __device__ __forceinline__ void diagonal(Amplitude *a, const Tables &tables, con
 
 // The tables of a twist for one tile: exp(i phase) of the low and of the high bits of the index in the tile.
 __device__ void make_twist(const Tables &tables, const int *step, Index index, const int *held, double *angles,
-                           Amplitude *low, Amplitude *high)
-{
+                           Amplitude *low, Amplitude *high) {
     const int n = step[NEAR];
     const double *linear = tables.phases + step[TARGETS], *pairs = linear + n;
     for (int bit = threadIdx.x; bit <= TILE_BITS; bit += THREADS) {
@@ -203,8 +191,7 @@ __device__ void make_twist(const Tables &tables, const int *step, Index index, c
 }
 
 __device__ __forceinline__ void twist(Amplitude *a, const Amplitude *low, const Amplitude *high,
-                                      const unsigned *tile_index)
-{
+                                      const unsigned *tile_index) {
 #pragma unroll
     for (int j = 0; j < HELD; ++j)
         a[j] = times(times(low[tile_index[j] & (LOW_SIDE - 1)], high[tile_index[j] >> LOW_BITS]), a[j]);
@@ -212,8 +199,7 @@ __device__ __forceinline__ void twist(Amplitude *a, const Amplitude *low, const 
 
 // All steps of a round, in registers.
 __device__ __forceinline__ void do_round(Amplitude *tile, const Tables &tables, const int *round, Index index,
-                                         const Amplitude *low, const Amplitude *high)
-{
+                                         const Amplitude *low, const Amplitude *high) {
     for (unsigned group = threadIdx.x; group < SIDE >> REGISTER_BITS; group += THREADS) {
         const unsigned base = opened(group, round + BITS, REGISTER_BITS);
         unsigned tile_index[HELD];
@@ -240,8 +226,7 @@ __device__ __forceinline__ void do_round(Amplitude *tile, const Tables &tables, 
 
 // One block on T targets; the thread that reads a group is the one that writes it.
 template <int T>
-__device__ __forceinline__ void wide(Amplitude *tile, const Tables &tables, const int *step, unsigned choice)
-{
+__device__ __forceinline__ void wide(Amplitude *tile, const Tables &tables, const int *step, unsigned choice) {
     const int *targets = tables.places + step[PLACE], *near = targets + T;
     for (int group = threadIdx.x; group < (int)(SIDE >> T); group += THREADS) {
         const unsigned base = opened(group, targets, T);
@@ -267,8 +252,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
               const int *__restrict__ far, int n_far, const Index *__restrict__ starts, int run_bits,
               const int *__restrict__ rounds, int n_rounds, const int *__restrict__ steps,
               const int *__restrict__ places, const Amplitude *__restrict__ values,
-              const unsigned char *__restrict__ idle, const double *__restrict__ phases)
-{
+              const unsigned char *__restrict__ idle, const double *__restrict__ phases) {
     extern __shared__ __align__(16) unsigned char shared[];
     double *angles = (double *)shared;
     Amplitude *low = (Amplitude *)(angles + TILE_BITS + 1 + (TILE_BITS + 1) % 2), *high = low + LOW_SIDE;

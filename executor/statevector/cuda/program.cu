@@ -54,8 +54,7 @@ struct Values {
 struct Tiles {
     unsigned count, fixed, low[4];
 
-    __device__ __forceinline__ Place number(unsigned at) const
-    {
+    __device__ __forceinline__ Place number(unsigned at) const {
 #pragma unroll
         for (int k = 0; k < 4; ++k) at += at - (at & low[k]);
         return at | fixed;
@@ -65,8 +64,7 @@ struct Tiles {
 #include "gates.cuh"
 
 // Bit i of a number goes to bit i of the digits of BITS; neighbours that stay neighbours go together.
-template <Code BITS, int COUNT> __device__ __forceinline__ unsigned spread(unsigned number)
-{
+template <Code BITS, int COUNT> __device__ __forceinline__ unsigned spread(unsigned number) {
     unsigned index = 0, mask = 0;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
@@ -80,8 +78,7 @@ template <Code BITS, int COUNT> __device__ __forceinline__ unsigned spread(unsig
 }
 
 // Where bit patterns of a tile's index lie in the state.
-__device__ __forceinline__ Place in_state(unsigned index)
-{
+__device__ __forceinline__ Place in_state(unsigned index) {
     constexpr int held[] = {HELD};
     Place place = 0;
     unsigned mask = 0;
@@ -96,8 +93,7 @@ __device__ __forceinline__ Place in_state(unsigned index)
 }
 
 // The number of a tile with zeros put in at the bits held.
-__device__ __forceinline__ Place opened(Place number)
-{
+__device__ __forceinline__ Place opened(Place number) {
     constexpr int held[] = {HELD};
 #pragma unroll
     for (int k = 0, first = 0; k < TILE_BITS; ++k) {
@@ -112,35 +108,30 @@ __device__ __forceinline__ Place opened(Place number)
 
 // Where an element of a tile lies in shared memory. The sum of two indices without a common bit lies at the sum of
 // their places, and bits that differ by BANK_DIGITS fall into different banks.
-__device__ __forceinline__ constexpr unsigned slot(unsigned i)
-{
+__device__ __forceinline__ constexpr unsigned slot(unsigned i) {
     return i + (i >> BANK_DIGITS) + (i >> 2 * BANK_DIGITS) + (i >> 3 * BANK_DIGITS) + (i >> 4 * BANK_DIGITS);
 }
 
 // Two neighbours at once.
-template <typename Wide> __device__ __forceinline__ void load_two(const Amplitude *from, Amplitude *a)
-{
+template <typename Wide> __device__ __forceinline__ void load_two(const Amplitude *from, Amplitude *a) {
     const Wide both = __ldcg((const Wide *)from);
     a[0] = {both.x, both.y};
     a[1] = {both.z, both.w};
 }
 
-template <typename Wide> __device__ __forceinline__ void store_two(Amplitude *to, const Amplitude *a)
-{
+template <typename Wide> __device__ __forceinline__ void store_two(Amplitude *to, const Amplitude *a) {
     __stcg((Wide *)to, Wide{a[0].x, a[0].y, a[1].x, a[1].y});
 }
 
 template <Code REGS, Code THREAD_BITS> struct Layout {
     static constexpr bool wide = sizeof(REAL) == 4 && (REGS & 15) == 0;
 
-    static __device__ __forceinline__ unsigned first()
-    {
+    static __device__ __forceinline__ unsigned first() {
         return spread<THREAD_BITS, TILE_BITS - REGISTER_BITS>(threadIdx.x);
     }
     static __device__ __forceinline__ unsigned offset(int j) { return spread<REGS, REGISTER_BITS>(j); }
 
-    static __device__ __forceinline__ void load(const Amplitude *state, Amplitude *a)
-    {
+    static __device__ __forceinline__ void load(const Amplitude *state, Amplitude *a) {
         const Place start = (Place)state + sizeof(Amplitude) * in_state(first());
 #pragma unroll
         for (int j = 0; j < IN_THREAD; j += wide ? 2 : 1) {
@@ -152,8 +143,7 @@ template <Code REGS, Code THREAD_BITS> struct Layout {
         }
     }
 
-    static __device__ __forceinline__ void store(Amplitude *state, const Amplitude *a)
-    {
+    static __device__ __forceinline__ void store(Amplitude *state, const Amplitude *a) {
         const Place start = (Place)state + sizeof(Amplitude) * in_state(first());
 #pragma unroll
         for (int j = 0; j < IN_THREAD; j += wide ? 2 : 1) {
@@ -165,15 +155,13 @@ template <Code REGS, Code THREAD_BITS> struct Layout {
         }
     }
 
-    static __device__ __forceinline__ void put(Amplitude *tile, const Amplitude *a)
-    {
+    static __device__ __forceinline__ void put(Amplitude *tile, const Amplitude *a) {
         tile += slot(first());
 #pragma unroll
         for (int j = 0; j < IN_THREAD; ++j) tile[slot(offset(j))] = a[j];
     }
 
-    static __device__ __forceinline__ void take(const Amplitude *tile, Amplitude *a)
-    {
+    static __device__ __forceinline__ void take(const Amplitude *tile, Amplitude *a) {
         tile += slot(first());
 #pragma unroll
         for (int j = 0; j < IN_THREAD; ++j) a[j] = tile[slot(offset(j))];
@@ -181,8 +169,7 @@ template <Code REGS, Code THREAD_BITS> struct Layout {
 };
 
 // The bits of a warp's number that are the same bits of the tile's index in two layouts.
-template <Code FROM, Code TO> __device__ __forceinline__ constexpr unsigned same_warp_bits()
-{
+template <Code FROM, Code TO> __device__ __forceinline__ constexpr unsigned same_warp_bits() {
     unsigned mask = 0;
     for (int i = LANE_BITS; i < THREAD_DIGITS; ++i)
         mask |= (unsigned)((FROM >> DIGITS * i & 15) == (TO >> DIGITS * i & 15)) << (i - LANE_BITS);
@@ -191,8 +178,7 @@ template <Code FROM, Code TO> __device__ __forceinline__ constexpr unsigned same
 
 // Threads meet that have each other's amplitudes: all, those of a warp, or groups of warps, whose barriers are numbered
 // from BARRIER on.
-template <Code FROM, Code TO, int BARRIER> __device__ __forceinline__ void meet()
-{
+template <Code FROM, Code TO, int BARRIER> __device__ __forceinline__ void meet() {
     if constexpr (BARRIER == ALL) {
         __syncthreads();
     } else if constexpr (BARRIER == WARP) {
@@ -210,8 +196,7 @@ template <Code FROM, Code TO, int BARRIER> __device__ __forceinline__ void meet(
 
 // A thread writes only where it read last, so that one barrier is enough.
 template <Code REGS, Code BITS, Code NEW_REGS, Code NEW_BITS, int BARRIER>
-__device__ __forceinline__ void move(Amplitude *tile, Amplitude *a)
-{
+__device__ __forceinline__ void move(Amplitude *tile, Amplitude *a) {
     Layout<REGS, BITS>::put(tile, a);
     meet<BITS, NEW_BITS, BARRIER>();
     Layout<NEW_REGS, NEW_BITS>::take(tile, a);
@@ -249,8 +234,7 @@ __device__ __forceinline__ void move(Amplitude *tile, Amplitude *a)
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCKS)
     run_program(Amplitude *__restrict__ state, Place rank_base, const __grid_constant__ Tiles tiles,
                 const Amplitude *__restrict__ factors, const Amplitude *__restrict__ tables,
-                const __grid_constant__ Values values)
-{
+                const __grid_constant__ Values values) {
     extern __shared__ __align__(16) Amplitude shared[];
     Amplitude *tile = shared + 2 * N_TWISTS * ENTRIES;
     int turn_about = 0;

@@ -29,6 +29,7 @@ from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.bit_swap import OVERLAP_BLOCKS, OVERLAP_THREADS
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.common.errors import InputError
@@ -280,9 +281,7 @@ class CupyState:
         made = register_rounds(tables, min(REGISTER_BITS, len(tables.held)))
         run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
         rows = np.arange(1 << (len(tables.held) - run_bits), dtype=np.int64)
-        starts = sum(
-            ((rows >> k & 1) << bit for k, bit in enumerate(tables.held[run_bits:])), np.zeros_like(rows)
-        )
+        starts = index_of(rows, tables.held[run_bits:])
         return self._by_tables(len(tables.held), 1 << len(tables.far)), (
             self.amplitudes, np.int64(self.rank << self.n_bits), np.int64(1 << len(tables.far)),
             cupy.asarray(tables.held.astype(np.int32)), cupy.asarray(tables.far.astype(np.int32)),

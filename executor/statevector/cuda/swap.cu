@@ -13,8 +13,7 @@ struct Sides {
 };
 
 // A number with zeros put in at these bits.
-__device__ __forceinline__ Place opened(Place number)
-{
+__device__ __forceinline__ Place opened(Place number) {
     constexpr int bits[] = {BITS};
 #pragma unroll
     for (int k = 0; k < (int)(sizeof(bits) / sizeof(int)); ++k) {
@@ -26,8 +25,7 @@ __device__ __forceinline__ Place opened(Place number)
 
 // A thread has 128 registers at most, as those of passes have.
 extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
-    swap_places(const __grid_constant__ Sides sides)
-{
+    swap_places(const __grid_constant__ Sides sides) {
     const Place step = (Place)gridDim.x * blockDim.x, start = (Place)blockIdx.x * blockDim.x + threadIdx.x;
 #pragma unroll 1
     for (int peer = 0; peer < PEERS; ++peer) {

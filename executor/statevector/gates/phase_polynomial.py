@@ -72,26 +72,23 @@ class PhasePolynomial:
             for bits, angle in (*singles, *doubles)
         ]
 
-    def factor(self, values: Mapping[int, Any]) -> Any:
-        """exp(i phase) without the constant, for values of bits, numbers or arrays; other bits are 0."""
-        bits = list(values)
-        angle: Any = 0.0
+    def phase(self, values: Mapping[int, Any], constant: Any = 0.0) -> Any:
+        """The phase with that constant, for values of bits, numbers or arrays; other bits are 0."""
+        bits, angle = list(values), constant
         for k, bit in enumerate(bits):
             inner = self.linear[bit] + sum(self.pairs[bit, other] * values[other] for other in bits[:k])
             angle = angle + values[bit] * inner
-        return np.exp(1j * angle)
+        return angle
+
+    def factor(self, values: Mapping[int, Any]) -> Any:
+        """exp(i phase) without the constant, for values of bits, numbers or arrays; other bits are 0."""
+        return np.exp(1j * self.phase(values))
 
     def angles(self, bits: Sequence[int]) -> Array:
         """The phase, float64 [2^m], of every value of `bits` (the first most significant), others being 0."""
         numbers = np.arange(2 ** len(bits))
-        total = np.full(len(numbers), self.constant)
-        values = [numbers >> (len(bits) - 1 - k) & 1 for k in range(len(bits))]
-        for k, bit in enumerate(bits):
-            inside = self.linear[bit] + sum(
-                (self.pairs[bit, other] * values[m] for m, other in enumerate(bits[:k])), np.zeros(1)
-            )
-            total += values[k] * inside
-        return total
+        values = {bit: numbers >> (len(bits) - 1 - k) & 1 for k, bit in enumerate(bits)}
+        return np.asarray(self.phase(values, np.full(len(numbers), self.constant)))
 
 
 def diagonal_gate(selectors: tuple[int, ...], elements: Array) -> MultiplexedGate:

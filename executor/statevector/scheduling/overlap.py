@@ -36,6 +36,9 @@ MOST_PASSES = 4
 TURNS = (1, 2)
 """How many of the highest bits may tell the last parts, which are divided; see `Overlap.turn`."""
 
+Piece = tuple[Sequence[int], int]
+"""The amplitudes in which some bits have a value, bit k of it that of bits[k]; all where there are none."""
+
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
@@ -61,9 +64,9 @@ class Overlap:
         return n_parts - (n_parts >> self.turn) if self.turn else n_parts
 
     @property
-    def pieces(self) -> list[tuple[tuple[int, ...], int]]:
-        """What is exchanged one after another: some bits and their value, bit k of it that of bits[k]."""
-        whole = [(self.bits, part) for part in range(self.n_whole)]
+    def pieces(self) -> list[Piece]:
+        """What is exchanged one after another."""
+        whole: list[Piece] = [(self.bits, part) for part in range(self.n_whole)]
         if not self.turn:
             return whole
         divided = (*self.bits[-self.turn :], *self.after_bits)

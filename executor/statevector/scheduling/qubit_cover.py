@@ -114,22 +114,17 @@ def _columns(gates: Sequence[MultiplexedGate]) -> tuple[Any, Any, Any]:
 
 def sweep(gates: Sequence[MultiplexedGate], held: int) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
     """The gates that can be done while the bits of `held` are in the tile, and those left, both in order."""
-    done: list[MultiplexedGate] = []
-    left: list[MultiplexedGate] = []
-    blocked = fixed = 0
-    for gate in gates:
-        if gate.target_mask & ~held or _waits(gate, blocked, fixed):
-            blocked |= gate.target_mask
-            fixed |= gate.mask
-            left.append(gate)
-        else:
-            done.append(gate)
-    return done, left
+    from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
+
+    waits = np.zeros(len(gates), bool)
+    waits[kernel.remaining(*_columns(gates), held)] = True
+    pairs = list(zip(gates, waits.tolist(), strict=True))
+    return [gate for gate, is_left in pairs if not is_left], [gate for gate, is_left in pairs if is_left]
 
 
-def _waits(gate: MultiplexedGate, blocked: int, fixed: int) -> bool:
-    """Whether a gate left behind, with targets in `blocked` and bits in `fixed`, has to act before it."""
-    return bool(gate.mask & blocked or gate.target_mask & fixed)
+def index_of(value: Any, bits: Any) -> Any:
+    """The index in which bit bits[k] is bit k of a value, or of each of several."""
+    return sum(((value >> k & 1) << bit for k, bit in enumerate(bits)), 0 * value)
 
 
 def bits_of(mask: int) -> list[int]:
