@@ -53,10 +53,10 @@ class PeerExchange(Protocol):
 
 @dataclass(frozen=True)
 class PreparedExchange:
-    """An exchange, and the call that does it without messages."""
+    """An exchange, and the call that does it."""
 
     exchange: QubitExchange
-    call: Call | None
+    run: Call
 
 
 @dataclass(frozen=True)
@@ -171,20 +171,14 @@ class DistributedState:
 
     def _alone(self, exchange: QubitExchange) -> PreparedExchange:
         call = None if self._swap is None else self._swap.bind(self._partners(exchange))
-        return PreparedExchange(exchange, call)
+        return PreparedExchange(exchange, call or (lambda: self._exchange(exchange)))
 
     def apply(self, prepared: Any) -> None:
         """Do a step."""
-        if isinstance(prepared, PreparedExchange):
-            if prepared.call is not None:
-                prepared.call()
-            else:
-                self._exchange(prepared.exchange)
-        elif isinstance(prepared, PreparedOverlap):
-            prepared.run()
-        else:
+        if not isinstance(prepared, PreparedExchange | PreparedOverlap):
             self.own.apply(prepared)
             return
+        prepared.run()
         size_bytes = self.own.amplitudes.nbytes
         self.sent_bytes += size_bytes - (size_bytes >> len(prepared.exchange.pairs))
 

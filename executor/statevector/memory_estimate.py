@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 
-ITEM_BYTES = {"complex64": 8, "complex128": 16}
-"""Bytes of an amplitude."""
 TILES_A_THREAD = 3
 """A thread holds one tile, and tables of a pass as large as one or two."""
 SHOT_BYTES, OUTCOME_BYTES, ENTRY_BYTES = 64, 256, 256
@@ -18,7 +18,7 @@ LARGEST = 62
 
 def predicted_bytes(n_qubits: int, dtype: str, tile: Tile, threads: int, ranks: int = 1) -> int:
     """The bytes that a rank of a simulation takes at most for amplitudes, tiles and tables."""
-    item = ITEM_BYTES[dtype]
+    item = np.dtype(dtype).itemsize
     amplitudes = (item << n_qubits) // ranks
     return amplitudes + threads * TILES_A_THREAD * (item << min(n_qubits, tile.bits))
 

@@ -145,7 +145,7 @@ class Simulator:
                 bits[item.bit] = self.measure(item.qubit)
             elif isinstance(item, Reset):
                 if self.measure(item.qubit):
-                    self._once(from_matrix((item.qubit,), X))
+                    self._once([from_matrix((item.qubit,), X)])
             elif isinstance(item, Channel):
                 self.disturb(item)
             else:
@@ -157,8 +157,7 @@ class Simulator:
         if len(segments) == 1:
             self.apply(segments[0])
         elif segments:
-            gates = [gate for segment in segments for gate in segment.gates]
-            self._do(*self._compiled(gates, again=False))
+            self._once([gate for segment in segments for gate in segment.gates])
 
     def prepare(self, segment: Segment) -> tuple[PassPlan, list[Any]]:
         """The passes that apply a segment now and their tables, which are kept."""
@@ -184,9 +183,9 @@ class Simulator:
         self.state.load(amplitudes)
         self.where, self._fresh = where, False
 
-    def _once(self, gate: MultiplexedGate) -> None:
-        """Apply one gate that is not worth keeping."""
-        self._do(*self._compiled((gate,), again=False))
+    def _once(self, gates: Sequence[MultiplexedGate]) -> None:
+        """Apply gates whose passes are not worth keeping."""
+        self._do(*self._compiled(gates, again=False))
 
     def _compiled(self, gates: Sequence[MultiplexedGate], again: bool = True) -> tuple[PassPlan, list[Any]]:
         n_inside = self.state.n_bits
@@ -209,7 +208,7 @@ class Simulator:
         value = int(self._choose(weights))
         kept = np.zeros((2, 1, 1), np.complex128)
         kept[value] = 1 / np.sqrt(weights[value])
-        self._once(MultiplexedGate((), (qubit,), kept))
+        self._once([MultiplexedGate((), (qubit,), kept)])
         return value
 
     def disturb(self, channel: Channel) -> int:
@@ -218,7 +217,7 @@ class Simulator:
         weights = np.array([np.trace(k @ density @ k.conj().T).real for k in channel.kraus])
         number = int(self._choose(weights))
         scale = np.sqrt(np.trace(density).real / weights[number])
-        self._once(from_matrix(channel.qubits, channel.kraus[number] * scale, "channel"))
+        self._once([from_matrix(channel.qubits, channel.kraus[number] * scale, "channel")])
         return number
 
     def _choose(self, weights: Array) -> int:
