@@ -44,7 +44,7 @@ class NumpyBatch:
         table, split, bounds = block.tasks
         first, columns, more, places = tables.tiles
         rank, active, own, spare = tables.rank, tables.active, tables.own, tables.spare
-        start, other, pairs, sign, shift = block.start, block.other, block.pairs, block.sign, block.shift
+        (start, other, pairs, sign), shift = block.singles, block.shift
         spare[:] = 0
         for row, begin, end, place in table:
             span = slice(start[row], start[row + 1])
@@ -64,7 +64,7 @@ class NumpyBatch:
         self, block: BatchedBlock, tables: BatchedTables, factor: float, x: Array, y: Array
     ) -> None:
         """y[row, j] += the sum of +-numbers[pair, j] x[other, j], and what the string itself gives."""
-        start, other, pairs, sign, shift = block.start, block.other, block.pairs, block.sign, block.shift
+        (start, other, pairs, sign), shift = block.singles, block.shift
         filled, numbers = tables.filled, tables.numbers
         for row, out in enumerate(y):
             span = slice(start[row], start[row + 1])

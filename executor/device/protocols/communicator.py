@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
@@ -264,6 +264,11 @@ class _CountedMemory:
         """Bind copies that are counted whenever they begin."""
         bound = self._inner.bind_overlapped(moved, kept, peers, sent_bytes)
         return replace(bound, begin=self._counter.counted(bound.begin, sent_bytes, True))
+
+
+def messages(peer: int, arrays: Iterable[Any]) -> list[tuple[int, Any]]:
+    """What `Communicator.exchange` takes for arrays to or from a peer: flat ones, none of them empty."""
+    return [(peer, array.reshape(-1)) for array in arrays if array.size]
 
 
 def agree(communicator: Communicator, check: Callable[[], Result]) -> Result:

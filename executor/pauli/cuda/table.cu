@@ -27,10 +27,8 @@ extern "C" __global__ void split(const Word *__restrict__ keys, REAL *__restrict
                                  int *__restrict__ frequencies, unsigned *__restrict__ index,
                                  REAL *__restrict__ values, int *__restrict__ counts, Event *log,
                                  const Index *stalled, Turn turn) {
-    if (*stalled)
-        return;
     Event *own = log + turn.event;
-    const Index n = begin(log, turn.event);
+    const Index n = begin(log, stalled, turn.event);
     Word hits = 0, gone = 0;
     double l1 = 0, squares = 0;
     FOR_WARPS(i, n) {
@@ -76,7 +74,7 @@ extern "C" __global__ void meet(Word *__restrict__ keys, REAL *__restrict__ coef
     if (*stalled)
         return;
     Event *own = log + event;
-    const Index n = begin(log, event);
+    const Index n = begin(log, stalled, event);
     Word merged = 0, revived = 0;
     FOR_WARPS(b, listed) {
         Row row;
@@ -119,10 +117,8 @@ extern "C" __global__ void branches(const Word *__restrict__ keys, const REAL *_
                                     int n_qubits, const double *__restrict__ weights, unsigned *__restrict__ index,
                                     REAL *__restrict__ values, int *__restrict__ counts, Event *log,
                                     const Index *stalled, double cut, Index event) {
-    if (*stalled)
-        return;
     Event *own = log + event;
-    const Index n = begin(log, event);
+    const Index n = begin(log, stalled, event);
     Word gone = 0;
     double l1 = 0;
     FOR_WARPS(i, n) {
@@ -149,9 +145,7 @@ extern "C" __global__ void branches(const Word *__restrict__ keys, const REAL *_
 extern "C" __global__ void scale(const Word *__restrict__ keys, REAL *__restrict__ coefficients,
                                  const int *__restrict__ qubits, int n_qubits, const double *__restrict__ factors,
                                  const int *__restrict__ splits, Event *log, const Index *stalled, Index event) {
-    if (*stalled)
-        return;
-    const Index n = begin(log, event);
+    const Index n = begin(log, stalled, event);
     Word hits = 0;
     FOR_WARPS(i, n) {
         if (i < n && coefficients[i] != 0) {
@@ -206,9 +200,7 @@ extern "C" __global__ void clifford(Word *__restrict__ keys, REAL *__restrict__ 
                                     const Word *__restrict__ images, const int *__restrict__ powers,
                                     const Word *__restrict__ touched, const int *__restrict__ order, int maps,
                                     Event *log, const Index *stalled, Index event) {
-    if (*stalled)
-        return;
-    const Index n = begin(log, event);
+    const Index n = begin(log, stalled, event);
     for (Index i = FIRST; i < n; i += STRIDE) {
         Row row = load(keys, i);
         int power = 0;
@@ -276,10 +268,8 @@ extern "C" __global__ void join(Word *__restrict__ keys, REAL *__restrict__ coef
 extern "C" __global__ void sweep(const Word *__restrict__ keys, REAL *__restrict__ coefficients,
                                  const int *__restrict__ frequencies, Event *log, const Index *stalled,
                                  Limits limits) {
-    if (*stalled)
-        return;
     Event *own = log + limits.event;
-    const Index n = begin(log, limits.event);
+    const Index n = begin(log, stalled, limits.event);
     Word left = 0, gone = 0;
     double l1 = 0, squares = 0;
     FOR_WARPS(i, n) {

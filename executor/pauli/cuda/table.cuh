@@ -115,8 +115,10 @@ static __device__ __forceinline__ Word dead_after(const Event *event) {
     return dead > 0 ? (Word)dead : 0;
 }
 
-// The number of rows at an event, which is entered in the log.
-static __device__ __forceinline__ Index begin(Event *log, Index event) {
+// The number of rows at an event, which is entered in the log; 0 where one before it has stalled.
+static __device__ __forceinline__ Index begin(Event *log, const Index *stalled, Index event) {
+    if (*stalled)
+        return 0;
     const Index n = rows_after(log + event - 1);
     if (FIRST == 0) {
         log[event].n = (Word)n;

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pack
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import CliffordLayer, clifford_layer
@@ -349,10 +349,7 @@ class GpuTerms(Terms):
         """The peer's branches for this rank."""
         assert self.ranks is not None
         arrived = self.table.empty(self.ranks.gather_objects(len(lists[1]))[peer])
-        sends, receives = (
-            [(peer, array.reshape(-1)) for array in arrays if len(array)] for arrays in (lists, arrived)
-        )
-        self.ranks.exchange(sends, receives)
+        self.ranks.exchange(messages(peer, lists), messages(peer, arrived))
         return arrived
 
     def move(self, masks: Array) -> None:
@@ -378,12 +375,7 @@ class GpuTerms(Terms):
             arrived = [table.empty(int(part[peer, rank])) for peer in peers]
             left, places, _ = table.leave(n, masks, rank, most)
             sends, receives = (
-                [
-                    (peer, array.reshape(-1))
-                    for peer, arrays in zip(peers, lists, strict=True)
-                    for array in arrays
-                    if len(array)
-                ]
+                [one for peer, arrays in zip(peers, lists, strict=True) for one in messages(peer, arrays)]
                 for lists in (left, arrived)
             )
             self.ranks.exchange(sends, receives)

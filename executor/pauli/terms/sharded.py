@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 
-from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
@@ -251,11 +252,8 @@ class ShardedTerms(Terms):
         assert self.ranks is not None
         counts = self.ranks.gather_objects([branches.n for branches in lists])[peer]
         arrived = [self._room(n) for n in counts]
-        sends = [array for branches in lists if branches.n for array in branches.packed()]
-        receives = [array for arrays in arrived if len(arrays[0]) for array in arrays]
-        self.ranks.exchange(
-            [(peer, array.reshape(-1)) for array in sends], [(peer, array.reshape(-1)) for array in receives]
-        )
+        sent = [array for branches in lists if branches.n for array in branches.packed()]
+        self.ranks.exchange(messages(peer, sent), messages(peer, chain.from_iterable(arrived)))
         return [unpacked(*arrays) for arrays in arrived]
 
     def _room(self, n: int) -> tuple[Array, Array, Array]:
@@ -282,15 +280,14 @@ class ShardedTerms(Terms):
             for peer in range(ranks.size):
                 part = owners[chosen] == peer
                 counts[peer, number] = np.count_nonzero(part)
-                if counts[peer, number]:
-                    sends += [(peer, array[part].reshape(-1)) for array in arrays]
+                sends += messages(peer, (array[part] for array in arrays))
         arriving = [
             (peer, number, self._room(int(n)))
             for number in range(self.n_local)
             for peer, n in enumerate(given[self.rank, number] for given in ranks.gather_objects(counts))
             if n
         ]
-        ranks.exchange(sends, [(peer, a.reshape(-1)) for peer, _, arrays in arriving for a in arrays])
+        ranks.exchange(sends, [one for peer, _, arrays in arriving for one in messages(peer, arrays)])
         for _, number, arrays in arriving:
             self.shards[number].join(*arrays)
 

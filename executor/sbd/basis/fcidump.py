@@ -48,6 +48,10 @@ class IntegralLines:
     lines: Array
     text: Sequence[str]
 
+    def refusal(self, entry: int, problem: str, remedy: str = REMEDY) -> InputError:
+        """What is wrong with the line of an entry."""
+        return InputError(f"{self.place}: line {self.lines[entry]}", problem, remedy)
+
     def unit(self, entry: int) -> float:
         """What one unit of the last digit of a value is."""
         printed = self.text[self.lines[entry] - 1].split()[0].upper().replace("D", "E")
@@ -68,12 +72,8 @@ def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
         raise InputError(f"{path}: NORB", f"is {n_orbitals}", f"give 1 to {MOST_ORBITALS} orbitals")
     size_bytes = 8 * (pair_count(n_orbitals) ** 2 + n_orbitals**2)
     if size_bytes > room_bytes:
-        raise InputError(
-            f"{path}: NORB",
-            f"is {n_orbitals}: the integrals take {size_text(size_bytes)}, and {size_text(room_bytes)} may "
-            "be taken",
-            "give fewer orbitals or more memory",
-        )
+        taken = f"the integrals take {size_text(size_bytes)}, and {size_text(room_bytes)} may be taken"
+        raise InputError(f"{path}: NORB", f"is {n_orbitals}: {taken}", "give fewer orbitals or more memory")
     if (n_electrons + spin) % 2:
         raise InputError(
             f"{path}: MS2",
@@ -124,10 +124,8 @@ def _sorted(entries: IntegralLines, counts: tuple[int, int, int]) -> Integrals:
     wrong = (indices > n).any(1) | (indices < 0).any(1) | ~np.isin(kinds, (0, 1, 3, 15))
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise InputError(
-            f"{entries.place}: line {entries.lines[at]}", f"has the indices {indices[at].tolist()}",
-            f"number orbitals from 1 to {n}, zeros last",
-        )  # fmt: skip
+        remedy = f"number orbitals from 1 to {n}, zeros last"
+        raise entries.refusal(at, f"has the indices {indices[at].tolist()}", remedy)
     two_body, one_body, core = (np.flatnonzero(kinds == kind) for kind in (15, 3, 0))
     p, q, r, s = (indices[two_body] - 1).T
     pairs = pair_count(n)
@@ -176,9 +174,5 @@ def _finest(entries: IntegralLines, name: str, alike: Sequence[int]) -> float:
 
 def _unequal(entries: IntegralLines, name: str, first: int, again: int) -> InputError:
     apart = abs(entries.values[first] - entries.values[again])
-    return InputError(
-        f"{entries.place}: line {entries.lines[again]}",
-        f"gives {name} of line {entries.lines[first]} again, {apart:.2g} apart: "
-        "the integrals are not symmetric",
-        REMEDY,
-    )
+    problem = f"gives {name} of line {entries.lines[first]} again, {apart:.2g} apart"
+    return entries.refusal(again, f"{problem}: the integrals are not symmetric")

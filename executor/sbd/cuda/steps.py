@@ -108,8 +108,8 @@ class CupyBatch:
         kernel(
             (len(table),), (pair_tiling.LANES * warps,),
             (
-                table, *map(np.int64, sizes), block.start, block.other, block.pairs, block.sign, tables.rank,
-                tables.active, tables.own, *tables.tiles, x, tables.spare, y,
+                table, *map(np.int64, sizes), *block.singles, tables.rank, tables.active, tables.own,
+                *tables.tiles, x, tables.spare, y,
             ),
             shared_mem=shared_bytes,
         )  # fmt: skip
@@ -122,8 +122,8 @@ class CupyBatch:
         n_rows, n_beta = y.shape
         sizes = n_rows, n_beta, tables.filled.shape[1], block.shift
         self._launch(
-            "numbers", (n_rows * -(-n_beta // THREADS),), sizes, block.start, block.other, block.pairs,
-            block.sign, tables.filled, tables.numbers, self._real(factor), x, y,
+            "numbers", (n_rows * -(-n_beta // THREADS),), sizes, *block.singles, tables.filled,
+            tables.numbers, self._real(factor), x, y,
         )  # fmt: skip
 
     def add_product(self, a: Array, b: Array, y: Array) -> None:

@@ -82,19 +82,14 @@ class BatchSteps(Protocol):
 
 @dataclass(frozen=True)
 class BatchedBlock:
-    """A `SourceBlock` where the steps work: tables of the rows held, numbered from 0.
+    """A `SourceBlock` where the steps work: tables of this rank's rows, numbered from 0.
 
-    Row i is string i + shift of the block; shift is -1 where the block is of other rows. `tasks` are table,
-    split and bounds of the `RowTasks` of the rows held.
+    Row i is string i + shift of the block; shift is -1 where the block is of other rows. `singles` are start,
+    other, pairs and sign of their `Singles`; `tasks` are table, split and bounds of their `RowTasks`.
     """
 
-    first: int
-    last: int
     shift: int
-    start: Array
-    other: Array
-    pairs: Array
-    sign: Array
+    singles: tuple[Array, ...]
     matrix: Matrix
     tasks: tuple[Array, ...]
 
@@ -124,11 +119,11 @@ class BatchedHamiltonian:
         self._hamiltonian = h = hamiltonian.as_type(steps.dtype)
         self._steps = steps
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
-        made, tiles, n_beta = h.opposite_spin_tables(), h.pair_tiles(), h.shape[1]
+        made, tiles, n_beta = h.opposite_spin, h.tiles, h.shape[1]
         self._tables = BatchedTables(
             steps.put(h.beta.matching.active), steps.put(made.active), steps.put(made.own),
             steps.put(made.filled), steps.put(made.numbers),
-            tuple(map(steps.put, (tiles.start, tiles.columns, tiles.more, tiles.places))),
+            tuple(map(steps.put, tiles)),
             steps.empty(0, n_beta),
         )  # fmt: skip
         self._beta: Matrix = () if h.symmetric else self._put_matrix(h.beta.matrix)
@@ -150,10 +145,11 @@ class BatchedHamiltonian:
         tasks = self._hamiltonian.row_tasks(block)
         if tasks.spare > len(self._tables.spare):
             self._tables = self._tables._replace(spare=self._steps.empty(tasks.spare, self.shape[1]))
+        start = singles.start[held[0] : held[1] + 1] - begin
+        chosen = (table[entries] for table in (singles.other, singles.pairs, singles.sign))
         return BatchedBlock(
-            first, last, -1 if place is None else place, put(singles.start[held[0] : held[1] + 1] - begin),
-            put(singles.other[entries]), put(singles.pairs[entries]), put(singles.sign[entries]),
-            self._put_matrix(block.matrix), tuple(map(put, (tasks.table, tasks.split, tasks.bounds))),
+            -1 if place is None else place, tuple(map(put, (start, *chosen))),
+            self._put_matrix(block.matrix), tuple(map(put, tasks)),
         )  # fmt: skip
 
     def empty(self, *shape: int) -> Array:

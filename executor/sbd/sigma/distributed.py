@@ -10,13 +10,12 @@ Knows ranges of rows and flat messages; what makes rows is a `HamiltonianRows`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.sbd.sigma.product_hamiltonian import NEITHER
 from tnplan.executor.sbd.sigma.row_partition import RowPartition
 
@@ -125,10 +124,9 @@ class DistributedHamiltonian:
             return x
         sends, receives = [], []
         for peer in self._peers():
-            theirs = slice(*shares.rows(peer))
-            sends.append((peer, x.reshape(-1)))
-            receives.append((peer, self._whole[theirs].reshape(-1)))
-        begin, end = ranks.bind_exchange(_present(sends), _present(receives))
+            sends += messages(peer, [x])
+            receives += messages(peer, [self._whole[slice(*shares.rows(peer))]])
+        begin, end = ranks.bind_exchange(sends, receives)
         begin()
         self._whole[slice(*shares.rows(ranks.rank))] = x
         end()
@@ -145,9 +143,7 @@ class DistributedHamiltonian:
             if step < ranks.size - 1:
                 coming = shares.count((owner + 1) % ranks.size)
                 arriving = self._ring[step % 2][: coming * n_beta].reshape(coming, n_beta)
-                begin, end = ranks.bind_exchange(
-                    _present([(before, held.reshape(-1))]), _present([(after, arriving.reshape(-1))])
-                )
+                begin, end = ranks.bind_exchange(messages(before, [held]), messages(after, [arriving]))
                 begin()
             if len(held):
                 self._rows.add_rows(self._blocks[owner], held, x, y, half)
@@ -163,14 +159,12 @@ class DistributedHamiltonian:
             columns = slice(*shares.rows(peer))
             packed = self._part(self._sent, peer, (shares.count(peer), n_rows))
             packed[:] = y[:, columns].T
-            sends.append((peer, packed.reshape(-1)))
-            receives.append(
-                (peer, self._part(self._received, peer, (n_rows, shares.count(peer))).reshape(-1))
-            )
+            sends += messages(peer, [packed])
+            receives += messages(peer, [self._part(self._received, peer, (n_rows, shares.count(peer)))])
         mine = self._part(self._received, rank, (n_rows, n_rows))
         mine[:] = y[:, slice(*shares.rows(rank))].T
-        if sends:
-            self._ranks.exchange(_present(sends), _present(receives))
+        if self._ranks.size > 1:
+            self._ranks.exchange(sends, receives)
         for peer in range(self._ranks.size):
             part = self._part(self._received, peer, (n_rows, shares.count(peer)))
             target = y[:, slice(*shares.rows(peer))]
@@ -188,8 +182,3 @@ class DistributedHamiltonian:
         """All other ranks, each rank's next one first."""
         size, rank = self._ranks.size, self._ranks.rank
         return [(rank + step) % size for step in range(1, size)]
-
-
-def _present(messages: Sequence[tuple[int, Array]]) -> list[tuple[int, Array]]:
-    """The messages that are not empty."""
-    return [(peer, view) for peer, view in messages if view.size]

@@ -9,7 +9,7 @@ Knows numbers of excitations and of tiles; no strings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ LEAST = 8
 """Pieces that a row of mean work goes to at most."""
 
 
-@dataclass(frozen=True)
-class RowTasks:
+class RowTasks(NamedTuple):
     """The pieces of rows, in the order in which blocks take them.
 
     table [piece, 4]: row, first and one after the last of its rows of tiles, and where its sums go: -1 for
@@ -44,7 +43,7 @@ class RowTasks:
     @property
     def size_bytes(self) -> int:
         """The memory of the tables."""
-        return self.table.nbytes + self.split.nbytes + self.bounds.nbytes
+        return sum(table.nbytes for table in self)
 
 
 def tile_work(counts: Array, places: Array | None, tiles: Array) -> Array:

@@ -14,7 +14,7 @@ Knows excitations of beta; no integrals, no states.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +45,7 @@ DEEP, MOST = 8, 64
 """Excitations of a row that are multiplied at once, and whose coefficients are held at once."""
 
 
-@dataclass(frozen=True)
-class PairTiles:
+class PairTiles(NamedTuple):
     """Active pairs ROWS m .. ROWS (m + 1) - 1 have tiles start[m] .. start[m + 1] - 1.
 
     columns [tiles + AHEAD, warp, 8, 4]: the beta string of column 8 n + c of a warp at [c, n], any where
@@ -64,8 +63,7 @@ class PairTiles:
     @property
     def size_bytes(self) -> int:
         """The memory of the tables."""
-        tables = self.start, self.columns, self.more, self.places
-        return sum(table.nbytes for table in tables)
+        return sum(table.nbytes for table in self)
 
 
 def block_warps(n_beta: int) -> int:

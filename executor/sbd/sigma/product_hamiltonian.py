@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -117,8 +118,6 @@ class ProductHamiltonian(OneRank):
         self.beta = self.alpha if self.symmetric else spin(other, others, (0, len(other)))
         self.shape: tuple[int, int] = (len(self.alpha.strings), len(self.beta.strings))
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
-        self._opposite: OppositeSpinTables | None = None
-        self._tiles: PairTiles | None = None
         self._whole = self.block(0, self.shape[0])
 
     def as_type(self, dtype: str) -> ProductHamiltonian:
@@ -131,7 +130,7 @@ class ProductHamiltonian(OneRank):
         if not self.symmetric:
             matrix = self.beta.matrix.as_type(dtype)
             other.beta = replace(self.beta, filled=self.beta.filled.astype(dtype), matrix=matrix)
-        other._opposite = None
+        other.__dict__.pop("opposite_spin", None)
         other._whole = other.block(0, self.shape[0])
         return other
 
@@ -142,27 +141,22 @@ class ProductHamiltonian(OneRank):
         singles = self.alpha.singles.within(first, last)
         return SourceBlock(first, last, singles, self.alpha.matrix.columns(first, last))
 
-    def opposite_spin_tables(self) -> OppositeSpinTables:
+    @cached_property
+    def opposite_spin(self) -> OppositeSpinTables:
         """The tables of the opposite-spin part, made where rows are first made here."""
-        if self._opposite is None:
-            filled = self.alpha.filled[slice(*self.rows)]
-            beta = self.beta
-            made = opposite_spin_tables(self.integrals.two, filled, beta.filled, beta.singles, beta.matching)
-            self._opposite = made.as_type(self.dtype)
-        return self._opposite
+        filled, beta = self.alpha.filled[slice(*self.rows)], self.beta
+        made = opposite_spin_tables(self.integrals.two, filled, beta.filled, beta.singles, beta.matching)
+        return made.as_type(self.dtype)
 
-    def pair_tiles(self) -> PairTiles:
+    @cached_property
+    def tiles(self) -> PairTiles:
         """Excitations of beta in tiles, made where rows are first made by them."""
-        if self._tiles is None:
-            beta = self.beta
-            bounds, entries = beta_entries(beta.singles, beta.matching)
-            warps = block_warps(self.shape[1])
-            self._tiles = pair_tiles(bounds, entries, len(beta.matching.pairs), warps)
-        return self._tiles
+        bounds, entries = beta_entries(self.beta.singles, self.beta.matching)
+        return pair_tiles(bounds, entries, len(self.beta.matching.pairs), block_warps(self.shape[1]))
 
     def row_tasks(self, block: SourceBlock) -> RowTasks:
         """How the rows held are dealt to blocks of threads, for what a block of rows contributes."""
-        bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.pair_tiles()
+        bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.tiles
         # Without a parity the row itself counts as one more.
         own = not self.symmetric and block.place(self.rows[0]) is not None
         places = self.beta.matching.active[block.singles.pairs[bounds[0] : bounds[-1]]]
@@ -232,13 +226,13 @@ class ProductHamiltonian(OneRank):
         With `half`, what the transpose of all rows gives is left out.
         """
         inside = block.place(self.rows[0]) is not None
-        mixed = self.opposite_spin_tables()
+        opposite_spin = self.opposite_spin
 
         def rows(first: int, last: int) -> None:
             block.matrix.add_product(first, last, x, y)
             if inside and not half:
                 self.beta.matrix.add_transposed(first, last, own, y)
-            mixed.add_rows(first, last, self.rows[0], block.first, half, block.singles, x, y)
+            opposite_spin.add_rows(first, last, self.rows[0], block.first, half, block.singles, x, y)
 
         over_rows(len(y), self.threads, rows)
 

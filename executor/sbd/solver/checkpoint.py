@@ -45,29 +45,23 @@ class SolveCheckpoint:
         if not self._path.exists():
             return []
         if not resume:
-            raise InputError(
-                str(self._path), "is the checkpoint of an interrupted solve",
-                "continue it with --resume, or delete the file to start again",
-            )  # fmt: skip
+            raise self._refusal("is the checkpoint of an interrupted solve", "continue it with --resume, or ")
         try:
             with self._path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 stated = {name: str(file[name]) for name in ("format", "version", "identity")}
                 vectors, parities = file["vectors"], file["parities"]
         except DAMAGED:
-            raise InputError(
-                str(self._path), "is no checkpoint of a solve", "delete it to start again"
-            ) from None
+            raise self._refusal("is no checkpoint of a solve") from None
         if (stated["format"], stated["version"]) != (FORMAT, str(VERSION)):
-            raise InputError(
-                str(self._path), f"is {stated['format']} {stated['version']}, not {FORMAT} {VERSION}",
-                "delete it to start again",
-            )  # fmt: skip
+            raise self._refusal(f"is {stated['format']} {stated['version']}, not {FORMAT} {VERSION}")
         if stated["identity"] != self._identity or vectors.shape[1:] != shape:
-            raise InputError(
-                str(self._path), "belongs to a solve of other integrals, strings or options",
-                "resume with those of that solve, or delete the file to start again",
-            )  # fmt: skip
+            problem = "belongs to a solve of other integrals, strings or options"
+            raise self._refusal(problem, "resume with those of that solve, or ")
         return [(vector, int(parity)) for vector, parity in zip(vectors, parities, strict=True)]
+
+    def _refusal(self, problem: str, else_: str = "") -> InputError:
+        """What the file is, and what to do unless `else_` to start again."""
+        return InputError(str(self._path), problem, f"{else_}delete the file to start again")
 
     def due(self) -> bool:
         """Whether it is time to write."""

@@ -70,7 +70,7 @@ def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
     total += 9 * entries + 8 * (n_rows + 1)
     pieces = h.row_tasks(h.block(0, h.shape[0]))
     total += pieces.size_bytes + 8 * pieces.spare * n_beta
-    total += opposite_spin_bytes(h) + h.pair_tiles().size_bytes + h.beta.matching.active.nbytes
+    total += opposite_spin_bytes(h) + h.tiles.size_bytes + h.beta.matching.active.nbytes
     if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
         total += 2 * 8 * n_beta * ROWS_TRANSPOSED
     return total

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.device.protocols.communicator import Communicator, agree, messages
 from tnplan.executor.sbd.basis.determinants import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, HamiltonianRows
@@ -134,12 +134,11 @@ class DistributedVectors:
         ranks, shares, n_beta = self._ranks, self._partition, self._hamiltonian.shape[1]
         if state is not None and self.first:
             whole = np.ascontiguousarray(state, np.float64)
-            parts = [(peer, whole[slice(*shares.rows(peer))].ravel()) for peer in range(1, ranks.size)]
-            ranks.exchange([(peer, part) for peer, part in parts if part.size], [])
+            ranks.exchange(self._parts(whole), [])
             return whole[slice(*shares.rows(0))]
         part = np.empty((shares.count(ranks.rank), n_beta))
         if part.size:
-            ranks.exchange([], [(0, part.ravel())])
+            ranks.exchange([], messages(0, [part]))
         return part
 
     def put(self, part: Host, dtype: str) -> Array:
@@ -152,13 +151,18 @@ class DistributedVectors:
         own = np.ascontiguousarray(self._rows.get(vector), np.float64)
         if not self.first:
             if own.size:
-                ranks.exchange([(0, own.ravel())], [])
+                ranks.exchange(messages(0, [own]), [])
             return None
         whole = np.empty(self._hamiltonian.shape)
         whole[slice(*shares.rows(0))] = own
-        parts = [(peer, whole[slice(*shares.rows(peer))].ravel()) for peer in range(1, ranks.size)]
-        ranks.exchange([], [(peer, part) for peer, part in parts if part.size])
+        ranks.exchange([], self._parts(whole))
         return whole
+
+    def _parts(self, whole: Host) -> list[tuple[int, Host]]:
+        """The rows of a state that other ranks hold, as messages."""
+        rows = self._partition.rows
+        peers = range(1, self._ranks.size)
+        return [one for peer in peers for one in messages(peer, [whole[slice(*rows(peer))]])]
 
     def on_first(self, work: Callable[[], Result]) -> Result:
         """Do it on rank 0."""

@@ -156,7 +156,7 @@ def test_pieces_have_all_tiles_once_and_end_together(n_rows: int, at_once: int) 
 def test_tiles_are_counted_and_their_work() -> None:
     integrals = random_integrals(12, 6, 6, seed=4)
     h = ProductHamiltonian(integrals, string_set(some_strings(12, 6, 300, 9), integrals), threads=1)
-    tiles, singles = h.pair_tiles(), h.alpha.singles
+    tiles, singles = h.tiles, h.alpha.singles
     places, counts = h.beta.matching.active[singles.pairs], np.diff(singles.start)
     n_columns = LANES * tiles.columns.shape[1]
     n_tiles = tile_counts(places // ROWS, singles.other, len(tiles.start) - 1, n_columns)
@@ -174,7 +174,7 @@ def test_tiles_are_counted_and_their_work() -> None:
 def test_rows_that_are_read_from_far_cost_more(symmetric: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     integrals = random_integrals(12, 6, 6, seed=4)
     h = ProductHamiltonian(integrals, string_set(some_strings(12, 6, 300, 9), integrals), threads=1)
-    tiles, singles = h.pair_tiles(), h.alpha.singles
+    tiles, singles = h.tiles, h.alpha.singles
     monkeypatch.setattr(cost, "FAR", 100)
     costs = row_costs(singles, singles, symmetric, cost.GPU)
     monkeypatch.setattr(cost, "FAR", 300)
