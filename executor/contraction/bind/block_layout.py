@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tnplan.executor.device.protocols.tensor_library import LocalTensor, SpreadTensor
+from tnplan.executor.device.protocols.tensor_library import LocalTensor, SpreadTensor, fuse
 from tnplan.planner.hardware.process_grid import Grid
 from tnplan.planner.schedule.schedule import Buffer
 
@@ -33,31 +33,6 @@ def local_tensors(
         for stored in kept
     )
     return a, b, c
-
-
-def fuse(tensors: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """Runs of modes that stand together, in the same order, in every tensor that holds one, by the first."""
-    after: dict[int, set[int | None]] = {}
-    before: dict[int, set[int | None]] = {}
-    for stored in tensors:
-        for left, right in zip((None, *stored), (*stored, None), strict=True):
-            if left is not None:
-                after.setdefault(left, set()).add(right)
-            if right is not None:
-                before.setdefault(right, set()).add(left)
-    joined = {
-        left: right
-        for left, followers in after.items()
-        for right in followers
-        if right is not None and followers == {right} and before[right] == {left}
-    }
-    runs: dict[int, tuple[int, ...]] = {}
-    for first in after.keys() - set(joined.values()):
-        run = [first]
-        while run[-1] in joined:
-            run.append(joined[run[-1]])
-        runs[first] = tuple(run)
-    return runs
 
 
 def block_exchange(

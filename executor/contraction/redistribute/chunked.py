@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from math import prod
 
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.peer_copy import (
@@ -23,7 +22,6 @@ from tnplan.executor.contraction.redistribute.redistribution import Redistributi
 from tnplan.executor.device.protocols.communicator import Communicator, OverlappedExchange, PeerMemory
 from tnplan.executor.device.protocols.device import Device, View
 from tnplan.planner.hardware.chunked_overlap import cut_modes
-from tnplan.planner.hardware.process_grid import box_shape
 
 
 def bind_chunks(
@@ -114,7 +112,8 @@ class _Chunk:
         self, rank: int, tensor: ShardedTensor, offset_bytes: int, view: Callable[[int, int, str], View]
     ) -> ShardBox:
         """The chunk in a rank's shard, which `view` gives."""
-        bounds, strides = self._change.shard(tensor, rank)
-        elements = prod(box_shape(bounds))
-        start_bytes = offset_bytes + self._number * elements * self._offsets.itemsize
-        return ShardBox(bounds, strides, view(start_bytes, elements, self._offsets.dtype))
+        offsets, number = self._offsets, self._number
+        return self._change.shard_box(
+            tensor, rank,
+            lambda count: view(offset_bytes + number * count * offsets.itemsize, count, offsets.dtype),
+        )  # fmt: skip

@@ -83,9 +83,8 @@ def bind_peer_copies(
     source_run, target_run = runs(change)
 
     def shard_of(peer: int, tensor: ShardedTensor, offset_bytes: int) -> ShardBox:
-        bounds, strides = change.shard(tensor, peer)
-        return ShardBox(
-            bounds, strides, memory.view(peer, offset_bytes, prod(box_shape(bounds)), offsets.dtype)
+        return change.shard_box(
+            tensor, peer, lambda count: memory.view(peer, offset_bytes, count, offsets.dtype)
         )
 
     def bound(transfer: BoxTransfer, target: ShardBox, origin: ShardBox) -> tuple[View, View, Copy, int, int]:

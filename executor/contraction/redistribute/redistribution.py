@@ -5,7 +5,7 @@ Pure arithmetic: knows modes, layouts and the grid; never a device or a communic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -108,6 +108,11 @@ class Redistribution:
         shape = dict(zip(modes, box_shape(bounds), strict=True))
         strides = dict(zip(tensor.modes, row_major([shape[mode] for mode in tensor.modes]), strict=True))
         return bounds, tuple(strides[mode] for mode in modes)
+
+    def shard_box(self, tensor: ShardedTensor, rank: int, view_of: Callable[[int], View]) -> ShardBox:
+        """A rank's shard in the flat view that `view_of` gives for its number of elements."""
+        bounds, strides = self.shard(tensor, rank)
+        return ShardBox(bounds, strides, view_of(prod(box_shape(bounds))))
 
     def shards(self, source: View, target: View) -> tuple[ShardBox, ShardBox]:
         """This rank's shards before and after, in these flat views."""

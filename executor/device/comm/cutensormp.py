@@ -25,10 +25,10 @@ from tnplan.executor.device.cuda.contract.cutensor import (
     compute_descriptor,
     load,
     modes_workspace_bytes,
+    strided,
     version,
 )
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import Call, Device, View
 from tnplan.executor.device.protocols.tensor_library import LocalTensor, SpreadTensor, UnsupportedError
 from tnplan.planner.common.errors import InputError
@@ -105,7 +105,7 @@ class CutensorMp:
         a, b, c = tensors
         if not {label for label, _ in a} - {label for label, _ in c}:
             a, b = ((*tensor, (_NOTHING, 1)) for tensor in (a, b))
-        modes = (_strided(a), _strided(b), _strided(c))
+        modes = (strided(a), strided(b), strided(c))
         dtype = views[2].dtype.name
         workspace = self._device.scratch(modes_workspace_bytes(modes, dtype, precision))
         return self._device.loaded(bind_modes(modes, views, workspace, precision, self._device.stream))
@@ -204,12 +204,6 @@ class CutensorMp:
         if status:
             meaning = (self._library.cutensorGetErrorString(status) or b"unknown").decode()
             raise CutensorError(status, f"{name}: status {status}, {meaning}; {detail}")
-
-
-def _strided(tensor: LocalTensor) -> list[tuple[int, int, int]]:
-    """The modes with their strides, the fastest first."""
-    strides = row_major([extent for _, extent in tensor])
-    return [(label, extent, stride) for (label, extent), stride in zip(tensor, strides, strict=True)][::-1]
 
 
 def array(kind: Any, values: Sequence[int]) -> Any:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import gcd
-from socket import gethostname
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,12 @@ from numpy.typing import NDArray
 from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
 from tnplan.executor.device.cpu.copy import CopyKernel
 from tnplan.executor.device.cpu.fused import bind_chain
-from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_clock import HostClock
 from tnplan.executor.device.protocols.output_tiling import tile
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 Array = NDArray[Any]
 
@@ -42,14 +39,7 @@ class NumpyDevice(HostClock):
 
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena, aligned to a cache line; raises InputError where the host has too little."""
-        _, free_bytes = host_memory()
-        if size_bytes > free_bytes:
-            raise InputError(
-                "--device cpu",
-                f"{size_text(size_bytes)} are needed for a rank, {gethostname()} has "
-                f"{size_text(free_bytes)} free",
-                "plan with a smaller --memory or more --devices",
-            )
+        check_host_memory(size_bytes, host_memory()[1])
         block = np.empty(size_bytes + CACHE_LINE_BYTES, np.uint8)
         start = -block.ctypes.data % CACHE_LINE_BYTES
         self._arena = block[start : start + size_bytes]

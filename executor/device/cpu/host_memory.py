@@ -9,9 +9,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gethostname
+
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
 
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
+REMEDY = "plan with a smaller --memory or more --devices"
+"""What to do where a schedule does not fit."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,21 @@ def host_memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, float]
         held = used - (int(pages[1]) if pages else 0)
         total, free = min(total, limit), min(free, max(0, limit - held))
     return total, free
+
+
+def check_host_memory(needed_bytes: int, free_bytes: float, n_ranks: int = 1, remedy: str = REMEDY) -> None:
+    """Raise InputError where this host has not the free memory that each of its `n_ranks` ranks needs."""
+    if n_ranks * needed_bytes > free_bytes:
+        each = "for a rank"
+        if n_ranks > 1:
+            each = f"for {n_ranks} ranks, {size_text(needed_bytes)} each"
+            remedy = f"{remedy}, or start fewer ranks on a host"
+        raise InputError(
+            "--device cpu",
+            f"{size_text(n_ranks * needed_bytes)} are needed {each}, {gethostname()} has "
+            f"{size_text(free_bytes)} free",
+            remedy,
+        )
 
 
 def _own_groups(memberships: str, groups: Path) -> Iterator[tuple[Path, _Names]]:

@@ -17,7 +17,7 @@ CHUNKS_A_THREAD = 8
 
 
 @cache
-def _thread_pools() -> Any:
+def thread_pools() -> Any:
     """The thread pools of the libraries in this process, looked for once."""
     from threadpoolctl import ThreadpoolController
 
@@ -32,7 +32,7 @@ def _workers(process: int, threads: int) -> ThreadPoolExecutor:
 
 def blas_threads(threads: int) -> AbstractContextManager[Any]:
     """Where BLAS takes so many threads at most: ranks on one machine would otherwise take all cores each."""
-    limit: AbstractContextManager[Any] = _thread_pools().limit(limits=threads, user_api="blas")
+    limit: AbstractContextManager[Any] = thread_pools().limit(limits=threads, user_api="blas")
     return limit
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tnplan.compress.gpu.arrays import register
 from tnplan.compress.gpu.launches import FOLDER, KernelLaunch, defines
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES, round_up
 
 WORD_BYTES = 8
@@ -119,7 +119,7 @@ class CupyCodec:
 
     def launch(self, launch: KernelLaunch, dtype: str, *arguments: Any) -> None:
         """Run a kernel that is compiled for arrays of `dtype`; structures go as ctypes arrays."""
-        kernel = _kernel(cupy.cuda.runtime.getDevice(), launch.file, launch.entry, dtype)
+        kernel = _kernel(launch.file, launch.entry, dtype)
         words, places = _words(len(arguments))(), _words(len(arguments))()
         first = addressof(words)
         for number, one in enumerate(arguments):
@@ -135,9 +135,9 @@ class CupyCodec:
         )  # fmt: skip
 
 
-@cache
-def _kernel(device: int, file: str, entry: str, dtype: str) -> int:
-    """A kernel of the current device, whose number only tells kernels of several apart."""
+@cached_per_device
+def _kernel(file: str, entry: str, dtype: str) -> int:
+    """A kernel of the current device."""
     return int(load_kernel(FOLDER / file, entry, defines(dtype)).kernel.ptr)
 
 

@@ -46,7 +46,7 @@ class CupyDevice:
 
     def __init__(self, device_id: int, has_neighbours: bool = False) -> None:
         self.device_id = device_id
-        self._has_neighbours = has_neighbours
+        self.has_neighbours = has_neighbours
         self._outer = runtime.getDevice()
         runtime.setDevice(device_id)
         self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -71,7 +71,7 @@ class CupyDevice:
         check_free(self.device_id, size_bytes)
         self._arena = cupy.cuda.MemoryPointer(cupy.cuda.Memory(whole_blocks(size_bytes)), 0)
         self.peak_bytes += size_bytes
-        if self._has_neighbours:
+        if self.has_neighbours:
             self._pinned()  # CUDA may wait for devices meanwhile, and in a replay these wait for each other
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> Array:
@@ -139,7 +139,7 @@ class CupyDevice:
         Libraries load a kernel when it is first used, and wait for devices while CUDA is locked. In a replay
         one of them would wait for a neighbour whose thread waits for CUDA.
         """
-        if self._has_neighbours:
+        if self.has_neighbours:
             call()
         return call
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from cupy.cuda import Device, runtime
 
+from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
@@ -42,9 +43,7 @@ def _identity(number: int, properties: dict[str, Any]) -> str:
     return uuid.hex() if isinstance(uuid, bytes) else f"{gethostname()} {Device(number).pci_bus_id}"
 
 
-def check_free(
-    number: int, needed_bytes: int, remedy: str = "plan with a smaller --memory or more --devices"
-) -> None:
+def check_free(number: int, needed_bytes: int, remedy: str = REMEDY) -> None:
     """Raise InputError where a GPU has less free memory than is needed."""
     with Device(number):
         free_bytes, total_bytes = runtime.memGetInfo()

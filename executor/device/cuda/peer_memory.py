@@ -71,7 +71,7 @@ class CudaMemory:
         self._local: Any = None
         self._opened: list[int] = []
         self._bases: dict[int, tuple[int, int]] = {}
-        self._counters = _zeros(BLOCK_BYTES)
+        self._counters = zeros(BLOCK_BYTES)
         gpu = runtime.getDevice()
         offered = _offer(arena.data.ptr, arena.nbytes, gpu), _offer(self._counters.ptr, BLOCK_BYTES, gpu)
         offers: list[tuple[_Offer, _Offer]] = host.gather_objects(offered)
@@ -217,7 +217,7 @@ def machine() -> str:
     return BOOT.read_text().strip() if BOOT.exists() else gethostname()
 
 
-def _zeros(size_bytes: int) -> Any:
+def zeros(size_bytes: int) -> Any:
     memory = cupy.cuda.Memory(size_bytes)
     runtime.memset(memory.ptr, 0, size_bytes)
     cupy.cuda.Stream.null.synchronize()

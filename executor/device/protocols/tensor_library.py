@@ -5,6 +5,7 @@ Knows modes and blocks; not layouts, schedules or any library.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,3 +44,28 @@ class TensorLibrary(Protocol):
 
         Raises UnsupportedError where the library cannot. Collective over the group, as is the call.
         """
+
+
+def fuse(tensors: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """Runs of modes that stand together, in the same order, in every tensor that holds one, by the first."""
+    after: dict[int, set[int | None]] = {}
+    before: dict[int, set[int | None]] = {}
+    for stored in tensors:
+        for left, right in zip((None, *stored), (*stored, None), strict=True):
+            if left is not None:
+                after.setdefault(left, set()).add(right)
+            if right is not None:
+                before.setdefault(right, set()).add(left)
+    joined = {
+        left: right
+        for left, followers in after.items()
+        for right in followers
+        if right is not None and followers == {right} and before[right] == {left}
+    }
+    runs: dict[int, tuple[int, ...]] = {}
+    for first in after.keys() - set(joined.values()):
+        run = [first]
+        while run[-1] in joined:
+            run.append(joined[run[-1]])
+        runs[first] = tuple(run)
+    return runs

@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from socket import gethostname
 
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cpu.host_facts import ranks_here
+from tnplan.executor.device.cpu.host_memory import REMEDY, check_host_memory
 from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus, assign
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.protocols.device import Device
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 DEVICES = ("auto", "cpu", "gpu")
-REMEDY = "plan with a smaller --memory or more --devices"
-"""What to do where a schedule does not fit."""
 
 
 @dataclass(frozen=True)
@@ -60,32 +57,16 @@ def open_device(
             refusal = error.problem
     line = "device: cpu" if refusal is None else f"device: cpu ({refusal})"
     device = NumpyDevice(threads)
-    own_bytes = needed_bytes if cpu_bytes is None else cpu_bytes
+    rank_bytes = needed_bytes if cpu_bytes is None else cpu_bytes
     n_ranks = ranks_here(world)
-    agree(world, lambda: check_host(device, own_bytes, n_ranks, remedy))
+    agree(world, lambda: check_host_memory(rank_bytes, device.memory()[1], n_ranks, remedy))
     return Chosen(device, world, line, lambda: None)
-
-
-def check_host(device: Device, needed_bytes: int, n_ranks: int, remedy: str = REMEDY) -> None:
-    """Raise InputError where this host has not the free memory that each of its `n_ranks` ranks needs."""
-    _, free_bytes = device.memory()
-    if n_ranks * needed_bytes > free_bytes:
-        each = "for a rank"
-        if n_ranks > 1:
-            each = f"for {n_ranks} ranks, {size_text(needed_bytes)} each"
-            remedy = f"{remedy}, or start fewer ranks on a host"
-        raise InputError(
-            "--device cpu",
-            f"{size_text(n_ranks * needed_bytes)} are needed {each}, {gethostname()} has "
-            f"{size_text(free_bytes)} free",
-            remedy,
-        )
 
 
 def find_gpu(world: Communicator, needed_bytes: int, remedy: str = REMEDY) -> int:
     """The number of this rank's GPU; raises InputError. Collective over the world."""
     seen: list[VisibleGpus] = []
-    for entry in world.gather_objects(_look()):
+    for entry in world.gather_objects(look()):
         if not isinstance(entry, VisibleGpus):
             raise InputError(*entry)
         seen.append(entry)
@@ -98,7 +79,7 @@ def find_gpu(world: Communicator, needed_bytes: int, remedy: str = REMEDY) -> in
     return number
 
 
-def _look() -> VisibleGpus | tuple[str, str, str]:
+def look() -> VisibleGpus | tuple[str, str, str]:
     """What this rank sees, or why it sees nothing, so that all ranks can hear of it."""
     if find_spec("cupy") is None:
         return PLACE, "CuPy is not installed", "install it with: pip install 'tnplan[gpu]'"

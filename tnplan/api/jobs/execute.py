@@ -36,8 +36,8 @@ from tnplan.executor.contraction.run.result import (
 from tnplan.executor.contraction.run.run_report import FORMAT as REPORT_FORMAT
 from tnplan.executor.contraction.run.run_report import record
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
+from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
-from tnplan.executor.device.selection.select import REMEDY
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import check_writable, file_path, load_json
 from tnplan.planner.common.units import time_text

@@ -19,6 +19,7 @@ from tnplan.executor.device.protocols.alignment import GPU_ALIGNMENT_BYTES
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import Call, ContractShape, View, nothing
 from tnplan.executor.device.protocols.precision import SINGLE
+from tnplan.executor.device.protocols.tensor_library import fuse
 from tnplan.planner.common.errors import InputError
 
 REMEDY = "install it with: pip install 'cutensor-cu13==2.6.*'"
@@ -152,53 +153,36 @@ def check_modes(tensors: Iterable[Modes]) -> None:
 
 
 def contraction_modes(shape: ContractShape) -> tuple[Modes, Modes, Modes]:
-    """The modes of a, b and c, fastest first, with neighbours fused that stay together in c.
+    """The modes of a, b and c, fastest first, with neighbours fused that stay together in every tensor.
 
-    Labels are those of the parts: one for each mode of batch, m and n that is left, then k. Modes of extent 1
-    are dropped, but k never is, so that a and b have at least one mode.
+    Labels are numbers of modes in the order of batch, m, n and k. Modes of extent 1 are dropped, but k never
+    is, so that a and b have at least one mode.
     """
-    parts = [_fused(part) for part in (shape.batch, shape.m, shape.n)]
-    labels: list[list[int]] = []
-    number = 0
-    for part in parts:
-        labels.append(list(range(number, number + len(part))))
-        number += len(part)
-    k = (number, shape.k)
+    modes = [*shape.batch, *shape.m, *shape.n, (shape.k, 0)]
+    labels = [label for label, (extent, _) in enumerate(modes[:-1]) if extent != 1]
+    n_batch, k = len(shape.batch), len(modes) - 1
+    m_end = n_batch + len(shape.m)
+    stored = (
+        (*(label for label in labels if label < m_end), k),
+        (*(label for label in labels if not n_batch <= label < m_end), k),
+        tuple(sorted(labels, key=lambda label: -modes[label][1])),
+    )
+    runs = fuse(stored)
+    a, b, c = (
+        strided([(label, prod(modes[part][0] for part in runs[label])) for label in one if label in runs])
+        for one in stored
+    )
+    return a, b, c
 
-    def stored(*which: int) -> Modes:
-        """An operand: the modes of its parts in order, then k, row-major."""
-        named = [
-            (label, extent)
-            for part in which
-            for label, (extent, _) in zip(labels[part], parts[part], strict=True)
-        ]
-        named.append(k)
-        strides = row_major([extent for _, extent in named])
-        return [(label, extent, stride) for (label, extent), stride in zip(named, strides, strict=True)][::-1]
 
-    result = [
-        (label, extent, stride)
-        for which in range(3)
-        for label, (extent, stride) in zip(labels[which], parts[which], strict=True)
-    ]
-    return stored(0, 1), stored(0, 2), sorted(result, key=lambda mode: mode[2])
+def strided(tensor: Sequence[tuple[int, int]]) -> Modes:
+    """The (label, extent) of a row-major tensor's modes, slowest first, with their strides, fastest first."""
+    strides = row_major([extent for _, extent in tensor])
+    return [(label, extent, stride) for (label, extent), stride in zip(tensor, strides, strict=True)][::-1]
 
 
 def _without_elements(tensors: Iterable[Modes]) -> bool:
     return any(extent == 0 for modes in tensors for _, extent, _ in modes)
-
-
-def _fused(part: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(extent, stride in c) of a part with the neighbours fused that are neighbours in c too."""
-    fused: list[tuple[int, int]] = []
-    for extent, stride in part:
-        if extent == 1:
-            continue
-        if fused and fused[-1][1] == extent * stride:
-            fused[-1] = (fused[-1][0] * extent, stride)
-        else:
-            fused.append((extent, stride))
-    return fused
 
 
 class _Plan:

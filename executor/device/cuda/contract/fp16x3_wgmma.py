@@ -7,7 +7,6 @@ is split on its way into registers. Sums go from registers to their places. Know
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from tnplan.executor.device.cuda.contract.scatter import (
     table_arguments,
 )
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.alignment import GPU_ALIGNMENT_BYTES, round_up
 from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
 
@@ -122,7 +121,7 @@ def bind_wgmma(
     sides = ((a, shape.m), (b, shape.n)) if cut.m_rows else ((b, shape.n), (a, shape.m))
     (left, of_rows), (right, of_columns) = sides
     tables = place_tables(of_rows), place_tables(of_columns)
-    split, multiply, multiprocessors = _kernels(cut.block_columns, cupy.cuda.Device().id)
+    split, multiply, multiprocessors = _kernels(cut.block_columns)
     exponents, halves = (np.uint64(scratch.data.ptr + start) for start in (0, cut.exponents_bytes))
     stride, chunks = np.int64(2 * cut.k), np.int32(cut.k // CHUNK)
     pairs = np.int32(c.data.ptr % READ_BYTES == 0 and in_pairs(of_rows, of_columns))
@@ -161,12 +160,12 @@ def wgmma_defines(block_columns: int) -> dict[str, str | int]:
     return {"COLUMNS": block_columns, "GROUPS": GROUPS[block_columns]}
 
 
-@cache
-def _kernels(block_columns: int, device: int) -> tuple[Any, Any, int]:
-    """Both kernels, and the multiprocessors of the current device (a key of the cache)."""
+@cached_per_device
+def _kernels(block_columns: int) -> tuple[Any, Any, int]:
+    """Both kernels, and the multiprocessors of the current device."""
     defines = wgmma_defines(block_columns)
     split, multiply = (
         load_kernel(FILE, entry, defines, own_instructions=True) for entry in ("split_columns", "contract")
     )
     multiply.max_dynamic_shared_size_bytes = STAGES_BYTES
-    return split, multiply, int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+    return split, multiply, int(cupy.cuda.Device().attributes["MultiProcessorCount"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 
 from tnplan.executor.device.cuda.copy.tiling import two_levels
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.copy import offsets
 from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
 from tnplan.executor.device.protocols.precision import BLOCK_REALS
@@ -104,7 +103,6 @@ def bind_scattered(
     n_blocks = n_batch * m_tiles * n_tiles
     if reals > LONGEST_ROW or m > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
         raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file.name}")
-    device = cupy.cuda.Device().id
     vector = 4 if reals % 4 == 0 and (a.data.ptr | b.data.ptr) % 16 == 0 else parts
     tables = [place_tables(part) for part in (shape.batch, m_part, n_part)]
     of_parts = table_arguments(tables)
@@ -115,7 +113,7 @@ def bind_scattered(
             np.int64(reals), np.int32(min(blocks.longest_sum, reals - first)),
             *map(np.uint32, (m, n, m_tiles, n_tiles)), *of_parts,
         ]  # fmt: skip
-        kernel = _kernel(blocks, parts, vector, first > 0, device)
+        kernel = _kernel(blocks, parts, vector, first > 0)
         calls.append(
             BoundKernel(kernel, n_blocks, blocks.threads, arguments, blocks.shared_bytes, stream, tables)
         )
@@ -127,9 +125,9 @@ def contract_defines(blocks: BlockShape, parts: int, vector: int, add: bool) -> 
     return {**dict(blocks.defines), "COMPLEX": parts - 1, "VECTOR": vector, "ADD": int(add)}
 
 
-@lru_cache(maxsize=256)
-def _kernel(blocks: BlockShape, parts: int, vector: int, add: bool, device: int) -> Any:
-    """The kernel with these constants on the current device (a key of the cache)."""
+@cached_per_device
+def _kernel(blocks: BlockShape, parts: int, vector: int, add: bool) -> Any:
+    """The kernel with these constants on the current device."""
     kernel = load_kernel(blocks.file, "contract", contract_defines(blocks, parts, vector, add))
     if blocks.shared_bytes:
         kernel.max_dynamic_shared_size_bytes = blocks.shared_bytes
@@ -137,9 +135,13 @@ def _kernel(blocks: BlockShape, parts: int, vector: int, add: bool, device: int)
     return kernel
 
 
+@cached_per_device
 def place_tables(part: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
     """The tables of `part_tables` on the current device."""
-    return _tables(part, cupy.cuda.Device().id)
+    high, low = part_tables(part)
+    on_device = cupy.asarray(high), cupy.asarray(low)
+    cupy.cuda.get_current_stream().synchronize()
+    return on_device
 
 
 def table_arguments(tables: Sequence[tuple[Array, Array]]) -> list[np.generic]:
@@ -149,15 +151,6 @@ def table_arguments(tables: Sequence[tuple[Array, Array]]) -> list[np.generic]:
         for high, low in tables
         for value in (np.uint64(high.data.ptr), np.uint64(low.data.ptr), np.uint32(len(low)))
     ]
-
-
-@lru_cache(maxsize=1024)
-def _tables(part: tuple[tuple[int, int], ...], device: int) -> tuple[Array, Array]:
-    """The tables of `part_tables` on the current device (a key of the cache)."""
-    high, low = part_tables(part)
-    on_device = cupy.asarray(high), cupy.asarray(low)
-    cupy.cuda.get_current_stream().synchronize()
-    return on_device
 
 
 def part_tables(part: Sequence[tuple[int, int]]) -> tuple[Any, Any]:

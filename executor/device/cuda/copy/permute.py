@@ -6,7 +6,6 @@ A bound call allocates nothing and waits for nothing. Knows CuPy and boxes; neve
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from math import gcd, prod
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from tnplan.executor.device.cuda.copy.tiling import (
     two_levels,
 )
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.copy import Axis, Copy, offsets, row_major, widen
 from tnplan.executor.device.protocols.device import Call, call_in_turn, nothing
 
@@ -169,7 +168,7 @@ def _launch(
         raise ValueError(f"addresses {into:#x} and {origin:#x} are not aligned to elements of {kind}")
     wide, unit = widen(copy, divisor, max(UNIT_BYTES) // kind.itemsize)
     unit_bytes = unit * kind.itemsize
-    made, table = _tables(wide, unit_bytes, cupy.cuda.Device().id)
+    made, table = _tables(wide, unit_bytes)
     kernel, blocks, shared = _kernel(made, unit_bytes, add, _real(kind) if add else "float")
     phases = [made.load, *([made.store] if made.store else [])]
     sizes = [len(entries) for phase in phases for entries in (phase.lanes, phase.steps)]
@@ -181,9 +180,9 @@ def _launch(
     return BoundKernel(kernel, blocks, made.threads, arguments, shared, stream, table)
 
 
-@lru_cache(maxsize=1024)
-def _tables(copy: Copy, unit_bytes: int, device: int) -> tuple[CopyTiles, Array]:
-    """The tiles of a copy, and their tables, in bytes, on the current device (a key of the cache)."""
+@cached_per_device
+def _tables(copy: Copy, unit_bytes: int) -> tuple[CopyTiles, Array]:
+    """The tiles of a copy, and their tables, in bytes, on the current device."""
     made = tiles(copy, unit_bytes)
     phases = [made.load, *([made.store] if made.store else [])]
     entries = [
@@ -201,20 +200,18 @@ def _kernel(made: CopyTiles, unit_bytes: int, add: bool, real: str) -> tuple[Any
     """The kernel of a copy, the blocks that fill the device, and the shared memory of a block in bytes."""
     shared = shared_bytes(made.load, made.store, made.slots, unit_bytes) if made.store else 0
     entry = "copy_tiles" if made.store else "copy_direct"
-    return (*_filled(entry, unit_bytes, add, real, made.threads, shared, cupy.cuda.Device().id), shared)
+    return (*_filled(entry, unit_bytes, add, real, made.threads, shared), shared)
 
 
-@lru_cache(maxsize=1024)
-def _filled(
-    entry: str, unit_bytes: int, add: bool, real: str, threads: int, shared: int, device: int
-) -> tuple[Any, int]:
-    """A kernel, and how many of its blocks run at once on the current device (a key of the cache)."""
+@cached_per_device
+def _filled(entry: str, unit_bytes: int, add: bool, real: str, threads: int, shared: int) -> tuple[Any, int]:
+    """A kernel, and how many of its blocks run at once on the current device."""
     kernel = load_kernel(COPY_FILE, entry, copy_defines(unit_bytes, add, real, threads))
     if shared:
         kernel.preferred_shared_memory_carveout = 100
         kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
     blocks = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, shared)
-    return kernel, blocks * cupy.cuda.Device(device).attributes["MultiProcessorCount"]
+    return kernel, blocks * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
 
 def copy_defines(unit_bytes: int, add: bool, real: str, threads: int) -> dict[str, str | int]:

@@ -6,7 +6,6 @@ Knows CuPy and the kernel fused.cu; never which steps make a chain.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tnplan.executor.device.cuda.fused.bank_layout import TENSOR_SIDE
 from tnplan.executor.device.cuda.fused.tables import FusedTables, StageTables, best_tables
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import (
+    cached_per_device,
     compile_ahead,
     load_kernel,
     load_symbol,
@@ -60,10 +60,9 @@ def bind_fused(
     tables, terms = chosen(shape, dtype, capacity_bytes, precision)
     if tables.n_tiles == 0 or out.size == 0:
         return nothing
-    device = cupy.cuda.Device().id
     defines = kernel_defines(dtype, tables, terms, shape.adds, shape.closes)
-    kernel, n_blocks = _kernel(defines, tables.threads, tables.shared_bytes, device)
-    hold, held = _hold(defines, device)
+    kernel, n_blocks = _kernel(defines, tables.threads, tables.shared_bytes)
+    hold, held = _hold(defines)
     *on_device, branch_place = _on_device(tables)
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
@@ -124,17 +123,17 @@ def _on_device(tables: FusedTables) -> tuple[Any, ...]:
     return on_device
 
 
-@lru_cache(maxsize=1024)
-def _hold(defines: Defines, device: int) -> tuple[Any, int]:
+@cached_per_device
+def _hold(defines: Defines) -> tuple[Any, int]:
     """The kernel that holds the branches, and the address of constant memory that it writes."""
     given = dict(defines)
     return load_kernel(FILE, "hold", given), load_symbol(FILE, "constant_branches", given)
 
 
-@lru_cache(maxsize=1024)
-def _kernel(defines: Defines, threads: int, shared_bytes: int, device: int) -> tuple[Any, int]:
-    """The kernel of these definitions on the current device (a key of the cache); the blocks that fill it."""
-    attributes = cupy.cuda.Device(device).attributes
+@cached_per_device
+def _kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any, int]:
+    """The kernel of these definitions on the current device; the blocks that fill it."""
+    attributes = cupy.cuda.Device().attributes
     most = attributes["MaxSharedMemoryPerBlockOptin"]
     if shared_bytes > most:
         raise InputError(

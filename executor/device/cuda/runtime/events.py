@@ -14,13 +14,13 @@ from typing import Any
 
 def record(event: Any, stream: Any) -> None:
     """Record a CuPy event in a CuPy stream, both of the GPU that is current."""
-    status = _record()(event.ptr, stream.ptr)
+    status = driver_record()(event.ptr, stream.ptr)
     if status:
         raise RuntimeError(f"CUDA: an event cannot be recorded (error {status} of the driver)")
 
 
 @cache
-def _record() -> Any:
+def driver_record() -> Any:
     """The driver's call, which gives up Python's lock."""
     call = ctypes.CDLL("libcuda.so.1").cuEventRecord
     call.argtypes = [ctypes.c_void_p, ctypes.c_void_p]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache, wraps
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import cupy
 from cupy_backends.cuda.libs import nvrtc
@@ -31,6 +31,8 @@ CACHE_FOLDER = "TNPLAN_KERNEL_CACHE"
 OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization", "--diag-suppress=177")
 """The compiler's; the last one is for functions that a kernel's definitions leave unused."""
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 Defines = tuple[tuple[str, str], ...]
 
 
@@ -91,7 +93,7 @@ def compile_ahead(file: Path, several: Iterable[Mapping[str, str | int]]) -> Non
     As many are compiled at once as this process has cores, in an order of its own: ranks that start together
     and share the cache then share the work. Raises as `load_kernel` does.
     """
-    arch = _arch()
+    arch = current_arch()
     distinct = sorted({_sorted(defines) for defines in several})
     Random(os.getpid()).shuffle(distinct)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -99,9 +101,23 @@ def compile_ahead(file: Path, several: Iterable[Mapping[str, str | int]]) -> Non
             kernel.result()
 
 
+def cached_per_device(function: Callable[P, Result]) -> Callable[P, Result]:
+    """A function that is called once for the same arguments on the same current device."""
+
+    @lru_cache(maxsize=1024)
+    def cached(device: int, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return function(*args, **kwargs)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        return cached(cupy.cuda.runtime.getDevice(), *args, **kwargs)  # type: ignore[arg-type]
+
+    return call
+
+
 @cache
 def _module(device: int, file: Path, defines: Defines, own_instructions: bool = False) -> Any:
-    arch = _arch(device) + "a" * own_instructions
+    arch = current_arch(device) + "a" * own_instructions
     return cupy.RawModule(path=str(cached_cubin(file, defines, arch)))
 
 
@@ -109,7 +125,7 @@ def _sorted(defines: Mapping[str, str | int]) -> Defines:
     return tuple(sorted((name, str(value)) for name, value in defines.items()))
 
 
-def _arch(device: int | None = None) -> str:
+def current_arch(device: int | None = None) -> str:
     """The architecture of a device, or of the current one."""
     return f"sm_{cupy.cuda.Device(device).compute_capability}"
 

@@ -37,7 +37,7 @@ class Signals:
 
         What the streams did before is done, and seen by all, when any of them goes on.
         """
-        write, wait = _operations()
+        write, wait = stream_operations()
         own, counts, where = self._addresses[self._rank], self._counts, stream.ptr
         there = [(peer, self._addresses[peer] + COUNTER_BYTES * self._rank) for peer in peers]
 
@@ -55,14 +55,14 @@ class Signals:
 
         What a peer counts afterwards puts its counter back, so that this may have to be done again.
         """
-        write, _ = _operations()
+        write, _ = stream_operations()
         own = self._addresses[self._rank]
         for peer, count in self._counts.items():
             _check(write(stream.ptr, own + COUNTER_BYTES * peer, (count + FAR) % COUNTERS, 0))
 
 
 @cache
-def _operations() -> tuple[Any, Any]:
+def stream_operations() -> tuple[Any, Any]:
     """The driver's calls that write and await 32 bits in the order of a stream."""
     library = ctypes.CDLL("libcuda.so.1")
     calls = library.cuStreamWriteValue32_v2, library.cuStreamWaitValue32_v2

@@ -14,7 +14,7 @@ from tests.support.contraction.fused import fused_rates
 from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tnplan.api.jobs.execute import execute
-from tnplan.executor.contraction.bind.block_layout import block_exchange, fuse, local_tensors
+from tnplan.executor.contraction.bind.block_layout import block_exchange, local_tensors
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed
 from tnplan.executor.contraction.run.rank_run import RunOutcome
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
@@ -26,6 +26,7 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cuda.contract import cutensor
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
+from tnplan.executor.device.protocols.tensor_library import fuse
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.process_grid import Digit
 from tnplan.planner.passes.lowering.unfuse import reads, unfuse, writes
@@ -75,9 +76,9 @@ def test_neighbours_that_stay_together_are_one_mode():
     m = tuple((2, 2**place) for place in range(29, 9, -1))
     n = tuple((2, 2**place) for place in range(9, -1, -1))
     a, b, c = cutensor.contraction_modes(ContractShape((), m, n, 1024))
-    assert c == [(1, 2**10, 1), (0, 2**20, 2**10)]
-    assert a == [(2, 1024, 1), (0, 2**20, 1024)]
-    assert b == [(2, 1024, 1), (1, 2**10, 1024)]
+    assert c == [(20, 2**10, 1), (0, 2**20, 2**10)]
+    assert a == [(30, 1024, 1), (0, 2**20, 1024)]
+    assert b == [(30, 1024, 1), (20, 2**10, 1024)]
 
 
 def test_a_missing_library_is_one_line_with_the_command(monkeypatch):

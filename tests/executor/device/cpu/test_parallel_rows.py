@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.engines.sbd import random_integrals, some_strings, string_set
-from tnplan.executor.device.cpu.parallel_rows import _thread_pools, blas_threads, over_rows
+from tnplan.executor.device.cpu.parallel_rows import blas_threads, over_rows, thread_pools
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.solve import solve
 
@@ -51,7 +51,7 @@ def test_an_error_is_raised_when_no_chunk_runs_any_more() -> None:
 
 def widest_blas() -> int:
     """The most threads that a BLAS takes which was there when the first product was made."""
-    return max(pool["num_threads"] for pool in _thread_pools().info() if pool["user_api"] == "blas")
+    return max(pool["num_threads"] for pool in thread_pools().info() if pool["user_api"] == "blas")
 
 
 def test_blas_keeps_to_the_threads_of_a_solve() -> None:

@@ -62,7 +62,7 @@ class Driver:
 @pytest.mark.parametrize("start", [0, (1 << 32) - 3])
 def test_streams_that_meet_wait_for_each_other_and_never_for_ever(monkeypatch, seed, start):
     driver = Driver()
-    monkeypatch.setattr(stream_signal, "_operations", lambda: (driver.write, driver.wait))
+    monkeypatch.setattr(stream_signal, "stream_operations", lambda: (driver.write, driver.wait))
     chance = random.Random(seed)
     size = chance.randint(2, 4)
     addresses = {rank: 1 << 20 + rank for rank in range(size)}
@@ -88,7 +88,7 @@ def test_streams_that_meet_wait_for_each_other_and_never_for_ever(monkeypatch, s
 
 def test_streams_run_out_when_their_peers_let_them_go(monkeypatch):
     driver = Driver()
-    monkeypatch.setattr(stream_signal, "_operations", lambda: (driver.write, driver.wait))
+    monkeypatch.setattr(stream_signal, "stream_operations", lambda: (driver.write, driver.wait))
     addresses = {rank: 1 << 20 + rank for rank in range(3)}
     ranks = [Signals(rank, addresses) for rank in range(3)]
     for rank, times in enumerate((4, 2, 1)):
@@ -107,13 +107,13 @@ def test_streams_run_out_when_their_peers_let_them_go(monkeypatch):
 
 
 def test_an_operation_that_fails_is_an_error(monkeypatch):
-    monkeypatch.setattr(stream_signal, "_operations", lambda: (lambda *_: 801, lambda *_: 0))
+    monkeypatch.setattr(stream_signal, "stream_operations", lambda: (lambda *_: 801, lambda *_: 0))
     with pytest.raises(RuntimeError, match="error 801"):
         Signals(0, {0: 0, 1: 64}).bind([1], SimpleNamespace(ptr=0))()
 
 
 def test_an_event_that_is_not_recorded_is_an_error(monkeypatch):
-    monkeypatch.setattr(stream_event, "_record", lambda: lambda *_: 400)
+    monkeypatch.setattr(stream_event, "driver_record", lambda: lambda *_: 400)
     with pytest.raises(RuntimeError, match="error 400"):
         stream_event.record(SimpleNamespace(ptr=1), SimpleNamespace(ptr=2))
 
@@ -121,9 +121,9 @@ def test_an_event_that_is_not_recorded_is_an_error(monkeypatch):
 FILL = """
 import threading, time, cupy
 from tnplan.executor.device.cuda.runtime.events import record
-from tnplan.executor.device.cuda.runtime.signals import _operations
+from tnplan.executor.device.cuda.runtime.signals import stream_operations
 
-write, wait = _operations()
+write, wait = stream_operations()
 counter = cupy.zeros(1, cupy.uint32)
 cupy.cuda.runtime.deviceSynchronize()
 full, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))

@@ -234,7 +234,7 @@ def test_a_call_that_loads_kernels_is_made_once_ahead_where_there_are_neighbours
     from tnplan.executor.device.cuda.device import CupyDevice
 
     device, done = object.__new__(CupyDevice), []
-    device._has_neighbours = has_neighbours
+    device.has_neighbours = has_neighbours
     call = device.loaded(lambda: done.append("called"))
     assert done == ["called"] * times
     call()
@@ -257,7 +257,7 @@ def test_memory_of_the_host_is_taken_with_the_arena_where_there_are_neighbours(
     monkeypatch.setattr(cupy_device, "check_free", lambda device, size_bytes: None)
     device = object.__new__(cupy_device.CupyDevice)
     device.device_id = device.peak_bytes = 0
-    device._has_neighbours, device._staging = has_neighbours, None
+    device.has_neighbours, device._staging = has_neighbours, None
     device.allocate(1 << 21)
     assert taken == [1 << 21, *[cupy_device.STAGING_BYTES] * has_neighbours]
 
@@ -289,7 +289,7 @@ def test_arenas_are_opened_by_handle_and_without_one_not_at_all(monkeypatch: pyt
         ipcOpenMemHandle=lambda handle: next(opened), ipcCloseMemHandle=lambda address: None,
     )  # fmt: skip
     monkeypatch.setattr(cuda_memory, "runtime", runtime)
-    monkeypatch.setattr(cuda_memory, "_zeros", lambda size_bytes: SimpleNamespace(ptr=4096))
+    monkeypatch.setattr(cuda_memory, "zeros", lambda size_bytes: SimpleNamespace(ptr=4096))
 
     def elsewhere(offers: Any) -> Any:
         return tuple(replace(offer, process="another") for offer in offers)

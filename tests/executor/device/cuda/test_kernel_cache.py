@@ -91,7 +91,7 @@ def test_kernels_of_chains_are_compiled_ahead(folder: Path, monkeypatch: pytest.
     from tnplan.executor.device.cuda.fused import chain as cupy_fused
     from tnplan.executor.device.cuda.runtime import kernel_cache
 
-    monkeypatch.setattr(kernel_cache, "_arch", lambda: "sm_90")
+    monkeypatch.setattr(kernel_cache, "current_arch", lambda: "sm_90")
     chains = [(chain_shape(14, logs), precision) for logs in ((2,), (4,)) for precision in ("fp32", "fp16x3")]
     with monkeypatch.context() as patch:
         patch.setenv(kernel_cache.NEVER_COMPILE, "1")

@@ -13,6 +13,7 @@ from tnplan.executor.contraction.run.run_report import step_error
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu import device as numpy_device
 from tnplan.executor.device.cpu import host_facts as host
+from tnplan.executor.device.cpu import host_memory
 from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus, assign
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.executor.device.selection import select
@@ -62,7 +63,7 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_auto_takes_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select, "_look", lambda: NO_GPU)
+    monkeypatch.setattr(select, "look", lambda: NO_GPU)
     for wanted, line in (("auto", "device: cpu (here is no GPU)"), ("cpu", "device: cpu")):
         chosen = run_ranks(2, lambda world, wanted=wanted: open_device(wanted, world, 1, 1))
         assert [(entry.device.name, entry.line) for entry in chosen] == [("cpu", line)] * 2
@@ -70,7 +71,7 @@ def test_auto_takes_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_gpu_is_refused_where_one_rank_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([NO_GPU, gpus("one", "a"), gpus("one", "b")])
-    monkeypatch.setattr(select, "_look", lambda: next(answers))
+    monkeypatch.setattr(select, "look", lambda: next(answers))
     with pytest.raises(InputError, match="here is no GPU; go elsewhere"):
         run_ranks(3, lambda world: open_device("gpu", world, 1, 1))
 
@@ -99,9 +100,9 @@ def test_cupy_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -
 def test_the_ranks_of_a_host_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts: dict[str, str] = {}
     monkeypatch.setattr(numpy_device, "host_memory", lambda: (8 << 30, 3 << 30))
-    for module in (host, select):
+    for module in (host, host_memory):
         monkeypatch.setattr(module, "gethostname", lambda: hosts[threading.current_thread().name])
-    monkeypatch.setattr(select, "_look", lambda: NO_GPU)
+    monkeypatch.setattr(select, "look", lambda: NO_GPU)
 
     def choose(wanted: str, needed_bytes: int, *names: str) -> list[select.Chosen]:
         hosts.update({f"rank {rank}": name for rank, name in enumerate(names)})
