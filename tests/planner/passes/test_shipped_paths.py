@@ -11,6 +11,7 @@ import opt_einsum
 import pytest
 
 from tests.support.root import ROOT
+from tests.support.slow import slow_but
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
@@ -84,17 +85,7 @@ def test_the_shared_paths_are_found() -> None:
     assert len(list(sources())) > 25
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        pytest.param(
-            source,
-            marks=[] if source.name.startswith(QUICK) else [pytest.mark.slow],
-            id=f"{source.parent.name}/{source.stem}",
-        )
-        for source in sources()
-    ],
-)
+@pytest.mark.parametrize("source", slow_but(QUICK, sources()))
 def test_plans_at_every_number_of_ranks(source: Path) -> None:
     path = load(source)
     profile = load_profile("dgx-h100")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support.contraction.fused import fusing_profile, stem_path
 from tests.support.networks import eager_profile, random_path
 from tests.support.root import ROOT
+from tests.support.slow import slow_but
 from tnplan.planner.common.errors import InputError, OverLimitError
 from tnplan.planner.hardware.group_sizes import divisors_and_powers
 from tnplan.planner.hardware.profile import Profile, load_profile
@@ -33,6 +34,7 @@ from tnplan.reporting.memory_only import memory_points
 COUNTS = (1, 2, 3, 6)
 ON_ONE_DEVICE = ("surface", "sycamore_n53_m20", "zuchongzhi")
 """Workloads whose plans take longest."""
+QUICK = ("peps", "qaoa", "regular", "kings", "sycamore_n53_m10", "sycamore_n53_m14")
 
 Plans = dict[tuple[int, int, int], Schedule]
 """By number of devices, path and ranks of a group: what `plan` makes of it, where it fits."""
@@ -155,7 +157,7 @@ def workloads() -> dict[str, list[ContractionPath]]:
     return {group[0].name: group for group in found.values()}
 
 
-@pytest.mark.parametrize("workload", list(workloads()))
+@pytest.mark.parametrize("workload", slow_but(QUICK, workloads()))
 def test_a_report_has_the_best_of_all_plans_of_shipped_paths(workload: str) -> None:
     """On one device, and mostly on two, where some have larger steps than memory."""
     paths, profile = workloads()[workload], load_profile("dgx-h100")

@@ -20,6 +20,7 @@ from tests.support.contraction.executor import no_early_sums
 from tests.support.contraction.schedules import made_schedule
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tests.support.root import ROOT
+from tests.support.slow import slow_but
 from tnplan.cli.main import run
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
@@ -43,6 +44,7 @@ from tnplan.reporting.tables import NOTHING
 
 PROFILES = ("dgx-h100", "h200-nvlink", "gb200-nvl72")
 DEVICES = (1, 2, 4, 8, 16)
+QUICK = ("peps", "qaoa", "regular", "sycamore_n53_m10", "sycamore_n53_m14", "triangular")
 PAPER = ROOT / "benchmarks" / "published" / "arxiv_2606_01852.json"
 
 
@@ -72,7 +74,7 @@ def least_bytes(path: ContractionPath) -> float:
 
 
 @pytest.mark.parametrize("hardware", PROFILES)
-@pytest.mark.parametrize("workload", list(shipped()))
+@pytest.mark.parametrize("workload", slow_but(QUICK, shipped()))
 def test_speedup_never_falls_and_plateaus_have_causes(workload: str, hardware: str) -> None:
     paths = extremes(shipped()[workload])
     limit = Planner(paths[0], load_profile(hardware)).limit_bytes * DEVICES[-1]

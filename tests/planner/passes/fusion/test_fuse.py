@@ -17,6 +17,7 @@ from tests.support.contraction.fused import chains, fused_rates, fusing_profile,
 from tests.support.contraction.overlap import SharedArrays, hiding_profile, in_parts, planned, swapping_path
 from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path, window
 from tests.support.root import ROOT
+from tests.support.slow import slow_but
 from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
@@ -36,6 +37,7 @@ from tnplan.reporting import json_documents as documents
 from tnplan.reporting import tables
 
 PATHS = ROOT / "paths"
+QUICK = ("sycamore_n53_m10_b2", "sycamore_n53_m14_b32", "zuchongzhi_n60_m24_b32_time")
 BATCHES = 10
 PER_BATCH = 12
 CAPACITY = 4096
@@ -200,7 +202,7 @@ def test_a_stem_is_fused_and_takes_less_time_and_memory() -> None:
         assert chain.steps == tuple(range(chain.steps[0], chain.steps[-1] + 1))
 
 
-@pytest.mark.parametrize("source", sorted(PATHS.glob("*_n*.json")), ids=lambda source: source.stem)
+@pytest.mark.parametrize("source", slow_but(QUICK, sorted(PATHS.glob("*_n*.json"))))
 def test_real_paths_with_chains_do_the_predicted_work(source: Path) -> None:
     path = read_any(source)[0]
     profile = replace(load_profile("h200-nvlink"), exchange_bytes=1 << 62)  # petabytes in few rounds

@@ -1,0 +1,17 @@
+"""Cases of a test of which a few quick ones run in make test, and the others in make test-slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def slow_but(quick: tuple[str, ...], cases: Iterable[Any]) -> list[Any]:
+    """Parameters, marked slow unless their names (of files, or texts) begin with one of `quick`."""
+    return [
+        pytest.param(case, id=name, marks=[] if name.startswith(quick) else [pytest.mark.slow])
+        for case, name in ((case, case.stem if isinstance(case, Path) else str(case)) for case in cases)
+    ]
