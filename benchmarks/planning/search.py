@@ -29,8 +29,10 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any, read_network
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_path
-from tnplan.planner.search.cotengra_search import JOINT, METHODS, Effort, search_path
+from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.cotengra_search import search_path
 from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.search_options import JOINT, METHODS, SearchOptions
 from tnplan.planner.workloads.kings import independent_set_network, kings_cliques, kings_sites
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,10 +94,11 @@ def kings(size: int) -> Network:
 
 def joint(network: Network, limit: int, seconds: float, workers: int, seed: int) -> ContractionPath:
     """The path that the joint search finds."""
-    return search_path(
-        network, DTYPE, max_tensor_elements=2**limit, effort=Effort(time_s=seconds), seed=seed,
-        minimize="flops", methods=(JOINT,), n_workers=workers,
+    options = SearchOptions(
+        max_tensor_elements=2**limit, effort=Effort(time_s=seconds), seed=seed, minimize="flops",
+        methods=(JOINT,), n_workers=workers,
     )  # fmt: skip
+    return search_path(network, DTYPE, options)
 
 
 def cotengra(network: Network, limit: int, seconds: float, workers: int, seed: int) -> float:

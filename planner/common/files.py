@@ -150,11 +150,15 @@ def _not_written(target: Path, error: OSError) -> InputError:
     )
 
 
-def check_writable(path: str | Path, *inputs: str | Path | None) -> None:
-    """Refuse an output path that cannot be written or is one of the `inputs`, before any work is done."""
+def check_writable(path: str | Path, *inputs: object) -> None:
+    """Refuse an output path that cannot be written or is one of the `inputs`, before any work is done.
+
+    Inputs that are no names of files are passed over.
+    """
     target = file_path(path)
     own = os.path.realpath(target)
-    if any(source is not None and own == os.path.realpath(source) for source in inputs):
+    files = [source for source in inputs if isinstance(source, str | Path)]
+    if own in map(os.path.realpath, files):
         raise InputError(str(target), "is an input and would be replaced", "give the output another name")
     try:
         is_folder, is_there = target.is_dir(), target.exists()

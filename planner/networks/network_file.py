@@ -19,7 +19,7 @@ def tensors_beside(path: str | Path) -> Path:
     return Path(path).with_name(Path(path).name.removesuffix(".json") + ".npz")
 
 
-def check_store(path: str | Path, *inputs: str | Path) -> None:
+def check_store(path: str | Path, *inputs: object) -> None:
     """Refuse a network file that could not be written with its tensors, before any work is done."""
     check_writable(path, *inputs)
     check_writable(tensors_beside(path), *inputs)

@@ -231,7 +231,7 @@ def _bit_of(problem: Any, state: Any, v: int) -> int:
 
 
 @numba.njit(**INLINE)
-def _change_slices(problem: Any, state: Any, penalty: float, threshold: float) -> None:
+def change_slices(problem: Any, state: Any, penalty: float, threshold: float) -> None:
     """Slice a bit, unslice one, or both; taken back where the energy rises over the threshold."""
     random, totals = state.random, state.totals
     _note(state)
@@ -280,7 +280,7 @@ def _log2_of_change(change: float) -> float:
 
 
 @numba.njit(**INLINE)
-def _rotate(problem: Any, state: Any, local: float, penalty: float, threshold: float) -> None:
+def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: float) -> None:
     """(a b) c becomes (a c) b at a random inner product, unless the energy rises over the threshold."""
     random, totals, legs, size = state.random, state.totals, state.legs, state.size
     nodes = state.left.size
@@ -320,7 +320,7 @@ def _rotate(problem: Any, state: Any, local: float, penalty: float, threshold: f
     if side == WAIST:
         if _below(random, WAIST_ODDS) == 0:
             new = x_size, x_span, p_span
-            _move_waist(problem, state, x, p, a, b, c, new, over, more, penalty, threshold)
+            move_waist(problem, state, x, p, a, b, c, new, over, more, penalty, threshold)
         return
     cost = state.sums[side] - before + now
     cancelled = cost < CANCELLED * state.sums[side] or 0.0 != over < CANCELLED * totals[OVER]
@@ -346,7 +346,7 @@ def _rotate(problem: Any, state: Any, local: float, penalty: float, threshold: f
 
 
 @numba.njit(**INLINE)
-def _move_waist(
+def move_waist(
     problem: Any, state: Any, x: int, p: int, a: int, b: int, c: int, new: Any, over: float, more: int,
     penalty: float, threshold: float,
 ) -> None:  # fmt: skip
@@ -415,9 +415,9 @@ def anneal(problem: Any, state: Any, best: Any, heat: Any, first: int, last: int
         for _ in range(BLOCK):
             threshold = -kelvin * log(_uniform(state.random) + 1e-300)
             if _uniform(state.random) < slicing:
-                _change_slices(problem, state, penalty, threshold)
+                change_slices(problem, state, penalty, threshold)
             else:
-                _rotate(problem, state, local, penalty, threshold)
+                rotate(problem, state, local, penalty, threshold)
         add_up(problem, state)
         settle(problem, state)
         keep_best(problem, state, best)

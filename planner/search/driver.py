@@ -11,10 +11,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -60,6 +60,7 @@ CALL_MOVES = 800_000
 SHORTEST = 0.1
 
 Tell = Callable[[Found], None]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,8 @@ def _climb(
 
     keep()
     going = True
-    with _Pool(n_workers) as pool:
+    heard_here = hear if n_workers == 1 else None
+    with _workers(n_workers) as pool:
         while True:
             while going and len(flying) < n_workers:
                 left_s = ends - time.monotonic()
@@ -189,7 +191,7 @@ def _climb(
                 moves = wanted if pace_s == 0.0 else min(wanted, possible_s / pace_s)
                 going = possible_s > 0 and moves >= SHORTEST * wanted and given.number < most
                 if going:
-                    flying[pool.submit(task, given, moves, ends, target, hear)] = given
+                    flying[pool.submit(carry_out, task, given, moves, ends, target, heard_here)] = given
             if not flying:
                 break
             for future in wait(flying, return_when=FIRST_COMPLETED).done:
@@ -202,32 +204,20 @@ def _climb(
                 keep()
 
 
-class _Pool:
-    """Rounds in processes of their own, or in this one where one is all."""
+class _Here(Executor):
+    """Calls done in this process before `submit` returns."""
 
-    def __init__(self, n_workers: int) -> None:
-        self._processes = None
-        if n_workers > 1:
-            self._processes = ProcessPoolExecutor(
-                n_workers, mp_context=get_context("spawn"), initializer=_end_with_parent
-            )
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._processes is not None:
-            self._processes.shutdown(cancel_futures=True)
-
-    def submit(
-        self, task: Task, given: Round, moves: float, ends: float, target: Target | None, tell: Tell
-    ) -> Future[SearchOutcome]:
-        """Begin a round; here, it is done when this returns, and has told what it found on the way."""
-        if self._processes is not None:
-            return self._processes.submit(carry_out, task, given, moves, ends, target)
-        future: Future[SearchOutcome] = Future()
-        future.set_result(carry_out(task, given, moves, ends, target, tell))
+    def submit(self, call: Callable[..., Result], /, *arguments: Any, **named: Any) -> Future[Result]:
+        future: Future[Result] = Future()
+        future.set_result(call(*arguments, **named))
         return future
+
+
+def _workers(count: int) -> Executor:
+    """Processes for rounds; this one where one is all, so that it tells of better trees on the way."""
+    if count == 1:
+        return _Here()
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
+from tnplan.planner.search import cotengra_search
 from tnplan.planner.search import waist_kernel as waist
 from tnplan.planner.search.anneal_state import (
     AnnealState,
@@ -21,6 +22,14 @@ from tnplan.planner.search.anneal_state import (
     new_state,
     tree_of,
 )  # fmt: skip
+from tnplan.planner.search.search_options import SearchOptions
+
+
+def search_path(
+    network: Network, dtype: str, *, report: cotengra_search.Report | None = None, **options: Any
+) -> ContractionPath:
+    """A search with options by name."""
+    return cotengra_search.search_path(network, dtype, SearchOptions(**options), report)
 
 
 def odd_network(seed: int, tensors: int = 14, indices: int = 22) -> Network:

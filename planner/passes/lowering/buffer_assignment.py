@@ -8,8 +8,9 @@ where that needs less. Knows neither tensors nor instructions.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 ALIGNMENT = 256
 LARGE_COUNT = 512
@@ -43,62 +44,52 @@ def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]
     `in_place` has buffers that take the place of another one, which is dead when they are made, and the parts
     in which they do: they begin where it does, or with several a part of the smaller one or more beside it.
     """
-    if in_place:
-        return _assign_together(lifetimes, in_place)
-    sizes = [_aligned(item.size_bytes) for item in lifetimes]
-    live_bytes = _most_alive(lifetimes)
+    sizes, in_place = [_aligned(item.size_bytes) for item in lifetimes], in_place or {}
+    live_bytes = _most_alive(_one_by_one(lifetimes, in_place))
     best: Arena | None = None
-    for direction in (1, -1):
-        by_size = sorted(range(len(sizes)), key=lambda number: (-sizes[number], direction * number))
+    for groups in _orders(sizes, in_place):
+        large = [
+            group for place, group in enumerate(groups)
+            if len(group) > 1
+            or (place < LARGE_COUNT and not (in_place and sizes[group[0].number] < LARGE))
+        ]  # fmt: skip
+        small = set(range(len(sizes))) - {member.number for group in large for member in group}
         offsets = [0] * len(sizes)
-        large, small = by_size[:LARGE_COUNT], sorted(by_size[LARGE_COUNT:])
-        base = _place_by_size(lifetimes, sizes, large, offsets)
-        top = _place_in_time(lifetimes, sizes, small, offsets, base)
+        placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; sorted by offset
+        for group in large:
+            base = _lowest(lifetimes, sizes, group, placed)
+            for number, start in group:
+                offset, item = base + start, lifetimes[number]
+                offsets[number] = offset
+                insort(placed, (offset, offset + sizes[number], item.first, item.last))
+        base = max((end for _, end, _, _ in placed), default=0)
+        top = _place_in_time(lifetimes, sizes, sorted(small), offsets, base)
         if best is None or max(base, top) < best.size_bytes:
             best = Arena(tuple(offsets), max(base, top), live_bytes)
-        if best.size_bytes <= CLOSE * live_bytes:
+        if not in_place and best.size_bytes <= CLOSE * live_bytes:
             break
     assert best is not None
     return best
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(NamedTuple):
     """A buffer of a group that lies as one: its number, and where it begins in the group."""
 
     number: int
     start: int
 
 
-def _assign_together(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]]) -> Arena:
-    """Places for buffers of which some take each other's. What slides goes ahead, or the last of its group
-    goes behind, which leaves the room ahead to what follows: whichever needs less."""
-    sizes = [_aligned(item.size_bytes) for item in lifetimes]
-    live_bytes = _most_alive(_one_by_one(lifetimes, in_place))
-    best: Arena | None = None
-    for behind in (False, True):
-        groups = _groups(sizes, in_place, behind)
-        groups.sort(key=lambda group: -max(sizes[member.number] for member in group))
-        large = [
-            group for place, group in enumerate(groups)
-            if len(group) > 1 or (place < LARGE_COUNT and sizes[group[0].number] >= LARGE)
-        ]  # fmt: skip
-        small = set(range(len(sizes))) - {member.number for group in large for member in group}
-        offsets = [0] * len(sizes)
-        placed: list[tuple[int, int, int, int]] = []
-        for group in large:
-            base = _lowest(lifetimes, sizes, group, placed)
-            for member in group:
-                number, offset = member.number, base + member.start
-                offsets[number] = offset
-                item = lifetimes[number]
-                placed.append((offset, offset + sizes[number], item.first, item.last))
-        base = max((end for _, end, _, _ in placed), default=0)
-        top = _place_in_time(lifetimes, sizes, sorted(small), offsets, base)
-        if best is None or max(base, top) < best.size_bytes:
-            best = Arena(tuple(offsets), max(base, top), live_bytes)
-    assert best is not None
-    return best
+def _orders(sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]]) -> Iterator[list[list[_Member]]]:
+    """All buffers in groups, in two orders in which they may be placed, the largest first.
+
+    Of equal ones the first comes first, or the last. Where some take each other's places, what slides goes
+    ahead, or the last of its group goes behind, which leaves the room ahead to what follows.
+    """
+    for second in (False, True):
+        groups = buffer_groups(sizes, in_place, second)
+        if second and not in_place:
+            groups.reverse()
+        yield sorted(groups, key=lambda group: -max(sizes[member.number] for member in group))
 
 
 def _one_by_one(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]]) -> list[Lifetime]:
@@ -113,7 +104,7 @@ def _one_by_one(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int,
     return found
 
 
-def _groups(
+def buffer_groups(
     sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]], behind: bool
 ) -> list[list[_Member]]:
     """All buffers in groups that lie as one, which begin at 0."""
@@ -133,7 +124,7 @@ def _groups(
     for number in range(len(sizes)):
         found[root[number]].append(_Member(number, start[number]))
     return [
-        [replace(member, start=member.start - min(one.start for one in group)) for member in group]
+        [_Member(number, start - min(one.start for one in group)) for number, start in group]
         for group in found.values()
     ]
 
@@ -143,12 +134,14 @@ def _lowest(
     placed: Sequence[tuple[int, int, int, int]],
 ) -> int:  # fmt: skip
     """The lowest place of a group where it overlaps nothing that lives at the same time."""
-    taken = [
-        (start - member.start - sizes[member.number], end - member.start)
-        for member in group
-        for start, end, first, last in placed
-        if first <= lifetimes[member.number].last and lifetimes[member.number].first <= last
-    ]
+    taken = []
+    for number, ahead in group:
+        size, born, dies = sizes[number] + ahead, lifetimes[number].first, lifetimes[number].last
+        taken += [
+            (start - size, end - ahead)
+            for start, end, first, last in placed
+            if first <= dies and born <= last
+        ]
     offset = 0
     for start, end in sorted(taken):
         if start >= offset:
@@ -159,26 +152,6 @@ def _lowest(
 
 def _aligned(size: int) -> int:
     return max(-(-size // ALIGNMENT), 1) * ALIGNMENT
-
-
-def _place_by_size(
-    lifetimes: Sequence[Lifetime], sizes: list[int], order: list[int], offsets: list[int]
-) -> int:
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; sorted by offset
-    top = 0
-    for number in order:
-        item = lifetimes[number]
-        offset = 0
-        for start, end, first, last in placed:
-            if last < item.first or item.last < first:
-                continue
-            if start - offset >= sizes[number]:
-                break
-            offset = max(offset, end)
-        offsets[number] = offset
-        insort(placed, (offset, offset + sizes[number], item.first, item.last))
-        top = max(top, offset + sizes[number])
-    return top
 
 
 def _place_in_time(

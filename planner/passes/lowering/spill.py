@@ -105,7 +105,7 @@ def _spilled(
             segment.append(Decode(packed, restored, step))
             if bisect(starts, number) == bisect(starts, maker):
                 segment.append(Free(packed))
-            segment += [_reading(item, buffer, restored), Free(restored)]
+            segment += [reading_another(item, buffer, restored), Free(restored)]
         elif item == Free(buffer):
             continue
         else:
@@ -125,7 +125,7 @@ def _steps(item: Instruction) -> tuple[int, ...]:
     return item.steps if isinstance(item, Fused) else (item.step,)
 
 
-def _reading(item: Instruction, old: int, new: int) -> Instruction:
+def reading_another(item: Instruction, old: int, new: int) -> Instruction:
     """The instruction with one of the buffers that it reads exchanged for another."""
 
     def changed(buffer: int) -> int:

@@ -44,25 +44,25 @@ def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distributio
     partial: list[tuple[int, ...]] = [()] * tree.n_nodes
     order = lifetime_order(tree, depths(tree))[tree.root]
     needed = produced.copy()
-    produced[tree.root] = _assign(tree, space, chosen.states[tree.root], order, nothing, nothing)
+    produced[tree.root] = state_layout(tree, space, chosen.states[tree.root], order, nothing, nothing)
     needed[tree.root] = produced[tree.root]
     for step in reversed(chosen.steps):
         choice = chosen.choices[step.node]
         assert choice is not None
         own = produced[step.node]
         modes = tree.legs[step.left] + tree.legs[step.right]
-        layout = _assign(tree, space, choice.layout, modes, own, own)
+        layout = state_layout(tree, space, choice.layout, modes, own, own)
         steps[step.node] = layout
         partial[step.node] = tuple(
             place for place, mode in enumerate(layout) if mode is not None and mode not in legs[step.node]
         )
         for child in (step.left, step.right):
             taken = needed[child] = restrict_layout(layout, legs[child])
-            produced[child] = _assign(tree, space, chosen.states[child], tree.legs[child], taken, taken)
+            produced[child] = state_layout(tree, space, chosen.states[child], tree.legs[child], taken, taken)
     return Placement(tuple(produced), tuple(needed), tuple(steps), tuple(partial))
 
 
-def _assign(
+def state_layout(
     tree: Tree, space: StateSpace, state: ShardingState, modes: tuple[int, ...], keep: Layout, prefer: Layout
 ) -> Layout:
     """Digits for a state over some modes: those that `keep` has on the same class stay where they are, the

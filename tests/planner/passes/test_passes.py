@@ -198,9 +198,9 @@ def test_predicted_exchanges_are_what_the_boxes_say(seed: int) -> None:
 
 
 def _place_like(space, tree, state, keep, before):  # type: ignore[no-untyped-def]
-    from tnplan.planner.passes.sharding.assign_digits import _assign
+    from tnplan.planner.passes.sharding.assign_digits import state_layout
 
-    return _assign(tree, space, state, tree.legs[0], keep, before)
+    return state_layout(tree, space, state, tree.legs[0], keep, before)
 
 
 def test_the_four_states_of_the_paper_and_reduce_occur() -> None:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import random_path
-from tests.support.search import cost_of, odd_network, prepared, recount
+from tests.support.search import cost_of, odd_network, prepared, recount, search_path
 from tnplan.cli import search as search_command
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
@@ -29,7 +29,7 @@ from tnplan.planner.search.anneal_state import (
     pairs_of,
     sliced_bits,
 )  # fmt: skip
-from tnplan.planner.search.cotengra_search import Effort, search_path
+from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
@@ -46,8 +46,8 @@ def test_costs_after_random_moves_are_those_of_a_recount(seed: int, weight: floa
     problem, state, _ = prepared(network, 24.0, weight, seed)
     for _ in range(30):
         for _ in range(40):
-            kernel._rotate(problem, state, 5.0, 1.0, 50.0)
-            kernel._change_slices(problem, state, 1.0, 50.0)
+            kernel.rotate(problem, state, 5.0, 1.0, 50.0)
+            kernel.change_slices(problem, state, 1.0, 50.0)
         sliced = {name for name, bit in bits.items() if state.place[bit] >= 0}
         assert state.counts[0] == len(sliced)
         assert not sliced & set(network.output)
@@ -65,7 +65,7 @@ def test_moves_taken_back_leave_nothing(seed: int) -> None:
     state.totals[1] = max(state.totals[1], 0.0)
     before = [array.copy() for array in (state.size, state.span, state.cost, state.kept, state.totals)]
     for _ in range(200):
-        kernel._change_slices(problem, state, 1.0, -1e9)
+        kernel.change_slices(problem, state, 1.0, -1e9)
     after = (state.size, state.span, state.cost, state.kept, state.totals)
     for old, new in zip(before, after, strict=True):
         assert np.array_equal(old, new)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support.contraction.executor import contract_fixed, no_early_sums
 from tests.support.networks import eager_profile, random_arrays
-from tests.support.search import prepared
+from tests.support.search import prepared, search_path
 from tnplan.api.jobs.execute import execute
 from tnplan.api.jobs.job import Progress
 from tnplan.executor.contraction.run.checkpoint import RunCheckpoint
@@ -31,8 +31,9 @@ from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.planner.search import anneal_kernel
 from tnplan.planner.search.anneal_state import COST, OVER
-from tnplan.planner.search.cotengra_search import METHODS, OBJECTIVES, Effort, search_path
+from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.search_options import METHODS, OBJECTIVES
 from tnplan.planner.search.waist_kernel import add_up
 from tnplan.reporting.json_documents import schedule_document
 

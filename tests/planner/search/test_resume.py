@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.support.search import cost_of
+from tests.support.search import cost_of, search_path
 from tnplan.cli import search as search_command
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
@@ -25,9 +25,8 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.search.anneal_state import Heat
-from tnplan.planner.search.annealing import Found
+from tnplan.planner.search.annealing import Effort, Found
 from tnplan.planner.search.checkpoint import SearchCheckpoint
-from tnplan.planner.search.cotengra_search import Effort, search_path
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.round_policy import HOT_SHARE, POOL, ElitePool, Round
 from tnplan.planner.workloads.mixed import peps_network, regular_network

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import random_path
+from tests.support.search import search_path
 from tnplan.cli import network as network_command
 from tnplan.cli import search as search_command
 from tnplan.cli import workload as workload_command
@@ -27,7 +28,7 @@ from tnplan.planner.networks.importers import from_cotengra, read_network
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network, save_path
 from tnplan.planner.networks.tensors import load_tensors, random_tensors
-from tnplan.planner.search.cotengra_search import Effort, search_path
+from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 

@@ -40,8 +40,8 @@ def shaken(network: Network, seed: int, waist_limit: float = math.inf) -> tuple[
     """A state after random moves, its problem and what is sliced in it, its totals fresh."""
     problem, state, _ = prepared(network, 24.0, 3.5, seed, waist_limit)
     for _ in range(400):
-        kernel._rotate(problem, state, 5.0, 1.0, 50.0)
-        kernel._change_slices(problem, state, 1.0, 50.0)
+        kernel.rotate(problem, state, 5.0, 1.0, 50.0)
+        kernel.change_slices(problem, state, 1.0, 50.0)
     for bit in bits_of(network.size_dict).values():
         if state.counts[0] < 3 and state.place[bit] < 0 and _may_be_sliced(problem, bit):
             kernel.toggle(problem, state, bit)
@@ -125,7 +125,7 @@ def test_it_settles_where_there_is_room(seed: int) -> None:
     problem, state, sliced = shaken(network, seed, most)
     slices = math.prod(network.size_dict[name] for name in sliced)
     for _ in range(40):
-        kernel._rotate(problem, state, 5.0, 1.0, 50.0)
+        kernel.rotate(problem, state, 5.0, 1.0, 50.0)
         over = max(held_at_waist(network, state, sliced) / problem.waist_limit - 1, 0)
         assert state.totals[HELD] == pytest.approx(over)
     waist.settle(problem, state)
@@ -192,7 +192,7 @@ def test_a_waist_that_moves_back_leaves_nothing(seed: int) -> None:
         c = int(state.left[root]) + int(state.right[root]) - x
         for a, b in (state.left[x], state.right[x]), (state.right[x], state.left[x]):
             if x >= n:
-                kernel._move_waist(
+                kernel.move_waist(
                     problem, state, x, root, int(a), int(b), c, (5.0, 7.0, 9.0), 2.0, 1, 1.0, -1e9
                 )
                 for name in FIELDS:

@@ -23,7 +23,8 @@ from tnplan.planner.networks.network_file import tensors_beside
 from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.search.annealing import Effort
-from tnplan.planner.search.cotengra_search import JOINT, METHODS, OBJECTIVES, search_path
+from tnplan.planner.search.cotengra_search import search_path
+from tnplan.planner.search.search_options import JOINT, METHODS, OBJECTIVES, SearchOptions
 
 Source = TensorNetwork | Network | ContractionPath | str | Path
 
@@ -118,7 +119,7 @@ def search(
     memory_bytes = None
     if devices is not None and profile is not None and max_tensor is None and not unlimited:
         memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
-    inputs = [one for one in (network, *start, hardware) if isinstance(one, str | Path)]
+    inputs = (network, *start, hardware)
     values = given.tensors_file
     if target is not None:
         check_writable(target, values, *inputs)
@@ -139,9 +140,7 @@ def search(
             minimize = "schedule"
     elif resume:
         raise InputError("--resume", "is for the method joint", "leave it out")
-    path = search_path(
-        given.network,
-        dtype or given.dtype,
+    options = SearchOptions(
         max_tensor_elements=max_tensor,
         memory_bytes=memory_bytes,
         effort=Effort(time_s=time_s),
@@ -155,8 +154,9 @@ def search(
         devices=devices,
         checkpoint=checkpoint,
         resume=resume,
-        report=None if progress is None else _reporter(progress, time_s),
     )
+    report = None if progress is None else _reporter(progress, time_s)
+    path = search_path(given.network, dtype or given.dtype, options, report)
     path = replace(path, name=given.name, tensors=None if values is None else os.path.abspath(values))
     if target is not None:
         if given.arrays is not None and values is not None:

@@ -13,7 +13,7 @@ from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import DTYPES
-from tnplan.planner.passes.lowering.spill import _reading
+from tnplan.planner.passes.lowering.spill import reading_another
 from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.chains import chain_problems
 from tnplan.planner.passes.verify.verify import verify
@@ -92,8 +92,8 @@ def test_the_last_tensor_takes_no_memory() -> None:
 
 def test_a_tensor_that_waited_compressed_closes_as_well() -> None:
     chain = Fused(1, (2,), 3, (0, 1), closing=4)
-    assert _reading(chain, 4, 5) == replace(chain, closing=5)
-    assert _reading(chain, 2, 5) == replace(chain, branches=(5,))
+    assert reading_another(chain, 4, 5) == replace(chain, closing=5)
+    assert reading_another(chain, 2, 5) == replace(chain, branches=(5,))
 
 
 def test_a_library_contracts_the_two_tensors() -> None:

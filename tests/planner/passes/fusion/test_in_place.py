@@ -124,8 +124,8 @@ def test_where_memory_is_short_chains_work_in_place(seed: int, dtype: str, devic
 def test_chains_that_grow_and_shrink_work_in_place(
     dtype: str, behind: bool, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups = memory._groups
-    monkeypatch.setattr(memory, "_groups", lambda sizes, in_place, _: groups(sizes, in_place, behind))
+    groups = memory.buffer_groups
+    monkeypatch.setattr(memory, "buffer_groups", lambda sizes, in_place, _: groups(sizes, in_place, behind))
     changes: Counter[str] = Counter()
     for seed in range(60):
         path = replace(swelling_path(seed), dtype=dtype)

@@ -1,0 +1,164 @@
+"""What a search of a contraction path is asked for: options, and the checks that need no search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import count_text
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.ranking import SearchedNetwork, Target
+
+METHODS = ("greedy", "random-greedy", "labels")
+PARTITIONER = "kahypar"
+"""A further method of cotengra's, which needs a package of its own: the extra [search]."""
+JOINT = "joint"
+"""The compiled annealing of tree and slices, from the trials of the other methods named, or greedy ones."""
+OBJECTIVES = ("flops", "write", "size", "combo")
+SCHEDULE = "schedule"
+"""The predicted time of the schedule that the planner makes of a path; `fused` leads to what it ranks."""
+JOINT_OBJECTIVES = ("flops", "time", "fused", SCHEDULE)
+FUSED_WEIGHT = 3.5
+"""Multiply-adds an element read or written in the objective fused, which suits steps that run in chains."""
+TENSORS_AT_ONCE = 3
+LARGEST_LIMIT = 2**960
+"""The joint search counts sizes in floating point, up to `anneal_state.LARGEST`."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How a path is to be searched.
+
+    No tensor, after slicing, has more than `max_tensor_elements` elements. With `memory_bytes` instead, three
+    such tensors fill that memory; with neither nothing is sliced. `minimize` is `fused` for the method joint
+    and `flops` for the others where it is not given; `time` needs a `profile`, `schedule` also the number of
+    `devices`, whose memory then limits what is held at the waist too (`Target.waist_limit`); both are for
+    `precision`, or else for the dtype's own. `from_paths` are paths of the same network to start from instead
+    of cotengra's trials, several for the method joint alone. The joint search keeps its state in the file
+    `checkpoint` after every round; with `resume` it goes on from there, the time used before counted.
+    """
+
+    max_tensor_elements: int | None = None
+    memory_bytes: int | None = None
+    effort: Effort = field(default_factory=Effort)
+    seed: int = 0
+    minimize: str | None = None
+    profile: Profile | None = None
+    precision: str | None = None
+    methods: Sequence[str] = METHODS
+    from_paths: Sequence[ContractionPath] = ()
+    n_workers: int = 1
+    devices: int | None = None
+    checkpoint: str | Path | None = None
+    resume: bool = False
+
+    @property
+    def joint(self) -> bool:
+        """Whether the joint search is asked for."""
+        return JOINT in self.methods
+
+    @property
+    def objective(self) -> str:
+        """What is minimized."""
+        return self.minimize or ("fused" if self.joint else "flops")
+
+    def limit(self, dtype: str) -> int | None:
+        """Elements of the largest tensor of a dtype; None without a limit."""
+        if self.memory_bytes is None:
+            return self.max_tensor_elements
+        return self.memory_bytes // (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
+
+    def check(self, network: Network, dtype: str) -> None:
+        """Refuse what no search of this network can be asked for."""
+        if None not in (self.max_tensor_elements, self.memory_bytes):
+            raise InputError("--max-tensor", "stands beside a memory limit", "give one of the two")
+        objectives = JOINT_OBJECTIVES if self.joint else OBJECTIVES
+        if self.objective not in objectives:
+            known = f"with{'' if self.joint else 'out'} method {JOINT}"
+            raise InputError(
+                "--minimize", f"{self.objective!r} is unknown {known}", f"use one of {', '.join(objectives)}"
+            )
+        self._check_methods()
+        if not self.effort.time_s >= 0:
+            raise InputError("--time", f"is {self.effort.time_s}", "give 0 or more")
+        check_count("--seed", self.seed, 0)
+        check_count("--workers", self.n_workers)
+        _check_limit(self.limit(dtype), network)
+        if len(self.from_paths) > 1 and not self.joint:
+            raise InputError(
+                "--from", f"is given {len(self.from_paths)} times", f"give one path, or use {JOINT}"
+            )
+        for other in (path.network for path in self.from_paths):
+            if (other.inputs, other.output) != (network.inputs, network.output):
+                raise InputError(
+                    "--from", "is a path of another network", "give a path of the network that is searched"
+                )
+        if self.checkpoint is not None and not self.joint:
+            raise InputError("--checkpoint", "is for the method joint", "leave it out, or use --method joint")
+        if self.precision is not None and self.objective not in ("time", SCHEDULE):
+            raise InputError(
+                "--precision", f"{self.precision} has no part in --minimize {self.objective}",
+                "minimize time or schedule, or leave it out",
+            )  # fmt: skip
+
+    def element_weight(self, dtype: str) -> float:
+        """Multiply-adds that take as long as reading or writing one element."""
+        if self.objective == "time":
+            if self.profile is None:
+                raise InputError("--minimize", "is time, without a machine", "name a profile with --hardware")
+            flop_per_s = self.profile.rate(dtype, self.precision or DEFAULT_PRECISION[dtype])
+            products_per_s = flop_per_s / FLOPS_PER_PRODUCT[dtype]
+            return products_per_s * ITEM_BYTES[dtype] / self.profile.memory_bytes_per_s
+        return FUSED_WEIGHT if self.objective in ("fused", SCHEDULE) else 0.0
+
+    def target(self, frame: SearchedNetwork) -> Target | None:
+        """The devices for which schedules are planned, where their time is minimized."""
+        if self.objective != SCHEDULE:
+            return None
+        if self.profile is None or self.devices is None:
+            raise InputError(
+                "--minimize", "is schedule, without devices",
+                "give --devices and their profile with --hardware",
+            )  # fmt: skip
+        if self.precision is not None:
+            self.profile.rate(frame.dtype, self.precision)
+        return Target(frame, self.profile, check_count("--devices", self.devices), self.precision)
+
+    def _check_methods(self) -> None:
+        for method in self.methods:
+            if method not in (JOINT, *METHODS, PARTITIONER):
+                known = ", ".join((JOINT, *METHODS, PARTITIONER))
+                raise InputError("--method", f"{method!r} is unknown", f"use some of {known}")
+            if method == PARTITIONER and find_spec(PARTITIONER) is None:
+                raise InputError(
+                    "--method", f"{method} is not installed",
+                    "install the extra: pip install 'tnplan[search]'",
+                )  # fmt: skip
+        if not self.methods:
+            raise InputError("--method", "is empty", f"use some of {', '.join(METHODS)}")
+
+
+def _check_limit(limit: int | None, network: Network) -> None:
+    if limit is None:
+        return
+    if limit < 1:
+        raise InputError("--max-tensor", f"is {limit}", "give one element or more")
+    if limit > LARGEST_LIMIT:
+        raise InputError(
+            "--max-tensor", f"is {count_text(limit, 'element', 'elements')}",
+            f"give 2^{LARGEST_LIMIT.bit_length() - 1} or fewer, or no limit",
+        )  # fmt: skip
+    if network.output_size > limit:
+        raise InputError(
+            "--max-tensor",
+            f"is {limit}, but the result alone has {count_text(network.output_size, 'element', 'elements')}",
+            "allow larger tensors or open fewer indices; open indices cannot be sliced",
+        )
