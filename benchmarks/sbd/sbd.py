@@ -122,7 +122,7 @@ def molecule_row(case: Case, rounds: int) -> dict[str, Any]:
         expected = theirs[1]()
         apart = float(np.abs(made[0] - expected).max() / np.abs(expected).max())
     found = solve(one, integrals, criteria=Criteria(residual=1e-5))
-    mixed = solve(one, integrals, criteria=Criteria(residual=1e-5), mixed=True)
+    mixed = solve(one, integrals, criteria=Criteria(residual=1e-5), mixed_precision=True)
     (whole_s, whole_cpu_s), (even_s, even_cpu_s), (both_s, both_cpu_s) = map(least, ours.values())
     (plain_s, plain_cpu_s), (ready_s, ready_cpu_s) = map(least, pyscf) if pyscf else [(None, None)] * 2
     return {

@@ -126,7 +126,7 @@ def propagate(
         work.run(todo, progress)
         n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(terms.in_bits(state))
         size_bytes = max(work.size_bytes, terms.size_bytes)
-        own = start.none() if keep == "none" else terms.own()
+        own = start.none() if keep == "none" else terms.local_terms()
     finally:
         terms.close()
     ledgers, parts = [terms.ledger], [own]

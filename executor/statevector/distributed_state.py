@@ -113,18 +113,18 @@ class _Ended:
 
 
 class DistributedState:
-    """The parts of all ranks of `ranks` together, that of this rank being `own`."""
+    """The parts of all ranks of `ranks` together, that of this rank being `local`."""
 
     def __init__(
-        self, own: Any, ranks: Communicator, swap: PeerExchange | None = None,
+        self, local: Any, ranks: Communicator, swap: PeerExchange | None = None,
         least_tile_bits: int = LEAST_TILE_BITS,
     ) -> None:  # fmt: skip
-        """`own` is a `HostState` or a `CupyState`, whose arrays `ranks` sends where `swap` gives no call.
+        """`local` is a `HostState` or a `CupyState`, whose arrays `ranks` sends where `swap` gives no call.
 
         Exchanges overlap passes where parts of 2^least_tile_bits tiles or more can be made.
         """
-        self.own, self.ranks, self._swap, self._least_tile_bits = own, ranks, swap, least_tile_bits
-        self.n_bits, self.tile = own.n_bits, own.tile
+        self.local, self.ranks, self._swap, self._least_tile_bits = local, ranks, swap, least_tile_bits
+        self.n_bits, self.tile = local.n_bits, local.tile
         self.sent_bytes = 0
 
     def end(self) -> None:
@@ -133,13 +133,13 @@ class DistributedState:
 
     def restart(self) -> None:
         """Back to |0...0>."""
-        self.own.restart()
+        self.local.restart()
 
     def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[Any]:
         """The tables of passes; exchanges with the call that does them in peers' memory, if any."""
         passes = [step for step in steps if isinstance(step, Pass)]
-        made = dict(zip(map(id, passes), self.own.prepare(passes, again), strict=True))
-        divisible = [isinstance(step, Pass) and self.own.is_divisible(made[id(step)]) for step in steps]
+        made = dict(zip(map(id, passes), self.local.prepare(passes, again), strict=True))
+        divisible = [isinstance(step, Pass) and self.local.is_divisible(made[id(step)]) for step in steps]
         found: list[Any] = []
         for step in with_overlaps(steps, divisible, self.n_bits, self.tile, self._least_tile_bits):
             if isinstance(step, Overlap):
@@ -156,7 +156,7 @@ class DistributedState:
             return [*before, self._alone(step.exchange), *after]
         calls = [
             [
-                [self.own.bind_part(item, bits, part, step.share) for item in items]
+                [self.local.bind_part(item, bits, part, step.share) for item in items]
                 for part in range(1 << len(bits))
             ]
             for items, bits in ((before, step.bits), (after, step.after_bits))
@@ -176,10 +176,10 @@ class DistributedState:
     def apply(self, prepared: Any) -> None:
         """Do a step."""
         if not isinstance(prepared, PreparedExchange | PreparedOverlap):
-            self.own.apply(prepared)
+            self.local.apply(prepared)
             return
         prepared.run()
-        size_bytes = self.own.amplitudes.nbytes
+        size_bytes = self.local.amplitudes.nbytes
         self.sent_bytes += size_bytes - (size_bytes >> len(prepared.exchange.pairs))
 
     def _partners(self, exchange: QubitExchange) -> ExchangePartners:
@@ -199,7 +199,7 @@ class DistributedState:
         """
         inside, _, peers = self._partners(exchange)
         places = {
-            value: _slot(self.own.amplitudes, [*inside, *bits], value | part << len(inside))
+            value: _slot(self.local.amplitudes, [*inside, *bits], value | part << len(inside))
             for value, _ in peers
         }
         shape = places[peers[0][0]].shape
@@ -216,19 +216,19 @@ class DistributedState:
 
     def sums(self, chunk_bits: int) -> Array:
         """The probability of each chunk of all ranks, in order."""
-        return np.concatenate(self.ranks.gather_objects(self.own.sums(chunk_bits)))
+        return np.concatenate(self.ranks.gather_objects(self.local.sums(chunk_bits)))
 
     def draw(self, chunk_bits: int, chunks: Array, rests: Array) -> Array:
         """The indices drawn, each by the rank that has its chunk."""
         bits = self.n_bits - chunk_bits
         mine = slice(*np.searchsorted(chunks >> bits, [self.ranks.rank, self.ranks.rank + 1]))
-        drawn = self.own.draw(chunk_bits, chunks[mine] & ((1 << bits) - 1), rests[mine])
+        drawn = self.local.draw(chunk_bits, chunks[mine] & ((1 << bits) - 1), rests[mine])
         return np.concatenate(self.ranks.gather_objects(drawn | self.ranks.rank << self.n_bits))
 
     def marginal(self, bits: Sequence[int]) -> Array:
         """The probabilities of the values of some bits; those outside have one value on each rank."""
         inner = [bit for bit in bits if bit < self.n_bits]
-        found = self.own.marginal(inner)
+        found = self.local.marginal(inner)
         numbers = np.arange(len(found))
         index = np.zeros_like(numbers)
         for k, bit in enumerate(bits):
@@ -245,7 +245,9 @@ class DistributedState:
         n, rank = self.n_bits, self.ranks.rank
         peer = rank ^ x >> n
         inner_x, inner_z = x & ((1 << n) - 1), z & ((1 << n) - 1)
-        value = self.own.pauli(inner_x, inner_z) if peer == rank else self._pauli_with(peer, inner_x, inner_z)
+        value = (
+            self.local.pauli(inner_x, inner_z) if peer == rank else self._pauli_with(peer, inner_x, inner_z)
+        )
         sign = -1 if (z >> n & rank).bit_count() & 1 else 1
         return complex(sum(self.ranks.gather_objects(sign * value)))
 
@@ -254,34 +256,34 @@ class DistributedState:
         total = 0j
         for first in range(0, 1 << self.n_bits, size):
             partner = first ^ x & ~(size - 1)
-            sent = self.own.amplitudes[partner : partner + size]
+            sent = self.local.amplitudes[partner : partner + size]
             theirs = np.empty_like(sent)
             self.ranks.exchange([(peer, sent)], [(peer, theirs)])
             sign = -1 if (z & first).bit_count() & 1 else 1
-            total += sign * self.own.pauli_with(theirs, first, x & (size - 1), z & (size - 1))
+            total += sign * self.local.pauli_with(theirs, first, x & (size - 1), z & (size - 1))
         return total
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on every rank."""
         owners = indices >> self.n_bits
         inner = indices & ((1 << self.n_bits) - 1)
-        parts = self.ranks.gather_objects(self.own.take(inner[owners == self.ranks.rank]))
-        found = np.empty(len(indices), self.own.amplitudes.dtype)
+        parts = self.ranks.gather_objects(self.local.take(inner[owners == self.ranks.rank]))
+        found = np.empty(len(indices), self.local.amplitudes.dtype)
         for rank, part in enumerate(parts):
             found[owners == rank] = part
         return found
 
     def part(self) -> Array:
         """The amplitudes of this rank."""
-        return np.asarray(self.own.part())
+        return np.asarray(self.local.part())
 
     def to_host(self) -> Array:
         """All amplitudes, on every rank."""
-        return np.concatenate(self.ranks.gather_objects(self.own.to_host()))
+        return np.concatenate(self.ranks.gather_objects(self.local.to_host()))
 
     def load(self, amplitudes: Array) -> None:
         """Set the amplitudes of this rank."""
-        self.own.load(amplitudes)
+        self.local.load(amplitudes)
 
 
 def rank_bits(n_ranks: int, n_qubits: int, least: int) -> int:

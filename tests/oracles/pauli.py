@@ -113,7 +113,7 @@ class SortedTerms(Terms):
         before, grown, branched, merged = self._step
         self.ledger.steps.append((before, grown, self.n, branched, merged))
 
-    def own(self) -> PauliSum:
+    def local_terms(self) -> PauliSum:
         """The terms, in rising order of their words."""
         return PauliSum(self.n_qubits, self.keys, self.coefficients).sorted()
 

@@ -1,5 +1,5 @@
 // Launches whose blocks all run at once: how these wait for each other, and close the gaps among the rows together.
-// Comes after pauli.cuh.
+// Comes after table.cuh.
 
 // Threads of a block, at most.
 #define THREADS 512

@@ -1,4 +1,4 @@
-// Rotations one after another in one launch of blocks that all run at once. See pauli.cuh.
+// Rotations one after another in one launch of blocks that all run at once. See table.cuh.
 // Twin: executor/pauli/terms/hash_table_kernel.py.
 //
 // The words that a rotation about G mixes are pairs P, G P, and no word is in two of them. Where a row finds its

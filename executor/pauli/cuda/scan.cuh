@@ -1,5 +1,5 @@
 // What a pass of rotations over the rows reads: keys, or the patterns that the first pass of a group left. Comes after
-// pauli_blocks.cuh.
+// blocks.cuh.
 
 // A pattern, and how many rows' patterns a lane has in one word.
 #if BY_PASSES

@@ -1,5 +1,5 @@
 // Changes of all terms in a pass: transfers, Cliffords, sweeps; and rotations in two halves, for branches that go to
-// another rank. See pauli.cuh. Twin: executor/pauli/terms/hash_table_kernel.py.
+// another rank. See table.cuh. Twin: executor/pauli/terms/hash_table_kernel.py.
 
 #include "table.cuh"
 #include "blocks.cuh"

@@ -1,4 +1,4 @@
-// What rotations of a group did, summed over lanes, warps and blocks into the log. Comes after pauli_blocks.cuh.
+// What rotations of a group did, summed over lanes, warps and blocks into the log. Comes after blocks.cuh.
 // Where lanes turn rows with different members at once, a lane notes what it saw in a turn, and lane m of its warp adds
 // up the notes of member m, so there are 32 at most. Where a pass is one rotation, `of_warp` sums what lanes tallied.
 

@@ -197,7 +197,7 @@ class GpuTerms(Terms):
         """Enter the step in the ledger, when its numbers are known."""
         self.event_ledger.note("end", self.event)
 
-    def own(self) -> PauliSum:
+    def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
         return PauliSum(self.n_qubits, *self.table.terms(self._settled())).sorted()
 

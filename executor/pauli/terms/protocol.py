@@ -103,7 +103,7 @@ class Terms(Protocol):
     def end_step(self) -> None:
         """Enter the step in the ledger."""
 
-    def own(self) -> PauliSum:
+    def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
 
     def in_bits(self, bits: str | None = None) -> complex:

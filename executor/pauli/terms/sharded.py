@@ -188,7 +188,7 @@ class ShardedTerms(Terms):
         before, grown, branched, merged = self._step
         self.ledger.steps.append((before, grown, self.n, branched, merged))
 
-    def own(self) -> PauliSum:
+    def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
         parts = [shard.rows() for shard in self.shards]
         keys = np.concatenate([part.keys for part in parts])

@@ -133,7 +133,7 @@ class TapedTerms(Terms):
         """How many terms a rotation about `generator` would split."""
         return self.terms.count(generator)
 
-    def own(self) -> PauliSum:
+    def local_terms(self) -> PauliSum:
         """The terms, in rising order of their words."""
         return self.terms.rows().sorted()
 

@@ -34,18 +34,18 @@ def own_energy(alpha: Any, beta: Any, one: Any, two: Any) -> Any:
 
 
 @jit
-def same_spin_value(bra: Any, ket: Any, other: Any, apart: int, one: Any, two: Any) -> Any:
+def same_spin_value(bra: Any, ket: Any, other: Any, differing: int, one: Any, two: Any) -> Any:
     """The element between determinants that differ in one spin only, by 2 or 4; `other` is the other spin."""
-    value = element(bra, ket, apart, one, two)
-    if apart == 2:
+    value = element(bra, ket, differing, one, two)
+    if differing == 2:
         n = len(one)
         p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
         both = pair(p, q, n)
-        mixed = 0.0
+        other_spin = 0.0
         for r in range(n):
             if is_filled(other, r):
-                mixed += two[both, r]
-        value += mixed * move_sign(ket, p, q)
+                other_spin += two[both, r]
+        value += other_spin * move_sign(ket, p, q)
     return value
 
 
@@ -67,22 +67,22 @@ def assemble_rows(
         at = start[d] if fill else 0
         a, b = alpha_words[alpha[d]], beta_words[beta[d]]
         for other in range(len(alpha_words)):
-            apart_a = distance(a, alpha_words[other])
-            if apart_a > 4:
+            differing_a = distance(a, alpha_words[other])
+            if differing_a > 4:
                 continue
             for e in range(begin[other], begin[other + 1]):
-                apart_b = distance(b, beta_words[beta[e]])
-                if apart_a + apart_b > 4:
+                differing_b = distance(b, beta_words[beta[e]])
+                if differing_a + differing_b > 4:
                     continue
                 if fill:
                     ket_a, ket_b = alpha_words[other], beta_words[beta[e]]
                     column[at] = e
-                    if apart_a + apart_b == 0:
+                    if differing_a + differing_b == 0:
                         value[at] = own_energy(a, b, one, two)
-                    elif apart_b == 0:
-                        value[at] = same_spin_value(a, ket_a, b, apart_a, one, two)
-                    elif apart_a == 0:
-                        value[at] = same_spin_value(b, ket_b, a, apart_b, one, two)
+                    elif differing_b == 0:
+                        value[at] = same_spin_value(a, ket_a, b, differing_a, one, two)
+                    elif differing_a == 0:
+                        value[at] = same_spin_value(b, ket_b, a, differing_b, one, two)
                     else:
                         value[at] = opposite_spin_value(a, ket_a, b, ket_b, two, len(one))
                 at += 1

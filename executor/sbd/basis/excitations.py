@@ -98,9 +98,9 @@ def _neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
     new = np.concatenate([[True], (keys[1:] != keys[:-1]).any(1)])[: len(own)]
     group = np.cumsum(new)
     found = []
-    for apart in range(1, int(np.bincount(group).max(initial=1))):
-        at = np.flatnonzero(group[apart:] == group[:-apart])
-        found += [(order[at], order[at + apart]), (order[at + apart], order[at])]
+    for distance in range(1, int(np.bincount(group).max(initial=1))):
+        at = np.flatnonzero(group[distance:] == group[:-distance])
+        found += [(order[at], order[at + distance]), (order[at + distance], order[at])]
     bra, ket = (np.concatenate([pair[side] for pair in found] or [order[:0]]) for side in (0, 1))
     sign = 1 - 2 * ((place[bra] + place[ket]) % 2)
     create, destroy = (orbital[entry].astype(np.int16) for entry in (bra, ket))

@@ -149,11 +149,11 @@ def _filled(entries: IntegralLines, chosen: Array, keys: Array, size: int, name:
     """
     filled, values = np.zeros(size), entries.values[chosen]
     filled[keys] = values
-    apart = np.abs(filled[keys] - values) / np.maximum(1.0, np.abs(values))
-    if (apart > MOST_ROUNDING).any():
-        at = int(np.argmax(apart))
+    differences = np.abs(filled[keys] - values) / np.maximum(1.0, np.abs(values))
+    if (differences > MOST_ROUNDING).any():
+        at = int(np.argmax(differences))
         raise _unequal(entries, name, chosen[at], chosen[keys == keys[at]][-1])
-    near = np.flatnonzero(np.isin(keys, keys[apart > TOLERANCE]))
+    near = np.flatnonzero(np.isin(keys, keys[differences > TOLERANCE]))
     near = near[np.argsort(keys[near], kind="stable")]
     for group in np.split(near, np.flatnonzero(np.diff(keys[near])) + 1) if len(near) else []:
         filled[keys[group[0]]] = _finest(entries, name, chosen[group].tolist())
@@ -173,6 +173,6 @@ def _finest(entries: IntegralLines, name: str, alike: Sequence[int]) -> float:
 
 
 def _unequal(entries: IntegralLines, name: str, first: int, again: int) -> InputError:
-    apart = abs(entries.values[first] - entries.values[again])
-    problem = f"gives {name} of line {entries.lines[first]} again, {apart:.2g} apart"
+    difference = abs(entries.values[first] - entries.values[again])
+    problem = f"gives {name} of line {entries.lines[first]} again, {difference:.2g} apart"
     return entries.refusal(again, f"{problem}: the integrals are not symmetric")

@@ -162,8 +162,8 @@ def _numbers(name: str, values: Any) -> Array:
 
 
 def _check_equal(name: str, what: str, first: Array, second: Array) -> None:
-    apart = np.abs(first - second) - TOLERANCE * np.maximum(1.0, np.abs(first))
-    if apart.size and apart.max() > 0:
+    beyond = np.abs(first - second) - TOLERANCE * np.maximum(1.0, np.abs(first))
+    if beyond.size and beyond.max() > 0:
         worst = np.abs(first - second).max()
         raise InputError(
             name, f"are not symmetric: {what} differ by {worst:.2g}", "give real, symmetric integrals"

@@ -17,7 +17,7 @@ from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
 
 @inline
 def distance(first: Any, second: Any) -> Any:
-    """How many orbitals two strings of one length fill differently, at most 6 being told apart."""
+    """How many orbitals two strings of one length fill differently, at most 6 being told from each other."""
     count = np.int64(0)
     for w in range(first.size):
         count += count_bits(first[w] ^ second[w])
@@ -121,11 +121,11 @@ def double_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
 
 
 @jit
-def element(bra: Any, ket: Any, apart: int, one: Any, two: Any) -> Any:
-    """The same-spin element between strings that fill `apart` (0, 2 or 4) orbitals differently."""
-    if apart == 0:
+def element(bra: Any, ket: Any, differing: int, one: Any, two: Any) -> Any:
+    """The same-spin element between strings that fill `differing` (0, 2 or 4) orbitals differently."""
+    if differing == 0:
         return diagonal(bra, one, two)
-    if apart == 2:
+    if differing == 2:
         return single_value(bra, ket, one, two)
     return double_value(bra, ket, one, two)
 
@@ -151,8 +151,8 @@ def fill_dense(words: Any, first: int, last: int, above: int, one: Any, two: Any
     """Rows first .. last-1 of the same-spin Hamiltonian; row `above` of it is row 0 of the dense matrix."""
     for i in range(first, last):
         for j in range(len(words)):
-            apart = distance(words[i], words[j])
-            matrix[i - above, j] = element(words[i], words[j], apart, one, two) if apart <= 4 else 0.0
+            differing = distance(words[i], words[j])
+            matrix[i - above, j] = element(words[i], words[j], differing, one, two) if differing <= 4 else 0.0
 
 
 @jit
@@ -163,10 +163,10 @@ def fill_sparse(
     for i in range(first, last):
         e = start[i - above]
         for j in range(len(words)):
-            apart = distance(words[i], words[j])
-            if apart <= 4:
+            differing = distance(words[i], words[j])
+            if differing <= 4:
                 column[e] = j
-                value[e] = element(words[i], words[j], apart, one, two)
+                value[e] = element(words[i], words[j], differing, one, two)
                 e += 1
 
 

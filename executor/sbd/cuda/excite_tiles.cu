@@ -1,4 +1,4 @@
-// The mixed-spin part of y[row], a block for each piece of a row of alpha strings, by tiles of ROWS active pairs a and
+// The opposite-spin part of y[row], a block for each piece of a row of alpha strings, by tiles of ROWS active pairs a and
 // COLUMNS beta strings j'. Warps make, for 32 columns each,
 //     product[a, j'] = sum over excitations e of the row of +-(pair of e | a) x[other of e, j']
 // on tensor cores, put PART rows of that in shared memory, and add them where excitations of beta want them:
@@ -93,7 +93,7 @@ template <class Sum> __device__ inline void add(Sum *sums, const double *product
 // pair, or -1. With `half` only excitations whose pair stands before a, and one half of those by a itself. A turn has
 // MOST excitations.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    mixed(const Index *__restrict__ pieces, Index n_beta, Index n_active, Index shift, Index half,
+    opposite_spin(const Index *__restrict__ pieces, Index n_beta, Index n_active, Index shift, Index half,
           const Index *__restrict__ start, const int *__restrict__ other, const int *__restrict__ pairs,
           const signed char *__restrict__ sign, const int *__restrict__ rank, const REAL *__restrict__ active,
           const REAL *__restrict__ own, const int *__restrict__ tiles, const int *__restrict__ columns,

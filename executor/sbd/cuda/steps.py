@@ -144,7 +144,7 @@ class CupyBatch:
         """The opposite-spin kernel and its shared memory, for so many beta strings and warps of a tile."""
         most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
         held = tile_bytes(n_beta, warps) <= most
-        kernel = load_kernel(TILES_FILE, "mixed", tile_defines(self.dtype, held, warps))
+        kernel = load_kernel(TILES_FILE, "opposite_spin", tile_defines(self.dtype, held, warps))
         shared_bytes = tile_bytes(n_beta * held, warps)
         kernel.preferred_shared_memory_carveout = 100
         kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)

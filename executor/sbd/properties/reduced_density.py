@@ -23,13 +23,13 @@ OVERLAP_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Densities:
-    """Spin-resolved density matrices; `mixed` has alpha orbitals in its first pair, beta in its second."""
+    """Spin-resolved density matrices; `two_alpha_beta` has a pair of alpha orbitals, then one of beta."""
 
     alpha: Array
     beta: Array
     two_alpha: Array
     two_beta: Array
-    mixed: Array
+    two_alpha_beta: Array
 
     def __repr__(self) -> str:
         return f"Densities({len(self.alpha)} orbitals)"
@@ -42,7 +42,8 @@ class Densities:
     @property
     def two(self) -> Array:
         """The spin-summed two-body density matrix."""
-        return np.asarray(self.two_alpha + self.two_beta + self.mixed + self.mixed.transpose(2, 3, 0, 1))
+        opposite = self.two_alpha_beta
+        return np.asarray(self.two_alpha + self.two_beta + opposite + opposite.transpose(2, 3, 0, 1))
 
     def energy(self, integrals: Integrals) -> float:
         """The energy in Hartree that these densities give, the core's with it."""
@@ -53,7 +54,7 @@ class Densities:
         """The expectation value of S^2."""
         n_alpha, n_beta = np.trace(self.alpha), np.trace(self.beta)
         sz = (n_alpha - n_beta) / 2
-        return float(sz * (sz + 1) + n_beta - np.einsum("pqqp->", self.mixed))
+        return float(sz * (sz + 1) + n_beta - np.einsum("pqqp->", self.two_alpha_beta))
 
 
 def occupations(hamiltonian: ProductHamiltonian, x: Array) -> tuple[Array, Array]:
@@ -73,7 +74,7 @@ def densities(hamiltonian: ProductHamiltonian, x: Array) -> Densities:
     x = np.ascontiguousarray(x, np.float64)
     alpha, two_alpha = _same_spin(hamiltonian.alpha, x)
     beta, two_beta = _same_spin(hamiltonian.beta, np.ascontiguousarray(x.T))
-    return Densities(alpha, beta, two_alpha, two_beta, _mixed(hamiltonian, x))
+    return Densities(alpha, beta, two_alpha, two_beta, _opposite_spin(hamiltonian, x))
 
 
 def _same_spin(spin: Spin, x: Array) -> tuple[Array, Array]:
@@ -90,7 +91,7 @@ def _same_spin(spin: Spin, x: Array) -> tuple[Array, Array]:
     return one, two
 
 
-def _mixed(hamiltonian: ProductHamiltonian, x: Array) -> Array:
+def _opposite_spin(hamiltonian: ProductHamiltonian, x: Array) -> Array:
     """<p+ q of alpha times r+ s of beta>, by a half-transformed row of the state for each alpha string."""
     from tnplan.executor.sbd.properties import pair_sum_kernel
 
@@ -117,8 +118,8 @@ def _mixed(hamiltonian: ProductHamiltonian, x: Array) -> Array:
     over_rows(len(x), hamiltonian.threads, rows)
     total = np.sum([parts[first] for first in sorted(parts)], axis=0)
     high, low = (side[match.pairs] for side in all_pairs(n))
-    mixed = np.zeros((n * n, n * n))
-    mixed[:, np.arange(n) * (n + 1)] = total[:, :n]
-    mixed[:, high * n + low] = total[:, n : n + n_pairs]
-    mixed[:, low * n + high] = total[:, n + n_pairs :]
-    return mixed.reshape(n, n, n, n)
+    both = np.zeros((n * n, n * n))
+    both[:, np.arange(n) * (n + 1)] = total[:, :n]
+    both[:, high * n + low] = total[:, n : n + n_pairs]
+    both[:, low * n + high] = total[:, n + n_pairs :]
+    return both.reshape(n, n, n, n)

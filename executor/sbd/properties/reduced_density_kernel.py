@@ -22,11 +22,11 @@ def same_spin_density(words: Any, first: int, last: int, overlap: Any, one: Any,
         bra = words[i]
         for j in range(len(words)):
             ket = words[j]
-            apart = distance(bra, ket)
-            if apart > 4:
+            differing = distance(bra, ket)
+            if differing > 4:
                 continue
             g = overlap[i - first, j]
-            if apart == 4:
+            if differing == 4:
                 p1, p2 = only_in(bra, ket, 0), only_in(bra, ket, 1)
                 q1, q2 = only_in(ket, bra, 0), only_in(ket, bra, 1)
                 g *= double_sign(ket, p1, q1, p2, q2)
@@ -34,7 +34,7 @@ def same_spin_density(words: Any, first: int, last: int, overlap: Any, one: Any,
                 two[p2, q2, p1, q1] += g
                 two[p1, q2, p2, q1] -= g
                 two[p2, q1, p1, q2] -= g
-            elif apart == 2:
+            elif differing == 2:
                 p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
                 g *= move_sign(ket, p, q)
                 one[p, q] += g

@@ -34,9 +34,10 @@ GPU = Rates(62e12, 7.5e11, 1.7e-12, None)
 `numbers`, as fe4s4 takes them on an H200 with a parity."""
 STEP_S, VISIT_S, FAR_S = 1.24e-11, 2.4e-11, 2.3e-12
 """Seconds of a GPU for a column of a tile: for 8 excitations of a row; each time that products of up to 64
-are stored and added; and for an excitation from a string more than FAR away, whose row of the state blocks
-beside rarely share. Fitted to the opposite-spin part of fe4s4 on an H200: the rows of the first and of the
-last of four ranks, all rows, and the ratio of the other two ranks. They make 51, 30 and 19 % of it."""
+are stored and added; and for an excitation from a string more than FAR away, whose row of the state is rarely
+in the caches that other blocks fill. Fitted to the opposite-spin part of fe4s4 on an H200: the rows of the
+first and of the last of four ranks, all rows, and the ratio of the other two ranks. They make 51, 30 and 19 %
+of it."""
 FAR = 300
 """Strings between two rows that share cached rows of the state."""
 

@@ -95,7 +95,7 @@ def entries_bytes(n_beta: int, excitations: int) -> int:
 
 
 def scratch_bytes(n_beta: int, active: int) -> int:
-    """What one thread needs beside the tables."""
+    """What one thread needs besides the tables."""
     return 8 * SIMD_LANES * (n_beta + active + 1) + 2 * LINE_BYTES
 
 

@@ -38,7 +38,7 @@ FEW = 4800
 NEIGHBOURS = 16
 """Beta strings that stay side by side in a tile: 128 bytes of fp64."""
 MOST_STRINGS = 1 << 18
-"""Targets that fit in a place beside an element."""
+"""Targets that fit in an entry of `PairTiles.places` with an element."""
 AHEAD = 3
 """Tiles beyond the last whose columns are read, though not used."""
 DEEP, MOST = 8, 64

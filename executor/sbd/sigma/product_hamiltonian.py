@@ -176,11 +176,11 @@ class ProductHamiltonian(OneRank):
         alpha, beta, n = self.alpha, self.beta, self.integrals.n_orbitals
         held = slice(*self.rows)
         filled, numbers = alpha.filled[held], self.integrals.two[:n, :n]
-        mixed = (filled @ numbers) @ beta.filled.T
+        opposite = (filled @ numbers) @ beta.filled.T
         if self.symmetric:
-            mixed = (mixed + ((beta.filled @ numbers) @ filled.T).T) / 2
-        mixed += alpha.energies[held, None] + beta.energies[None, :]
-        return np.asarray(mixed, self.dtype)
+            opposite = (opposite + ((beta.filled @ numbers) @ filled.T).T) / 2
+        opposite += alpha.energies[held, None] + beta.energies[None, :]
+        return np.asarray(opposite, self.dtype)
 
     def empty(self, *shape: int) -> Array:
         """An array of its precision, not set."""
@@ -242,10 +242,10 @@ def row_costs(alpha: Singles, beta: Singles, symmetric: bool, rates: cost.Rates)
     singles, n_beta = np.diff(alpha.start), len(beta.start) - 1
     spin = cost.spin_seconds(alpha.linked, len(singles), rates)
     if rates.product_s is None:
-        mixed = _tile_seconds(alpha, beta, symmetric) / n_beta
+        opposite = _tile_seconds(alpha, beta, symmetric) / n_beta
     else:
-        mixed = singles * len(beta.other) / n_beta / (1 + symmetric) * rates.product_s
-    return np.asarray(spin + singles * rates.value_s + mixed)
+        opposite = singles * len(beta.other) / n_beta / (1 + symmetric) * rates.product_s
+    return np.asarray(spin + singles * rates.value_s + opposite)
 
 
 def _tile_seconds(alpha: Singles, beta: Singles, symmetric: bool) -> Array:

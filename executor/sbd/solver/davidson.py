@@ -27,9 +27,9 @@ EPSILON = float(np.finfo(np.float64).eps)
 DAMPING = 0.02
 """Denominators of the preconditioner are kept this far from zero."""
 DEPENDENT = 1e-4
-"""A vector of the step before that keeps less than this of its norm beside the lowest states is dropped."""
+"""A vector of the step before is dropped that keeps less than this of its norm outside the lowest states."""
 VANISHED = 1e-12
-"""What keeps less than this of its norm beside the subspace adds nothing."""
+"""What keeps less than this of its norm outside the subspace adds nothing."""
 ROUNDING_ERRORS = 100
 STALLED_STEPS = 10
 """A solve ends where residuals are within so many rounding errors of the largest energy, and the largest has
@@ -43,7 +43,7 @@ ELEMENTS_AT_ONCE = 1 << 16
 
 
 class Operator(Protocol):
-    """A symmetric matrix over arrays of one shape, which keeps vectors of different parity apart."""
+    """A symmetric matrix over arrays of one shape, which mixes no vectors of different parity."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class Solution:
     """The lowest states found, by rising energy, and how well they are known.
 
     `orthogonality` is the Frobenius norm of the subspace's Gram matrix minus 1. Of the multiplications, those
-    in fp32 that came before are counted apart.
+    in fp32 that came before are `early_multiplications`.
     """
 
     energies: Small
@@ -388,8 +388,8 @@ def _residuals(
     corrections = []
     for (root, residual), chosen in zip(found, due, strict=True):
         if chosen:
-            apart = diagonal - root.energy
-            damped = np.where(apart < 0, np.minimum(apart, -DAMPING), np.maximum(apart, DAMPING))
+            gaps = diagonal - root.energy
+            damped = np.where(gaps < 0, np.minimum(gaps, -DAMPING), np.maximum(gaps, DAMPING))
             corrections.append((residual / damped, root.parity))
     return corrections, norms
 

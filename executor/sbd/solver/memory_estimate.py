@@ -18,7 +18,7 @@ from tnplan.planner.common.units import size_text
 
 TEMPORARIES = 3
 TEMPORARIES_A_ROOT = 5
-"""Vectors that a step and its checkpoint need beside those of the subspace (counted with tracemalloc)."""
+"""Vectors that a step and its checkpoint need besides those of the subspace (counted with tracemalloc)."""
 
 
 def vectors_bytes(n_elements: int, n_roots: int, criteria: Criteria) -> int:
@@ -101,7 +101,7 @@ def fit_product(
 ) -> MemoryFit:
     """The fit of a product of strings in the memory of a rank; InputError where there is none.
 
-    `table_bytes` is the most that a rank holds beside vectors and exchanges. States are gathered where that
+    `table_bytes` is the most that a rank holds besides vectors and exchanges. States are gathered where that
     fits, and otherwise go round a ring.
     """
     elements = hamiltonian.partition.most * hamiltonian.shape[1]

@@ -26,7 +26,7 @@ from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, Vector
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
 POOL_VECTORS = 1
-"""Vectors that CuPy's pool holds beside those that a solve counts: a mask of booleans keeps one's room."""
+"""Vectors that CuPy's pool holds besides those that a solve counts: a mask of booleans keeps one's room."""
 
 
 @dataclass(frozen=True)

@@ -90,16 +90,16 @@ def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: s
 
 def solve(
     hamiltonian: Hamiltonian, integrals: Integrals, n_roots: int = 1, *, criteria: Criteria | None = None,
-    penalty: SpinPenalty | None = None, start: Sequence[Array] = (), mixed: bool = False,
+    penalty: SpinPenalty | None = None, start: Sequence[Array] = (), mixed_precision: bool = False,
     checkpoint: Path | None = None, resume: bool = False,
     progress: Callable[[DavidsonStep], None] | None = None, backend: VectorBackend | None = None,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states, energies in Hartree with the core's.
 
     Energies are those of H also with a penalty; residuals are those of the operator that was diagonalized.
-    `start` are states of the Hamiltonian's shape. With `mixed`, early iterations over a product of strings
-    are in fp32; the last ones, and their residuals, are in fp64. With `checkpoint` the solve can be killed
-    and resumed. `backend` says where vectors lie (default: here); on several ranks the call is collective,
+    `start` are states of the Hamiltonian's shape. With `mixed_precision`, early iterations over a product of
+    strings are in fp32; the last ones, and their residuals, are in fp64. With `checkpoint` the solve can be
+    killed and resumed. `backend` says where vectors lie (default: here); on several ranks the call is collective,
     `hamiltonian` has the rank's rows, and rank 0 alone has the states and needs `start`. Raises InputError
     where the space has fewer states.
     """
@@ -124,7 +124,7 @@ def solve(
     with blas_threads(hamiltonian.threads):
         vectors = _begin(used, hamiltonian, n_roots, start, penalized, store, resume)
         early = 0
-        if mixed and isinstance(hamiltonian, ProductHamiltonian) and penalized is None:
+        if mixed_precision and isinstance(hamiltonian, ProductHamiltonian) and penalized is None:
             vectors, early = _early(used, hamiltonian, n_roots, vectors, criteria, on_step)
         operator = used.operator(DOUBLE)
         begin = [(used.put(vector, DOUBLE), parity) for vector, parity in vectors]

@@ -138,9 +138,9 @@ class GateLevels:
     def _move(self, chosen: NDArray[np.bool_], to: PhasePolynomial) -> None:
         """Phases that wait go to others; the diagonal of `chosen` is for those of one bit."""
         alone = np.diag(chosen)
-        now, apart = self.waiting, ~np.eye(self.n_bits, dtype=bool)
+        now, off_diagonal = self.waiting, ~np.eye(self.n_bits, dtype=bool)
         to.linear[alone] += now.linear[alone]
         now.linear[alone] = 0
-        both = chosen & apart
+        both = chosen & off_diagonal
         to.pairs[both] += now.pairs[both]
         now.pairs[both] = 0

@@ -161,8 +161,8 @@ class _Writer(PhaseMacros):
     def _rest(self) -> None:
         """Phases and signs that nothing waits for."""
         form, signs = self.schedule.waiting, self.schedule.signs()
-        apart = self._price(signs) <= SIGNS_PRICE
-        if apart or self._price(form) > BULK_PRICE:
+        separate = self._price(signs) <= SIGNS_PRICE
+        if separate or self._price(form) > BULK_PRICE:
             self._phases(form.plus(signs))
         else:
             self._phases(form)

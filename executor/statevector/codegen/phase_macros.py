@@ -93,13 +93,13 @@ class PhaseMacros(GateMacros):
 
     def _phases(self, form: PhasePolynomial) -> None:
         """Phases in the cheapest way."""
-        price, apart, joined = self._ways(form)
+        price, separate, joined = self._ways(form)
         if price > BULK_PRICE:
             self._bulk(form)
             return
         if joined:
             self._joined(form.within(joined, with_linear=True), joined)
-        for gate in apart.gates():
+        for gate in separate.gates():
             self._branches(gate, None)
         self.scale *= np.exp(1j * form.constant)
 

@@ -26,8 +26,8 @@ class RegisterRounds:
 
     `rounds`, int32 [round, 4 + register_bits]: targets of a wide gate or 0, first step and the one after the
     last, the step of its phases or -1, and the tile bits in registers, rising. `steps`, int32 [step, 11]: a
-    row of `Tables.steps`, then the places in the registers of its first and second target, whether all its
-    matrices are real, and whether the tile bits of a diagonal are neighbours.
+    row of `PassTables.steps`, then the numbers in the registers of its first and second target, whether all
+    its matrices are real, and whether the tile bits of a diagonal are neighbours.
     """
 
     rounds: Array

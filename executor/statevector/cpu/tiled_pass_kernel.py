@@ -1,7 +1,7 @@
 """The numba kernels of a pass: tiles are read, changed and written one after another. Imported lazily.
 
-A tile is held as real parts and imaginary parts, so that all arithmetic runs over neighbours. `Tables` says
-what the tables mean. Amplitudes are given as real numbers, real and imaginary parts in turn.
+A tile is kept as real parts and imaginary parts, so that all arithmetic runs over neighbours. `PassTables`
+describes the tables. Amplitudes are given as real numbers, real and imaginary parts in turn.
 """
 
 from __future__ import annotations

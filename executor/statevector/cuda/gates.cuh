@@ -1,5 +1,5 @@
 // What a thread does with the amplitudes in its registers: matrices, phases and factors on the bits that number them.
-// Included by state_program.cu, which defines Amplitude, REAL, Code, THREADS, REGISTER_BITS and the tables of factors.
+// Included by program.cu, which defines Amplitude, REAL, Code, THREADS, REGISTER_BITS and the tables of factors.
 
 __device__ __forceinline__ Amplitude times(Amplitude a, Amplitude b) {
     return {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x};

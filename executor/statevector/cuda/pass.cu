@@ -1,8 +1,8 @@
 // A pass over a state vector: tiles are read, changed and written one after another, a block each.
 //
 // Defines: REAL (float or double), TILE_BITS (bits of an index in a tile), REGISTER_BITS (2 to 4, at most TILE_BITS),
-// THREADS, MOST_TARGETS of a block. The tables are those of executor/statevector/scheduling/pass_tables.py and rounds.py; their numba twin is
-// executor/statevector/cpu/tiled_pass_kernel.py. A tile lies in shared memory. In a round every thread holds groups of
+// THREADS, MOST_TARGETS of a block. The tables are those of executor/statevector/scheduling/pass_tables.py and
+// codegen/register_rounds.py; their numba twin is executor/statevector/cpu/tiled_pass_kernel.py. A tile lies in shared memory. In a round every thread holds groups of
 // 2^REGISTER_BITS amplitudes, does all steps of the round on them, and puts them back; a wide round is one block on
 // three to five targets.
 

@@ -115,8 +115,8 @@ def test_every_thread_has_the_terms_of_its_shard(monkeypatch: pytest.MonkeyPatch
     for number, shard in enumerate(terms.shards):
         assert np.all(terms.linear_hash.of(shard.rows().keys) == number)
     expected = propagate(rotations[::-1], parse("Z6", 13)).result
-    assert np.array_equal(terms.own().keys, expected.keys)
-    assert np.array_equal(terms.own().coefficients, expected.coefficients)
+    assert np.array_equal(terms.local_terms().keys, expected.keys)
+    assert np.array_equal(terms.local_terms().coefficients, expected.coefficients)
     record = terms.ledger.record()
     assert record.before[1:] == record.terms[:-1]
     terms.close()
@@ -255,7 +255,7 @@ def test_a_gpu_without_room_for_a_row_turns_no_pair_twice() -> None:
     terms.table.grow(start.n_terms, start.n_terms)
     for turn in reversed(rotations):
         terms.rotate(pack(turn.x, turn.z, 3), np.cos(turn.angle), np.sin(turn.angle), 0.0)
-    found, expected = terms.own(), propagate(rotations, start).result
+    found, expected = terms.local_terms(), propagate(rotations, start).result
     terms.close()
     assert found.n_terms == start.n_terms + 1
     assert np.array_equal(found.keys, expected.keys)

@@ -127,7 +127,7 @@ def test_ranks_find_the_states(
     def work(ranks: Communicator) -> Any:
         own, backend = backend_of(integrals, strings, ranks, batched, gathers, True)
         begin = [expected.states[0] + 0.1] if ranks.rank == 0 else []
-        found = solve(own, integrals, 3, criteria=TIGHT, backend=backend, mixed=mixed, start=begin)
+        found = solve(own, integrals, 3, criteria=TIGHT, backend=backend, mixed_precision=mixed, start=begin)
         held = tmp_path / "x.ckpt"
         short = solve(own, integrals, 3, criteria=Criteria(steps=4), backend=backend, checkpoint=held)
         again = solve(own, integrals, 3, criteria=TIGHT, backend=backend, checkpoint=held, resume=True)
@@ -164,7 +164,7 @@ def test_fp32_saves_products_in_fp64(monkeypatch: pytest.MonkeyPatch) -> None:
     integrals, strings = case(True, 8)
     h = ProductHamiltonian(integrals, *strings, threads=1)
     double = solve(h, integrals, 1, criteria=TIGHT)
-    mixed = solve(h, integrals, 1, criteria=TIGHT, mixed=True)
+    mixed = solve(h, integrals, 1, criteria=TIGHT, mixed_precision=True)
     assert mixed.early_multiplications > 0
     assert mixed.multiplications < double.multiplications
     np.testing.assert_allclose(mixed.energies, double.energies, atol=1e-11)
@@ -336,7 +336,12 @@ def test_memory_on_a_gpu_is_predicted(roots: int, mixed: bool) -> None:
             with chosen.on_stream():
                 site = set_up_solve(integrals, (strings, None), chosen, ranks, roots, criteria, np.inf, 1)
                 solve(
-                    site.hamiltonian, integrals, roots, criteria=criteria, backend=site.backend, mixed=mixed
+                    site.hamiltonian,
+                    integrals,
+                    roots,
+                    criteria=criteria,
+                    backend=site.backend,
+                    mixed_precision=mixed,
                 )
                 return site.predicted_bytes or 0, site.peak_bytes() or 0
         finally:

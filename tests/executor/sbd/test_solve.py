@@ -277,7 +277,7 @@ def test_densities_equal_the_reference(counts: tuple[int, int], sizes: tuple[int
     np.testing.assert_allclose([made.alpha, made.beta], one, atol=1e-13)
     np.testing.assert_allclose(made.two_alpha, two[0, 0], atol=1e-13)
     np.testing.assert_allclose(made.two_beta, two[1, 1], atol=1e-13)
-    np.testing.assert_allclose(made.mixed, two[0, 1], atol=1e-13)
+    np.testing.assert_allclose(made.two_alpha_beta, two[0, 1], atol=1e-13)
     energy = np.vdot(x, h.apply(x)) + integrals.core
     np.testing.assert_allclose(made.energy(integrals), energy, atol=1e-11)
     np.testing.assert_allclose(made.spin_square(), spin_square(h, x), atol=1e-12)
@@ -300,7 +300,8 @@ def test_densities_equal_those_of_pyscf(shared: SharedData) -> None:
     state = selected_ci._as_SCIvector(x, (np.sort(values)[:90],) * 2)
     (one_a, one_b), (aa, ab, bb) = selected_ci.SCI().make_rdm12s(state, 18, (7, 7))
     for own, other in (
-        (made.alpha, one_a), (made.beta, one_b), (made.two_alpha, aa), (made.mixed, ab), (made.two_beta, bb),
+        (made.alpha, one_a), (made.beta, one_b),
+        (made.two_alpha, aa), (made.two_alpha_beta, ab), (made.two_beta, bb),
     ):  # fmt: skip
         np.testing.assert_allclose(own, other, atol=1e-10)
 

@@ -60,7 +60,7 @@ with chosen.on_stream():
                         y = alone.apply(x, parity)
                         assert np.abs(made[0] - y).max() < 1e-12 * np.abs(y).max()
                         assert np.array_equal(*made)
-                found = solve(h, integrals, 2, criteria=Criteria(), backend=backend, mixed=True)
+                found = solve(h, integrals, 2, criteria=Criteria(), backend=backend, mixed_precision=True)
                 assert np.allclose(found.energies, expected.energies, rtol=0, atol=1e-9)
                 say(f"{'dense' if dense else 'sparse'}, {'gathered' if gathers else 'round a ring'}")
 chosen.close()

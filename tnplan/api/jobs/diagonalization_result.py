@@ -148,6 +148,7 @@ def write_result(target: Path, result: Diagonalization) -> None:
     if result.order is not None:
         content["order"] = result.order
     for name in ("alpha", "beta", "two_alpha", "two_beta", "mixed", "one", "two") if result.densities else ():
-        content[f"rdm_{name}"] = np.array([getattr(density, name) for density in result.densities])
+        field = "two_alpha_beta" if name == "mixed" else name
+        content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
     write_file(target, lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
     write_text(target.with_suffix(".json"), json.dumps(result.report, indent=1) + "\n")

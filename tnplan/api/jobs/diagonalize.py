@@ -48,6 +48,7 @@ from tnplan.executor.sbd.solver.solve import (
     check_spin,
     solve,
 )
+from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable
 from tnplan.planner.common.units import size_text
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     Strings = StringSet | Sequence[int] | str | Path
 
 Array = NDArray[Any]
+Space = DeterminantList | tuple[StringSet, StringSet | None]
+"""A list of determinants, or alpha strings and those of beta where they differ."""
 
 FORMAT = "tnplan.sbd"
 VERSION = 1
@@ -69,14 +72,19 @@ class _Request:
     """What rank 0 has read and checked for all ranks; `start` are the states that a solve begins with."""
 
     integrals: Integrals
-    space: DeterminantList | tuple[StringSet, StringSet | None]
+    space: Space
     start: list[Array]
 
 
 @dataclass(frozen=True)
 class _Solve:
-    """The arguments of `diagonalize` besides its inputs and the job's options."""
+    """The arguments of `diagonalize` besides the job's options; rank 0 reads the inputs."""
 
+    integrals: Integrals | str | Path
+    alpha: Strings | None
+    beta: Strings | None
+    determinants: DeterminantList | str | Path | None
+    start: Sequence[Array] | str | Path
     roots: int
     criteria: Criteria
     penalty: SpinPenalty | None
@@ -84,17 +92,6 @@ class _Solve:
     carry: CarryOver | None
     is_mixed: bool
     begin_s: float
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """The inputs of `diagonalize`, which rank 0 reads."""
-
-    integrals: Integrals | str | Path
-    alpha: Strings | None
-    beta: Strings | None
-    determinants: DeterminantList | str | Path | None
-    start: Sequence[Array] | str | Path
 
 
 def diagonalize(
@@ -167,13 +164,14 @@ def diagonalize(
     """
     begin_s = perf_counter()
     options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
-    if precision not in PRECISIONS:
-        raise InputError("--precision", f"{precision!r} is unknown", f"choose from {', '.join(PRECISIONS)}")
+    check_choice("--precision", precision, PRECISIONS)
     _check_values(criteria, penalty, carry)
-    asked = _Solve(roots, criteria or Criteria(), penalty, rdm, carry, precision == "mixed", begin_s)
-    inputs = _Inputs(integrals, alpha, beta, determinants, start)
+    asked = _Solve(
+        integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
+        precision == "mixed", begin_s,
+    )  # fmt: skip
     job = Job(
-        prepare=lambda: _prepare(inputs, asked, options),
+        prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),
         check_ranks=lambda request, n: _check_ranks(request, asked, n),
         needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request, asked)),
@@ -181,19 +179,17 @@ def diagonalize(
     return run_job(job, options)
 
 
-def _prepare(inputs: _Inputs, asked: _Solve, options: JobOptions) -> _Request:
+def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     """Read and check all inputs, on rank 0."""
-    _check_outputs(
-        options.output, asked.carry, inputs.integrals, inputs.alpha, inputs.beta, inputs.determinants
-    )
+    _check_outputs(options.output, asked.carry, asked.integrals, asked.alpha, asked.beta, asked.determinants)
     room_bytes = min(options.memory or inf, host_memory()[1])
-    given = inputs.integrals
+    given = asked.integrals
     known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes)
-    space = _space(known, inputs.alpha, inputs.beta, inputs.determinants)
+    space = _space(known, asked)
     check_roots(asked.roots, prod(_shape(space)))
     if asked.penalty is not None:
         check_spin(asked.penalty.spin, known)
-    request = _Request(known, space, given_states(inputs.start, _shape(space)))
+    request = _Request(known, space, given_states(asked.start, _shape(space)))
     only = _cpu_only(request, asked)
     if only and asked.is_mixed:
         raise InputError("--precision", f"mixed is not there for {only}", "leave it out")
@@ -235,7 +231,7 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
             setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
             penalty=asked.penalty, start=request.start if rank.is_first else [],
             checkpoint=_checkpoint(options), resume=options.resume, progress=heard, backend=setup.backend,
-            mixed=asked.is_mixed,
+            mixed_precision=asked.is_mixed,
         )  # fmt: skip
         peak_bytes = setup.peak_bytes()
     solve_s = perf_counter() - asked.begin_s - setup_s
@@ -318,21 +314,18 @@ def _check_values(criteria: Criteria | None, penalty: SpinPenalty | None, carry:
 
 
 def _check_outputs(target: Path | None, carry: CarryOver | None, *inputs: Any) -> None:
-    files = [source for source in inputs if isinstance(source, str | Path)]
+    outputs = [] if carry is None else [*carry.files]
     if target is not None:
         if target.suffix != ".npz":
             raise InputError(str(target), "is no .npz", "give the output a name that ends in .npz")
-        check_writable(target, *files)
-        check_writable(target.with_suffix(".json"), *files)
-    for file in carry.files if carry is not None else ():
-        check_writable(file, *files)
+        outputs += [target, target.with_suffix(".json")]
+    for output in outputs:
+        check_writable(output, *inputs)
 
 
-def _space(
-    integrals: Integrals, alpha: Strings | None, beta: Strings | None,
-    determinants: DeterminantList | str | Path | None,
-) -> DeterminantList | tuple[StringSet, StringSet | None]:  # fmt: skip
+def _space(integrals: Integrals, asked: _Solve) -> Space:
     """The determinants: a list, or alpha strings and those of beta where they are given."""
+    alpha, beta, determinants = asked.alpha, asked.beta, asked.determinants
     if (alpha is None) == (determinants is None) or (beta is not None and determinants is not None):
         raise InputError(
             "space", "is given twice or not at all", "give alpha strings, or a list of determinants"
@@ -370,7 +363,7 @@ def _described(setup: SolveSetup) -> str:
     return f"{size} determinants, {setup.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
 
 
-def _shape(space: DeterminantList | tuple[StringSet, StringSet | None]) -> tuple[int, ...]:
+def _shape(space: Space) -> tuple[int, ...]:
     """The shape of a state: [alpha string, beta string] or [determinant]."""
     if isinstance(space, tuple):
         return len(space[0]), len(space[1] or space[0])
