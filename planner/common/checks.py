@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
@@ -19,6 +20,13 @@ def check_count(place: str, value: Any, least: int = 1, most: int | None = None)
         end = "up" if most is None else f"to {most}"
         raise InputError(place, f"is {value!r}", f"give an integer from {least} {end}")
     return count
+
+
+def check_choice(place: str, value: Any, choices: Iterable[str]) -> None:
+    """Refuse a value that is none of the choices."""
+    known = tuple(choices)
+    if value not in known:
+        raise InputError(place, f"{value!r} is unknown", f"choose from {', '.join(known)}")
 
 
 def is_number(value: Any) -> bool:

@@ -55,7 +55,7 @@ def test_kernels_and_profiles_are_installed(wheel: set[str]) -> None:
         for path in (ROOT / folder).rglob("*")
         if path.suffix in (".cu", ".cuh", ".toml")
     }
-    assert wanted | {"tnplan/py.typed", "tnplan/reporting/page.css"} == {
+    assert wanted | {"tnplan/py.typed", "tnplan/__init__.pyi", "tnplan/reporting/page.css"} == {
         name for name in wheel if not name.endswith(".py")
     }
 

@@ -17,7 +17,7 @@ from tnplan.executor.calibration.fit import chip_rates, swap_rate
 from tnplan.executor.calibration.redistribution_time import redistribution_time
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.device.protocols.precision import supported
-from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.checks import check_choice, check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, write_text
 from tnplan.planner.common.units import size_in_bytes, size_text
@@ -87,8 +87,7 @@ def calibrate(
     if name == "":
         raise InputError("--name", "is empty", "name the profile, or leave it out for the base's name")
     for dtype in dtypes:
-        if dtype not in ITEM_BYTES:
-            raise InputError("--dtype", f"{dtype!r} is unknown", f"choose from {', '.join(ITEM_BYTES)}")
+        check_choice("--dtype", dtype, ITEM_BYTES)
 
     def prepare() -> Profile:
         if options.output is not None:

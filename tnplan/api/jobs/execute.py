@@ -38,6 +38,7 @@ from tnplan.executor.contraction.run.run_report import record
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
 from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
+from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import check_writable, file_path, load_json
 from tnplan.planner.common.units import time_text
@@ -182,8 +183,7 @@ def execute(
     options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
     asked = _Execution(schedule, tensors, slices, result, engine, compress)
     _check_engine(engine, options)
-    if result not in RESULTS:
-        raise InputError("result", f"{result!r} is unknown", f"choose from {', '.join(RESULTS)}")
+    check_choice("--result", result, RESULTS)
     if engine != "native" and device == "auto":
         options = replace(options, device="gpu")
     job = Job(
@@ -249,8 +249,7 @@ def _compressed(plan: Schedule, asked: Request) -> Schedule:
 
 
 def _check_engine(engine: str, options: JobOptions) -> None:
-    if engine not in ENGINES:
-        raise InputError("--engine", f"{engine!r} is unknown", f"choose from {', '.join(ENGINES)}")
+    check_choice("--engine", engine, ENGINES)
     if engine == "cutensormp" and options.device == "cpu":
         raise InputError("--engine", "cutensormp needs GPUs", "choose --device gpu")
     if engine == "cutensormp" and options.resume:
@@ -280,16 +279,15 @@ def _check_outputs(target: Path, sharded: bool, plan: Schedule, *sources: object
         raise InputError(
             "--output", f"{str(target)!r} does not end in .npy", "give the result a name in .npy"
         )
-    inputs = [source for source in sources if isinstance(source, str | Path)]
-    check_writable(target, *inputs)
-    _check_document(target.with_suffix(".json"), REPORT_FORMAT, inputs)
+    check_writable(target, *sources)
+    _check_document(target.with_suffix(".json"), REPORT_FORMAT, sources)
     if sharded:
-        _check_document(shard_index(target), SHARDS_FORMAT, inputs)
+        _check_document(shard_index(target), SHARDS_FORMAT, sources)
         for rank in owners(plan):
-            check_writable(shard_file(target, rank), *inputs)
+            check_writable(shard_file(target, rank), *sources)
 
 
-def _check_document(path: Path, format_: str, inputs: Sequence[str | Path]) -> None:
+def _check_document(path: Path, format_: str, inputs: Sequence[object]) -> None:
     """Refuse to write a document over a file that is not an earlier one of its kind."""
     check_writable(path, *inputs)
     if not path.exists():

@@ -37,7 +37,7 @@ from tnplan.executor.pauli.propagate import propagate as propagate_steps
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.ledger import Dropped, Record
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.checks import is_number
+from tnplan.planner.common.checks import check_choice, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_suffix, check_writable, file_path, write_text
 from tnplan.planner.common.units import size_text
@@ -208,8 +208,7 @@ def _prepare(
     Resources(precision=asked.precision, when_full=asked.when_full)  # refuses other names
     source = circuit if isinstance(circuit, Circuit) else file_path(circuit)
     _check_files(source, options.output, asked.record)
-    if asked.picture not in PICTURES:
-        raise InputError("picture", f"is {asked.picture!r}", f"use {' or '.join(PICTURES)}")
+    check_choice("--picture", asked.picture, PICTURES)
     alone = options.device != "gpu" and options.threads == 1 and options.memory is None
     if asked.gradient and not (alone and asked.picture == "heisenberg" and asked.precision == "fp64"):
         raise InputError(
@@ -298,7 +297,7 @@ def _is_unital(step: PauliStep) -> bool:
 def _check_files(circuit: Circuit | Path, output: str | Path | None, record: str | Path | None) -> None:
     for path in (output, record):
         if path is not None:
-            check_writable(path, None if isinstance(circuit, Circuit) else circuit)
+            check_writable(path, circuit)
     if record is not None:
         check_suffix(record, ".json", ".svg")
         if output is not None and Path(record).resolve() == Path(output).resolve():

@@ -44,7 +44,7 @@ from tnplan.executor.statevector.state_file import (
     save_index,
     save_part,
 )
-from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path, write_text
 from tnplan.planner.networks.circuits.circuit import Circuit
@@ -178,16 +178,18 @@ def simulate(
     {'10': 3}
     """
     options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
-    if precision not in DTYPES:
-        raise InputError("--precision", f"is {precision!r}", f"use {' or '.join(DTYPES)}")
+    check_choice("--precision", precision, DTYPES)
     asked = _Simulation(depolarize, mode, DTYPES[precision], start, save)
 
     def prepare() -> _Request:
         if not is_number(depolarize):
             raise InputError("--depolarizing", f"is {depolarize!r}", "give a probability")
         program = depolarized(_program(circuit), depolarize)
+        terms = observable
+        if not isinstance(terms, PauliSum | None):
+            terms = parse(terms, program.n_qubits)
         question = Question(
-            shots, _observable(observable, program.n_qubits),
+            shots, terms,
             _listed("--amplitudes", amplitudes), _listed("--marginal", marginal),
         )  # fmt: skip
         request = _Request(program, question, _seed(seed))
@@ -280,8 +282,7 @@ def _check(request: _Request, asked: _Simulation) -> None:
     """Refuse what cannot be done, before any work."""
     check_question(request.question, request.program)
     check_count("qubits", request.program.n_qubits, 1, LARGEST)
-    if asked.mode not in MODES:
-        raise InputError("--mode", f"is {asked.mode!r}", f"use {', '.join(MODES)}")
+    check_choice("--mode", asked.mode, MODES)
     if (asked.start or asked.save) and final_measurements(request.program) is None:
         raise InputError(
             "--start" if asked.start else "--save",
@@ -301,14 +302,6 @@ def _program(circuit: CircuitProgram | Circuit | str | Path) -> CircuitProgram:
     return circuit_program(circuit) if isinstance(circuit, Circuit) else load_program(file_path(circuit))
 
 
-def _observable(observable: PauliSum | str | None, n_qubits: int) -> PauliSum | None:
-    if isinstance(observable, str):
-        return parse(observable, n_qubits)
-    if observable is not None and not isinstance(observable, PauliSum):
-        raise InputError("--observable", f"is {observable!r}", "give its text or a PauliSum")
-    return observable
-
-
 def _listed(place: str, values: Any) -> tuple[Any, ...]:
     """The values of a list; anything else is refused, text too."""
     try:
@@ -320,7 +313,7 @@ def _listed(place: str, values: Any) -> tuple[Any, ...]:
 
 
 def _check_outputs(asked: _Simulation, output: Path | None, n_ranks: int, circuit: Any) -> None:
-    inputs = [circuit] if isinstance(circuit, str | Path) else []
+    inputs = [circuit]
     if asked.start is not None:
         inputs += [asked.start, *load_state(asked.start).files]
     if output is not None:

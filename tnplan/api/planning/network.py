@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tnplan.api.planning.tensor_network import TensorNetwork
-from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.checks import check_choice
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import Circuit
 from tnplan.planner.networks.circuits.load import load_circuit
@@ -61,11 +61,10 @@ def network(
     >>> tnplan.network(tnplan.Circuit(1, (hadamard,)), simplify=False)
     TensorNetwork(circuit: 3 tensors, 2 indices, complex64)
     """
-    if dtype not in COMPLEX:
-        raise InputError("--dtype", f"{dtype!r} is unknown", f"use {' or '.join(COMPLEX)}")
+    check_choice("--dtype", dtype, COMPLEX)
     source = None if isinstance(circuit, Circuit) else Path(circuit)
     if output is not None:
-        check_store(output, *([] if source is None else [source]))
+        check_store(output, source)
     read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
     structure, arrays = circuit_network(read, amplitude, open_qubits)
     if simplify:

@@ -85,9 +85,8 @@ def plan(
     Schedule(unnamed: 2 tensors, complex64, 1 rank of cpu, 1 slice, ... predicted, peak 768 B)
     """
     asked = None if compress is None else parse_request(compress).planned()
-    sources = [source for source in (path, hardware) if isinstance(source, str | Path)]
     if output is not None:
-        check_writable(output, *sources)
+        check_writable(output, path, hardware)
     profile = known_profile(hardware)
     read, arrays = read_path(path)
     values = None if output is None else _values(Path(output))

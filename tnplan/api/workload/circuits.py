@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.api.workload.target import target_of
+from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
@@ -159,8 +160,7 @@ def lattice(
     'rectangular_3x3_trotter2'
     """
     trotter = kind == "trotter"
-    if kind not in ("generic", "trotter"):
-        raise InputError("--kind", f"{kind!r} is unknown", "use generic or trotter")
+    check_choice("--kind", kind, ("generic", "trotter"))
     if time_step is not None and not trotter:
         raise InputError("--time-step", f"stands beside --kind {kind}", "give it for --kind trotter only")
     name = f"{geometry}_{rows}x{columns}_" + (f"trotter{layers}" if trotter else f"l{layers}")

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.api.planning.network import COMPLEX
 from tnplan.api.planning.tensor_network import TensorNetwork
-from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.files import check_writable
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import Circuit
@@ -18,8 +19,6 @@ from tnplan.planner.networks.circuits.qsim import save_qsim
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.network_file import check_store
 from tnplan.planner.networks.simplify import simplify
-
-COMPLEX = ("complex64", "complex128")
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ class Target:
 
     def store_circuit(self, circuit: Circuit, amplitude: str | None, dtype: str, what: str) -> TensorNetwork:
         """The simplified network of an amplitude of a circuit."""
-        if dtype not in COMPLEX:
-            raise InputError("--dtype", f"{dtype!r} is unknown", f"use {' or '.join(COMPLEX)}")
+        check_choice("--dtype", dtype, COMPLEX)
         network, arrays = simplify(*circuit_network(circuit, amplitude))
         bits = amplitude or "0" * circuit.n_qubits
         result = self.store(network, arrays, dtype, what=f"{what}, amplitude {bits}, rank-simplified")
