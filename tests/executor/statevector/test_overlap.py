@@ -139,7 +139,7 @@ def test_streams_exchange_what_all_have_done_and_go_on_with_what_has_come(
     n_ranks, n_parts, rounds = 2 << seed % 2, chance.choice((1, 4, 8)), 2
     turn = chance.randrange(n_parts.bit_length()) if seed > 5 else 0
     addresses = {rank: 1000 * (rank + 1) for rank in range(n_ranks)}
-    monkeypatch.setattr(stream_signal, "_operations", lambda: (
+    monkeypatch.setattr(stream_signal, "stream_operations", lambda: (
         lambda stream, address, value, flags: machine.put(stream, "write", address, value),
         lambda stream, address, value, flags: machine.put(stream, "wait", address, value),
     ))  # fmt: skip
