@@ -50,6 +50,12 @@ from tnplan.planner.networks.circuits.program import Measurement as Measurement
 from tnplan.planner.networks.circuits.program import Reset as Reset
 from tnplan.planner.networks.contraction_path import ContractionPath as ContractionPath
 from tnplan.planner.networks.importers import from_cotengra as from_cotengra
+from tnplan.planner.networks.importers import from_cotengra_json as from_cotengra_json
+from tnplan.planner.networks.importers import from_cutensornet as from_cutensornet
+from tnplan.planner.networks.importers import from_einsum as from_einsum
+from tnplan.planner.networks.importers import from_opt_einsum as from_opt_einsum
+from tnplan.planner.networks.importers import load_jet as load_jet
+from tnplan.planner.networks.importers import load_omeinsum as load_omeinsum
 from tnplan.planner.networks.network import Network as Network
 from tnplan.planner.projection.projection import Projection as Projection
 from tnplan.planner.schedule.schedule import Schedule as Schedule

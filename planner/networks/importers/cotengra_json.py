@@ -39,9 +39,34 @@ def from_cotengra_json(
     sliced_inds: Sequence[str] = (),
     dtype: str = "complex64",
 ) -> ContractionPath:
-    """A network file with a path: a JSON file that holds a list of steps, or the list itself.
+    """Read cotengra's network JSON (`utils.save_to_json`), with a path.
 
-    `tree.get_path()` gives a linear path (the default here), `tree.get_ssa_path()` an ssa path.
+    Parameters
+    ----------
+    network : path
+        The file.
+    path : path or sequence of sequences of int
+        A JSON file that holds a list of steps, or the list itself.
+    ssa : bool
+        Whether it is an ssa path, as `tree.get_ssa_path()` gives it; `tree.get_path()` gives a linear one.
+    sliced_inds : sequence of str
+        The sliced indices.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        That of the tensors while they are contracted.
+
+    Returns
+    -------
+    ContractionPath
+        The network and the path.
+
+    Raises
+    ------
+    InputError
+        For files that cannot be read, or a path of another network.
+
+    Examples
+    --------
+    >>> path = tnplan.from_cotengra_json("network.json", [(0, 1)])  # doctest: +SKIP
     """
     structure = network_from_json(network)
     place = str(path) if isinstance(path, str | Path) else "path"

@@ -21,10 +21,38 @@ def from_cutensornet(
     dtype: str = "complex64",
     name: str = "",
 ) -> ContractionPath:
-    """The network by its modes, with `OptimizerInfo.path` and `OptimizerInfo.slices`.
+    """Take what cuTensorNet's optimizer found.
 
-    A slice is a mode, or a pair (mode, extent that it keeps in a slice). That extent must be 1, the mode
-    fixed to one value at a time, or the whole one, which slices nothing.
+    Parameters
+    ----------
+    inputs, output : sequences of modes
+        The modes of each tensor, and of the result.
+    extents : mapping
+        The extent of every mode.
+    path : sequence of pairs of int
+        `OptimizerInfo.path`: positions in the shrinking list of tensors.
+    slices : sequence
+        `OptimizerInfo.slices`: modes, or pairs (mode, extent that it keeps in a slice). This must be 1,
+        the mode fixed to one value at a time, or the whole one, which slices nothing.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        That of the tensors while they are contracted.
+    name : str
+        A short name.
+
+    Returns
+    -------
+    ContractionPath
+        The network and the path.
+
+    Raises
+    ------
+    InputError
+        For modes without extents, slices of another kind, or a path of another network.
+
+    Examples
+    --------
+    >>> tnplan.from_cutensornet(["ab", "bc"], "ac", {"a": 4, "b": 8, "c": 2}, [(0, 1)], ["b"]).n_slices
+    8
     """
     names = index_names((mode for term in [*inputs, output] for mode in term), "modes")
     for mode in names:

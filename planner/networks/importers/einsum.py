@@ -61,7 +61,36 @@ def from_einsum(
     dtype: str = "complex64",
     name: str = "",
 ) -> ContractionPath:
-    """An equation with arrays or shapes and a linear path, or the path of cotengra's greedy search."""
+    """Take an einsum equation with a path.
+
+    Parameters
+    ----------
+    equation : str
+        Such as "ab,bc->ac". Without "->" the output is NumPy's: the indices that occur once, sorted.
+    operands : sequence of arrays or shapes
+        One a term.
+    path : sequence of pairs of int, optional
+        Positions in the shrinking list of tensors, as opt_einsum has them. Default: cotengra's greedy path.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        That of the tensors while they are contracted.
+    name : str
+        A short name.
+
+    Returns
+    -------
+    ContractionPath
+        The network and the path.
+
+    Raises
+    ------
+    InputError
+        For an ellipsis, extents that disagree, or a path of another network.
+
+    Examples
+    --------
+    >>> tnplan.from_einsum("ab,bc->ac", [(4, 8), (8, 2)], [(0, 1)])
+    ContractionPath(2 tensors, 3 indices, 1 step, 1 slice, complex64)
+    """
     network = parse_equation(equation, operands)
     if path is None:
         path = _greedy(network)

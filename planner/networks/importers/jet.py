@@ -23,7 +23,29 @@ REMEDY = "give the file that Jet's TensorNetworkSerializer writes"
 
 
 def load_jet(path: str | Path, *, dtype: str = "complex64") -> tuple[ContractionPath, list[np.ndarray]]:
-    """Read a Jet file: the path, and the tensors in complex128."""
+    """Read the JSON of Jet, which has the tensors' values too.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        That of the tensors while they are contracted.
+
+    Returns
+    -------
+    ContractionPath, list of arrays
+        The network and the path, and the tensors in complex128.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, or is none of Jet's.
+
+    Examples
+    --------
+    >>> path, tensors = tnplan.load_jet("m10.json")  # doctest: +SKIP
+    """
     return from_document(load_json(path), str(path), dtype=dtype)
 
 

@@ -23,7 +23,31 @@ REMEDY = "give the file that OMEinsumContractionOrders.jl writes"
 def load_omeinsum(
     path: str | Path, *, sizes: Mapping[Any, int] | int = 2, dtype: str = "complex64"
 ) -> ContractionPath:
-    """Read a file of `writejson`. `sizes` are the extents by label (or its string), or one for all."""
+    """Read a contraction order that OMEinsum's `writejson` wrote.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    sizes : mapping or int
+        The extents by label, or its string, or one for all: the file has none.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        That of the tensors while they are contracted.
+
+    Returns
+    -------
+    ContractionPath
+        The network and the path.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, or is none of OMEinsum's.
+
+    Examples
+    --------
+    >>> path = tnplan.load_omeinsum("order.json", sizes=4)  # doctest: +SKIP
+    """
     return from_document(load_json(path), str(path), sizes=sizes, dtype=dtype)
 
 

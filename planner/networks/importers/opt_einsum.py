@@ -12,10 +12,35 @@ from tnplan.planner.networks.importers.einsum import from_einsum
 def from_opt_einsum(
     equation: str, operands: Sequence[Any], path: Any, *, dtype: str = "complex64", name: str = ""
 ) -> ContractionPath:
-    """An equation, arrays or shapes, and a path in one of the forms that these libraries hand out.
+    """Take an einsum equation with the path that opt_einsum or NumPy found.
 
-    That is a list of steps, the pair (path, PathInfo) of `opt_einsum.contract_path`, its PathInfo alone, or
-    what `numpy.einsum_path` returns.
+    Parameters
+    ----------
+    equation, operands
+        As in `from_einsum`.
+    path
+        A list of steps, the pair (path, PathInfo) of `opt_einsum.contract_path`, its PathInfo alone, or what
+        `numpy.einsum_path` returns.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        That of the tensors while they are contracted.
+    name : str
+        A short name.
+
+    Returns
+    -------
+    ContractionPath
+        The network and the path.
+
+    Raises
+    ------
+    InputError
+        For what `from_einsum` refuses.
+
+    Examples
+    --------
+    >>> matrices = np.ones((4, 8)), np.ones((8, 2))
+    >>> tnplan.from_opt_einsum("ab,bc->ac", matrices, np.einsum_path("ab,bc->ac", *matrices)).ssa_path
+    ((0, 1),)
     """
     return from_einsum(equation, operands, _steps(path), dtype=dtype, name=name)
 
