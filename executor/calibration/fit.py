@@ -47,7 +47,7 @@ def chip_rates(
     return float(rates[0]), float(rates[1])
 
 
-def swap_rate(swap: RedistributionTime, permute_bytes_per_s: float) -> float:
+def redistribution_rate(swap: RedistributionTime, permute_bytes_per_s: float) -> float:
     """Bytes received a second, once the time to copy what a rank keeps is taken off."""
     kept_s = 2 * swap.kept_bytes / permute_bytes_per_s
     return swap.received_bytes / max(swap.time_s - kept_s, swap.time_s / 2)

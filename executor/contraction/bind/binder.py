@@ -110,11 +110,11 @@ class Binder:
         return program
 
     def _part(self, part: Sequence[Instruction]) -> list[BoundInstruction]:
-        """The instructions in order; exchanges in parts and what goes beside them as one group."""
+        """The instructions in order; chunked exchanges and the chains that overlap with them as one group."""
         groups: dict[Instruction, list[BoundInstruction]] = {}
         for number, instruction in enumerate(part):
             if isinstance(instruction, Redistribute) and instruction.parts > 1:
-                group = self._in_parts(instruction, *overlapped_rows(part, number))
+                group = self._chunked(instruction, *overlapped_rows(part, number))
                 if group is not None:
                     groups |= {chain: [] for row in overlapped_rows(part, number) for chain in row}
                     groups[instruction] = group
@@ -126,8 +126,8 @@ class Binder:
                 bound.append(BoundInstruction(instruction.op, _step(instruction), self._call(instruction)))
         return bound
 
-    def _in_parts(self, exchange: Redistribute, before: Row, after: Row) -> list[BoundInstruction] | None:
-        """An exchange in parts with the chains beside it; None where it is to be made whole."""
+    def _chunked(self, exchange: Redistribute, before: Row, after: Row) -> list[BoundInstruction] | None:
+        """A chunked exchange with the chains that overlap with it; None where it is to be made whole."""
         change, workspace = self._change(exchange), self._workspace(exchange.workspace)
         moves = bind_chunks(
             change, exchange.parts, 0 if workspace is None else len(workspace), self._offsets(exchange),
@@ -213,8 +213,8 @@ class Binder:
         start = sum(first * mode_strides[mode] for mode, (first, _) in zip(modes, out.bounds, strict=True))
         copy = make_copy(
             [
-                (extent, mode_strides[mode], own)
-                for mode, extent, own in zip(modes, out.shape, out.strides, strict=True)
+                (extent, mode_strides[mode], stride)
+                for mode, extent, stride in zip(modes, out.shape, out.strides, strict=True)
             ]
         )
         values = None if self._tensors is None else self._tensors[instruction.tensor].reshape(-1)
@@ -337,13 +337,13 @@ class Binder:
         self._device.prepare_contract(products, self._schedule.dtype)
 
     def _prepare_chains(self) -> None:
-        """Let the device get ready for all chains at once: whole, or in parts beside exchanges."""
+        """Let the device get ready for all chains at once: whole, or in parts that overlap with exchanges."""
         schedule, chains = self._schedule, []
-        moves_beside = self._memory is not None or self._communicator.overlaps
+        overlaps = self._memory is not None or self._communicator.overlaps
         for part in (outer.instructions for outer in schedule.parts):
             parts: dict[Fused, int] = {}
             for number, exchange in enumerate(part):
-                if moves_beside and isinstance(exchange, Redistribute) and exchange.parts > 1:
+                if overlaps and isinstance(exchange, Redistribute) and exchange.parts > 1:
                     for row in overlapped_rows(part, number):
                         parts |= dict.fromkeys(row, exchange.parts)
             for chain in part:

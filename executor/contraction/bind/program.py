@@ -20,14 +20,15 @@ class BoundInstruction:
     """An instruction, or a part of one, ready to run: its opcode, the step that it belongs to (or None; of a
     fused chain the last one) and the call.
 
-    With `in_parts` it begins or ends an exchange beside contractions; `beside_s` gives that one's seconds.
+    With `overlaps` it begins or ends an exchange that overlaps with contractions; `exchange_s` gives the
+    seconds of that.
     """
 
     op: str
     step: int | None
     call: Call
-    in_parts: bool = False
-    beside_s: Callable[[], float] | None = None
+    overlaps: bool = False
+    exchange_s: Callable[[], float] | None = None
 
     @property
     def name(self) -> str:
@@ -75,7 +76,7 @@ def arena_bytes(schedule: Schedule) -> int:
 
 
 def needed_bytes(schedule: Schedule) -> int:
-    """The bytes of the arena, and those that a codec takes beside it."""
+    """The bytes of the arena, and those that a codec takes besides."""
     if schedule.compression is None or not any(schedule.compressed_counts):
         return arena_bytes(schedule)
     profile = profile_from_document(schedule.profile, "schedule: profile")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
 from tnplan.executor.contraction.redistribute.error_bound import Tally
-from tnplan.executor.device.protocols.codec import Codec, NoRoomError
+from tnplan.executor.device.protocols.codec import Codec, StreamTooLongError
 from tnplan.executor.device.protocols.device import Call, View, nothing
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
@@ -38,7 +38,7 @@ def bind_encode(values: View, stored: SpilledTensor, codec: Codec, lossy: Lossy,
     def run() -> None:
         try:
             packed = codec.encode(values, lossy, setting, stored.data)
-        except NoRoomError:
+        except StreamTooLongError:
             raise InputError(
                 f"step {stored.step}",
                 f"its result of {size_text(values.nbytes)}, which is to wait compressed to "

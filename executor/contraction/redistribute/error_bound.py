@@ -93,7 +93,7 @@ def summary(kinds: Sequence[str], ranks: Sequence[Sequence[Tally]]) -> dict[str,
         fidelity *= tally.fidelity
     sizes = {
         kind: {
-            name: sum(getattr(tally, name) for own, tally in zip(kinds, tallies, strict=True) if own == kind)
+            name: sum(getattr(tally, name) for one, tally in zip(kinds, tallies, strict=True) if one == kind)
             for name in ("tensor_bytes", "stream_bytes")
         }
         for kind in sorted(set(kinds))

@@ -1,9 +1,9 @@
 """Who sends what to whom when a tensor changes its layout. Pure arithmetic, for one rank.
 
 Only the combinations of grid digits in which two layouts differ are visited, never all ranks. A rank takes
-data that several ranks hold from the one whose digits equal its own where the source is replicated, hence
-from itself where it can. Exchanges run in rounds so that the pieces in flight fit the workspace; every rank
-derives the same rounds. Knows no device and no communicator.
+data that several ranks hold from the one whose digits equal those of this rank where the source is
+replicated, hence from itself where it can. Exchanges run in rounds so that the pieces in flight fit the
+workspace; every rank derives the same rounds. Knows no device and no communicator.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PIPELINED_PIECES = 4
 class BoxTransfer:
     """A box that goes between this rank and `peer`; bounds over the source's modes, in the whole tensor.
 
-    `wave` is the same number at both ends, 0 for a rank's own data. `order` holds the values of the summed
-    digits at the sending rank.
+    `wave` is the same number at both ends, 0 for data that a rank keeps. `order` holds the values of the
+    summed digits at the sending rank.
     """
 
     peer: int
@@ -58,7 +58,7 @@ class MessageRounds:
 
 @dataclass(frozen=True)
 class RedistributionPlan:
-    """One rank's part of a change of layout; its own data is in `receives` alone.
+    """One rank's part of a change of layout; what it keeps is in `receives` alone.
 
     `receives` with equal bounds are terms of one sum and stand together, by rising `order`.
     """

@@ -18,18 +18,18 @@ from tnplan.executor.device.protocols.device import Device, Mark
 class Timings:
     """Measured seconds: of every instruction by part (summed over slices), and of every slice by its number.
 
-    `beside_s` is what exchanges beside contractions took, `waited_s` what was waited for them.
+    `overlapped_s` is what exchanges that overlap with contractions took, `waited_s` what was waited for them.
     """
 
     parts_s: list[list[float]]
     slice_s: dict[int, float] = field(default_factory=dict)
-    beside_s: float = 0.0
+    overlapped_s: float = 0.0
     waited_s: float = 0.0
 
     @property
     def hidden_s(self) -> float:
         """Seconds of exchanges that contractions hid."""
-        return max(0.0, self.beside_s - self.waited_s)
+        return max(0.0, self.overlapped_s - self.waited_s)
 
     def by_kind(self, program: BoundProgram) -> dict[str, float]:
         """Seconds by opcode."""
@@ -162,7 +162,7 @@ class _TimedCalls:
         for place, (bound, (before, after)) in enumerate(zip(self._part, pairwise(self._marks), strict=True)):
             time_s = self._device.elapsed_s(before, after)
             seconds[place] += time_s
-            if bound.in_parts:
+            if bound.overlaps:
                 timings.waited_s += time_s
-            if bound.beside_s is not None:
-                timings.beside_s += bound.beside_s()
+            if bound.exchange_s is not None:
+                timings.overlapped_s += bound.exchange_s()

@@ -61,13 +61,13 @@ def gather_result(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
         if group.rank in holders and len(outcome.program.result):
             group.exchange([(0, device.to_host(outcome.program.result))], [])
         return None
-    own = device.to_host(outcome.program.result)
+    local = device.to_host(outcome.program.result)
     if holders == [0]:
-        return own.copy().reshape(schedule.output_shape)
+        return local.copy().reshape(schedule.output_shape)
     whole = np.empty(prod(schedule.output_shape), schedule.dtype)
     for rank in holders:
         bounds = result_box(schedule, rank)
-        shard = own
+        shard = local
         if rank != 0:
             shard = np.empty(prod(box_shape(bounds)), schedule.dtype)
             if len(shard):
@@ -84,7 +84,7 @@ def place_shard(whole: NDArray[Any], shard: NDArray[Any], bounds: Box, extents: 
     NumpyDevice().bind_copy(whole, shard, copy, start, 0)()
 
 
-def own_shard(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
+def rank_shard(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
     """This rank's part of a sharded result, flat; None where another rank holds the same."""
     if outcome.share.group != 0 or outcome.group.rank not in owners(outcome.program.schedule):
         return None

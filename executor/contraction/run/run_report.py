@@ -39,7 +39,7 @@ KINDS = {
 }
 
 
-def record(
+def result_document(
     job: ContractionRun,
     outcome: RunOutcome,
     device: Device,
@@ -53,12 +53,12 @@ def record(
     measured together with the permutation of their results, so that the measured `contract_s` is to be held
     against the sum of the predicted ones.
     """
-    own = {
+    figures = {
         "kinds": outcome.timings.by_kind(outcome.program),
         "steps": outcome.timings.by_step(outcome.program),
         "parts": [sum(seconds) for seconds in outcome.timings.parts_s],
         "slices": outcome.timings.slice_s,
-        "beside_s": outcome.timings.beside_s,
+        "beside_s": outcome.timings.overlapped_s,
         "hidden_s": outcome.timings.hidden_s,
         "peak_bytes": device.peak_bytes,
         "sent_bytes": outcome.sent_bytes,
@@ -68,7 +68,7 @@ def record(
         "tallies": [tally.read() for _, tally in outcome.program.tallies],
         **{name: getattr(outcome, name) for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s")},
     }
-    ranks = world.gather_objects(own)
+    ranks = world.gather_objects(figures)
     resumed = sum(world.gather_objects(outcome.resumed_slices if outcome.share.rank_in_group == 0 else 0))
     schedule = job.schedule
     slice_s: dict[int, float] = {}
@@ -137,14 +137,14 @@ def step_error(schedule: Schedule, on_gpu: bool) -> float:
 
     A CPU multiplies in the type of the values, whatever precision the schedule asks for.
     """
-    own = supported(schedule.dtype)[0]
+    exact = supported(schedule.dtype)[0]
     errors = [0.0]
     for instruction in schedule.instructions:
         if isinstance(instruction, Contract):
-            precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else own
+            precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else exact
             errors.append(expected_error(precision, schedule.steps[instruction.step].k))
         elif isinstance(instruction, Fused):
-            precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else own
+            precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else exact
             errors += [expected_error(precision, schedule.steps[step].k) for step in instruction.steps]
     return max(errors)
 

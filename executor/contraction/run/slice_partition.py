@@ -119,7 +119,7 @@ def active_groups(first: int, stop: int, n_groups: int) -> list[int]:
 
 
 def _staging(schedule: Schedule) -> tuple[int, int]:
-    """Where arriving pieces go, and their elements: the larger part of the arena beside the result.
+    """Where arriving pieces go, and their elements: the larger part of the arena besides the result.
 
     A schedule with slices has room there, for the operands that it fixes; without, only group 0 has a result.
     """
@@ -131,5 +131,5 @@ def _staging(schedule: Schedule) -> tuple[int, int]:
         buffer.modes, buffer.layout, schedule.extents, schedule.grid
     )
     if size_bytes < itemsize:
-        raise ValueError("the arena has no room beside the result")
+        raise ValueError("the arena has no space besides the result")
     return offset, min(size_bytes // itemsize, STAGING_ELEMENTS)

@@ -57,16 +57,16 @@ class MpiCommunicator(BlockingExchange):
         return self._communicator.allgather(value)
 
     def gather_within(self, value: Any, limit_s: float) -> list[Any] | None:
-        """Every rank's value, by messages of a tag of their own; None where some do not come in time."""
-        own = self._communicator
+        """Every rank's value, by messages of a separate tag; None where some do not come in time."""
+        communicator = self._communicator
         peers = [peer for peer in range(self.size) if peer != self.rank]
-        sent = [own.isend(value, dest=peer, tag=LAST_TAG) for peer in peers]
+        sent = [communicator.isend(value, dest=peer, tag=LAST_TAG) for peer in peers]
         values = {self.rank: value}
         end_s = monotonic() + limit_s
         while len(values) < self.size:
             for peer in peers:
-                if peer not in values and own.iprobe(source=peer, tag=LAST_TAG):
-                    values[peer] = own.recv(source=peer, tag=LAST_TAG)
+                if peer not in values and communicator.iprobe(source=peer, tag=LAST_TAG):
+                    values[peer] = communicator.recv(source=peer, tag=LAST_TAG)
             if monotonic() > end_s:
                 return None
             sleep(LOOK_EVERY_S)

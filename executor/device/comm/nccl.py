@@ -1,4 +1,4 @@
-"""Ranks with a GPU each: device buffers go by NCCL, everything else by the ranks' own communicator.
+"""Ranks with a GPU each: device buffers go by NCCL, everything else by the ranks' host communicator.
 
 The only file that imports NCCL's binding. Knows flat views, streams and peers; never schedules.
 """
@@ -35,7 +35,7 @@ LET_GO_AFTER_S = 1.0
 class NcclCommunicator(ForwardingCommunicator):
     """A group of ranks, each with the GPU that is current and with its `stream`; see `Communicator`.
 
-    Messages of device views are enqueued on a stream of their own: they begin when the work given to `stream`
+    Messages of device views are enqueued on a separate stream: they begin when the work given to `stream`
     before `start` is done, and work given to it after `finish` waits for them. Messages of NumPy arrays go by
     the host's communicator and are done when `exchange` returns. GPUs of one machine that reach each other's
     memory need none.
@@ -47,7 +47,7 @@ class NcclCommunicator(ForwardingCommunicator):
         super().__init__(host)
         self._host = host
         self._stream = stream
-        self._own_stream = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
+        self._message_stream = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
         self._nccl = connect_ranks(host) if connect and host.size > 1 else None
         self._targets: set[int] = set()
         self._sources: set[int] = set()
@@ -56,7 +56,7 @@ class NcclCommunicator(ForwardingCommunicator):
         self._turn = threading.Lock()
         self._gpu = cupy.cuda.Device()
         host.at_failure(self._let_go)
-        self._room = cupy.ndarray(2 * host.size, np.uint8)
+        self._probe = cupy.ndarray(2 * host.size, np.uint8)
         # On one machine, messages that move while the GPU packs others slow both down (measured on H200).
         self.overlaps = connect and len(set(host.gather_objects(machine()))) > 1
 
@@ -64,29 +64,29 @@ class NcclCommunicator(ForwardingCommunicator):
         """The calls that begin the messages and that make the stream wait for them."""
         if all(isinstance(view, np.ndarray) for _, view in (*sends, *receives)):
             return self._host.bind_exchange(sends, receives)
-        enqueue, own, stream = self._bind_messages(sends, receives), self._own_stream, self._stream
+        enqueue, messages, stream = self._bind_messages(sends, receives), self._message_stream, self._stream
         ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
 
         def start() -> None:
             record(ready, stream)
-            own.wait_event(ready)
+            messages.wait_event(ready)
             enqueue()
-            record(done, own)
+            record(done, messages)
 
         return start, lambda: stream.wait_event(done)
 
     def bind_overlapped(self, sends: Sequence[Message], receives: Sequence[Message]) -> OverlappedExchange:
-        """The messages, timed on the stream of their own."""
-        enqueue, own, stream = self._bind_messages(sends, receives), self._own_stream, self._stream
+        """The messages, timed on the separate stream."""
+        enqueue, messages, stream = self._bind_messages(sends, receives), self._message_stream, self._stream
         ready = cupy.cuda.Event(disable_timing=True)
         first, last = cupy.cuda.Event(), cupy.cuda.Event()
 
         def begin() -> None:
             record(ready, stream)
-            own.wait_event(ready)
-            record(first, own)
+            messages.wait_event(ready)
+            record(first, messages)
             enqueue()
-            record(last, own)
+            record(last, messages)
 
         return OverlappedExchange(
             begin,
@@ -95,8 +95,8 @@ class NcclCommunicator(ForwardingCommunicator):
         )
 
     def _bind_messages(self, sends: Sequence[Message], receives: Sequence[Message]) -> Call:
-        """The call that enqueues the messages on the stream of their own."""
-        communicator, own, turn = self._nccl, self._own_stream, self._turn
+        """The call that enqueues the messages on the separate stream."""
+        communicator, messages, turn = self._nccl, self._message_stream, self._turn
         if communicator is None:
             raise ValueError("ranks that are not connected cannot exchange device buffers")
         self._targets.update(peer for peer, _ in sends)
@@ -108,16 +108,16 @@ class NcclCommunicator(ForwardingCommunicator):
             with turn:
                 nccl.groupStart()
                 for address, size_bytes, peer in outgoing:
-                    communicator.send(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
+                    communicator.send(address, size_bytes, nccl.NCCL_UINT8, peer, messages.ptr)
                 for address, size_bytes, peer in incoming:
-                    communicator.recv(address, size_bytes, nccl.NCCL_UINT8, peer, own.ptr)
+                    communicator.recv(address, size_bytes, nccl.NCCL_UINT8, peer, messages.ptr)
                 nccl.groupEnd()
 
         return enqueue
 
     def open_memory(self, arena: Any) -> PeerMemory | None:
         """The arenas of the ranks on this machine, where their GPUs reach each other."""
-        memory = CudaMemory(self._host, arena, self._stream, self._own_stream)
+        memory = CudaMemory(self._host, arena, self._stream, self._message_stream)
         self._memories.append(memory)
         return memory if memory.ranks else None
 
@@ -137,11 +137,11 @@ class NcclCommunicator(ForwardingCommunicator):
         """Exchange a byte with every peer; NCCL opens its ways when they are first used."""
         if not self._targets and not self._sources:
             return
-        room = self._room
+        probe = self._probe
         targets, sources = sorted(self._targets), sorted(self._sources)
         self.exchange(
-            [(peer, room[peer : peer + 1]) for peer in targets],
-            [(peer, room[self.size + peer :][:1]) for peer in sources],
+            [(peer, probe[peer : peer + 1]) for peer in targets],
+            [(peer, probe[self.size + peer :][:1]) for peer in sources],
         )
         self._stream.synchronize()
 
@@ -156,7 +156,7 @@ class NcclCommunicator(ForwardingCommunicator):
     def _let_go(self, ended: threading.Event) -> None:
         """End the messages to and from peers; those bound but not begun are errors from now on.
 
-        The last of a process's ranks that ends its connection frees what all of them use. So a rank whose own
+        The last of a process's ranks that ends its connection frees what all of them use. So a rank whose
         messages are done lets those go first that wait for it, and end. Waits for messages that are being
         begun, but not for ever: their beginning may wait for a peer.
         """
@@ -176,7 +176,7 @@ class NcclCommunicator(ForwardingCommunicator):
     def _is_idle(self) -> bool:
         """Whether no message of this rank is on its way; not where its GPU has failed."""
         with self._gpu, suppress(RuntimeError):
-            return bool(self._own_stream.done)
+            return bool(self._message_stream.done)
         return False
 
     def _take(self, connection: Any) -> bool:

@@ -14,8 +14,8 @@ from tnplan.compress.format.stream import Header
 from tnplan.executor.device.protocols.codec import (
     HOST_FRAME_LOG2,
     SUMMED,
-    NoRoomError,
     Packed,
+    StreamTooLongError,
     measured,
     sample_stride,
 )
@@ -37,7 +37,7 @@ class NumpyCodec:
         at = 0
         for piece in pieces:
             if at + len(piece) > len(out):
-                raise NoRoomError(f"the stream is longer than {len(out)} bytes")
+                raise StreamTooLongError(f"the stream is longer than {len(out)} bytes")
             out[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
             at += len(piece)
         reals, n = flat_values(values), header.components

@@ -75,7 +75,7 @@ def fused_tiles(
     operand: Any, branches: Any, out: Any, scratch: Any, tile_source: Any, tile_target: Any,
     gather: Any, scatter: Any, tables: Any, sizes: Any, adds: bool, closes: bool, closed: Any,
 ) -> None:  # fmt: skip
-    """Every tile of the operand through all stages of a chain; see `numpy_fused.Plan` for the tables.
+    """Every tile of the operand through all stages of a chain; see `cpu.fused.ChainTables` for the tables.
 
     `branches` holds all branches one after the other, each [n | k]; `scratch` two tiles. One that `closes`
     adds to `closed` the products with `out`, which it does not write.

@@ -151,7 +151,7 @@ class NumpyDevice(HostClock):
         self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
         capacity_bytes: int, precision: str = "fp32", closing: Array | None = None,
     ) -> Call:  # fmt: skip
-        """A chain of contractions, tile by tile of the operand; see `numpy_fused`."""
+        """A chain of contractions, tile by tile of the operand; see `cpu.fused`."""
         return bind_chain(shape, operand, branches, out, capacity_bytes, closing)
 
     def prepare_fused(

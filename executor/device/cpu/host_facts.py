@@ -12,7 +12,7 @@ from typing import Any
 from tnplan.executor.device.protocols.communicator import Communicator
 
 
-def own_cores() -> tuple[int, ...]:
+def usable_cores() -> tuple[int, ...]:
     """The numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
@@ -21,7 +21,7 @@ def own_cores() -> tuple[int, ...]:
 
 def cores() -> int:
     """How many cores this process may use."""
-    return len(own_cores())
+    return len(usable_cores())
 
 
 def ranks_here(world: Communicator) -> int:

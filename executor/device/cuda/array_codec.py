@@ -23,7 +23,7 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, 
 from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES, round_up
 
 WORD_BYTES = 8
-ROOM_BYTES = 1 << 13
+PINNED_BYTES = 1 << 13
 """Of pinned memory for what the host is told, which kernels can write: more than the header of a stream, and
 than what a survey finds along 30 axes."""
 LOOKS = 256
@@ -34,29 +34,29 @@ SLAB_BYTES = 1 << 22
 LARGEST_CUT = SLAB_BYTES // 8
 
 
-class _Room:
+class _PinnedBuffer:
     """Pinned memory that is used again, for one copy or mailbox at a time."""
 
     def __init__(self) -> None:
         self.bytes: NDArray[np.uint8] = np.frombuffer(
-            cupy.cuda.alloc_pinned_memory(ROOM_BYTES), np.uint8, ROOM_BYTES
+            cupy.cuda.alloc_pinned_memory(PINNED_BYTES), np.uint8, PINNED_BYTES
         )
         self.words = self.bytes.view(np.uint64)
         self.address = int(self.bytes.ctypes.data)
         self.place = np.uint64(self.address)
 
 
-_ROOMS: list[_Room] = []
+_PINNED: list[_PinnedBuffer] = []
 _SLABS: dict[tuple[int, int], tuple[Any, int]] = {}
 """Of each device and stream zeros, and how many bytes of them are taken; changed by one thread at a time."""
 _CUTTING = Lock()
 
 
-def _take_room() -> _Room:
+def _take_pinned() -> _PinnedBuffer:
     try:
-        return _ROOMS.pop()
+        return _PINNED.pop()
     except IndexError:
-        return _Room()
+        return _PinnedBuffer()
 
 
 class CupyCodec:
@@ -68,22 +68,22 @@ class CupyCodec:
 
     def download(self, array: Any) -> NDArray[Any]:
         """A copy on the host."""
-        if not 0 < array.nbytes <= ROOM_BYTES or array.ndim != 1 or not array.flags.c_contiguous:
+        if not 0 < array.nbytes <= PINNED_BYTES or array.ndim != 1 or not array.flags.c_contiguous:
             host: NDArray[Any] = array.get()
             return host
-        room, stream, runtime = _take_room(), cupy.cuda.get_current_stream(), cupy.cuda.runtime
+        pinned, stream, runtime = _take_pinned(), cupy.cuda.get_current_stream(), cupy.cuda.runtime
         runtime.memcpyAsync(
-            room.address, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
+            pinned.address, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
         )  # fmt: skip
         stream.synchronize()
-        copied: NDArray[Any] = room.bytes[: array.nbytes].view(array.dtype).copy()
-        _ROOMS.append(room)
+        copied: NDArray[Any] = pinned.bytes[: array.nbytes].view(array.dtype).copy()
+        _PINNED.append(pinned)
         return copied
 
     def mailbox(self, n_words: int) -> tuple[np.uint64, Callable[[], NDArray[np.uint64]]]:
         """Where a kernel tells the host so many words, and what waits for them."""
-        room, stream = _take_room(), cupy.cuda.get_current_stream()
-        words = room.words
+        pinned, stream = _take_pinned(), cupy.cuda.get_current_stream()
+        words = pinned.words
         words[n_words] = 0
 
         def told() -> NDArray[np.uint64]:
@@ -95,10 +95,10 @@ class CupyCodec:
                 while not words[n_words] and not stream.done:
                     pass
             copied = words[:n_words].copy()
-            _ROOMS.append(room)
+            _PINNED.append(pinned)
             return copied
 
-        return room.place, told
+        return pinned.place, told
 
     def zeros(self, size: int, dtype: str) -> Any:
         """A new array of zeros."""

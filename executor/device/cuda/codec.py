@@ -19,7 +19,7 @@ from tnplan.compress.format.stream import FRAME_LOG2, Header, real_dtype
 from tnplan.compress.gpu import decode, survey
 from tnplan.compress.gpu.write import write
 from tnplan.executor.device.cuda.array_codec import CupyCodec
-from tnplan.executor.device.protocols.codec import NoRoomError, Packed, measured, sample_stride
+from tnplan.executor.device.protocols.codec import Packed, StreamTooLongError, measured, sample_stride
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.compression_options import Lossy
@@ -62,7 +62,7 @@ class CupyStreamCodec:
             except CodecError as error:
                 if error.place != "out":
                     raise
-                raise NoRoomError(f"the stream is longer than {len(out)} bytes") from None
+                raise StreamTooLongError(f"the stream is longer than {len(out)} bytes") from None
             square = float(self._device.download(norms).sum())
             return measured(size_bytes, len(values), limits, square, reals, header)
 

@@ -1,6 +1,6 @@
 """The CUDA device: one GPU, by CuPy. A replay launches kernels on one stream and allocates nothing.
 
-Knows flat views, boxes and strides; never schedules or ranks. What computes is in the `cupy_*` files.
+Knows flat views, boxes and strides; never schedules or ranks. `contract`, `copy` and `fused` compute.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class CupyDevice:
         self, target: Array, source: Array, copy: Copy, target_start: int = 0, source_start: int = 0,
         rows: tuple[int, int] | None = None, add: bool = False,
     ) -> Call:  # fmt: skip
-        """Copy a box (or a range of its leading rows); see `cupy_copy`."""
+        """Copy a box (or a range of its leading rows); see `copy.permute`."""
         return bind_copy(target, source, copy, target_start, source_start, rows, self.stream, add=add)
 
     def bind_load(self, target: Array, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
@@ -106,14 +106,14 @@ class CupyDevice:
     def bind_sum(
         self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]
     ) -> Call:
-        """Sum over axes; see `cupy_copy`."""
+        """Sum over axes; see `copy.permute`."""
         return bind_sum(target, source, extents, kept, self.stream)
 
     def bind_contract(
         self, shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None,
         precision: str = "fp32", engine: str = "gemm",
     ) -> Call:  # fmt: skip
-        """A batched product by matrix products (`cupy_contract`) or by cuTENSOR."""
+        """A batched product by matrix products (`contract.dispatch`) or by cuTENSOR."""
         dtype = c.dtype.name
         precision = check_precision(precision, dtype)
         scratch = self.scratch(_scratch_bytes(shape, dtype, precision, engine))
@@ -160,13 +160,13 @@ class CupyDevice:
         self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
         capacity_bytes: int, precision: str = "fp32", closing: Array | None = None,
     ) -> Call:  # fmt: skip
-        """A chain of contractions in one pass; see `cupy_fused`."""
+        """A chain of contractions in one pass; see `fused.chain`."""
         return bind_fused(shape, operand, branches, out, self.stream, capacity_bytes, precision, closing)
 
     def prepare_fused(
         self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
     ) -> None:
-        """Compile the kernels of chains; see `cupy_fused`."""
+        """Compile the kernels of chains; see `fused.chain`."""
         prepare_fused(chains, dtype, capacity_bytes)
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:

@@ -60,14 +60,14 @@ class _Offer:
 class CudaMemory:
     """See `PeerMemory`. Made by all ranks of a group together.
 
-    Copies are made on the stream `beside`, what goes on meanwhile on `stream`, which has the lower priority.
+    Copies are made on `copy_stream`, what goes on meanwhile on `stream`, which has the lower priority.
     Ranks meet by counters in memory, and copies of `bind_overlapped` are made by the GPU's copy engines: a
     kernel that fills the GPU would keep copies and meetings that are kernels themselves waiting.
     """
 
-    def __init__(self, host: Communicator, arena: Any, stream: Any, beside: Any) -> None:
+    def __init__(self, host: Communicator, arena: Any, stream: Any, copy_stream: Any) -> None:
         self._stream = stream
-        self._beside = beside
+        self._copy_stream = copy_stream
         self._local: Any = None
         self._opened: list[int] = []
         self._bases: dict[int, tuple[int, int]] = {}
@@ -88,13 +88,13 @@ class CudaMemory:
         self._closed = False
         host.at_failure(self._let_go)
 
-    def _open(self, offer: _Offer, own: _Offer) -> int | None:
+    def _open(self, offer: _Offer, local: _Offer) -> int | None:
         """Map the memory of a rank; None where this GPU cannot."""
-        if offer.machine != own.machine:
+        if offer.machine != local.machine:
             return None
         try:
-            if offer.process == own.process:
-                if offer.gpu != own.gpu:
+            if offer.process == local.process:
+                if offer.gpu != local.gpu:
                     _enable(offer.gpu)
                 return offer.address
             if offer.handle is None:
@@ -108,13 +108,13 @@ class CudaMemory:
     @property
     def copy_stream(self) -> Any:
         """The stream of what is given to `bind` as copies."""
-        return self._beside
+        return self._copy_stream
 
     def _let_go(self, ended: Event) -> None:
         """End the waits for peers until the streams have run out and get no more work, or the GPU fails."""
         with suppress(RuntimeError), cupy.cuda.Device(self._gpu):
             stream = cupy.cuda.Stream(non_blocking=True)
-            while not self._closed and not (ended.is_set() and self._beside.done and self._stream.done):
+            while not self._closed and not (ended.is_set() and self._copy_stream.done and self._stream.done):
                 self._signals.let_go(stream)
                 stream.synchronize()
                 sleep(LET_GO_EVERY_S)
@@ -127,7 +127,7 @@ class CudaMemory:
 
     def bind_meeting(self, peers: Sequence[int]) -> Call:
         """The call at which the streams of copies of all peers wait for each other, without a kernel."""
-        return self._signals.bind(peers, self._beside)
+        return self._signals.bind(peers, self._copy_stream)
 
     def view(self, peer: int, offset_bytes: int, count: int, dtype: str) -> Any:
         """A flat view of a peer's arena."""
@@ -138,27 +138,27 @@ class CudaMemory:
     def bind_copy(self, target: Any, source: Any, copy: Copy, target_start: int, source_start: int) -> Call:
         """A copy on the stream of copies, by as much of the GPU as fills its links."""
         return bind_copy(
-            target, source, copy, target_start, source_start, None, self._beside, share=LINK_SHARE
+            target, source, copy, target_start, source_start, None, self._copy_stream, share=LINK_SHARE
         )
 
     def bind(
-        self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
+        self, copies: Sequence[Call], local_copies: Sequence[Call], peers: Sequence[int], sent_bytes: int
     ) -> Call:
         """The copies between two meetings of the peers' streams."""
         meet = self.bind_meeting(peers)
         ready, met, done = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
-        stream, own = self._stream, self._beside
+        stream, copying = self._stream, self._copy_stream
 
         def run() -> None:
             record(ready, stream)
-            own.wait_event(ready)
+            copying.wait_event(ready)
             meet()
-            record(met, own)
-            # What is beside must not fill the GPU before the first copy has its blocks.
+            record(met, copying)
+            # Local copies must not fill the GPU before the first copy has its blocks.
             stream.wait_event(met)
-            for call in (*copies, meet, *beside):
+            for call in (*copies, meet, *local_copies):
                 call()
-            record(done, own)
+            record(done, copying)
             stream.wait_event(done)
 
         return run
@@ -173,7 +173,7 @@ class CudaMemory:
             self._local = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
         ready, done, settled = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
         first, last = cupy.cuda.Event(), cupy.cuda.Event()
-        stream, own, local = self._stream, self._beside, self._local
+        stream, copying, local = self._stream, self._copy_stream, self._local
         to_peers, to_itself = (
             [(target.data.ptr, source.data.ptr, target.nbytes) for target, source in pairs]
             for pairs in (moved, kept)
@@ -185,17 +185,17 @@ class CudaMemory:
 
         def begin() -> None:
             record(ready, stream)
-            own.wait_event(ready)
+            copying.wait_event(ready)
             local.wait_event(ready)
             copy(to_itself, local)
             record(settled, local)
             meet()
-            record(first, own)
-            copy(to_peers, own)
+            record(first, copying)
+            copy(to_peers, copying)
             meet()
-            own.wait_event(settled)
-            record(last, own)
-            record(done, own)
+            copying.wait_event(settled)
+            record(last, copying)
+            record(done, copying)
 
         return OverlappedExchange(
             begin,

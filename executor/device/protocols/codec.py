@@ -27,7 +27,7 @@ SAFE_SQUARES = (1e-200, 1e300)
 SUMMED = 1 << 20
 
 
-class NoRoomError(ValueError):
+class StreamTooLongError(ValueError):
     """The stream is longer than the bytes that there are for it."""
 
 
@@ -69,27 +69,86 @@ class SampledOverlaps(Protocol):
     """Sums over sampled values x and what they became, x'. They stay on the device until they are read."""
 
     def add(self, sample: View, values: View) -> None:
-        """Add those of a tensor: a sample of it as it was, and its values as they are now."""
+        """Add those of a tensor.
+
+        Parameters
+        ----------
+        sample
+            Every `sample_stride`-th of its values as they were.
+        values
+            All of them as they are now.
+        """
 
     def read(self) -> tuple[complex, float, float]:
-        """The sums of conj(x) x', |x|^2 and |x'|^2."""
+        """The sums of conj(x) x', |x|^2 and |x'|^2; waits for the device."""
 
 
 class Codec(Protocol):
-    """Compresses and restores views; what it needs beside them it allocates itself."""
+    """Compresses and restores flat views; memory that it needs besides it allocates itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tnplan.executor.device.cpu.codec import NumpyCodec
+    >>> codec, values = NumpyCodec(), np.linspace(0, 1, 4096)
+    >>> out = np.empty(codec.worst_bytes(4096, "float64"), np.uint8)
+    >>> packed = codec.encode(values, Lossy(1e-3, 4.0), "fast", out)
+    >>> restored = np.empty_like(values)
+    >>> codec.decode(out[: packed.size_bytes], restored)
+    >>> bool(np.abs(restored - values).max() <= 1e-3)
+    True
+    """
 
     def worst_bytes(self, count: int, dtype: str) -> int:
-        """Bytes that are enough for the stream of any `count` elements."""
+        """Bytes that are enough for the stream of any `count` elements of a type."""
 
     def encode(self, values: View, lossy: Lossy, setting: str, out: View) -> Packed:
-        """Write the stream of `values` to the bytes of `out`; raises NoRoomError, and CodecError."""
+        """Compress values.
+
+        Parameters
+        ----------
+        values
+            A flat view.
+        lossy
+            The bound of the error of a value, as a part of the range of all, and the ratio counted on.
+        setting
+            'fast' or 'small'.
+        out
+            Bytes for the stream, from the first on.
+
+        Returns
+        -------
+        Packed
+            The size of the stream, and a bound of the error of all values.
+
+        Raises
+        ------
+        StreamTooLongError
+            Where the stream is longer than `out`.
+        CodecError
+            Where the values cannot be compressed.
+        """
 
     def decode(self, data: View, values: View, header: Header | None = None) -> None:
-        """Fill `values` from the bytes of a stream, no more and no less, sooner where its header is known;
-        raises StreamError."""
+        """Restore values.
+
+        Parameters
+        ----------
+        data
+            The bytes of a stream, no more and no less.
+        values
+            A flat view, which the stream fills.
+        header
+            The stream's; where it is known the work begins sooner.
+
+        Raises
+        ------
+        StreamError
+            Where the stream is damaged.
+        """
 
     def sample(self, values: View, out: View | None = None) -> View:
-        """Every `sample_stride`-th of the values, in `out` or in memory of its own."""
+        """Every `sample_stride`-th of the values, in `out` or in new memory."""
 
     def overlaps(self) -> SampledOverlaps:
         """Sums over nothing yet."""

@@ -32,7 +32,7 @@ Message = tuple[int, Any]
 
 @dataclass(frozen=True)
 class OverlappedExchange:
-    """An exchange beside other work of the device: `begin` is to be called before that work, `end` after it.
+    """An exchange that overlaps with work of the device: `begin` is called before that work, `end` after it.
 
     `time_s` gives the seconds that the last one took, from when all its ranks had come or, by messages, this
     one; it is to be asked after `Device.synchronize`.
@@ -44,40 +44,82 @@ class OverlappedExchange:
 
 
 class PeerMemory(Protocol):
-    """The arenas of other ranks that this rank's device reads and writes itself."""
+    """The arenas of other ranks that this rank's device reads and writes itself.
+
+    Examples
+    --------
+    >>> memory = communicator.open_memory(arena)  # doctest: +SKIP
+    >>> theirs = memory.view(1, 0, 16, "complex64")  # doctest: +SKIP
+    """
 
     ranks: frozenset[int]
     """The ranks, this one among them, that all reach each other; the same set on each of them."""
 
     def view(self, peer: int, offset_bytes: int, count: int, dtype: str) -> View:
-        """A flat view of a peer's arena."""
+        """A flat view of a peer's arena.
+
+        Parameters
+        ----------
+        peer
+            One of `ranks`.
+        offset_bytes
+            Where the view begins in the arena.
+        count
+            Its elements.
+        dtype
+            Their type.
+        """
 
     def bind_copy(self, target: View, source: View, copy: Copy, target_start: int, source_start: int) -> Call:
         """Like `Device.bind_copy`, from or to a view of a peer's arena; to be given to `bind`."""
 
     def bind(
-        self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
+        self, copies: Sequence[Call], local_copies: Sequence[Call], peers: Sequence[int], sent_bytes: int
     ) -> Call:
-        """The copies, after the devices of all peers came to this call and before any of them goes on.
+        """Bind copies that are made after the devices of all peers came to this call and before any goes on.
 
-        What is `beside` them is done by the device meanwhile. `sent_bytes` of this rank's data come to its
-        peers by their copies and its own.
+        Parameters
+        ----------
+        copies
+            Made by `bind_copy`.
+        local_copies
+            What this rank's device does in the meantime.
+        peers
+            The ranks that take part, without this one.
+        sent_bytes
+            Bytes of this rank's data that come to its peers by their copies and its own.
         """
 
     def bind_overlapped(
         self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
         sent_bytes: int,
     ) -> OverlappedExchange:  # fmt: skip
-        """Copies of ranges, each to its first view from its second, that leave the device free meanwhile.
+        """Bind copies of ranges that leave the device free for other work.
 
-        Those `moved` to peers begin when the work that all peers gave their devices before is done, those
-        `kept` when this rank's is. Work given after `end` finds all that comes to this rank, and no peer
-        needs this rank's memory any more. Exchanges begin in the same order on all peers.
+        Work given after `end` finds all that comes to this rank, and no peer needs this rank's memory any
+        more. Exchanges begin in the same order on all peers.
+
+        Parameters
+        ----------
+        moved
+            (target, source) of each range that goes to a peer: they begin when the work that all peers gave
+            their devices before is done.
+        kept
+            The same within this rank: they begin when this rank's work is done.
+        peers, sent_bytes
+            As in `bind`.
         """
 
 
 class Communicator(Protocol):
-    """A group of ranks numbered 0 .. size-1. Every call but `abort` is collective over the ranks it names."""
+    """A group of ranks numbered 0 .. size-1. Every call but `abort` is collective over the ranks it names.
+
+    Examples
+    --------
+    >>> from tnplan.executor.device.comm.threads import run_ranks
+    >>> run_ranks(2, lambda communicator: communicator.gather_objects(communicator.rank))
+    [[0, 1], [0, 1]]
+    """
 
     name: str
     rank: int
@@ -86,21 +128,42 @@ class Communicator(Protocol):
     """Whether other work can be done between the two calls of a bound exchange; equal on all ranks."""
 
     def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
-        """The call that begins to send and receive all messages at once, and the call that ends it.
+        """Bind an exchange of messages, all of them at once.
 
         The messages hold what the device's work before the first call gave, and work after the second one
-        finds them arrived. Both sides name the same messages in the same order for each pair, with equal
-        sizes; none is empty. Exchanges begin in the same order on all ranks.
+        finds them arrived. Exchanges begin in the same order on all ranks.
+
+        Parameters
+        ----------
+        sends, receives
+            Flat contiguous views with the rank to send to, or to receive from. Both ranks of a pair name the
+            same messages in the same order, with equal sizes; none is empty.
+
+        Returns
+        -------
+        tuple
+            The call that begins, and the call that ends it.
         """
 
     def bind_overlapped(self, sends: Sequence[Message], receives: Sequence[Message]) -> OverlappedExchange:
-        """Like `bind_exchange`, and timed. It goes beside the device's work where `overlaps`."""
+        """Like `bind_exchange`, and timed. It overlaps with the device's work where `overlaps`."""
 
     def connect(self) -> None:
         """Open the ways to the peers of all exchanges bound so far, ahead of their first run."""
 
     def open_memory(self, arena: View) -> PeerMemory | None:
-        """Open this rank's arena, as bytes, to the others and theirs to it; None where that cannot be."""
+        """Open this rank's arena to the others and theirs to it.
+
+        Parameters
+        ----------
+        arena
+            All of it, as bytes.
+
+        Returns
+        -------
+        PeerMemory or None
+            None where ranks do not reach each other's memory.
+        """
 
     def close_memory(self) -> None:
         """Close what `open_memory` opened, here and in groups split off; arenas may be freed afterwards."""
@@ -118,16 +181,32 @@ class Communicator(Protocol):
         """Wait until every rank of the group is here."""
 
     def broadcast_object(self, value: Any, root: int) -> Any:
-        """The root's value, on every rank."""
+        """The value of rank `root`, on every rank."""
 
     def gather_objects(self, value: Any) -> list[Any]:
         """Every rank's value in rank order, on every rank."""
 
     def split(self, color: int, key: int) -> Communicator:
-        """The group of the ranks with the same colour, numbered by rising key."""
+        """The group of the ranks with the same colour.
+
+        Parameters
+        ----------
+        color
+            Tells the groups apart.
+        key
+            The ranks of a group are numbered by rising key.
+        """
 
     def abort(self, message: str, status: int) -> None:
-        """End every rank of the job with a message and an exit status."""
+        """End every rank of the job.
+
+        Parameters
+        ----------
+        message
+            Printed in one line.
+        status
+            The exit status of the processes.
+        """
 
     def at_failure(self, let_go: LetGo) -> None:
         """Have `let_go` called where a rank fails and this process goes on, so that the device can end."""
@@ -137,9 +216,21 @@ class World(Communicator, Protocol):
     """All ranks of a job of processes."""
 
     def gather_within(self, value: Any, limit_s: float) -> list[Any] | None:
-        """Every rank's value in rank order, where all ranks call this within the limit, else None.
+        """Every rank's value in rank order, where all ranks call this in time.
 
         It takes no part in calls that are collective, in which other ranks may wait.
+
+        Parameters
+        ----------
+        value
+            This rank's.
+        limit_s
+            Seconds to wait for the others.
+
+        Returns
+        -------
+        list or None
+            None where a rank did not call it in time.
         """
 
 
@@ -252,10 +343,12 @@ class _CountedMemory:
         self.ranks, self.view, self.bind_copy = inner.ranks, inner.view, inner.bind_copy
 
     def bind(
-        self, copies: Sequence[Call], beside: Sequence[Call], peers: Sequence[int], sent_bytes: int
+        self, copies: Sequence[Call], local_copies: Sequence[Call], peers: Sequence[int], sent_bytes: int
     ) -> Call:
         """Bind copies that are counted whenever they are made."""
-        return self._counter.counted(self._inner.bind(copies, beside, peers, sent_bytes), sent_bytes, True)
+        return self._counter.counted(
+            self._inner.bind(copies, local_copies, peers, sent_bytes), sent_bytes, True
+        )
 
     def bind_overlapped(
         self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],

@@ -27,6 +27,12 @@ class ContractShape:
     """One local contraction: a as [batch | m | k], b as [batch | n | k], both row-major and contiguous.
 
     `batch`, `m` and `n` hold (extent, stride in c) of each mode, in elements; `k` is the contracted extent.
+
+    Examples
+    --------
+    >>> shape = ContractShape((), ((2, 1),), ((3, 2),), 5)  # c is stored as [n | m]
+    >>> shape.sizes, shape.direct
+    ((1, 2, 3, 5), 'nm')
     """
 
     batch: tuple[tuple[int, int], ...]
@@ -55,8 +61,12 @@ class FusedShape:
     """A chain: `operand` contracted with each of `branches` in turn, done in one pass over the large tensors.
 
     Each tensor lists (mode, extent) as it is stored, row-major and contiguous; mode numbers are labels. A
-    mode that a branch shares with what the chain holds by then is summed; its others join. A chain that
+    mode that a branch shares with the chain's tensor at that step is summed; its others join. A chain that
     `adds` adds to `out`; one that `closes` reads it, and only sums up the products with it; others write it.
+
+    Examples
+    --------
+    >>> chain = FusedShape(((0, 4), (1, 2)), (((2, 2), (1, 2)),), ((0, 4), (2, 2)))  # mode 1 becomes mode 2
     """
 
     operand: tuple[tuple[int, int], ...]
@@ -86,87 +96,251 @@ class Device(Protocol):
     """What replay needs of a device.
 
     Work is done in the order of its calls. A call may return before its work is done; `synchronize`, and what
-    hands values to the host, waits.
+    hands values to the host, waits. Views are flat; counts, extents and strides are in elements, sizes and
+    offsets whose name ends in `_bytes` in bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tnplan.executor.device.cpu.device import NumpyDevice
+    >>> device = NumpyDevice()
+    >>> device.allocate(64)
+    >>> a, b = device.view(0, 4, "float32"), device.view(16, 4, "float32")
+    >>> device.from_host(a, np.arange(4, dtype="float32"))
+    >>> device.zero(b)
+    >>> device.bind_accumulate(b, a)()
+    >>> device.to_host(b).tolist()
+    [0.0, 1.0, 2.0, 3.0]
     """
 
     name: str
+    """'cpu', 'gpu' or 'null'."""
     peak_bytes: int
     """The most bytes that the device layer held for tensor data at once."""
 
     def allocate(self, size_bytes: int) -> None:
-        """Allocate the arena, once; raises InputError where there is too little memory."""
+        """Allocate the arena, once.
+
+        Parameters
+        ----------
+        size_bytes
+            Bytes of the arena, 0 or more.
+
+        Raises
+        ------
+        InputError
+            Where the device has too little free memory.
+        """
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> View:
-        """A flat view of `count` elements of the arena."""
+        """A flat view of the arena.
+
+        Parameters
+        ----------
+        offset_bytes
+            Where it begins in the arena.
+        count
+            Its elements.
+        dtype
+            'float32', 'float64', 'complex64', 'complex128' or 'uint8'.
+
+        Returns
+        -------
+        View
+            Shape (count,); it stays valid while the device does.
+        """
 
     def bind_copy(
         self, target: View, source: View, copy: Copy, target_start: int = 0, source_start: int = 0,
         rows: tuple[int, int] | None = None, add: bool = False,
     ) -> Call:  # fmt: skip
-        """Copy a box, or the given range of its leading rows; with `add`, add it to the target."""
+        """Bind a permuting copy of a box.
+
+        Parameters
+        ----------
+        target, source
+            Flat views of one dtype.
+        copy
+            The box: extents, and strides in both views.
+        target_start, source_start
+            The elements at which the box begins in the views.
+        rows
+            First and last + 1 of the rows of `copy.lead` that are copied; None: all.
+        add
+            Whether the box is added to the target.
+
+        Returns
+        -------
+        Call
+            Copies whenever it is called.
+        """
 
     def bind_load(self, target: View, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
-        """Copy a box of a flat host array to the device."""
+        """Bind the copy of a box of a host array to the device.
+
+        Parameters
+        ----------
+        target
+            A flat view, which the box fills.
+        array
+            Flat, of the target's dtype; None only for a device that holds no values.
+        copy
+            The box.
+        source_start
+            The element of the array at which it begins.
+
+        Raises
+        ------
+        ValueError
+            Where there is no array, or one of another dtype.
+        """
 
     def bind_block(self, target: View, source: View, start: Callable[[], int]) -> Call:
-        """Copy the contiguous block of the target's length that begins at element `start()` of the source."""
+        """Bind the copy of a contiguous block.
+
+        Parameters
+        ----------
+        target
+            A flat view, which the block fills.
+        source
+            A flat view of the same dtype.
+        start
+            Gives, whenever the call is made, the element of the source at which the block begins.
+        """
 
     def bind_sum(self, target: View, source: View, extents: tuple[int, ...], kept: tuple[bool, ...]) -> Call:
-        """Sum a row-major source of `extents` over the axes that are not kept."""
+        """Bind a sum over axes, always in the same order.
+
+        Parameters
+        ----------
+        target
+            Row-major over the axes that are kept.
+        source
+            Row-major of shape `extents`.
+        extents
+            The extent of each axis of the source.
+        kept
+            For each axis whether the target has it.
+        """
 
     def bind_contract(
         self, shape: ContractShape, a: View, b: View, c: View, workspace: View | None,
         precision: str = "fp32", engine: str = "gemm",
     ) -> Call:  # fmt: skip
-        """c = the sum over k of a times b; `workspace` is a tile of the product if c has another order.
+        """Bind a contraction: c = the sum over k of a times b.
 
-        `precision` and `engine` are those of `schedule.Contract`: values are multiplied at least
-        that precisely (a type of 64 bits a real number always in fp64).
+        Parameters
+        ----------
+        shape
+            Extents, and where the modes lie in c.
+        a, b, c
+            Flat views of one dtype: [batch | m | k], [batch | n | k], and c as `shape` says.
+        workspace
+            Holds a tile of the product where c has another order.
+        precision
+            Values are multiplied at least that precisely: 'fp32', 'tf32', 'fp16x3' or 'fp64', which is taken
+            for every type of 64 bits a real number.
+        engine
+            'gemm' or 'cutensor'; a CPU has the first alone.
+
+        Raises
+        ------
+        ValueError
+            Where a workspace is needed and missing, or the type does not have the precision.
         """
 
     def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
-        """Take the memory that `bind_contract` will need beside its arguments for products of these shapes,
-        precisions and engines: once, since they run one after the other."""
+        """Take the memory that `bind_contract` will need for all products, which run one after the other.
+
+        Parameters
+        ----------
+        products
+            Shape, precision and engine of each.
+        dtype
+            That of their values.
+
+        Raises
+        ------
+        InputError
+            Where the device has too little free memory.
+        """
 
     def bind_fused(
         self, shape: FusedShape, operand: View, branches: Sequence[View], out: View, capacity_bytes: int,
         precision: str = "fp32", closing: View | None = None,
     ) -> Call:  # fmt: skip
-        """out = the operand contracted with every branch in turn, in tiles of at most `capacity_bytes`. With
-        `closing` the sum of the products with that, formed in double precision, is added to the number `out`.
+        """Bind a chain: out = the operand contracted with every branch in turn.
 
-        `precision` is that of `schedule.Fused`, as in `bind_contract`. Raises ValueError where
-        `tnplan.planner.hardware.fusion_tile` finds no tile.
+        Parameters
+        ----------
+        shape
+            The modes of all tensors as they are stored.
+        operand, branches, out
+            Flat views of one dtype.
+        capacity_bytes
+            Bytes of a tile of the operand at most.
+        precision
+            As in `bind_contract`.
+        closing
+            With it, the sum of the products with this tensor, formed in double precision, is added to the
+            number `out`.
+
+        Raises
+        ------
+        ValueError
+            Where `tnplan.planner.hardware.fusion_tile` finds no tile.
         """
 
     def prepare_fused(
         self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
     ) -> None:
-        """Compile what `bind_fused` will need for chains of these shapes and precisions, all at once."""
+        """Compile what `bind_fused` will need, all at once.
+
+        Parameters
+        ----------
+        chains
+            Shape and precision of each.
+        dtype
+            That of their values.
+        capacity_bytes
+            As in `bind_fused`.
+        """
 
     def bind_accumulate(self, target: View, source: View) -> Call:
-        """Add the source to the target."""
+        """Bind the sum target += source, of flat views of one dtype and length."""
 
     def zero(self, target: View) -> None:
-        """Fill with zeros."""
+        """Fill a view with zeros."""
 
     def to_host(self, source: View) -> NDArray[Any]:
-        """The contents as a flat host array (on a CPU the view itself)."""
+        """The contents of a view; waits for the work before.
+
+        Returns
+        -------
+        ndarray
+            Flat, of the view's dtype; on a CPU the view itself.
+        """
 
     def from_host(self, target: View, array: NDArray[Any]) -> None:
-        """Set the contents from a flat host array."""
+        """Set the contents of a view from a flat host array of its length."""
 
     def synchronize(self) -> None:
-        """Wait until all work is done."""
+        """Wait until all work is done; raises RuntimeError where work of the device has failed."""
 
     def marks(self, count: int) -> Sequence[Mark]:
-        """Points in time, made beforehand and set as often as wanted."""
+        """New points in time, which can be set as often as wanted.
+
+        Parameters
+        ----------
+        count
+            How many.
+        """
 
     def mark(self, point: Mark) -> None:
         """Set a point to the time at which the work given so far is done."""
 
     def elapsed_s(self, first: Mark, second: Mark) -> float:
-        """The seconds between two points; to be asked after `synchronize`."""
+        """The seconds from one point to another; to be asked after `synchronize`."""
 
     def named(self, name: str, call: Call) -> Call:
         """The call under a name that profilers show, where the device has one to show it."""

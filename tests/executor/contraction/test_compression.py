@@ -50,8 +50,8 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.codec import (
-    NoRoomError,
     Packed,
+    StreamTooLongError,
     most_sampled,
     sample_count,
     sample_stride,
@@ -110,7 +110,7 @@ def test_a_view_is_compressed_and_restored(device: Any, dtype: str, setting: str
     wanted = 2 * np.array([np.vdot(x, y), np.vdot(x, x), np.vdot(y, y)])
     assert overlaps.read() == pytest.approx(tuple(wanted), rel=1e-12, abs=1e-12 * abs(wanted[1]))
     if count > 1000:
-        with pytest.raises(NoRoomError):
+        with pytest.raises(StreamTooLongError):
             codec.encode(source, Lossy(bound), setting, out[: packed.size_bytes // 2 // 8 * 8])
 
 

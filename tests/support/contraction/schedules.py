@@ -88,7 +88,7 @@ def made_schedule(
     products = [tree.extent(tuple({*tree.legs[a], *tree.legs[b]})) for a, b in tree.children]
     steps = [
         StepAnnotation("local", (), (), (), (), 1, count, 1, 1, 8, 0, (0,), 8.0, 0.0, 0.0, 0.0,
-             once=bool(path.sliced_inds) and not tree.nesting.part[tree.n_leaves + number])
+             once=bool(path.sliced_inds) and not tree.loop_nest.level_of[tree.n_leaves + number])
         for number, count in enumerate(products)
     ]  # fmt: skip
     steps[-1] = replace(

@@ -19,7 +19,7 @@ from tnplan.api.jobs.calibrate import calibrate
 from tnplan.api.jobs.execute import execute
 from tnplan.cli.main import run
 from tnplan.executor.calibration.device_rates import CHAINS, ChainTime, LocalBench, chain_shape
-from tnplan.executor.calibration.fit import FREE, chip_rates, swap_rate
+from tnplan.executor.calibration.fit import FREE, chip_rates, redistribution_rate
 from tnplan.executor.calibration.redistribution_time import RedistributionTime, redistribution_time
 from tnplan.executor.calibration.timing import fill, seconds
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
@@ -212,10 +212,10 @@ def test_chains_that_tell_nothing_are_refused() -> None:
 
 
 def test_the_rate_of_a_swap_leaves_out_what_is_kept() -> None:
-    assert swap_rate(RedistributionTime(3 << 20, 1 << 20, 1.0), (2 << 20) / 0.25) == pytest.approx(
+    assert redistribution_rate(RedistributionTime(3 << 20, 1 << 20, 1.0), (2 << 20) / 0.25) == pytest.approx(
         (3 << 20) / 0.75
     )
-    assert swap_rate(RedistributionTime(3 << 20, 1 << 20, 1.0), 1.0) == pytest.approx((3 << 20) / 0.5)
+    assert redistribution_rate(RedistributionTime(3 << 20, 1 << 20, 1.0), 1.0) == pytest.approx((3 << 20) / 0.5)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

@@ -13,7 +13,7 @@ from typing import Any
 from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
-from tnplan.executor.calibration.fit import chip_rates, swap_rate
+from tnplan.executor.calibration.fit import chip_rates, redistribution_rate
 from tnplan.executor.calibration.redistribution_time import redistribution_time
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.device.protocols.precision import supported
@@ -212,7 +212,7 @@ class _Calibration:
         while shard_bytes <= self.size_bytes:
             swap = redistribution_time(self.device, ranks, shard_bytes, self.size_bytes, self.exchange_bytes)
             points.append(swap.received_bytes)
-            rates.append(swap_rate(swap, permute_bytes_per_s))
+            rates.append(redistribution_rate(swap, permute_bytes_per_s))
             self.say(f"swap of {size_text(shard_bytes)} over {ranks.size} ranks: {rates[-1] / 1e9:.4g} GB/s")
             shard_bytes *= SWAP_STEP
         first = self.base.tiers[0]

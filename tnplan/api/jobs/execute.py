@@ -27,14 +27,14 @@ from tnplan.executor.contraction.run.result import FORMAT as SHARDS_FORMAT
 from tnplan.executor.contraction.run.result import (
     count_not_finite,
     gather_result,
-    own_shard,
     owners,
+    rank_shard,
     shard_file,
     shard_index,
     write_result,
 )
 from tnplan.executor.contraction.run.run_report import FORMAT as REPORT_FORMAT
-from tnplan.executor.contraction.run.run_report import record
+from tnplan.executor.contraction.run.run_report import result_document
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
 from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
@@ -353,9 +353,9 @@ def _hand_over(rank: Rank, request: _Request, outcome: RunOutcome, output: Path 
     """Gather or write the result, write what was measured, and remove the checkpoint."""
     gathered = request.result == "gathered"
     array = gather_result(outcome, rank.device) if gathered else None
-    held = array if gathered else own_shard(outcome, rank.device)
+    held = array if gathered else rank_shard(outcome, rank.device)
     not_finite = 0 if held is None else count_not_finite(held)
-    document = record(request.run, outcome, rank.device, rank.world, rank.threads, not_finite)
+    document = result_document(request.run, outcome, rank.device, rank.world, rank.threads, not_finite)
     if output is not None:
         write_result(output, held, not gathered, document, outcome, rank.world)
     if outcome.checkpoint is not None:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from tnplan.api.progress import Listener, Progress
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.cpu.host_facts import cores, own_cores, ranks_here
+from tnplan.executor.device.cpu.host_facts import cores, ranks_here, usable_cores
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.communicator import (
     AgreedError,
@@ -203,7 +203,7 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
 
 def threads_a_rank(world: Communicator) -> int:
     """This process's cores over the ranks of its host that share them, at least 1; collective."""
-    own = gethostname(), own_cores()
+    own = gethostname(), usable_cores()
     return max(1, len(own[1]) // world.gather_objects(own).count(own))
 
 

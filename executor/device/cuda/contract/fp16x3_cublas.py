@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cuda.contract import cublas
-from tnplan.executor.device.cuda.contract.scatter import place_tables, spans, table_arguments
+from tnplan.executor.device.cuda.contract.scatter import offset_tables, spans, table_arguments
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.alignment import GPU_ALIGNMENT_BYTES, round_up
@@ -117,7 +117,7 @@ def bind_halves(
     """
     sides = ((a, shape.m), (b, shape.n)) if cut.m_rows else ((b, shape.n), (a, shape.m))
     (left, of_rows), (right, of_columns) = sides
-    tables = place_tables(of_rows), place_tables(of_columns)
+    tables = offset_tables(of_rows), offset_tables(of_columns)
     others, plain, sums, column_exponents, row_exponents = map(
         int, np.cumsum((scratch.data.ptr, *cut.sizes_bytes[:-1]))
     )

@@ -17,7 +17,7 @@ from tnplan.executor.device.cuda.contract.fp16x3_cublas import bind_exponents
 from tnplan.executor.device.cuda.contract.scatter import (
     LONGEST_ROW,
     LONGEST_SIDE,
-    place_tables,
+    offset_tables,
     spans,
     table_arguments,
 )
@@ -120,7 +120,7 @@ def bind_wgmma(
     """
     sides = ((a, shape.m), (b, shape.n)) if cut.m_rows else ((b, shape.n), (a, shape.m))
     (left, of_rows), (right, of_columns) = sides
-    tables = place_tables(of_rows), place_tables(of_columns)
+    tables = offset_tables(of_rows), offset_tables(of_columns)
     split, multiply, multiprocessors = _kernels(cut.block_columns)
     exponents, halves = (np.uint64(scratch.data.ptr + start) for start in (0, cut.exponents_bytes))
     stride, chunks = np.int64(2 * cut.k), np.int32(cut.k // CHUNK)
@@ -165,7 +165,7 @@ def _kernels(block_columns: int) -> tuple[Any, Any, int]:
     """Both kernels, and the multiprocessors of the current device."""
     defines = wgmma_defines(block_columns)
     split, multiply = (
-        load_kernel(FILE, entry, defines, own_instructions=True) for entry in ("split_columns", "contract")
+        load_kernel(FILE, entry, defines, arch_specific=True) for entry in ("split_columns", "contract")
     )
     multiply.max_dynamic_shared_size_bytes = STAGES_BYTES
     return split, multiply, int(cupy.cuda.Device().attributes["MultiProcessorCount"])

@@ -104,7 +104,7 @@ def bind_scattered(
     if reals > LONGEST_ROW or m > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
         raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file.name}")
     vector = 4 if reals % 4 == 0 and (a.data.ptr | b.data.ptr) % 16 == 0 else parts
-    tables = [place_tables(part) for part in (shape.batch, m_part, n_part)]
+    tables = [offset_tables(part) for part in (shape.batch, m_part, n_part)]
     of_parts = table_arguments(tables)
     calls: list[Call] = []
     for first in range(0, reals, blocks.longest_sum):
@@ -136,9 +136,9 @@ def _kernel(blocks: BlockShape, parts: int, vector: int, add: bool) -> Any:
 
 
 @cached_per_device
-def place_tables(part: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
-    """The tables of `part_tables` on the current device."""
-    high, low = part_tables(part)
+def offset_tables(part: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
+    """The tables of `two_level_offsets` on the current device."""
+    high, low = two_level_offsets(part)
     on_device = cupy.asarray(high), cupy.asarray(low)
     cupy.cuda.get_current_stream().synchronize()
     return on_device
@@ -153,7 +153,7 @@ def table_arguments(tables: Sequence[tuple[Array, Array]]) -> list[np.generic]:
     ]
 
 
-def part_tables(part: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
+def two_level_offsets(part: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
     """Offsets in c of a part's numbers, as two tables: high[number // len(low)] + low[number % len(low)]."""
     levels = two_levels([(extent, stride, 0) for extent, stride in part if extent > 1])
     high, low = (offsets(axes, 1).astype(np.int64) for axes in levels)

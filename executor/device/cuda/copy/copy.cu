@@ -1,4 +1,4 @@
-// Permuting copies, tile by tile; the tables are made by copy_tile.py, all offsets are in bytes.
+// Permuting copies, tile by tile; the tables are made by tiling.py, all offsets are in bytes.
 //
 // Defines: UNIT_BYTES (4, 8 or 16), ADD (1: add to the target), REAL (float or double, what is added),
 // MOST_THREADS (a block has at most so many: 256, 512 or 1024).

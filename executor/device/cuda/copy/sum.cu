@@ -1,4 +1,4 @@
-// Sums over axes, in one fixed order whatever the device; the tables are made by cupy_copy.py.
+// Sums over axes, in one fixed order whatever the device; the tables are made by permute.py.
 //
 // Defines: REAL (float or double), PARTS (1: real, 2: complex), LANES (threads that share a sum: 1 or THREADS).
 // table = kept rows | kept columns | summed rows | summed columns, offsets in elements of the source.

@@ -81,7 +81,7 @@ class CopyTiles:
 
 
 @dataclass(frozen=True)
-class CopyPart:
+class CopyBox:
     """A part of a copy whose extents can be cut into tiles, and where it begins on each side."""
 
     copy: Copy
@@ -89,14 +89,14 @@ class CopyPart:
     target_start: int
 
 
-def parts(copy: Copy, rows: tuple[int, int] | None = None) -> list[CopyPart]:
+def parts(copy: Copy, rows: tuple[int, int] | None = None) -> list[CopyBox]:
     """The copy, or a range of its leading rows, as boxes without leading axes; large primes are split off."""
     first, last = rows if rows is not None and copy.lead else (0, copy.rows)
     if first == last or copy.elements == 0:
         return []
     inner = [*copy.axes, (copy.run, 1, 1)]
     return [
-        CopyPart(make_copy(cut), lead_source + source, lead_target + target)
+        CopyBox(make_copy(cut), lead_source + source, lead_target + target)
         for lead, lead_source, lead_target in _row_boxes(copy.lead, first, last)
         for cut, source, target in _smooth_boxes(make_copy([*lead, *inner]))
     ]

@@ -117,7 +117,7 @@ def chosen(shape: FusedShape, dtype: str, capacity_bytes: int, precision: str) -
 
 
 def _on_device(tables: FusedTables) -> tuple[Any, ...]:
-    parts = (tables.own_offset, tables.near, tables.far, tables.own_place, tables.branch_place)
+    parts = (tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.branch_place)
     on_device = tuple(cupy.asarray(part) for part in parts)
     cupy.cuda.get_current_stream().synchronize()
     return on_device

@@ -323,12 +323,12 @@ struct Start {
     long long source, target;
 };
 
-// own_offset: source and target of each thread. own_place: of each thread in loads, in stores, then for every stage
+// thread_offset: source and target of each thread. thread_place: of each thread in loads, in stores, then for every stage
 // base and column, or on tensor cores read and write. sums: one for each block.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out,
-      const Start* __restrict__ own_offset, const Start* __restrict__ near, const Start* __restrict__ far,
-      const Place* __restrict__ own_place, int n_near, int n_tiles
+      const Start* __restrict__ thread_offset, const Start* __restrict__ near, const Start* __restrict__ far,
+      const Place* __restrict__ thread_place, int n_near, int n_tiles
 #if CLOSE
       , Sum* __restrict__ sums
 #endif
@@ -338,12 +338,12 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
     unsigned char* held = tile + TILE_BYTES;
     Place* own = reinterpret_cast<Place*>(held + SHARED_BYTES);
 
-    for (int i = threadIdx.x; i < (2 + 2 * N_STAGES) * THREADS; i += THREADS) own[i] = own_place[i];
+    for (int i = threadIdx.x; i < (2 + 2 * N_STAGES) * THREADS; i += THREADS) own[i] = thread_place[i];
     for (int i = threadIdx.x * 16; i < SHARED_BYTES; i += THREADS * 16)
         *reinterpret_cast<uint4*>(held + i) = *reinterpret_cast<const uint4*>(shared_branches + i);
     __syncthreads();
     own += threadIdx.x;
-    const Start offset = own_offset[threadIdx.x];
+    const Start offset = thread_offset[threadIdx.x];
     const unsigned load_base = own[0], store_base = own[THREADS];
 
     auto start_of = [&](int number) -> Start {

@@ -1,6 +1,6 @@
 """The tables of a fused chain: which element each thread of the kernel fused.cu moves and works on.
 
-Turns a layout of the tile (`fused_layout`) and the orders in memory into places and offsets. Pure arithmetic;
+Turns a layout of the tile (`bank_layout`) and the orders in memory into places and offsets. Pure arithmetic;
 knows no device.
 """
 
@@ -57,7 +57,7 @@ class FusedTables:
     """What the kernel is made with and what it reads, as fused.cu says; places, offsets and starts in bytes.
 
     `load` and `store` are the places and the offsets of the elements of a tile that a thread moves.
-    `own_offset` is (threads, 2), `near` and `far` are (count, 2): source and target. `own_place` is
+    `thread_offset` is (threads, 2), `near` and `far` are (count, 2): source and target. `thread_place` is
     (2 + 2 stages, threads); `branch_place` the place of every element of every branch, in elements.
     `constant_bytes` and `held_bytes` is what branches take in constant memory, for threads of multiply-adds
     that hold whole rows, and in shared memory. `meets`: whether all warps meet after the load, each stage,
@@ -67,10 +67,10 @@ class FusedTables:
     stages: tuple[StageTables, ...]
     load: tuple[tuple[int, ...], tuple[int, ...]]
     store: tuple[tuple[int, ...], tuple[int, ...]]
-    own_offset: NDArray[np.int64]
+    thread_offset: NDArray[np.int64]
     near: NDArray[np.int64]
     far: NDArray[np.int64]
-    own_place: NDArray[np.uint16]
+    thread_place: NDArray[np.uint16]
     branch_place: NDArray[np.uint16]
     constant_bytes: int
     held_bytes: int
@@ -86,7 +86,7 @@ class FusedTables:
     @property
     def shared_bytes(self) -> int:
         """The shared memory of a block: a tile, branches, the places of its threads."""
-        return self.tile_bytes + self.held_bytes + self.own_place.nbytes
+        return self.tile_bytes + self.held_bytes + self.thread_place.nbytes
 
 
 _Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -96,8 +96,8 @@ _Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 class _Walk:
     """Places and offsets of a walk over a tile: of each thread, and of each round."""
 
-    own_place: NDArray[np.int64]
-    own_offset: NDArray[np.int64]
+    thread_place: NDArray[np.int64]
+    thread_offset: NDArray[np.int64]
     place: NDArray[np.int64]
     offset: NDArray[np.int64]
 
@@ -162,12 +162,12 @@ class _Builder:
     def tables(self) -> FusedTables:
         load = self._walk(self.load_bits, self.warps.load, self.layout.held[0], self.source)
         store = self._walk(self.store_bits, self.warps.store, self.layout.held[-1], self.target)
-        own_place = [load.own_place, store.own_place]
+        thread_place = [load.thread_place, store.thread_place]
         stages, branches = [], []
         taken = {True: 0, False: 0}
         for number, (stage, kind) in enumerate(zip(self.tile.stages, self.kinds, strict=True)):
             places, own = (self._tensor_stage if kind[0] == "TENSOR" else self._fma_stage)(number, kind)
-            own_place += own
+            thread_place += own
             branches.append(self._branch(number))
             constant = kind[0] == "FMA" and kind[2] == stage.n
             first = taken[constant]
@@ -178,10 +178,10 @@ class _Builder:
             stages=tuple(stages),
             load=(tuple(map(int, load.place)), tuple(map(int, load.offset))),
             store=(tuple(map(int, store.place)), tuple(map(int, store.offset))),
-            own_offset=np.stack([load.own_offset, store.own_offset], axis=1),
+            thread_offset=np.stack([load.thread_offset, store.thread_offset], axis=1),
             near=near,
             far=far,
-            own_place=np.stack(own_place).astype(np.uint16),
+            thread_place=np.stack(thread_place).astype(np.uint16),
             branch_place=np.concatenate(branches).astype(np.uint16),
             constant_bytes=taken[True],
             held_bytes=taken[False],
@@ -210,11 +210,11 @@ class _Builder:
         n_own = min(len(bits), self.threads.bit_length() - 1)
         places = self._places(bits, positions)
         offsets = [strides[bit] for bit in bits]
-        own_place = np.full(self.threads, IDLE, np.int64)
-        own_place[: 1 << n_own] = _combine(places[:n_own])
-        own_offset = np.zeros(self.threads, np.int64)
-        own_offset[: 1 << n_own] = _sums(offsets[:n_own])
-        return _Walk(own_place, own_offset, _combine(places[n_own:]), _sums(offsets[n_own:]))
+        thread_place = np.full(self.threads, IDLE, np.int64)
+        thread_place[: 1 << n_own] = _combine(places[:n_own])
+        thread_offset = np.zeros(self.threads, np.int64)
+        thread_offset[: 1 << n_own] = _sums(offsets[:n_own])
+        return _Walk(thread_place, thread_offset, _combine(places[n_own:]), _sums(offsets[n_own:]))
 
     def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Source and target of tiles, by the modes outside the tile: the fast ones, and the others."""

@@ -66,14 +66,12 @@ def compile_cubin(file: Path, defines: Mapping[str, str | int], arch: str, stric
     return cubin
 
 
-def load_kernel(
-    file: Path, entry: str, defines: Mapping[str, str | int], own_instructions: bool = False
-) -> Any:
+def load_kernel(file: Path, entry: str, defines: Mapping[str, str | int], arch_specific: bool = False) -> Any:
     """Kernel `entry` of `file` with these definitions, for the current device; launched like a RawKernel.
 
-    `own_instructions`: it has some that later architectures lack.
+    `arch_specific`: it has some that later architectures lack.
     """
-    module = _module(cupy.cuda.Device().id, file, _sorted(defines), own_instructions)
+    module = _module(cupy.cuda.Device().id, file, _sorted(defines), arch_specific)
     return module.get_function(entry)
 
 
@@ -116,8 +114,8 @@ def cached_per_device(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 @cache
-def _module(device: int, file: Path, defines: Defines, own_instructions: bool = False) -> Any:
-    arch = current_arch(device) + "a" * own_instructions
+def _module(device: int, file: Path, defines: Defines, arch_specific: bool = False) -> Any:
+    arch = current_arch(device) + "a" * arch_specific
     return cupy.RawModule(path=str(cached_cubin(file, defines, arch)))
 
 

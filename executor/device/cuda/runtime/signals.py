@@ -38,7 +38,7 @@ class Signals:
         What the streams did before is done, and seen by all, when any of them goes on.
         """
         write, wait = stream_operations()
-        own, counts, where = self._addresses[self._rank], self._counts, stream.ptr
+        counters, counts, where = self._addresses[self._rank], self._counts, stream.ptr
         there = [(peer, self._addresses[peer] + COUNTER_BYTES * self._rank) for peer in peers]
 
         def run() -> None:
@@ -46,7 +46,7 @@ class Signals:
                 counts[peer] = (counts[peer] + 1) % COUNTERS
                 _check(write(where, address, counts[peer], 0))
             for peer, _ in there:
-                _check(wait(where, own + COUNTER_BYTES * peer, counts[peer], AT_LEAST))
+                _check(wait(where, counters + COUNTER_BYTES * peer, counts[peer], AT_LEAST))
 
         return run
 
@@ -56,9 +56,9 @@ class Signals:
         What a peer counts afterwards puts its counter back, so that this may have to be done again.
         """
         write, _ = stream_operations()
-        own = self._addresses[self._rank]
+        counters = self._addresses[self._rank]
         for peer, count in self._counts.items():
-            _check(write(stream.ptr, own + COUNTER_BYTES * peer, (count + FAR) % COUNTERS, 0))
+            _check(write(stream.ptr, counters + COUNTER_BYTES * peer, (count + FAR) % COUNTERS, 0))
 
 
 @cache

@@ -198,12 +198,12 @@ def test_errors_grow_with_k_and_precisions_keep_their_order():
 
 
 def test_two_tables_hold_the_places_of_a_part():
-    part_tables = pytest.importorskip("tnplan.executor.device.cuda.contract.scatter").part_tables
+    two_level_offsets = pytest.importorskip("tnplan.executor.device.cuda.contract.scatter").two_level_offsets
     rng = np.random.default_rng(4)
     for _ in range(100):
         extents = tuple(int(e) for e in rng.choice([1, 2, 3, 6, 7, 20], rng.integers(0, 6)))
         part = tuple((extent, int(rng.integers(1, 1000))) for extent in extents)
-        high, low = part_tables(part)
+        high, low = two_level_offsets(part)
         places = sum(
             (index * stride for index, (_, stride) in zip(np.indices(extents), part, strict=True)),
             np.zeros(extents, np.int64),

@@ -35,7 +35,7 @@ def run_twin(
     closed = 0.0
     itemsize, terms = out.itemsize, TERMS.get(precision, 0)
     tables = best_tables(shape, capacity, itemsize, terms > 0)
-    own = tables.own_place.astype(int)
+    own = tables.thread_place.astype(int)
     values, first = [], 0
     for stage, branch in zip(tables.stages, branches, strict=True):
         assert branch.size == stage.k * stage.n
@@ -49,7 +49,7 @@ def run_twin(
         start = tables.near[number % len(tables.near)] + tables.far[number // len(tables.near)]
         tile = np.full(tables.tile_bytes // itemsize, np.nan, out.dtype)
         for place, offset in zip(*tables.load, strict=True):
-            source = start[0] + tables.own_offset[loads, 0] + offset
+            source = start[0] + tables.thread_offset[loads, 0] + offset
             tile[moved(own[0][loads], place) // itemsize] = operand[source // itemsize]
         parts.touch(own[0], tables.load[0])
         parts.end(tables.meets[0])
@@ -71,7 +71,7 @@ def run_twin(
                 assert all(tables.meets[stage_number : stage_number + 2])
             parts.end(tables.meets[stage_number + 1])
         for place, offset in zip(*tables.store, strict=True):
-            target = start[1] + tables.own_offset[stores, 1] + offset
+            target = start[1] + tables.thread_offset[stores, 1] + offset
             value = tile[moved(own[1][stores], place) // itemsize]
             if shape.closes:
                 closed += np.sum(value.astype(np.complex128) * closing[target // itemsize])
@@ -372,7 +372,7 @@ def test_first_lanes_meet_no_bank_conflict(tensor):
     branches = tuple(tuple((mode, 2) for mode in part) for part in ((20, 21, 18, 19), (22, 23, 16, 17)))
     out = (*modes[:10], (20, 2), *modes[10:12], (22, 2), *modes[12:14], (23, 2), *modes[14:16], (21, 2))
     tables = fused_tables(FusedShape(modes, branches, out), 4096, 128, 8, tensor)
-    own = tables.own_place.astype(int)
+    own = tables.thread_place.astype(int)
     for number, places in enumerate(own):
         if tensor or number < 2 or number % 2 == 0:
             assert len(set((places[:16] // 8 % 16).tolist())) == 16
