@@ -199,7 +199,7 @@ class Planner:
         # More than there is room for may fit where chains work in place.
         optimistic = self.model.fused_elements and compression is None
         self._least = LeastSeconds(self.tree, self.model, self.loops)
-        self._nestings: dict[tuple[int, int], tuple[LoopNest, ...]] = {}
+        self._loop_nests: dict[tuple[int, int], tuple[LoopNest, ...]] = {}
         self.hoisted_shares = tuple(own for own in shares if optimistic or own <= 1)
 
     def least_s(self, devices: int, ranks: int) -> float:
@@ -208,35 +208,35 @@ class Planner:
 
     def estimated_s(self, devices: int, ranks: int) -> float:
         """About what a plan for groups of `ranks` ranks takes on `devices` devices at best."""
-        nesting, alone_s = self._alone
-        return divided_s(alone_s, nesting, devices, ranks)
+        loop_nest, alone_s = self._alone
+        return divided_s(alone_s, loop_nest, devices, ranks)
 
     @cached_property
     def _alone(self) -> tuple[LoopNest, tuple[float, float]]:
         """The loop nest of the least work where memory is no limit, and the seconds of one rank with it."""
-        nesting = self.loops.nesting(inf if any(self.hoisted_shares) else 0.0)
-        context = self.context(nesting, 1, Rung("ours", 1.0, step_limited=False), inf)
-        return nesting, seconds_alone(attempt(context).program, nesting, self.profile.launch_s)
+        loop_nest = self.loops.loop_nest(inf if any(self.hoisted_shares) else 0.0)
+        context = self.context(loop_nest, 1, Rung("ours", 1.0, step_limited=False), inf)
+        return loop_nest, seconds_alone(attempt(context).program, loop_nest, self.profile.launch_s)
 
-    def _nesting(self, share: float, ranks: int, groups: int) -> LoopNest:
+    def _loop_nest(self, share: float, ranks: int, groups: int) -> LoopNest:
         """The loop nest that saves most work in a share of the memory of all ranks of a group."""
         room = share * (ranks * self.limit_bytes / self.model.item_bytes) if share else 0.0
-        return self.loops.nesting(room, groups)
+        return self.loops.loop_nest(room, groups)
 
-    def nestings(self, ranks: int, groups: int) -> tuple[LoopNest, ...]:
+    def loop_nests(self, ranks: int, groups: int) -> tuple[LoopNest, ...]:
         """The loop nests that a plan is tried with: it depends on the number of groups by these alone."""
-        if all(nesting.n_slices % groups == 0 for nesting in self.loops.endless):
+        if all(loop_nest.n_slices % groups == 0 for loop_nest in self.loops.unlimited):
             groups = 1  # which share slices as evenly
-        if (ranks, groups) not in self._nestings:
+        if (ranks, groups) not in self._loop_nests:
             shares = (UNLIMITED_SHARE, *self.hoisted_shares)
-            self._nestings[ranks, groups] = tuple(self._nesting(share, ranks, groups) for share in shares)
-        return self._nestings[ranks, groups]
+            self._loop_nests[ranks, groups] = tuple(self._loop_nest(share, ranks, groups) for share in shares)
+        return self._loop_nests[ranks, groups]
 
     def fits(self, ranks: int, policy: str = "ours", groups: int = 1) -> bool:
         """Whether `plan` makes a schedule. Asks for one that fits, not for the fastest."""
         if step_without_room(self.tree, self.model, self.limit_bytes, ranks) is not None:
             return False
-        ways = {self.nestings(ranks, some): some for some in (groups, 1)}
+        ways = {self.loop_nests(ranks, some): some for some in (groups, 1)}
         return any(self._any_fits(ranks, policy, some) for some in ways.values())
 
     def _any_fits(self, ranks: int, policy: str, groups: int) -> bool:
@@ -255,7 +255,7 @@ class Planner:
         try:
             found = self._fastest(ranks, policy, groups)
         except InputError:
-            if self.nestings(ranks, groups) == self.nestings(ranks, 1):
+            if self.loop_nests(ranks, groups) == self.loop_nests(ranks, 1):
                 raise
             found = self._fastest(ranks, policy, 1)
         schedule = emit_schedule(found, policy)
@@ -278,10 +278,10 @@ class Planner:
         most, *_ = self.hoisted_shares
         if most <= 1 or self.limit_bytes == inf:
             return None
-        nesting = self._nesting(UNLIMITED_SHARE, ranks, groups)
-        if ranks > 1 and nesting == self._nesting(most, ranks, groups):
+        loop_nest = self._loop_nest(UNLIMITED_SHARE, ranks, groups)
+        if ranks > 1 and loop_nest == self._loop_nest(most, ranks, groups):
             return None
-        return self._try(nesting, ranks, Rung("ours", UNLIMITED_SHARE, step_limited=False))
+        return self._try(loop_nest, ranks, Rung("ours", UNLIMITED_SHARE, step_limited=False))
 
     def _best_policy(self, ranks: int, policy: str, groups: int) -> PlanContext:
         """The plan of a policy, under a limit for each step.
@@ -301,7 +301,7 @@ class Planner:
                 continue
             found = min(found, other, key=lambda one: one.total_s)
         if several_tiers:
-            persistent = self._try(found.nesting, ranks, Rung(PERSISTENT, 1.0))
+            persistent = self._try(found.loop_nest, ranks, Rung(PERSISTENT, 1.0))
             if persistent is not None and persistent.total_s < found.total_s:
                 found = persistent
         return found
@@ -318,25 +318,25 @@ class Planner:
         tried: list[LoopNest] = []
         rungs = ladder(policy, shares, spills, bool(self.model.fused_elements))
         for share, of_share in groupby(rungs, key=lambda rung: rung.share):
-            nesting = self._nesting(share, ranks, groups)
-            if nesting in tried:
+            loop_nest = self._loop_nest(share, ranks, groups)
+            if loop_nest in tried:
                 continue
             found: list[PlanContext] = []
             refusals: list[InputError] = []
             for _, ways in groupby(of_share, key=lambda rung: rung.spilled):
                 try:
-                    found.append(self._first_fit(nesting, ranks, tuple(ways)))
+                    found.append(self._first_fit(loop_nest, ranks, tuple(ways)))
                 except InputError as refusal:
                     refusals.append(refusal)
             if found:
                 return min(found, key=lambda one: one.total_s), shares[shares.index(share) :]
             if share <= 1:
-                tried.append(nesting)
-                if len(nesting.places) <= 2:
+                tried.append(loop_nest)
+                if len(loop_nest.levels) <= 2:
                     raise refusals[-1]
         raise AssertionError("the last share has room for no loop level")
 
-    def _first_fit(self, nesting: LoopNest, ranks: int, rungs: Sequence[Rung]) -> PlanContext:
+    def _first_fit(self, loop_nest: LoopNest, ranks: int, rungs: Sequence[Rung]) -> PlanContext:
         """The plan of the first rung that fits; the refusal of the first where none does."""
         compression = self.model.compression or Compression()
         compressing = rungs[0].spilled or compression.exchange is not None
@@ -344,7 +344,7 @@ class Planner:
         refused: InputError | None = None
         for rung in rungs:
             try:
-                return self._fit(nesting, ranks, rung, limit_bytes)
+                return self._fit(loop_nest, ranks, rung, limit_bytes)
             except InputError as refusal:
                 refused = refused or refusal
         assert refused is not None
@@ -352,10 +352,10 @@ class Planner:
             self._with_workspace(refused) if compressing and isinstance(refused, OverLimitError) else refused
         )
 
-    def _try(self, nesting: LoopNest, ranks: int, rung: Rung) -> PlanContext | None:
+    def _try(self, loop_nest: LoopNest, ranks: int, rung: Rung) -> PlanContext | None:
         """The plan of a rung, if its arena fits all of the memory."""
         try:
-            return self._fit(nesting, ranks, rung, self.limit_bytes)
+            return self._fit(loop_nest, ranks, rung, self.limit_bytes)
         except InputError:
             return None
 
@@ -381,9 +381,9 @@ class Planner:
         how = f"{size_text(self.limit_bytes)} less the codec's {size_text(workspace_bytes)}"
         return OverLimitError(refusal.place, f"{refusal.problem} ({how})", refusal.remedy)
 
-    def _fit(self, nesting: LoopNest, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
+    def _fit(self, loop_nest: LoopNest, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
         """The plan of a rung under ever tighter limits a step, until the arena of the program fits."""
-        context = self.context(nesting, ranks, rung, limit_bytes)
+        context = self.context(loop_nest, ranks, rung, limit_bytes)
         limits, sizes = context.limits, context.sharded.space.size_bytes
         if rung.step_limited:
             hopeless = step_over(self.tree, sizes, ranks * limit_bytes)
@@ -414,9 +414,9 @@ class Planner:
         largest = max(range(self.tree.n_leaves, self.tree.n_nodes), key=sizes.__getitem__)
         raise self._refusal(largest, ranks, limit_bytes)
 
-    def context(self, nesting: LoopNest, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
+    def context(self, loop_nest: LoopNest, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
         """What the passes begin with."""
-        tree, grid = replace(self.tree, nesting=nesting), make_grid(ranks, self.profile)
+        tree, grid = replace(self.tree, loop_nest=loop_nest), make_grid(ranks, self.profile)
         sharded = ShardedTree(tree, self.orders, grid, StateSpace(tree, grid, self.model, inf))
         step_bytes = limit_bytes if rung.step_limited else inf
         limits = Limits(step_bytes, limit_bytes, self.limit_bytes, self._threshold(rung.policy))

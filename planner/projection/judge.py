@@ -40,7 +40,7 @@ class Judge:
 
     def verdict(self, path: int, ranks: int, groups: int) -> Verdict:
         """What the planner makes of a path on `groups` groups of `ranks` ranks."""
-        key = path, ranks, self.planners[path].nestings(ranks, groups)
+        key = path, ranks, self.planners[path].loop_nests(ranks, groups)
         if key not in self._verdicts:
             self._verdicts[key] = found = self._planned(path, ranks, groups)
             self._fits[key] = found.schedule is not None
@@ -48,7 +48,7 @@ class Judge:
 
     def fits(self, path: int, ranks: int, groups: int) -> bool:
         """Whether a path fits groups of `ranks` ranks: what its verdict says, or else the planner."""
-        key = path, ranks, self.planners[path].nestings(ranks, groups)
+        key = path, ranks, self.planners[path].loop_nests(ranks, groups)
         if key not in self._fits:
             self._fits[key] = self.planners[path].fits(ranks, self.policy, groups)
         return self._fits[key]

@@ -334,20 +334,20 @@ def _row(devices: int, choice: _BestPlan, base: int, base_choice: _BestPlan) -> 
 def _demand(judge: Judge, number: int, counts: Sequence[int], sizes: Sequence[int]) -> Demand:
     planner = judge.planners[number]
     tree, cost = planner.tree, planner.model
-    nesting = planner.loops.nesting(inf)
+    loop_nest = planner.loops.loop_nest(inf)
     once = 0
     repeated = Fraction(0)
     for place, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + place
         flops = tree.extent(tuple({*tree.legs[left], *tree.legs[right]})) * cost.flops_per_product
-        if not nesting.part[node]:
+        if not loop_nest.level_of[node]:
             once += flops
         else:
-            part = nesting.part[node]
-            repeated += Fraction(flops * nesting.repeats[part], nesting.serves[part])
+            part = loop_nest.level_of[node]
+            repeated += Fraction(flops * loop_nest.repeats[part], loop_nest.serves[part])
     ways = ((p, ranks) for p in counts for ranks in sizes if ranks <= p)
     least = next((p for p, ranks in ways if judge.fits(number, ranks, p // ranks)), None)
-    return Demand(nesting.n_slices, float(once), float(repeated), least)
+    return Demand(loop_nest.n_slices, float(once), float(repeated), least)
 
 
 def _checked_counts(devices: Sequence[int]) -> list[int]:

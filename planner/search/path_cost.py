@@ -52,11 +52,11 @@ def log10_mnk_planned(path: ContractionPath) -> float:
     """The multiply-adds of all slices as they are planned, where memory is no limit: what slices share counts
     once, and what is summed early as often as that sum needs it."""
     tree = build(path)
-    nesting = InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).nesting(inf)
+    loop_nest = InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).loop_nest(inf)
     operations = 0
     for number, (left, right) in enumerate(tree.children):
-        part = nesting.part[tree.n_leaves + number]
-        runs = nesting.n_slices // nesting.serves[part] * nesting.repeats[part]
+        part = loop_nest.level_of[tree.n_leaves + number]
+        runs = loop_nest.n_slices // loop_nest.serves[part] * loop_nest.repeats[part]
         operations += runs * tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
     return log10(max(operations, 1))
 

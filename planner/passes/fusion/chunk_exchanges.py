@@ -93,7 +93,7 @@ class _Chooser:
         """The chain that makes the stem of another, and what moves between them."""
         tree, stem, first = self.tree, after.stem, after.nodes[0]
         before = self.fusion.ends_at(stem)
-        level = tree.nesting.part
+        level = tree.loop_nest.level_of
         if before is None or level[stem] != level[first] or self.sharded.is_taken_as_produced(stem):
             return None
         exchange = self.sharded.exchange_before(first, stem)

@@ -167,7 +167,7 @@ class _Finder:
             return None
         choice = self.sharded.choice(step.node)
         contract_s, permute_s, _ = contract_terms(self.space, step, choice.layout)
-        adds = step.node == self.tree.nesting.waist
+        adds = step.node == self.tree.loop_nest.waist
         if adds:
             permute_s += self.space.model.add_s(_elements(out) * self.space.model.item_bytes)
         return _Link(
@@ -189,7 +189,7 @@ class _Finder:
     def _closes(self, step: StepModes) -> bool:
         """Whether a step sums all modes of two tensors that have the same ones."""
         left, right, out = (set(self.tree.legs[node]) for node in (step.left, step.right, step.node))
-        return left == right and not out and bool(left) and step.node != self.tree.nesting.waist
+        return left == right and not out and bool(left) and step.node != self.tree.loop_nest.waist
 
     def _local(self, node: int, layout: Layout) -> Modes | None:
         """A tensor's modes with their extents on a rank; None where ranks hold parts of unequal extents."""

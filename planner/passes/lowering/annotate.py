@@ -37,7 +37,7 @@ def annotate(
         contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
     else:
         contract_s, permute_s = fused[1], 0.0
-    if step.node == tree.nesting.waist and fused is None:
+    if step.node == tree.loop_nest.waist and fused is None:
         permute_s += space.model.add_s(space.shard_bytes(step.node, states[step.node]))
     sizes = dict.fromkeys(("batch", "m", "n"), 1)
     for mode in tree.legs[step.node]:

@@ -16,7 +16,7 @@ from tnplan.planner.schedule.schedule import LoopLevel, Schedule
 def emit_schedule(context: PlanContext, policy: str) -> Schedule:
     """The schedule of one group of ranks; `policy` is the one that was asked for."""
     path, model, limits = context.path, context.model, context.limits
-    tree, nesting, grid = context.sharded.tree, context.nesting, context.sharded.grid
+    tree, loop_nest, grid = context.sharded.tree, context.loop_nest, context.sharded.grid
     program, arena = context.program, context.arena
     buffers = tuple(
         replace(buffer, offset_bytes=offset)
@@ -39,16 +39,16 @@ def emit_schedule(context: PlanContext, policy: str) -> Schedule:
             size_dict=dict(path.network.size_dict),
             leaves=path.network.inputs,
             output=path.network.output,
-            sliced=nesting.order,
-            summed=nesting.summed,
+            sliced=loop_nest.order,
+            summed=loop_nest.summed,
             tensors=path.tensors,
             modes=tree.modes,
             indices=tree.indices,
             buffers=buffers,
             once=once,
             outer=tuple(
-                LoopLevel(place.depth, instructions, place.inner)
-                for place, instructions in zip(nesting.places[1:-1], others, strict=True)
+                LoopLevel(level.depth, instructions, level.inner)
+                for level, instructions in zip(loop_nest.levels[1:-1], others, strict=True)
             ),
             body=body,
             steps=program.steps,

@@ -58,13 +58,13 @@ def _with(out: int, workspace: int | None) -> tuple[int, ...]:
 
 
 def lifetimes(
-    segments: Sequence[Sequence[Instruction]], nest: range, buffers: Sequence[Buffer], result: int
+    segments: Sequence[Sequence[Instruction]], early_sum: range, buffers: Sequence[Buffer], result: int
 ) -> tuple[Lifetime, ...]:
-    """From the first write of each buffer to its `Free`, or else to the end, that of the `nest` for one made
-    there; of one that nobody uses, no bytes."""
+    """From the first write of each buffer to its `Free`, or else to the end, that of the `early_sum` for one
+    made there; of one that nobody uses, no bytes."""
     starts = [0, *accumulate(map(len, segments))]
     end = starts[-1]
-    inside = range(starts[nest.start], starts[nest.stop])
+    inside = range(starts[early_sum.start], starts[early_sum.stop])
     first: dict[int, int] = {result: len(segments[0])} if len(segments) > 1 else {}
     last: dict[int, int] = {}
     for now, instruction in enumerate(chain.from_iterable(segments)):

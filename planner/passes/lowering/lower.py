@@ -22,7 +22,7 @@ from tnplan.planner.passes.lowering.liveness import reads
 from tnplan.planner.passes.sharding.assign_digits import restrict_layout
 from tnplan.planner.passes.sharding.search import gemm_precision
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
-from tnplan.planner.passes.tree.loop_levels import last_need
+from tnplan.planner.passes.tree.loop_levels import last_level_needed
 from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.schedule import (
     Accumulate,
@@ -49,14 +49,14 @@ class LoweredProgram:
     """Instructions, buffers (offsets still 0) with their lifetimes, and step annotations.
 
     `segments` has the instructions of every loop level: `once`, the outer ones, and the body; those of an
-    early sum are in `nest`. `in_place` has the buffer that another one overwrites, and in how many chunks.
-    `chunked` has the exchanges that may go in chunks, by the buffer that they fill.
+    early sum are `early_sum_levels`. `in_place` has the buffer that another one overwrites, and in how many
+    chunks. `chunked` has the exchanges that may go in chunks, by the buffer that they fill.
     """
 
     buffers: tuple[Buffer, ...] = ()
     lifetimes: tuple[Lifetime, ...] = ()
     segments: tuple[tuple[Instruction, ...], ...] = ()
-    nest: range = range(0)
+    early_sum_levels: range = range(0)
     in_place: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     steps: tuple[StepAnnotation, ...] = ()
     chunked: Mapping[int, ChunkedExchange] = field(default_factory=dict)
@@ -83,30 +83,30 @@ class _Lowering:
         self.in_place: dict[int, tuple[int, int]] = {}
         self.chunked: dict[int, ChunkedExchange] = {}
         self.now = 0
-        self.nest, self.places = self.tree.nesting.nest, self.tree.nesting.places
+        self.summing, self.levels = self.tree.loop_nest.early_sum_levels, self.tree.loop_nest.levels
         self.first: list[int] = []
         self.last: list[int] = []
         self.made_in: list[int] = []
         self.until: dict[int, int] = {}
         self.ends: list[int] = []
-        self.free_after_nest: list[int] = []
+        self.free_after_sum: list[int] = []
         self.buffer_of: dict[int, int] = {}
         self.early_sum = -1
 
     def run(self) -> LoweredProgram:
         """Emit one loop level after the other, and settle the lifetimes."""
-        tree, nesting, nest = self.tree, self.tree.nesting, self.nest
-        in_slices = nesting.part[tree.root] > 0
+        tree, loop_nest, summing = self.tree, self.tree.loop_nest, self.summing
+        in_slices = loop_nest.level_of[tree.root] > 0
         result = -1
-        for level in range(len(self.places)):
+        for level in range(len(self.levels)):
             self._begin(level)
             for node in self._kept_roots(level):
                 self._emit_subtree(node)
-            if nesting.waist is not None and level == nest.start - 1:
-                self.early_sum = self._sum_of(nesting.waist)
+            if loop_nest.waist is not None and level == summing.start - 1:
+                self.early_sum = self._sum_of(loop_nest.waist)
                 self._emit(Zero(self.early_sum))
-            if nesting.waist is not None and level == nest.stop - 1:
-                self._add(nesting.waist, self.early_sum)
+            if loop_nest.waist is not None and level == summing.stop - 1:
+                self._add(loop_nest.waist, self.early_sum)
             self.ends.append(self.now - 1)
             if not level and in_slices:
                 result = self._sum_of(tree.root)
@@ -126,7 +126,7 @@ class _Lowering:
             buffers=tuple(self.buffers),
             lifetimes=tuple(lifetimes),
             segments=tuple(map(tuple, self.segments)),
-            nest=nest,
+            early_sum_levels=summing,
             in_place=self.in_place,
             steps=tuple(self.steps),
             chunked=self.chunked,
@@ -138,12 +138,12 @@ class _Lowering:
         self.level = level
         self.target: list[Instruction] = []
         self.segments.append(self.target)
-        if self.nest and level == self.nest.stop:
-            for buffer in self.free_after_nest:
+        if self.summing and level == self.summing.stop:
+            for buffer in self.free_after_sum:
                 self._free(buffer)
         if not level:
-            for leaf, own in enumerate(self.tree.nesting.part[: self.tree.n_leaves]):
-                if own:
+            for leaf, leaf_level in enumerate(self.tree.loop_nest.level_of[: self.tree.n_leaves]):
+                if leaf_level:
                     self._load(leaf)
 
     def _sum_of(self, node: int) -> int:
@@ -160,13 +160,13 @@ class _Lowering:
 
     def _kept_roots(self, level: int) -> list[int]:
         """The nodes of a loop level that steps of later ones take, and the root of the tree in its own."""
-        tree, levels = self.tree, self.tree.nesting.part
-        if levels[tree.root] == level:
+        tree, level_of = self.tree, self.tree.loop_nest.level_of
+        if level_of[tree.root] == level:
             return [tree.root]
         roots: list[int] = []
         for number, pair in enumerate(tree.children):
-            if levels[tree.n_leaves + number] > level:
-                roots.extend(child for child in pair if levels[child] == level)
+            if level_of[tree.n_leaves + number] > level:
+                roots.extend(child for child in pair if level_of[child] == level)
         return roots
 
     def _emit_subtree(self, root: int) -> None:
@@ -177,7 +177,7 @@ class _Lowering:
             node, emit = stack.pop()
             if emit is not None:
                 emit(node)
-            elif self.tree.nesting.part[node] < self.level:
+            elif self.tree.loop_nest.level_of[node] < self.level:
                 continue
             elif node >= self.tree.n_leaves:
                 stack.extend(reversed(self._tasks(node, order[node])))
@@ -206,27 +206,27 @@ class _Lowering:
         """For every node under `root` its operands in the order to compute them (Sethi and Ullman's rule on
         bytes); what lies inside a chain is never held, and what is exchanged in chunks comes last."""
         peak: dict[int, float] = {}
-        held: dict[int, float] = {}
+        kept: dict[int, float] = {}
         order: dict[int, list[int]] = {}
         stack: list[tuple[int, bool]] = [(root, False)]
         while stack:
             node, ready = stack.pop()
             size = self.space.shard_bytes(node, self.sharded.distribution.states[node])
-            if node < self.tree.n_leaves or self.tree.nesting.part[node] < self.level:
-                peak[node], held[node] = size, size
+            if node < self.tree.n_leaves or self.tree.loop_nest.level_of[node] < self.level:
+                peak[node], kept[node] = size, size
             elif not ready:
                 stack.append((node, True))
                 stack.extend((child, False) for child in self._operands(node))
             else:
                 order[node] = sorted(
                     self._operands(node),
-                    key=lambda child: (child in self.planned_chunks, held[child] - peak[child]),
+                    key=lambda child: (child in self.planned_chunks, kept[child] - peak[child]),
                 )
                 before = most = 0.0
                 for child in order[node]:
                     most = max(most, before + peak[child])
-                    before += held[child]
-                peak[node], held[node] = max(most, before + size), size
+                    before += kept[child]
+                peak[node], kept[node] = max(most, before + size), size
         return order
 
     def _load(self, leaf: int) -> None:
@@ -274,8 +274,8 @@ class _Lowering:
 
     def _output(self, node: int) -> int:
         """A buffer for the result of a step, as the step leaves it on its ranks."""
-        own = restrict_layout(self.sharded.layout(node), frozenset(self.tree.legs[node]))
-        return self._buffer(self.orders[node], own, self.placement.partial[node])
+        layout = restrict_layout(self.sharded.layout(node), frozenset(self.tree.legs[node]))
+        return self._buffer(self.orders[node], layout, self.placement.partial[node])
 
     def _deliver_branches(self, end: int) -> None:
         """What the chains of the row that ends at a node take besides stems, in their steps' layouts."""
@@ -292,15 +292,15 @@ class _Lowering:
             numbers, others = self.delivered.pop(chain)
             operand = self._deliver(chain.stem, chain.nodes[0], numbers[0])
             last = chain.nodes[-1]
-            adds = last == self.tree.nesting.waist
+            adds = last == self.tree.loop_nest.waist
             output = self.early_sum if adds else self._output(last)
             operands = [operand, *others]
             branches = tuple(others[: len(chain.branches)])
             closing = None if chain.closing is None else others[-1]
-            place = self.fusion.in_place.get(last)
+            moved = self.fusion.in_place.get(last)
             chunks = 1
-            if place is not None and place.parts and self._is_replayed_with(operand):
-                chunks = place.parts
+            if moved is not None and moved.parts and self._is_replayed_with(operand):
+                chunks = moved.parts
                 self.in_place[output] = operand, chunks
             self._emit(Fused(operand, branches, output, numbers, chain.precision, adds, closing, chunks))
             if output in self.in_place:
@@ -311,8 +311,8 @@ class _Lowering:
 
     def _annotate(self, node: int, fused: tuple[int, float] | None) -> int:
         """Append the annotation of a step; its number."""
-        nesting = self.tree.nesting
-        shared = (nesting.serves[self.level], nesting.repeats[self.level]) if self.level else None
+        loop_nest = self.tree.loop_nest
+        shared = (loop_nest.serves[self.level], loop_nest.repeats[self.level]) if self.level else None
         self.steps.append(annotate(self.sharded, node, shared, fused))
         return len(self.steps) - 1
 
@@ -386,13 +386,13 @@ class _Lowering:
 
     def _use(self, buffer: int) -> None:
         """It lives until now, or as long as this level is replayed without the one that makes it."""
-        made, nest = self.made_in[buffer], self.nest
+        made, summing = self.made_in[buffer], self.summing
         if self._is_replayed_with(buffer):
             self.last[buffer] = self.now
             return
-        self.until[buffer] = max(self.until.get(buffer, 0), last_need(self.places, made, self.level))
-        if self.level in nest and made == nest.start - 1:
-            self.free_after_nest.append(buffer)
+        self.until[buffer] = max(self.until.get(buffer, 0), last_level_needed(self.levels, made, self.level))
+        if self.level in summing and made == summing.start - 1:
+            self.free_after_sum.append(buffer)
 
     def _free(self, buffer: int) -> None:
         """Free what is made again with this level; what other levels make stays."""
@@ -401,7 +401,7 @@ class _Lowering:
             self._emit(Free(buffer))
 
     def _is_replayed_with(self, buffer: int) -> bool:
-        return self.places[self.made_in[buffer]] == self.places[self.level]
+        return self.levels[self.made_in[buffer]] == self.levels[self.level]
 
 
 def _rows(exchanges: ChunkedExchanges, fusion: Fusion) -> dict[int, Row]:

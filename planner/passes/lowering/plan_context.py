@@ -56,9 +56,9 @@ class PlanContext:
     arena: Arena = field(default_factory=Arena)
 
     @property
-    def nesting(self) -> LoopNest:
+    def loop_nest(self) -> LoopNest:
         """The loop nest of the tree."""
-        return self.sharded.tree.nesting
+        return self.sharded.tree.loop_nest
 
     @property
     def fits(self) -> bool:
@@ -68,7 +68,7 @@ class PlanContext:
     @property
     def total_s(self) -> float:
         """Predicted seconds of all slices in one group."""
-        n_slices = self.nesting.n_slices
+        n_slices = self.loop_nest.n_slices
         return sum(
             step.predicted_s * (1 if step.once else n_slices * step.often) for step in self.program.steps
         )

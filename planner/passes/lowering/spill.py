@@ -116,7 +116,7 @@ def _spilled(
             segment += [Encode(buffer, packed, step), Free(buffer)]
     return replace(
         program, buffers=tuple(buffers), segments=tuple(map(tuple, segments)), steps=tuple(steps),
-        lifetimes=lifetimes(segments, program.nest, buffers, program.result),
+        lifetimes=lifetimes(segments, program.early_sum_levels, buffers, program.result),
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ class ShardedTree:
 
     def is_taken_as_produced(self, node: int) -> bool:
         """Whether the step that takes a tensor needs it in its layout, and is on the same loop level."""
-        level, parent = self.tree.nesting.part, self.tree.parents[node]
+        level, parent = self.tree.loop_nest.level_of, self.tree.parents[node]
         in_place = self.placement.needed[node] == self.placement.produced[node]
         return in_place and parent is not None and level[node] == level[parent]
 

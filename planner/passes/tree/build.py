@@ -25,7 +25,7 @@ class Tree:
 
     `legs[node]` are the modes of a node after slicing, in no particular order: those that also sit
     elsewhere or in the output. A leaf has besides them `leaf_sliced` (whole sliced indices) and
-    `leaf_summed` (modes that sit nowhere else). `nesting` says which nodes several slices share.
+    `leaf_summed` (modes that sit nowhere else). `loop_nest` says which nodes several slices share.
     `death[mode]` is the node that sums the mode, or None for an output mode.
     """
 
@@ -38,7 +38,7 @@ class Tree:
     leaf_summed: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
     root: int
-    nesting: LoopNest
+    loop_nest: LoopNest
     death: dict[int, int | None]
     slots: dict[int, int]
     slot_extents: tuple[int, ...]
@@ -60,12 +60,12 @@ class Tree:
     @cached_property
     def weights(self) -> tuple[float, ...]:
         """How often each node is computed, in slices; not so little that sums of times lose it."""
-        nesting = self.nesting
+        loop_nest = self.loop_nest
         often = [
             max(repeats / serves, LEAST_WEIGHT)
-            for repeats, serves in zip(nesting.repeats, nesting.serves, strict=True)
+            for repeats, serves in zip(loop_nest.repeats, loop_nest.serves, strict=True)
         ]
-        return tuple(often[part] for part in nesting.part)
+        return tuple(often[level] for level in loop_nest.level_of)
 
     @cached_property
     def later_weights(self) -> tuple[float, ...]:
@@ -102,11 +102,11 @@ def build(path: ContractionPath) -> Tree:
 
     legs: list[tuple[int, ...]] = []
     summed: list[tuple[int, ...]] = []
-    for own in terms:
-        legs.append(tuple(mode for mode in own if total[mode] > 1))
-        summed.append(tuple(mode for mode in own if total[mode] == 1))
+    for of_leaf in terms:
+        legs.append(tuple(mode for mode in of_leaf if total[mode] > 1))
+        summed.append(tuple(mode for mode in of_leaf if total[mode] == 1))
 
-    seen: list[dict[int, int] | None] = [dict.fromkeys(own, 1) for own in legs]
+    seen: list[dict[int, int] | None] = [dict.fromkeys(modes_of, 1) for modes_of in legs]
     death: dict[int, int | None] = dict.fromkeys(output)
     for number, (left, right) in enumerate(children):
         first, second = seen[left], seen[right]
@@ -135,7 +135,7 @@ def build(path: ContractionPath) -> Tree:
         leaf_summed=tuple(summed),
         output=output,
         root=root,
-        nesting=flat_nest(path.sliced_inds, extents, [bool(own) for own in sliced_terms], children),
+        loop_nest=flat_nest(path.sliced_inds, extents, [bool(term) for term in sliced_terms], children),
         death=death,
         slots=slots,
         slot_extents=slot_extents,

@@ -1,4 +1,4 @@
-"""Loops: the choice among all ways to nest the loops over sliced indices.
+"""The choice among all ways to nest the loops over sliced indices.
 
 A step depends on the sliced indices of the inputs under it. With the loops nested so that the innermost ones
 change the least work, its result serves all slices that differ in loops further inside. An index of which all
@@ -20,12 +20,12 @@ WAISTS = 12
 """Nodes that are looked at closely as waists."""
 MOST_ROUNDS = 64
 """Of an early sum: between slices, not within them, runs are saved and groups take turns."""
-WORTH_A_WAIST = 0.02
+LEAST_SAVING_OF_A_WAIST = 0.02
 """A waist is taken where it saves at least this share of the work."""
 
 
 class InvariantHoisting:
-    """What all nestings of one tree have in common."""
+    """What all loop nests of one tree have in common."""
 
     def __init__(self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int]) -> None:
         self._dependence = Dependence(tree, sliced, size_dict)
@@ -35,37 +35,37 @@ class InvariantHoisting:
         """The work of all slices, were nothing shared between them."""
         return sum(self._dependence.work) * self._dependence.count(self._dependence.everything)
 
-    def nesting(self, room: float, groups: int = 1) -> LoopNest:
-        """The parts that save most while what they hold and the largest step take `room` elements at most.
+    def loop_nest(self, most_elements: float, groups: int = 1) -> LoopNest:
+        """The loop nest that saves most while what it keeps and the largest step take so many elements.
 
         With several groups work counts as if each had as many slices as the one that has most.
         """
-        whole, *others = self._nests
-        best, parts = whole, whole.choose(room)
-        least = whole.work_of_groups(parts, groups)
-        for nest in others:
-            if nest.least_work < least * (1 - WORTH_A_WAIST) and nest.fits(room):
-                chosen = nest.choose(room)
-                work = nest.work_of_groups(chosen, groups)
-                if work < least * (1 - WORTH_A_WAIST):
-                    best, parts, least = nest, chosen, work
-        return best.nesting(parts)
+        whole, *others = self._orders
+        best, depths = whole, whole.choose(most_elements)
+        least = whole.work_of_groups(depths, groups)
+        for order in others:
+            if order.least_work < least * (1 - LEAST_SAVING_OF_A_WAIST) and order.fits(most_elements):
+                chosen = order.choose(most_elements)
+                work = order.work_of_groups(chosen, groups)
+                if work < least * (1 - LEAST_SAVING_OF_A_WAIST):
+                    best, depths, least = order, chosen, work
+        return best.loop_nest(depths)
 
     @cached_property
-    def endless(self) -> list[LoopNest]:
-        """The nesting of each order of the loops, were there no end of parts and memory.
+    def unlimited(self) -> list[LoopNest]:
+        """The loop nest of each order of the loops, were there no end of levels and memory.
 
         No other with this order does any step less often.
         """
         found = []
-        for nest in self._nests:
-            fewest = nest.nesting(nest.choose(0.0))
+        for order in self._orders:
+            fewest = order.loop_nest(order.choose(0.0))
             depths, inner = range(len(fewest.order) + 1), range(1, len(fewest.summed) + 1)
-            found.append(nest.nesting(LevelDepths(tuple(depths), tuple(inner))))
+            found.append(order.loop_nest(LevelDepths(tuple(depths), tuple(inner))))
         return found
 
     @cached_property
-    def _nests(self) -> list[LoopOrder]:
+    def _orders(self) -> list[LoopOrder]:
         """The tree without a waist, then with those of the least work."""
         dependence = self._dependence
         return [

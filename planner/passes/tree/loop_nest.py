@@ -1,8 +1,8 @@
-"""Nest: the loops of one tree in their order, with a waist or without, and which of them begin parts.
+"""The loops of one tree in their order, with a waist or without, and which of them begin levels.
 
-Results that wait for loops further inside, and the sum at the waist, have to be held: parts are made where
-they save most while that leaves room for the largest step. Work and tensors are added up by loops, so that a
-choice of parts is soon weighed. Knows no layouts and no machine.
+Results that wait for loops further inside, and the sum at the waist, take memory: levels are added where
+they save most while the largest step still fits. Work and tensors are added up by loops, so that a
+choice of levels is soon weighed. Knows no layouts and no machine.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, prod
 
-from tnplan.planner.passes.tree.loop_levels import LoopDepth, LoopNest, last_need, with_leaves
+from tnplan.planner.passes.tree.loop_levels import LoopDepth, LoopNest, last_level_needed, with_leaves
 from tnplan.planner.passes.tree.slice_dependence import Dependence, bits_of, work_of_elements
 
-MOST_OUTER = 8
-"""Parts between what is done once and the body, those that a waist needs not counted."""
-WORTH_A_PART = 0.02
-"""A part is made where it saves at least this share of the work."""
+MOST_OUTER_LEVELS = 8
+"""Levels between what is done once and the body, those that a waist needs not counted."""
+LEAST_SAVING_OF_A_LEVEL = 0.02
+"""A level is added where it saves at least this share of the work."""
 ELEMENTS_TO_ADD = 3
 """An addition reads two elements and writes one."""
 BEFORE, INSIDE, ELSEWHERE = range(3)
@@ -30,7 +30,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class LevelDepths:
-    """The depths at which parts begin: in the loops over slices, and in those of the early sum."""
+    """The depths at which levels begin: in the loops over slices, and in those of the early sum."""
 
     depths: tuple[int, ...]
     inner: tuple[int, ...] = ()
@@ -52,9 +52,9 @@ class LoopOrder:
             over_slices.append(live if inside else below[node] & ~summed)
             in_sum.append(below[node] & summed if inside else 0)
         largest = max(dependence.work, default=1)
-        work = [own / largest for own in dependence.work]
+        work = [cost / largest for cost in dependence.work]
         repeats = dependence.count(summed)
-        costs = [own * repeats if kind == INSIDE else own for kind, own in zip(kinds, work, strict=True)]
+        costs = [cost * repeats if kind == INSIDE else cost for kind, cost in zip(kinds, work, strict=True)]
         outer = [bit for bit in _order(over_slices, costs, count) if not summed >> bit & 1]
         inner = [bit for bit in _order(in_sum, work, count) if summed >> bit & 1]
         self._outer = tuple(dependence.sliced[bit] for bit in outer)
@@ -76,8 +76,8 @@ class LoopOrder:
         self._work: dict[Key, float] = {}
         self._elements: dict[Key, int] = {}
         self._met: dict[tuple[Key, Key], int] = {}
-        for key, own, elements in zip(keys, work, dependence.elements, strict=True):
-            self._work[key] = self._work.get(key, 0.0) + own
+        for key, cost, elements in zip(keys, work, dependence.elements, strict=True):
+            self._work[key] = self._work.get(key, 0.0) + cost
             self._elements[key] = max(self._elements.get(key, 0), elements)
         if self._waist is not None:
             added = work_of_elements(ELEMENTS_TO_ADD * dependence.sizes[self._waist])
@@ -90,54 +90,56 @@ class LoopOrder:
                     made = (BEFORE, self._live) if child == self._waist else keys[child - n_leaves]
                     self._met[made, key] = self._met.get((made, key), 0) + dependence.sizes[child]
 
-    def choose(self, room: float) -> LevelDepths:
-        """The parts that save most while what they hold and the largest step take `room` elements at most."""
-        parts = self._least()
-        work = self._work_of_slice(parts)
-        for _ in range(MOST_OUTER):
-            choices = sorted(self._with_one_more(parts), key=self._work_of_slice)
-            worth = (more for more in choices if self._work_of_slice(more) <= work * (1 - WORTH_A_PART))
-            chosen = next((more for more in worth if self._needs(more) <= room), None)
+    def choose(self, most_elements: float) -> LevelDepths:
+        """The depths that save most while what is kept and the largest step take `most_elements`."""
+        depths = self._least()
+        work = self._work_of_slice(depths)
+        for _ in range(MOST_OUTER_LEVELS):
+            choices = sorted(self._with_one_more(depths), key=self._work_of_slice)
+            worth = (
+                more for more in choices if self._work_of_slice(more) <= work * (1 - LEAST_SAVING_OF_A_LEVEL)
+            )
+            chosen = next((more for more in worth if self._needs(more) <= most_elements), None)
             if chosen is None:
                 break
-            parts, work = chosen, self._work_of_slice(chosen)
-        return parts
+            depths, work = chosen, self._work_of_slice(chosen)
+        return depths
 
-    def fits(self, room: float) -> bool:
-        """Whether there is room for the least that can be made parts."""
-        return self._needs(self._least()) <= room
+    def fits(self, most_elements: float) -> bool:
+        """Whether the least levels that there can be fit."""
+        return self._needs(self._least()) <= most_elements
 
     @cached_property
     def least_work(self) -> float:
-        """The work of all slices, were there no end of parts and memory, in the unit of `work_of_groups`."""
+        """The work of all slices, were there no end of levels and memory, in the unit of `work_of_groups`."""
         whole = LevelDepths(tuple(range(len(self._outer) + 1)), tuple(range(1, len(self._inner) + 1)))
         return self.work_of_groups(whole, 1)
 
-    def work_of_groups(self, parts: LevelDepths, groups: int) -> float:
+    def work_of_groups(self, depths: LevelDepths, groups: int) -> float:
         """The work of all slices, were they as many for each group as for the one that has most.
 
         In that of the largest step of the tree, done for every value of all sliced indices: the work itself
         may be beyond floating point.
         """
         n_slices = -(-self._serves[0] // groups) * groups
-        return self._work_of_slice(parts) * (n_slices / self._all_slices)
+        return self._work_of_slice(depths) * (n_slices / self._all_slices)
 
-    def nesting(self, parts: LevelDepths) -> LoopNest:
-        """The nesting with these parts."""
-        places = self._places(parts)
+    def loop_nest(self, depths: LevelDepths) -> LoopNest:
+        """The loop nest with these depths."""
+        levels = self._levels(depths)
         tree = self._dependence.tree
         return LoopNest(
             order=self._outer,
             summed=self._inner,
             waist=self._waist,
-            places=places,
-            serves=tuple(self._serves[place.depth] for place in places),
-            repeats=tuple(self._repeats[place.inner] for place in places),
-            part=with_leaves(
-                [self._number(key, parts, places) for key in self._keys],
+            levels=levels,
+            serves=tuple(self._serves[level.depth] for level in levels),
+            repeats=tuple(self._repeats[level.inner] for level in levels),
+            level_of=with_leaves(
+                [self._number(key, depths, levels) for key in self._keys],
                 [bool(mask) for mask in self._dependence.below[: tree.n_leaves]],
                 tree.children,
-                len(places) - 1,
+                len(levels) - 1,
             ),
         )
 
@@ -147,61 +149,65 @@ class LoopOrder:
             return LevelDepths(_sorted(0, len(self._outer)))
         return LevelDepths(_sorted(0, self._live, len(self._outer)), (len(self._inner),))
 
-    def _with_one_more(self, parts: LevelDepths) -> Iterator[LevelDepths]:
+    def _with_one_more(self, depths: LevelDepths) -> Iterator[LevelDepths]:
         """The choices with one depth more, where there is work."""
-        levels = {level for kind, level in self._work if kind != INSIDE} - {*parts.depths}
+        levels = {level for kind, level in self._work if kind != INSIDE} - {*depths.depths}
         for depth in sorted(levels):
-            yield replace(parts, depths=_sorted(*parts.depths, depth))
-        levels = {level for kind, level in self._work if kind == INSIDE} - {*parts.inner}
+            yield replace(depths, depths=_sorted(*depths.depths, depth))
+        levels = {level for kind, level in self._work if kind == INSIDE} - {*depths.inner}
         for depth in sorted(levels):
-            yield replace(parts, inner=_sorted(*parts.inner, depth))
+            yield replace(depths, inner=_sorted(*depths.inner, depth))
 
-    def _work_of_slice(self, parts: LevelDepths) -> float:
+    def _work_of_slice(self, depths: LevelDepths) -> float:
         """The work of a slice in the mean of all, in that of the largest step."""
         total = 0.0
         for (kind, level), work in self._work.items():
             if kind == INSIDE:
-                repeats = self._repeats[_first(parts.inner, level)]
-                total += work * repeats / self._served[_first(parts.depths, self._live)]
+                repeats = self._repeats[_first(depths.inner, level)]
+                total += work * repeats / self._served[_first(depths.depths, self._live)]
             else:
-                total += work / self._served[_first(parts.depths, level)]
+                total += work / self._served[_first(depths.depths, level)]
         return total
 
-    def _places(self, parts: LevelDepths) -> tuple[LoopDepth, ...]:
-        """The loops of every part; at the waist there is one before the loops of the sum and one after."""
-        places = []
-        for depth in parts.depths:
-            places.append(LoopDepth(depth))
-            if parts.inner and depth == _first(parts.depths, self._live):
-                places += [*(LoopDepth(depth, inner) for inner in parts.inner), LoopDepth(depth)]
-        return tuple(places)
+    def _levels(self, depths: LevelDepths) -> tuple[LoopDepth, ...]:
+        """The loops of every level; at the waist there is one before the loops of the sum and one after."""
+        levels = []
+        for depth in depths.depths:
+            levels.append(LoopDepth(depth))
+            if depths.inner and depth == _first(depths.depths, self._live):
+                levels += [*(LoopDepth(depth, inner) for inner in depths.inner), LoopDepth(depth)]
+        return tuple(levels)
 
-    def _number(self, key: Key, parts: LevelDepths, places: Sequence[LoopDepth]) -> int:
-        """The part of the steps of a key. Of two with the same loops, what goes into the sum is in the first
+    def _number(self, key: Key, depths: LevelDepths, levels: Sequence[LoopDepth]) -> int:
+        """The level of the steps of a key. Of two with the same loops, what goes into the sum is in the first
         and all else in the last."""
         kind, level = key
         if kind == INSIDE:
-            depth = _first(parts.depths, self._live)
-            return places.index(LoopDepth(depth, _first(parts.inner, level)))
-        place = LoopDepth(_first(parts.depths, level))
-        return places.index(place) if kind == BEFORE else len(places) - 1 - places[::-1].index(place)
+            depth = _first(depths.depths, self._live)
+            return levels.index(LoopDepth(depth, _first(depths.inner, level)))
+        level_loops = LoopDepth(_first(depths.depths, level))
+        return (
+            levels.index(level_loops) if kind == BEFORE else len(levels) - 1 - levels[::-1].index(level_loops)
+        )
 
-    def _needs(self, parts: LevelDepths) -> int:
-        """The most elements that are held for other parts while a step is done, and those of that step."""
-        places = self._places(parts)
-        numbers = {key: self._number(key, parts, places) for key in {key for met in self._met for key in met}}
-        largest, change = [0] * len(places), [0] * (len(places) + 1)
+    def _needs(self, depths: LevelDepths) -> int:
+        """The most elements that are kept for other levels while a step is done, and those of that step."""
+        levels = self._levels(depths)
+        numbers = {
+            key: self._number(key, depths, levels) for key in {key for met in self._met for key in met}
+        }
+        largest, change = [0] * len(levels), [0] * (len(levels) + 1)
         for key, elements in self._elements.items():
-            number = self._number(key, parts, places)
+            number = self._number(key, depths, levels)
             largest[number] = max(largest[number], elements)
         for (made, used), size in self._met.items():
             if numbers[made] < numbers[used]:
                 change[numbers[made] + 1] += size
-                change[last_need(places, numbers[made], numbers[used]) + 1] -= size
-        most = held = 0
+                change[last_level_needed(levels, numbers[made], numbers[used]) + 1] -= size
+        most = kept = 0
         for elements, more in zip(largest, change, strict=False):
-            held += more
-            most = max(most, held + elements)
+            kept += more
+            most = max(most, kept + elements)
         return most
 
 

@@ -27,14 +27,14 @@ def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: i
     its branches and the result of its last one, or the first or the last alone where it works in place. What
     lies between is not stored, but a chain has few steps, each with a small branch, and one tile.
     """
-    room = ranks * limit_bytes / model.item_bytes
+    most_elements = ranks * limit_bytes / model.item_bytes
     sizes = [tree.extent(legs) for legs in tree.legs]
-    stored = [size <= room for size in sizes[: tree.n_leaves]]
+    stored = [size <= most_elements for size in sizes[: tree.n_leaves]]
     # The chains that may end at a node: the operand of the first step, and the steps.
     chains: list[list[tuple[int, ...]]] = [[] for _ in stored]
     for number, (left, right) in enumerate(tree.children):
         node, found = tree.n_leaves + number, list[tuple[int, ...]]()
-        whole = stored[left] and stored[right] and sizes[left] + sizes[right] + sizes[node] <= room
+        whole = stored[left] and stored[right] and sizes[left] + sizes[right] + sizes[node] <= most_elements
         for stem, branch in ((left, right), (right, left)):
             if stored[branch] and _is_fusable(tree, model, node, sizes[branch] / ranks):
                 # What may be stored may as well begin a chain, which is then shorter.
@@ -42,48 +42,48 @@ def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: i
                 found += [(*chain, node) for chain in begun if _has_tile(tree, model, (*chain, node))]
             whole = whole or (stored[branch] and _closes(tree, node) and bool(chains[stem]))
         chains.append(found)
-        stored.append(whole or (bool(found) and sizes[node] <= room))
+        stored.append(whole or (bool(found) and sizes[node] <= most_elements))
         if not (stored[-1] or found):
             return node
     return None if stored[-1] or not tree.children else tree.n_nodes - 1
 
 
-def step_over(tree: Tree, sizes: Sequence[int], room: float) -> int | None:
-    """The first step whose three tensors are over the room of all ranks together, if any is."""
+def step_over(tree: Tree, sizes: Sequence[int], most_bytes: float) -> int | None:
+    """The first step whose three tensors are over the memory of all ranks together, if any is."""
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number
-        if sizes[left] + sizes[right] + sizes[node] > room:
+        if sizes[left] + sizes[right] + sizes[node] > most_bytes:
             return node
     return None
 
 
 class LeastSeconds:
-    """Seconds of all slices that no schedule undercuts, whatever its layouts, its chains and its parts.
+    """Seconds of all slices that no schedule undercuts, whatever its layouts, its chains and its loop levels.
 
     Some rank has at least the even share of the products and of every tensor. Rates are the best at any
     extents; launches, permutations, exchanges and what a chain reads and writes in memory are left out. Of
-    each order of the loops that nesting counts with which every step is done least often.
+    each order of the loops that one counts with which every step is done least often.
     """
 
     def __init__(self, tree: Tree, model: CostModel, loops: InvariantHoisting) -> None:
         self._tree, self._model, self._loops = tree, model, loops
-        self._by_part: dict[int, list[list[float]]] = {}
+        self._by_level: dict[int, list[list[float]]] = {}
 
     def of(self, ranks: int, groups: int) -> float:
         """In the one of `groups` groups of `ranks` ranks that has most slices."""
-        if ranks not in self._by_part:
-            self._by_part[ranks] = self._added_up(ranks)
-        return ROUNDING * min(map(partial(_all_slices, groups), self._loops.endless, self._by_part[ranks]))
+        if ranks not in self._by_level:
+            self._by_level[ranks] = self._added_up(ranks)
+        return ROUNDING * min(map(partial(_all_slices, groups), self._loops.unlimited, self._by_level[ranks]))
 
     def _added_up(self, ranks: int) -> list[list[float]]:
-        """Of each nesting, the seconds of every part on its steps being done once."""
+        """Of each loop nest, the seconds of every level on its steps being done once."""
         seconds = self._of_steps(ranks)
         found = []
-        for nesting in self._loops.endless:
-            by_part = [0.0] * len(nesting.places)
-            for part, step_s in zip(nesting.part[self._tree.n_leaves :], seconds, strict=True):
-                by_part[part] += step_s
-            found.append(by_part)
+        for loop_nest in self._loops.unlimited:
+            by_level = [0.0] * len(loop_nest.levels)
+            for level, step_s in zip(loop_nest.level_of[self._tree.n_leaves :], seconds, strict=True):
+                by_level[level] += step_s
+            found.append(by_level)
         return found
 
     def _of_steps(self, ranks: int) -> list[float]:
@@ -109,11 +109,11 @@ class LeastSeconds:
         return found
 
 
-def _all_slices(groups: int, nesting: LoopNest, by_part: Sequence[float]) -> float:
-    most = -(-nesting.n_slices // groups)
+def _all_slices(groups: int, loop_nest: LoopNest, by_level: Sequence[float]) -> float:
+    most = -(-loop_nest.n_slices // groups)
     return sum(
-        part_s * repeats * -(-most // serves)
-        for part_s, repeats, serves in zip(by_part, nesting.repeats, nesting.serves, strict=True)
+        level_s * repeats * -(-most // serves)
+        for level_s, repeats, serves in zip(by_level, loop_nest.repeats, loop_nest.serves, strict=True)
     )
 
 
@@ -128,9 +128,9 @@ def _has_tile(tree: Tree, model: CostModel, chain: Sequence[int]) -> bool:
     """Whether a chain may have a tile: at every step it holds all modes that the later ones sum, whole."""
     nodes = chain[1:]
     return len(nodes) <= MOST_STAGES and all(
-        tree.extent([mode for mode in tree.legs[held] if tree.death[mode] in nodes[place:]])
+        tree.extent([mode for mode in tree.legs[operand] if tree.death[mode] in nodes[place:]])
         <= model.fused_elements
-        for place, held in enumerate(chain[:-1])
+        for place, operand in enumerate(chain[:-1])
     )
 
 

@@ -1,4 +1,4 @@
-"""Dependence: on which sliced indices each node of a tree depends, and what its step costs.
+"""On which sliced indices each node of a tree depends, and what its step costs.
 
 A set of sliced indices is a mask, one bit each in the order of the path. Knows no loops and no machine.
 """
@@ -18,11 +18,11 @@ class Dependence:
     """The sliced indices of the inputs under every node, and the work of every step, in multiply-adds."""
 
     def __init__(self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int]) -> None:
-        place = {tree.indices[index][0]: number for number, index in enumerate(sliced)}
+        position = {tree.indices[index][0]: number for number, index in enumerate(sliced)}
         self.tree, self.sliced = tree, tuple(sliced)
         self.extents = tuple(size_dict[index] for index in sliced)
         self.sizes = [tree.extent(legs) for legs in tree.legs]
-        self.below = [sum(1 << place[mode] for mode in modes) for modes in tree.leaf_sliced]
+        self.below = [sum(1 << position[mode] for mode in modes) for modes in tree.leaf_sliced]
         self.work: list[int] = []
         self.elements: list[int] = []
         for number, (left, right) in enumerate(tree.children):
@@ -52,7 +52,7 @@ class Dependence:
             for bit, count in counts[right].items():
                 both[bit] = both.get(bit, 0) + count
             counts.append(both)
-        return [sum(1 << bit for bit, count in own.items() if count == inputs[bit]) for own in counts]
+        return [sum(1 << bit for bit, count in below.items() if count == inputs[bit]) for below in counts]
 
 
 def work_of_elements(count: int) -> int:
@@ -61,7 +61,7 @@ def work_of_elements(count: int) -> int:
 
 
 def bits_of(mask: int) -> list[int]:
-    """The places of the bits of a mask that are set."""
+    """The positions of the set bits of a mask, the lowest first."""
     found = []
     while mask:
         low = mask & -mask

@@ -94,7 +94,7 @@ def test_stays_save_time_between_nodes(root: Path, monkeypatch: pytest.MonkeyPat
 def test_a_replay_gives_the_value(seed: int | None, ranks: int) -> None:
     path = halves() if seed is None else random_path(seed)
     planner = Planner(path, eager_profile(), inf, 1)
-    context = planner.context(planner.tree.nesting, ranks, Rung(PERSISTENT, 1.0), inf)
+    context = planner.context(planner.tree.loop_nest, ranks, Rung(PERSISTENT, 1.0), inf)
     schedule = emit_schedule(attempt(context), "ours")
     verify(schedule)
     arrays = random_arrays(path, 1)

@@ -37,7 +37,7 @@ from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 
 def nested(path: ContractionPath, room: float = inf, groups: int = 1) -> tuple[Tree, LoopNest]:
     tree = build(path)
-    return tree, InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).nesting(room, groups)
+    return tree, InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).loop_nest(room, groups)
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 7))
@@ -51,21 +51,21 @@ def test_planned_multiply_adds_are_those_of_a_replay(seed: int) -> None:
     assert log10_mnk_planned(whole) == pytest.approx(path_cost(whole).log10_mnk_all_slices)
 
 
-def loops_around(nesting: LoopNest, part: int) -> tuple[str, ...]:
-    place = nesting.places[part]
-    return (*nesting.order[: place.depth], *nesting.summed[: place.inner])
+def loops_around(nest: LoopNest, part: int) -> tuple[str, ...]:
+    place = nest.levels[part]
+    return (*nest.order[: place.depth], *nest.summed[: place.inner])
 
 
-def work_of(path: ContractionPath, tree: Tree, nesting: LoopNest) -> float:
+def work_of(path: ContractionPath, tree: Tree, nest: LoopNest) -> float:
     """What all steps and additions cost, each as often as its loops have values."""
     total = 0.0
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number
-        runs = prod(path.network.size_dict[index] for index in loops_around(nesting, nesting.part[node]))
+        runs = prod(path.network.size_dict[index] for index in loops_around(nest, nest.level_of[node]))
         sizes = [tree.extent(tree.legs[item]) for item in (left, right, node)]
         products = tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
         total += runs * max(products, 7 * sum(sizes) // 2)
-        if node == nesting.waist:
+        if node == nest.waist:
             total += runs * (21 * sizes[2] // 2)
     return total
 
@@ -86,35 +86,35 @@ def test_the_case_has_all_kinds_of_parts() -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_every_step_is_inside_the_loops_that_it_depends_on(seed: int) -> None:
     path = sliced_lattice(seed)
-    tree, nesting = nested(path)
-    assert sorted((*nesting.order, *nesting.summed)) == sorted(path.sliced_inds)
+    tree, nest = nested(path)
+    assert sorted((*nest.order, *nest.summed)) == sorted(path.sliced_inds)
     under: list[set[str]] = [
         {tree.modes[mode].index for mode in own} for own in tree.leaf_sliced
     ]  # fmt: skip
     for number, pair in enumerate(tree.children):
         node = tree.n_leaves + number
         # An index that is summed at the waist touches nothing above it.
-        found = [under[child] - ({*nesting.summed} if child == nesting.waist else set()) for child in pair]
+        found = [under[child] - ({*nest.summed} if child == nest.waist else set()) for child in pair]
         under.append(found[0] | found[1])
-        assert under[node] <= {*loops_around(nesting, nesting.part[node])}
-        assert all(nesting.part[child] <= nesting.part[node] for child in pair if child >= tree.n_leaves)
-    assert under[tree.root].isdisjoint(nesting.summed)
-    for part, place in enumerate(nesting.places):
-        assert nesting.serves[part] == 2 ** (len(nesting.order) - place.depth)
-        assert nesting.repeats[part] == 2**place.inner
+        assert under[node] <= {*loops_around(nest, nest.level_of[node])}
+        assert all(nest.level_of[child] <= nest.level_of[node] for child in pair if child >= tree.n_leaves)
+    assert under[tree.root].isdisjoint(nest.summed)
+    for part, place in enumerate(nest.levels):
+        assert nest.serves[part] == 2 ** (len(nest.order) - place.depth)
+        assert nest.repeats[part] == 2**place.inner
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_waist_saves_work(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = sliced_lattice(seed)
-    tree, nesting = nested(path)
+    tree, nest = nested(path)
     monkeypatch.setattr(loops, "WAISTS", 0)
     _, without = nested(path)
     monkeypatch.setattr(loops, "WAISTS", tree.n_nodes)
     _, best = nested(path)
-    works = [work_of(path, tree, one) for one in (best, nesting, without)]
+    works = [work_of(path, tree, one) for one in (best, nest, without)]
     assert without.waist is None
-    if nesting.waist is None:
+    if nest.waist is None:
         assert works[1] == works[2]
     else:
         assert works[1] < 0.98 * works[2]
@@ -123,8 +123,12 @@ def test_a_waist_saves_work(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_waists_are_found_in_most_lattices() -> None:
     waists = [nested(sliced_lattice(seed))[1] for seed in range(60)]
-    assert sum(nesting.waist is not None for nesting in waists) > 50
-    assert {nesting.places[nesting.nest.start].depth for nesting in waists if nesting.nest} == {0, 1, 2}
+    assert sum(nest.waist is not None for nest in waists) > 50
+    assert {nest.levels[nest.early_sum_levels.start].depth for nest in waists if nest.early_sum_levels} == {
+        0,
+        1,
+        2,
+    }
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -185,42 +189,44 @@ def changed_before(depth: int, values: tuple[int, ...], before: tuple[int, ...])
     return values[:depth] != before[:depth]
 
 
-def order_of_parts(path: ContractionPath, nesting: LoopNest) -> list[int]:
+def order_of_parts(path: ContractionPath, nest: LoopNest) -> list[int]:
     """The parts in the order in which a replay runs them, by trying all values of all loops."""
     found: list[int] = []
     before: dict[int, tuple[int, ...]] = {}
-    inner = list(product(*(range(path.network.size_dict[index]) for index in nesting.summed)))
-    for values in product(*(range(path.network.size_dict[index]) for index in nesting.order)):
+    inner = list(product(*(range(path.network.size_dict[index]) for index in nest.summed)))
+    for values in product(*(range(path.network.size_dict[index]) for index in nest.order)):
         rows: dict[int, list[int]] = {}
-        for part, place in enumerate(nesting.places):
+        for part, place in enumerate(nest.levels):
             if before.get(part) == values[: place.depth]:
                 continue
             before[part] = values[: place.depth]
-            rows.setdefault(part if part not in nesting.nest else nesting.nest.start, []).append(part)
+            rows.setdefault(
+                part if part not in nest.early_sum_levels else nest.early_sum_levels.start, []
+            ).append(part)
         for row in rows.values():
-            if row[0] not in nesting.nest:
+            if row[0] not in nest.early_sum_levels:
                 found += row
                 continue
             for number, round_ in enumerate(inner):
                 found += [
                     part for part in row
-                    if not number or changed_before(nesting.places[part].inner, round_, inner[number - 1])
+                    if not number or changed_before(nest.levels[part].inner, round_, inner[number - 1])
                 ]  # fmt: skip
     return found
 
 
-def most_held(path: ContractionPath, tree: Tree, nesting: LoopNest) -> int:
+def most_held(path: ContractionPath, tree: Tree, nest: LoopNest) -> int:
     """The most elements of a step and of all tensors that then wait for another run of a part."""
-    runs = order_of_parts(path, nesting)
+    runs = order_of_parts(path, nest)
     sizes = [tree.extent(legs) for legs in tree.legs]
-    largest = [0] * len(nesting.places)
+    largest = [0] * len(nest.levels)
     waiting: list[tuple[int, int, int]] = []
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number
-        part = nesting.part[node]
+        part = nest.level_of[node]
         largest[part] = max(largest[part], sizes[left] + sizes[right] + sizes[node])
         for child in (left, right):
-            made = nesting.nest.start - 1 if child == nesting.waist else nesting.part[child]
+            made = nest.early_sum_levels.start - 1 if child == nest.waist else nest.level_of[child]
             if child >= tree.n_leaves and made < part:
                 waiting.append((made, part, sizes[child]))
     held = [0] * len(runs)
@@ -242,10 +248,10 @@ def test_parts_hold_no_more_than_there_is_room_for(seed: int) -> None:
     path = sliced_lattice(seed)
     seen = set()
     for room in np.geomspace(60, 5000, 25):
-        tree, nesting = nested(path, float(room))
-        seen.add(nesting.waist)
-        if len(nesting.places) > 2:
-            assert most_held(path, tree, nesting) <= room
+        tree, nest = nested(path, float(room))
+        seen.add(nest.waist)
+        if len(nest.levels) > 2:
+            assert most_held(path, tree, nest) <= room
     assert None in seen
     assert len(seen) > 1
 

@@ -27,7 +27,7 @@ from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.tree.build import Tree, build
 from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 from tnplan.planner.passes.tree.loop_levels import LoopNest
-from tnplan.planner.passes.tree.loop_nest import MOST_OUTER
+from tnplan.planner.passes.tree.loop_nest import MOST_OUTER_LEVELS
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.file import from_document, load_schedule, save_schedule, to_document
@@ -64,9 +64,9 @@ def loops_of(path: ContractionPath) -> tuple[Tree, InvariantHoisting]:
     return tree, InvariantHoisting(tree, path.sliced_inds, path.network.size_dict)
 
 
-def depths_of(nesting: LoopNest) -> tuple[int, ...]:
-    assert not any(place.inner for place in nesting.places)
-    return tuple(place.depth for place in nesting.places)
+def depths_of(nest: LoopNest) -> tuple[int, ...]:
+    assert not any(place.inner for place in nest.levels)
+    return tuple(place.depth for place in nest.levels)
 
 
 def below(tree: Tree, path: ContractionPath) -> list[frozenset[str]]:
@@ -113,15 +113,15 @@ def test_every_step_runs_as_often_as_its_slices_differ() -> None:
     for path in sliced_paths():
         tree, found = loops_of(path)
         for room in (inf, 200.0, 0.0):
-            nesting = found.nesting(room)
-            assert sorted(nesting.order) == sorted(path.sliced_inds)
-            depths = depths_of(nesting)
+            nest = found.loop_nest(room)
+            assert sorted(nest.order) == sorted(path.sliced_inds)
+            depths = depths_of(nest)
             assert list(depths) == sorted(set(depths))
             assert depths[0] == 0
-            assert depths[-1] == len(nesting.order)
-            assert len(depths) <= MOST_OUTER + 2
-            counts = runs_counted(path, nesting.order, depths)
-            served = [nesting.serves[nesting.part[node]] for node in range(tree.n_leaves, tree.n_nodes)]
+            assert depths[-1] == len(nest.order)
+            assert len(depths) <= MOST_OUTER_LEVELS + 2
+            counts = runs_counted(path, nest.order, depths)
+            served = [nest.serves[nest.level_of[node]] for node in range(tree.n_leaves, tree.n_nodes)]
             assert counts == [path.n_slices // serves for serves in served]
             outer += len(depths) > 2
             if not room:
@@ -140,7 +140,7 @@ def test_the_loops_are_in_the_order_of_the_least_work() -> None:
         counts = runs_counted(PATH, order, tuple(range(len(order) + 1)))
         return sum(count * product for count, product in zip(counts, products, strict=True))
 
-    least = work(found.nesting(inf).order)
+    least = work(found.loop_nest(inf).order)
     assert least == min(map(work, permutations(PATH.sliced_inds)))
     assert least < 0.6 * sum(products) * PATH.n_slices
 
@@ -150,11 +150,11 @@ def test_parts_hold_no_more_than_there_is_room_for() -> None:
     sizes = [tree.extent(legs) for legs in tree.legs]
     seen = set()
     for room in np.geomspace(50, 50_000, 40):
-        nesting = found.nesting(float(room))
-        seen.add(depths_of(nesting))
-        if len(nesting.places) == 2:
+        nest = found.loop_nest(float(room))
+        seen.add(depths_of(nest))
+        if len(nest.levels) == 2:
             continue
-        part = nesting.part
+        part = nest.level_of
         for number, (left, right) in enumerate(tree.children):
             node = tree.n_leaves + number
             held = sum(
