@@ -67,7 +67,7 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    from tnplan.planner.common.units import size_text
+    from tnplan.planner.common.units import count_text, size_text
 
     measured, predicted = report["measured"], report["predicted"]
     kinds = measured["kinds_s"]
@@ -81,8 +81,9 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         rows.insert(3, ("  compression", kinds["codec_s"], predicted["codec_s"]))
     n_slices = report["slices"]["stop"] - report["slices"]["first"]
     click.echo(
-        f"{_count(report['ranks'], 'rank')} in {_count(report['groups'], 'group')}, "
-        f"{_count(n_slices, 'slice')}, {_count(report['threads_per_rank'], 'thread')} a rank"
+        f"{count_text(report['ranks'], 'rank', 'ranks')} in "
+        f"{count_text(report['groups'], 'group', 'groups')}, {count_text(n_slices, 'slice', 'slices')}, "
+        f"{count_text(report['threads_per_rank'], 'thread', 'threads')} a rank"
     )
     click.echo(f"{'':<18}{'measured':>12}{'predicted':>12}")
     for name, own, expected in rows:
@@ -113,7 +114,3 @@ def _compression_line(found: dict[str, Any]) -> str:
         if kind in found
     ]
     return "; ".join([f"compressed: bound {bound}, fidelity {fidelity}", *sizes])
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"

@@ -50,6 +50,8 @@ from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
+Tensors = str | Path | Sequence[NDArray[Any]]
+"""Arrays in the order of the network, or an .npz of them."""
 RESULTS = ("gathered", "sharded")
 ENGINES = ("native", "cutensormp")
 
@@ -91,18 +93,6 @@ class _Request:
     run: ContractionRun
     tensors: list[NDArray[Any]]
     result: str
-
-
-@dataclass(frozen=True)
-class _Execution:
-    """The arguments of `execute` besides the job's options."""
-
-    schedule: Schedule | str | Path
-    tensors: str | Path | Sequence[NDArray[Any]] | None
-    slices: str | tuple[int, int] | None
-    result: str
-    engine: str
-    compress: str | None
 
 
 def execute(
@@ -181,13 +171,12 @@ def execute(
     np.complex64(8+0j)
     """
     options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
-    asked = _Execution(schedule, tensors, slices, result, engine, compress)
     _check_engine(engine, options)
     check_choice("--result", result, RESULTS)
     if engine != "native" and device == "auto":
         options = replace(options, device="gpu")
     job = Job(
-        prepare=lambda: _prepare(asked, options),
+        prepare=lambda: _prepare(schedule, tensors, slices, result, engine, compress, options),
         work=lambda rank, request: _work(rank, request, options),
         ranks=lambda request: request.run.schedule.ranks_per_group,
         check_ranks=lambda request, n: share_of(request.run.schedule, n, 0, *request.run.slices),
@@ -210,34 +199,36 @@ def _needs(request: _Request) -> Needs:
     return Needs(arena_bytes, arena_bytes, REMEDY)
 
 
-def _prepare(asked: _Execution, options: JobOptions) -> _Request:
+def _prepare(
+    given: Schedule | str | Path, tensors: Tensors | None, slices: str | tuple[int, int] | None,
+    result: str, engine: str, compress: str | None, options: JobOptions,
+) -> _Request:  # fmt: skip
     """Read and check everything that a run needs, on rank 0; raises InputError."""
-    given = asked.schedule
     folder = Path() if isinstance(given, Schedule) else file_path(given).parent
     plan = given if isinstance(given, Schedule) else load_schedule(given)
     if isinstance(given, Schedule):
         verify(plan)
-    wanted = Request() if asked.compress is None else parse_request(asked.compress)
+    wanted = Request() if compress is None else parse_request(compress)
     plan = _compressed(plan, wanted)
-    if asked.engine == "cutensormp":
+    if engine == "cutensormp":
         if plan.compression is not None:
             raise InputError("--engine", "cutensormp compresses nothing", "take --engine native")
         plan = unfuse(plan)
-    chosen = parse_slices(_slices_text(asked.slices), plan.n_slices)
-    source = _source(plan, asked.tensors, folder)
+    chosen = parse_slices(_slices_text(slices), plan.n_slices)
+    source = _source(plan, tensors, folder)
     target = options.output
     if target is not None:
-        _check_outputs(target, asked.result == "sharded", plan, given, source)
-    elif asked.result == "sharded":
+        _check_outputs(target, result == "sharded", plan, given, source)
+    elif result == "sharded":
         raise InputError("--result", "needs an output file", "name it with --output")
-    keeps = target is not None and plan.body and options.checkpoint and asked.engine == "native"
+    keeps = target is not None and plan.body and options.checkpoint and engine == "native"
     kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
     arrays = _tensors(plan, source)
     values = "" if kept is None else values_identity(arrays)
     if wanted.checkpoints and kept is None:
         raise InputError("--compress", "there are no checkpoints to compress", "leave checkpoints out")
-    run = ContractionRun(plan, chosen, kept, options.resume, values, asked.engine, wanted.checkpoints)
-    return _Request(run, arrays, asked.result)
+    run = ContractionRun(plan, chosen, kept, options.resume, values, engine, wanted.checkpoints)
+    return _Request(run, arrays, result)
 
 
 def _compressed(plan: Schedule, asked: Request) -> Schedule:
@@ -304,9 +295,7 @@ def _check_document(path: Path, format_: str, inputs: Sequence[object]) -> None:
         )
 
 
-def _source(
-    schedule: Schedule, tensors: str | Path | Sequence[NDArray[Any]] | None, folder: Path
-) -> str | Path | Sequence[NDArray[Any]]:
+def _source(schedule: Schedule, tensors: Tensors | None, folder: Path) -> Tensors:
     """The tensors that were given, or else the file that the schedule names."""
     if isinstance(tensors, str | Path):
         return file_path(tensors)
@@ -319,7 +308,7 @@ def _source(
     return file_path(folder / schedule.tensors)
 
 
-def _tensors(schedule: Schedule, tensors: str | Path | Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+def _tensors(schedule: Schedule, tensors: Tensors) -> list[NDArray[Any]]:
     network = Network(schedule.leaves, schedule.output, schedule.size_dict)
     if not isinstance(tensors, str | Path | Sequence):
         raise InputError("tensors", f"is {type(tensors).__name__}", "give a list of arrays, or an .npz file")

@@ -1,0 +1,142 @@
+"""What the command line does from a workload to a result, as calls in Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tnplan
+from tnplan.cli.main import run
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(line: str) -> int:
+    return run(line.split())
+
+
+def searched(**options: object) -> tuple[tnplan.TensorNetwork, tnplan.ContractionPath]:
+    source = tnplan.workload.lattice(3, 3, 2, kind="trotter", dtype="complex128")
+    options = {"unlimited": True, "methods": ["greedy"], "time_s": 0} | options
+    return source, tnplan.search(source, **options)  # type: ignore[arg-type]
+
+
+def test_a_workload_is_searched_planned_and_executed() -> None:
+    source, path = searched()
+    assert path.network == source.network
+    assert (path.name, path.dtype, path.tensors) == (source.name, source.dtype, None)
+    schedule = tnplan.plan(path, hardware="cpu", memory="64MiB", threshold="1kB")
+    assert schedule.memory_bytes == 64 << 20
+    assert schedule.threshold_bytes == 1000
+    whole = tnplan.execute(schedule, source.tensors, device="cpu", memory="1GiB").array
+    again = tnplan.plan(searched(seed=1)[1], policy="paper")
+    assert tnplan.execute(again, source.tensors, device="cpu").array == pytest.approx(whole)
+
+
+def test_files_are_those_of_the_commands(here: Path) -> None:
+    (here / "sub").mkdir()
+    assert (
+        run(
+            [
+                "workload",
+                "lattice",
+                "--rows",
+                "3",
+                "--columns",
+                "3",
+                "--layers",
+                "2",
+                "--kind",
+                "trotter",
+                "-o",
+                "a.json",
+            ]
+        )
+        == 0
+    )
+    source = tnplan.workload.lattice(3, 3, 2, kind="trotter", output="sub")
+    name = f"{source.name}.json"
+    assert (
+        json.loads((here / "sub" / name).read_text())["inputs"]
+        == json.loads(Path("a.json").read_text())["inputs"]
+    )
+    options = {"unlimited": True, "methods": ["greedy"], "time_s": 0}
+    path = tnplan.search(f"sub/{name}", output="b.path.json", **options)  # type: ignore[arg-type]
+    assert command("search a.json --unlimited --method greedy --time 0 -o a.path.json") == 0
+    written = [json.loads((here / f"{k}.path.json").read_text()) for k in "ab"]
+    assert written[0]["ssa_path"] == written[1]["ssa_path"]
+    assert written[1]["tensors"] == f"sub/{source.name}.npz"
+    assert path.tensors == str(here / "sub" / f"{source.name}.npz")
+    schedule = tnplan.plan("b.path.json", output="sub/s.json")
+    assert schedule.tensors == path.tensors
+    assert tnplan.load_schedule("sub/s.json").tensors == f"{source.name}.npz"
+    assert tnplan.load_schedule("sub/s.json").steps == schedule.steps
+    values = [tnplan.execute(one, device="cpu").array for one in (schedule, "sub/s.json")]
+    assert values[0] == values[1]
+
+
+def test_values_of_a_network_in_memory_are_written_with_its_path(here: Path) -> None:
+    source, path = searched(output="p.json")
+    assert path.tensors == str(here / "p.npz")
+    assert tnplan.load_path("p.json") == path
+    with np.load("p.npz") as arrays:
+        assert len(arrays) == len(source.tensors)
+    (here / "p.npz").unlink()
+    with pytest.raises(tnplan.InputError, match=r"p\.npz"):
+        tnplan.execute(tnplan.plan("p.json"), device="cpu")
+
+
+def test_a_search_says_how_far_it_is() -> None:
+    heard: list[tnplan.Progress] = []
+    _, path = searched(progress=heard.append)
+    assert heard[-1].detail.ssa_path == path.ssa_path
+    assert heard[-1].text.startswith("after ")
+
+
+def test_a_circuit_becomes_a_network() -> None:
+    gate = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]]) / np.sqrt(2) + 0j)
+    bell = tnplan.Circuit(2, (gate, tnplan.Gate("cx", (0, 1), np.eye(4, dtype=complex)[[0, 1, 3, 2]])))
+    source = tnplan.network(bell, open_qubits=[1, 0], dtype="complex128", output="bell.json")
+    assert source.meta["what"] == "circuit, amplitude of open qubits 1, 0, rank-simplified"
+    path = tnplan.search("bell.json", unlimited=True, methods=["greedy"], time_s=0)
+    amplitudes = tnplan.execute(tnplan.plan(path), device="cpu").array
+    assert amplitudes == pytest.approx(np.eye(2) / np.sqrt(2))
+
+
+def test_the_large_steps_of_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    _, path = searched()
+    tnplan.plan(path, threshold=1, output="s.json")
+    chain = tnplan.show("s.json", top=2, plot="s.svg")
+    assert len(chain.steps) == len(chain.document["steps"]) == 2
+    assert "<svg" in Path("s.svg").read_text()
+    capsys.readouterr()
+    assert command("show s.json --top 2") == 0
+    assert capsys.readouterr().out.split() == str(chain).split()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"unlimited": False}, "give one limit"), ({"max_tensor": 4}, "give one limit"),
+        ({"devices": 2}, "belong together"), ({"resume": True}, "is for the method joint"),
+        ({"resume": True, "methods": ["joint"]}, "has no checkpoint"), ({"time_s": -1}, "--time"),
+        ({"start": ["absent"]}, "absent"), ({"output": "absent/p.json"}, "absent/p.json"),
+    ],
+)  # fmt: skip
+def test_a_search_refuses_what_it_cannot_do(options: dict[str, object], says: str) -> None:
+    with pytest.raises(tnplan.InputError, match=says):
+        searched(**options)
+
+
+@pytest.mark.parametrize("call", ["memory='much'", "memory='0'", "threshold='unlimited'", "compress='x'"])
+def test_a_plan_refuses_sizes_that_are_none(call: str) -> None:
+    _, path = searched()
+    with pytest.raises(tnplan.InputError, match=f"--{call.partition('=')[0]}"):
+        eval(f"tnplan.plan(path, {call})", {"tnplan": tnplan, "path": path})
