@@ -188,25 +188,37 @@ CASES = {
     "device/cuda/copy/sum.cu": of_sum,
     "device/cuda/contract/kernels/wgmma.cu": of_wgmma,
 }
-COMPILED = [
-    pytest.param(file, arch, marks=[pytest.mark.slow] if arch == ARCHITECTURES[0] else [])
-    for file in CASES
-    for arch in OWN_INSTRUCTIONS.get(file, ARCHITECTURES)
-]
+COMPILED = [(file, arch) for file in CASES for arch in OWN_INSTRUCTIONS.get(file, ARCHITECTURES)]
+NEWEST = {file: OWN_INSTRUCTIONS.get(file, ARCHITECTURES)[-1] for file in CASES}
 
 
 def test_every_kernel_file_is_compiled_here() -> None:
     assert {path.relative_to(EXECUTOR).as_posix() for path in EXECUTOR.rglob("*.cu")} == set(CASES)
 
 
+def distinct_defines(file: str) -> list[Defines]:
+    """All definitions that a file is compiled with, in a fixed order."""
+    distinct = {tuple(sorted(defines.items())) for defines in CASES[file]()}
+    assert len(distinct) >= 2
+    return [dict(defines) for defines in sorted(distinct, key=str)]
+
+
+@pytest.mark.parametrize("file", CASES)
+def test_a_kernel_compiles_at_both_ends_of_its_definitions(file: str) -> None:
+    from tnplan.executor.device.cuda.runtime.kernel_cache import compile_cubin
+
+    first, *_, last = distinct_defines(file)
+    for defines in (first, last):
+        assert compile_cubin(EXECUTOR / file, defines, NEWEST[file], strict=True).startswith(ELF)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "arch"), COMPILED)
 def test_kernels_compile(file: str, arch: str) -> None:
     from tnplan.executor.device.cuda.runtime.kernel_cache import compile_cubin
 
-    distinct = {tuple(sorted(defines.items())) for defines in CASES[file]()}
-    assert len(distinct) >= 2
-    for defines in sorted(distinct, key=str):
-        assert compile_cubin(EXECUTOR / file, dict(defines), arch, strict=True).startswith(ELF)
+    for defines in distinct_defines(file):
+        assert compile_cubin(EXECUTOR / file, defines, arch, strict=True).startswith(ELF)
 
 
 def test_every_header_is_included_by_a_kernel() -> None:
