@@ -35,7 +35,7 @@ from tnplan.executor.device.protocols.device import (
     call_in_turn,
 )
 from tnplan.executor.device.selection.open_codec import open_codec
-from tnplan.planner.hardware.chunked_overlap import cut_modes, part_order
+from tnplan.planner.hardware.chunked_overlap import cut_modes, chunk_order
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.overlap_rows import Row, end_of, overlapped_rows
@@ -135,7 +135,7 @@ class Binder:
         )  # fmt: skip
         if moves is None:
             return None
-        order = part_order(exchange.parts, exchange.falling)
+        order = chunk_order(exchange.parts, exchange.falling)
         bound: list[BoundInstruction] = []
 
         def chains(row: Row, number: int) -> None:
@@ -308,7 +308,7 @@ class Binder:
         """The parts of a chain in the order in which none is written over one that is still to be read."""
         buffers = self._schedule.buffers
         behind = buffers[instruction.out].offset_bytes > buffers[instruction.operand].offset_bytes
-        return [(number, instruction.parts) for number in part_order(instruction.parts, behind)]
+        return [(number, instruction.parts) for number in chunk_order(instruction.parts, behind)]
 
     def _chain_shape(self, instruction: Fused, parts: int) -> FusedShape:
         """The shape of a chain on this rank, or of one of several equal parts of it."""

@@ -5,7 +5,7 @@ Knows callables and marks; never what an instruction does. Nothing waits for the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
@@ -31,21 +31,24 @@ class Timings:
         """Seconds of exchanges that contractions hid."""
         return max(0.0, self.overlapped_s - self.waited_s)
 
+    def of_calls(self, program: BoundProgram) -> Iterator[tuple[BoundInstruction, float]]:
+        """Every instruction of the program with its seconds."""
+        for part, seconds in zip(program.parts, self.parts_s, strict=True):
+            yield from zip(part, seconds, strict=True)
+
     def by_kind(self, program: BoundProgram) -> dict[str, float]:
         """Seconds by opcode."""
         totals: dict[str, float] = {}
-        for part, seconds in zip(program.parts, self.parts_s, strict=True):
-            for bound, time_s in zip(part, seconds, strict=True):
-                totals[bound.op] = totals.get(bound.op, 0.0) + time_s
+        for bound, time_s in self.of_calls(program):
+            totals[bound.op] = totals.get(bound.op, 0.0) + time_s
         return totals
 
     def by_step(self, program: BoundProgram) -> list[float]:
         """Seconds by step of the schedule."""
         totals = [0.0] * len(program.schedule.steps)
-        for part, seconds in zip(program.parts, self.parts_s, strict=True):
-            for bound, time_s in zip(part, seconds, strict=True):
-                if bound.step is not None:
-                    totals[bound.step] += time_s
+        for bound, time_s in self.of_calls(program):
+            if bound.step is not None:
+                totals[bound.step] += time_s
         return totals
 
 

@@ -106,6 +106,4 @@ def library() -> str:
 
 def _chunks(view: NDArray[Any]) -> list[NDArray[np.uint8]]:
     raw = view.view(np.uint8)
-    if len(raw) <= CHUNK_BYTES:
-        return [raw]
     return [raw[first : first + CHUNK_BYTES] for first in range(0, len(raw), CHUNK_BYTES)]

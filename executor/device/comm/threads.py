@@ -89,14 +89,6 @@ class ThreadCommunicator(BlockingExchange):
         for peer, _ in sends:
             shared.get((group, "taken", rank, peer))
 
-    def barrier(self) -> None:
-        """Wait for every rank of the group."""
-        self.gather_objects(None)
-
-    def broadcast_object(self, value: Any, root: int) -> Any:
-        """The root's value."""
-        return self.gather_objects(value)[root]
-
     def gather_objects(self, value: Any) -> list[Any]:
         """Every rank's value, on every rank; the values are shared, not copied."""
         peers = [peer for peer in range(self.size) if peer != self.rank]

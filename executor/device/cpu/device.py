@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import gcd
 from typing import Any
@@ -18,7 +18,7 @@ from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memor
 from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
-from tnplan.executor.device.protocols.host_clock import HostClock
+from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import tile
 
 Array = NDArray[Any]
@@ -26,7 +26,7 @@ Array = NDArray[Any]
 PARALLEL_ELEMENTS = 1 << 18
 
 
-class NumpyDevice(HostClock):
+class NumpyDevice(HostDevice):
     """A CPU with `threads` threads for copies (the threads of BLAS are set around the replay)."""
 
     name = "cpu"
@@ -144,20 +144,12 @@ class NumpyDevice(HostClock):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
         return bind_tiles(tile(shape, len(workspace)), a, b, c, workspace)
 
-    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
-        """No product needs memory of its own."""
-
     def bind_fused(
         self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
         capacity_bytes: int, precision: str = "fp32", closing: Array | None = None,
     ) -> Call:  # fmt: skip
         """A chain of contractions, tile by tile of the operand; see `cpu.fused`."""
         return bind_chain(shape, operand, branches, out, capacity_bytes, closing)
-
-    def prepare_fused(
-        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
-    ) -> None:
-        """One kernel does all chains."""
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target."""
@@ -178,9 +170,6 @@ class NumpyDevice(HostClock):
     def from_host(self, target: Array, array: Array) -> None:
         """Set the contents."""
         np.copyto(target, array)
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
 
     def memory(self) -> tuple[int, int]:
         """The host's memory: all of it, and what is free."""

@@ -53,7 +53,7 @@ class CupyDevice:
         self._properties = runtime.getDeviceProperties(device_id)
         self._arena: Any = None
         self._scratch: Array = cupy.ndarray(0, np.uint8)
-        self._staging: NDArray[np.uint8] | None = None
+        self.staging: NDArray[np.uint8] | None = None
         self.peak_bytes = 0
         self._names_shown = bool(nvtx.available)
 
@@ -62,7 +62,7 @@ class CupyDevice:
         try:
             self.synchronize()
         finally:
-            self._arena = self._staging = None
+            self._arena = self.staging = None
             self._scratch = cupy.ndarray(0, np.uint8)
             runtime.setDevice(self._outer)
 
@@ -219,10 +219,10 @@ class CupyDevice:
             self.stream.synchronize()
 
     def _pinned(self) -> NDArray[np.uint8]:
-        if self._staging is None:
+        if self.staging is None:
             memory = cupy.cuda.alloc_pinned_memory(STAGING_BYTES)
-            self._staging = np.frombuffer(memory, np.uint8, STAGING_BYTES)
-        return self._staging
+            self.staging = np.frombuffer(memory, np.uint8, STAGING_BYTES)
+        return self.staging
 
     def synchronize(self) -> None:
         """Wait for all work given to the stream; raises where any work of the GPU has failed.

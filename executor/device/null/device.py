@@ -5,7 +5,7 @@ For one rank of a group of any size: bytes sent and received by interconnect tie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
-from tnplan.executor.device.protocols.host_clock import HostClock
+from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.planner.hardware.process_grid import Grid, grid_size, slowest_tier
 
 
@@ -55,7 +55,7 @@ class NullView:
         return self.count * self.itemsize
 
 
-class NullDevice(HostClock):
+class NullDevice(HostDevice):
     """Counts the operations and bytes of bound calls in `counts`; see `Device`."""
 
     name = "null"
@@ -124,9 +124,6 @@ class NullDevice(HostClock):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
         return self._multiplies(float(n_batch) * m * n * k, c.dtype)
 
-    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
-        """Nothing to take."""
-
     def bind_fused(
         self, shape: FusedShape, operand: NullView, branches: Sequence[NullView], out: NullView,
         capacity_bytes: int, precision: str = "fp32", closing: NullView | None = None,
@@ -141,11 +138,6 @@ class NullDevice(HostClock):
             held = {mode: extent for mode, extent in met.items() if mode not in summed}
         products += prod(held.values()) if shape.closes else 0
         return self._multiplies(products, out.dtype)
-
-    def prepare_fused(
-        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
-    ) -> None:
-        """Nothing to compile."""
 
     def _multiplies(self, products: float, dtype: str) -> Call:
         flops = products * (8 if dtype.startswith("complex") else 2)
@@ -170,9 +162,6 @@ class NullDevice(HostClock):
     def from_host(self, target: NullView, array: NDArray[Any]) -> None:
         """There is nowhere to put values."""
         raise ValueError("a null device holds no values")
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
 
     def memory(self) -> tuple[int, int]:
         """As much as is held, and none free."""
@@ -209,15 +198,12 @@ class NullCommunicator(BlockingExchange):
         for peer, view in receives:
             self._counts.received_bytes[self.tier(peer)] += view.nbytes
 
-    def barrier(self) -> None:
-        """No one to wait for."""
-
     def broadcast_object(self, value: Any, root: int) -> Any:
-        """This rank's own value."""
+        """This rank's value."""
         return value
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """This rank's own value alone."""
+        """This rank's value alone."""
         return [value]
 
     def split(self, color: int, key: int) -> NullCommunicator:

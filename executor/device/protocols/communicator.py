@@ -235,13 +235,25 @@ class World(Communicator, Protocol):
 
 
 class BlockingExchange:
-    """The part of `Communicator` that follows from an `exchange` which returns when all messages are done."""
+    """The part of `Communicator` that follows from `gather_objects` and an `exchange` that blocks."""
 
     overlaps = False
 
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """Send and receive all messages."""
         raise NotImplementedError
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Every rank's value in rank order, on every rank."""
+        raise NotImplementedError
+
+    def broadcast_object(self, value: Any, root: int) -> Any:
+        """The root's value."""
+        return self.gather_objects(value)[root]
+
+    def barrier(self) -> None:
+        """Wait for every rank of the group."""
+        self.gather_objects(None)
 
     def bind_exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> tuple[Call, Call]:
         """The whole exchange, and nothing that is left to do."""

@@ -30,7 +30,7 @@ class Signals:
     def __init__(self, rank: int, addresses: Mapping[int, int]) -> None:
         self._rank = rank
         self._addresses = addresses
-        self._counts = dict.fromkeys(addresses, 0)
+        self.counts = dict.fromkeys(addresses, 0)
 
     def bind(self, peers: Sequence[int], stream: Any) -> Call:
         """The call at which the streams of this rank and of all its peers wait for each other.
@@ -38,7 +38,7 @@ class Signals:
         What the streams did before is done, and seen by all, when any of them goes on.
         """
         write, wait = stream_operations()
-        counters, counts, where = self._addresses[self._rank], self._counts, stream.ptr
+        counters, counts, where = self._addresses[self._rank], self.counts, stream.ptr
         there = [(peer, self._addresses[peer] + COUNTER_BYTES * self._rank) for peer in peers]
 
         def run() -> None:
@@ -57,7 +57,7 @@ class Signals:
         """
         write, _ = stream_operations()
         counters = self._addresses[self._rank]
-        for peer, count in self._counts.items():
+        for peer, count in self.counts.items():
             _check(write(stream.ptr, counters + COUNTER_BYTES * peer, (count + FAR) % COUNTERS, 0))
 
 

@@ -68,7 +68,7 @@ def test_streams_that_meet_wait_for_each_other_and_never_for_ever(monkeypatch, s
     addresses = {rank: 1 << 20 + rank for rank in range(size)}
     ranks = [Signals(rank, addresses) for rank in range(size)]
     for rank, peer in ((a, b) for pair in combinations(range(size), 2) for a, b in (pair, pair[::-1])):
-        ranks[rank]._counts[peer] = start
+        ranks[rank].counts[peer] = start
         driver.memory[addresses[rank] + COUNTER_BYTES * peer] = start
     meetings = [sorted(chance.sample(range(size), chance.randint(2, size))) for _ in range(6)]
     for number, members in enumerate(meetings):

@@ -19,7 +19,7 @@ from tests.support.networks import agrees, eager_profile, random_arrays, random_
 from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.device.protocols.device import ContractShape
-from tnplan.executor.device.protocols.host_clock import HostClock
+from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.passes.pipeline import plan
@@ -105,7 +105,7 @@ def test_numbers_are_added_by_16_bytes_where_all_is_aligned() -> None:
 
 
 def test_marks_of_a_host_are_its_clock() -> None:
-    clock = HostClock()
+    clock = HostDevice()
     first, second = clock.marks(2)
     clock.mark(first)
     clock.mark(second)
@@ -257,7 +257,7 @@ def test_memory_of_the_host_is_taken_with_the_arena_where_there_are_neighbours(
     monkeypatch.setattr(cupy_device, "check_free", lambda device, size_bytes: None)
     device = object.__new__(cupy_device.CupyDevice)
     device.device_id = device.peak_bytes = 0
-    device.has_neighbours, device._staging = has_neighbours, None
+    device.has_neighbours, device.staging = has_neighbours, None
     device.allocate(1 << 21)
     assert taken == [1 << 21, *[cupy_device.STAGING_BYTES] * has_neighbours]
 

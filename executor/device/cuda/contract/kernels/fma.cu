@@ -105,15 +105,8 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
     right.start(b + (long long)tile.batch * n * stride, stride, length, tile.first_n, n, BN);
     left.fetch();
     right.fetch();
-    {
-        const Part of_batch = {batch_high, batch_low, batch_split};
-        const Part of_m = {m_high, m_low, m_split}, of_n = {n_high, n_low, n_split};
-        const long long start = of_batch(tile.batch);
-        for (unsigned i = threadIdx.x; i < BM; i += THREADS)
-            offsets[i] = start + (tile.first_m + i < m ? of_m(tile.first_m + i) : 0);
-        for (unsigned j = threadIdx.x; j < BN; j += THREADS)
-            offsets[BM + j] = tile.first_n + j < n ? of_n(tile.first_n + j) : 0;
-    }
+    tile.offsets_in_c(offsets, m, n, {batch_high, batch_low, batch_split}, {m_high, m_low, m_split},
+                      {n_high, n_low, n_split});
     left.store(a_stage[0], BM);
     right.store(b_stage[0], BN);
     __syncthreads();

@@ -210,15 +210,8 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
         right.lower(scales + BM, b_stages + stage, b_stages + stage + PLANE_BYTES(BN));
     };
     ask(0);
-    {
-        const Part of_batch = {batch_high, batch_low, batch_split};
-        const Part of_m = {m_high, m_low, m_split}, of_n = {n_high, n_low, n_split};
-        const long long start = of_batch(tile.batch);
-        for (unsigned i = threadIdx.x; i < BM; i += THREADS)
-            offsets[i] = start + (tile.first_m + i < m ? of_m(tile.first_m + i) : 0);
-        for (unsigned j = threadIdx.x; j < BN; j += THREADS)
-            offsets[BM + j] = tile.first_n + j < n ? of_n(tile.first_n + j) : 0;
-    }
+    tile.offsets_in_c(offsets, m, n, {batch_high, batch_low, batch_split}, {m_high, m_low, m_split},
+                      {n_high, n_low, n_split});
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned warp_m = warp % (BM / WM) * WM, warp_n = warp / (BM / WM) * WN;
     const Places at = {(warp_m + lane % 16) * (CHUNK * 2), (warp_n + lane % 8 + lane / 16 * 8) * (CHUNK * 2),
