@@ -40,6 +40,7 @@ from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse, pauli_s
 from tnplan.executor.pauli.algebra.gates import Clifford
 from tnplan.executor.pauli.propagate import Propagation, open_terms, propagate
 from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 
@@ -395,7 +396,9 @@ def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
             break
         begin, begin_cpu = time.perf_counter(), time.process_time()
         rotations = np.repeat(rotation[None], again, axis=0)
-        terms.rotate_many(rotations, [0.8] * again, [0.6] * again, 0.0, [False] * again, Truncation().limits)
+        zeros = np.zeros(again, np.int64)
+        batch = RotationBatch(rotations, np.full(again, 0.8), np.full(again, 0.6), zeros > 0, zeros)
+        terms.rotate_many(batch, 0.0, Truncation().limits)
         assert terms.n == n
         wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
         if n > 10_000:

@@ -26,9 +26,10 @@ from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.ledger import Dropped, Record, total
-from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 
@@ -274,8 +275,11 @@ class Propagator:
 
     def _reshard(self, batches: Sequence[Rotation | TransferMatrix | list[Clifford]]) -> int:
         """Spread the terms for the rotations that come first; how many steps then need no other spread."""
-        masks = [(rotation.x, rotation.z) for rotation in first_rotations(batches)]
-        return max(1, self.terms.reshard(pack_all(masks, self.terms.n_qubits)))
+        return max(1, self.terms.reshard(self._packed(first_rotations(batches))))
+
+    def _packed(self, rotations: Sequence[Rotation]) -> Array:
+        """The packed words of rotations."""
+        return pack_all([(rotation.x, rotation.z) for rotation in rotations], self.terms.n_qubits)
 
     def _at_once(self) -> int:
         """How many rotations may be given to the terms at once."""
@@ -293,10 +297,11 @@ class Propagator:
             due.append(is_last or (is_due and (self.sweeps or self.has_zeros)))
             if is_due:
                 self.since, self.has_zeros = 0, False
-        masks = [(rotation.x, rotation.z) for rotation in rotations]
-        generators = pack_all(masks, self.terms.n_qubits)
-        cosines, sines = zip(*angles, strict=True)
-        self.terms.rotate_many(generators, cosines, sines, self.limits.branch_cut, due, self.limits.limits)
+        cosines, sines = np.array(angles).T.copy()
+        batch = RotationBatch(
+            self._packed(rotations), cosines, sines, np.array(due), np.zeros(len(due), np.int64)
+        )
+        self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
         self.number += len(rotations)
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
 

@@ -18,6 +18,7 @@ from cupy_backends.cuda.api import driver
 
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
@@ -179,15 +180,14 @@ class GpuTable:
         return 8 * self.words + int(self.dtype.itemsize) + 8
 
     def rotation_structs(
-        self, generators: Array, cosines: Any, sines: Any, cut: float, sweeps: Any,
-        groups: tuple[Array, Array],
+        self, rotations: RotationBatch, cut: float, sweeps: Any, groups: tuple[Array, Array]
     ) -> Any:  # fmt: skip
         """The structs Turn of rotations, on the GPU; `groups`: their `member` and `left`, see the kernel."""
-        rotations = np.empty(len(generators), rotation_type(self.words, ROTATION_FIELDS))
-        rotations["generator"], rotations["cosine"], rotations["sine"] = generators, cosines, sines
-        rotations["cut"], rotations["sweep"] = cut, sweeps
-        rotations["member"], rotations["left"] = groups
-        return cupy.asarray(rotations.view(np.uint8))
+        structs = np.empty(len(sweeps), rotation_type(self.words, ROTATION_FIELDS))
+        structs["generator"], structs["cosine"], structs["sine"] = rotations[:3]
+        structs["cut"], structs["sweep"] = cut, sweeps
+        structs["member"], structs["left"] = groups
+        return cupy.asarray(structs.view(np.uint8))
 
     def rotate_all(self, rotations: Any, first: int, event: int, resumed: int, limits: Any) -> None:
         """Do the rotations from number `first` on, grouped by `members`; number k is event `event` + k.

@@ -29,7 +29,7 @@ from tnplan.executor.pauli.sharding.resharding import (
     Sample,
 )
 from tnplan.executor.pauli.terms.ledger import Loss
-from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -129,22 +129,22 @@ class GpuTerms(Terms):
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
-        self._rotate_in_shard(generator[None], [cosine], [sine], cut, [False], None)
+        distances = self.linear_hash.of(generator[None])
+        one = RotationBatch(
+            generator[None], np.array([cosine]), np.array([sine]), np.zeros(1, bool), distances
+        )
+        self._rotate_in_shard(one, cut, None)
 
-    def rotate_many(
-        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
-        due: Sequence[bool], limits: TermLimits,
-    ) -> None:  # fmt: skip
+    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
-        distances = self.linear_hash.of(generators)
-        first = 0
-        while first < len(generators):
+        distances = self.linear_hash.of(rotations.generators)
+        rotations, first = rotations._replace(distances=distances), 0
+        while first < len(distances):
             last = first + 1
             if not distances[first]:
-                while last < len(generators) and not distances[last]:
+                while last < len(distances) and not distances[last]:
                     last += 1
-            part = slice(first, last)
-            self._rotate_in_shard(generators[part], cosines[part], sines[part], cut, due[part], limits)
+            self._rotate_in_shard(rotations.between(first, last), cut, limits)
             first = last
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
@@ -269,47 +269,39 @@ class GpuTerms(Terms):
         )  # fmt: skip
         return np.array([values], self.adapter.LIMITS)[0]
 
-    def _rotate_in_shard(
-        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
-        due: Sequence[bool], limits: TermLimits | None,
-    ) -> None:  # fmt: skip
+    def _rotate_in_shard(self, rotations: RotationBatch, cut: float, limits: TermLimits | None) -> None:
         """Rotations that all stay in their shards, or one that does not; steps if there are `limits`."""
-        across = self.linear_hash.distance(generators[0])
+        generator, cosine, sine, is_due, across = (array[0] for array in rotations)
         if across:
-            event = self._begin("quarter" if cosines[0] == 0 else "turn")
+            event = self._begin("quarter" if cosine == 0 else "turn")
             self._catch_up()
-            lists = self.table.split(generators[0], cosines[0], sines[0], cut, event)
-            self._merge(lists, across)
+            lists = self.table.split(generator, cosine, sine, cut, event)
+            self._merge(lists, int(across))
             self.within = None
             if limits is not None:
-                if due[0]:
+                if is_due:
                     self.sweep(limits)
                 self.end_step()
             return
-        done = 0
-        while done < len(generators):
+        done, n_rotations = 0, len(rotations.due)
+        while done < n_rotations:
             self._launch_maps()
             if self.event == self.adapter.LOG_EVENTS - 1:
                 self.settle()
             self._refresh()
-            last = min(len(generators), done + self.adapter.LOG_EVENTS - 1 - self.event)
-            self._launch_rotations(
-                generators[done:last], cosines[done:last], sines[done:last], cut, due[done:last], limits
-            )
+            last = min(n_rotations, done + self.adapter.LOG_EVENTS - 1 - self.event)
+            self._launch_rotations(rotations.between(done, last), cut, limits)
             done = last
 
-    def _launch_rotations(
-        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
-        due: Sequence[bool], limits: TermLimits | None,
-    ) -> None:  # fmt: skip
+    def _launch_rotations(self, rotations: RotationBatch, cut: float, limits: TermLimits | None) -> None:
         """Launch rotations at once; the log has room for them."""
         table, first, sweeps = self.table, self.event + 1, []
         is_within = self.within == limits
-        for is_due in due:
+        for is_due in rotations.due.tolist():
             sweeps.append(0 if not is_due else 1 if is_within else 2)
             is_within = is_due
         self.within = limits if is_within else None
-        quarters = [cosine == 0 for cosine in cosines]
+        quarters = (rotations.cosines == 0).tolist()
         self.event += len(sweeps)
         if limits is None:
             self.event_ledger.note("quarter" if quarters[0] else "turn", first)
@@ -320,8 +312,8 @@ class GpuTerms(Terms):
 
         @cache
         def structs(members: int) -> Any:
-            groups = commuting_groups(generators, members, ends)
-            return table.rotation_structs(generators, cosines, sines, cut, sweeps, groups)
+            groups = commuting_groups(rotations.generators, members, ends)
+            return table.rotation_structs(rotations, cut, sweeps, groups)
 
         self._do(
             lambda event, rows: table.rotate_all(

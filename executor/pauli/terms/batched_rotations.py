@@ -13,6 +13,7 @@ import numpy as np
 
 from tnplan.executor.pauli.terms.hash_table import HashTerms, ShardArrays
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss
+from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
 
@@ -20,23 +21,6 @@ NO_BOUND = 1 << 62
 """More terms than there can be."""
 SHARD_COUNTERS = ("n", "n_spare", "is_swept", "n_hits", "n_changed")
 """The first columns of a shard's numbers."""
-
-
-class RotationBatch(NamedTuple):
-    """Rotations, an element each: packed words uint64 [n, 2 W], cosines and sines.
-
-    Branches go from a shard to the one at the distance; after rotations that are `due` terms are swept.
-    """
-
-    generators: Array
-    cosines: Array
-    sines: Array
-    distances: Array
-    due: Array
-
-    def between(self, first: int, last: int | None = None) -> RotationBatch:
-        """Some of them, in a row."""
-        return RotationBatch(*(array[first:last] for array in self))
 
 
 class ShardTables(NamedTuple):

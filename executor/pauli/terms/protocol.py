@@ -7,7 +7,7 @@ decide, and for a store that takes steps one by one and has no bound of its memo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import PauliSum
@@ -16,6 +16,24 @@ from tnplan.executor.pauli.sharding.resharding import Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms.ledger import Ledger, Number
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
+
+
+class RotationBatch(NamedTuple):
+    """Rotations, an element each: packed words uint64 [n, 2 W], cosines and sines.
+
+    After rotations that are `due` terms are swept. Branches go from a shard to the one at the distance, which
+    those who store terms know.
+    """
+
+    generators: Array
+    cosines: Array
+    sines: Array
+    due: Array
+    distances: Array
+
+    def between(self, first: int, last: int | None = None) -> RotationBatch:
+        """Some of them, in a row."""
+        return RotationBatch(*(array[first:last] for array in self))
 
 
 class Terms(Protocol):
@@ -77,12 +95,9 @@ class Terms(Protocol):
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about `generator`; branches whose magnitude is below `cut` are dropped."""
 
-    def rotate_many(
-        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
-        due: Sequence[bool], limits: TermLimits,
-    ) -> None:  # fmt: skip
+    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
-        for generator, cosine, sine, is_due in zip(generators, cosines, sines, due, strict=True):
+        for generator, cosine, sine, is_due, _ in zip(*rotations, strict=True):
             self.rotate(generator, cosine, sine, cut)
             if is_due:
                 self.sweep(limits)

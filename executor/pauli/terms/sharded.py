@@ -21,10 +21,10 @@ from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
 from tnplan.executor.pauli.sharding.resharding import LEAST_ROTATIONS, SAMPLE_TERMS, Costs, LocalRun, Sample
-from tnplan.executor.pauli.terms.batched_rotations import RotationBatch, rotate_all
+from tnplan.executor.pauli.terms.batched_rotations import rotate_all
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
 from tnplan.executor.pauli.terms.ledger import Ledger, loss_of, total_loss
-from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
 
@@ -120,28 +120,19 @@ class ShardedTerms(Terms):
         merged = self._merge([branches for branches, _, _ in done], generator)
         self._step = (before, self.n, sum(hits for _, hits, _ in done), merged)
 
-    def rotate_many(
-        self, generators: Array, cosines: Sequence[float], sines: Sequence[float], cut: float,
-        due: Sequence[bool], limits: TermLimits,
-    ) -> None:  # fmt: skip
+    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
-        distances = self.linear_hash.of(generators)
-        rotations = RotationBatch(
-            generators, np.array(cosines), np.array(sines), distances, np.array(due, bool)
-        )
-        first = 0
-        while first < len(generators):
+        distances = self.linear_hash.of(rotations.generators)
+        rotations, first = rotations._replace(distances=distances), 0
+        while first < len(distances):
             last = first
-            while last < len(generators) and distances[last] < self.n_local:
+            while last < len(distances) and distances[last] < self.n_local:
                 last += 1
             if last > first:
                 self._rotate_here(rotations.between(first, last), cut, limits)
             else:
-                self.rotate(generators[first], cosines[first], sines[first], cut)
-                if due[first]:
-                    self.sweep(limits)
-                self.end_step()
                 last += 1
+                super().rotate_many(rotations.between(first, last), cut, limits)
             first = last
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:

@@ -160,7 +160,7 @@ def davidson(
     `criteria.steps` steps, or before, where rounding errors keep residuals from becoming smaller.
     """
     most = max(criteria.vectors, 4 * n_roots + 2, len(start))
-    space = _Subspace(operator, start[0][0], most)
+    space = Subspace(operator, start[0][0], most)
     diagonal = operator.diagonal()
     for vector, parity in start:
         space.add(vector, parity)
@@ -217,7 +217,7 @@ class _Root:
     coefficients: Small
 
 
-class _Subspace:
+class Subspace:
     """Orthonormal vectors, their images under the operator, and the projected matrix.
 
     Vectors are rows of a matrix made once, each with all elements of an array of the operator's shape.
@@ -379,7 +379,7 @@ class _Subspace:
 
 
 def _residuals(
-    space: _Subspace, roots: Sequence[_Root], diagonal: Array, wanted: float
+    space: Subspace, roots: Sequence[_Root], diagonal: Array, wanted: float
 ) -> tuple[list[tuple[Array, int]], Small]:
     """Preconditioned corrections of the roots that are not known well, or else of all; all residual norms."""
     found = [(root, space.residual(root)) for root in roots]

@@ -99,9 +99,9 @@ def solve(
     Energies are those of H also with a penalty; residuals are those of the operator that was diagonalized.
     `start` are states of the Hamiltonian's shape. With `mixed_precision`, early iterations over a product of
     strings are in fp32; the last ones, and their residuals, are in fp64. With `checkpoint` the solve can be
-    killed and resumed. `backend` says where vectors lie (default: here); on several ranks the call is collective,
-    `hamiltonian` has the rank's rows, and rank 0 alone has the states and needs `start`. Raises InputError
-    where the space has fewer states.
+    killed and resumed. `backend` says where vectors lie (default: here); on several ranks the call is
+    collective, `hamiltonian` has the rank's rows, and rank 0 alone has the states and needs `start`. Raises
+    InputError where the space has fewer states.
     """
     criteria = criteria or Criteria()
     check_roots(n_roots, int(np.prod(hamiltonian.shape)))

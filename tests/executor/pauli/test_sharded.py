@@ -25,6 +25,7 @@ from tnplan.executor.pauli.sharding.resharding import Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms import hash_table as hash_terms
 from tnplan.executor.pauli.terms import sharded as sharded_terms
 from tnplan.executor.pauli.terms.hash_table import HashTerms
+from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
@@ -109,8 +110,8 @@ def test_every_thread_has_the_terms_of_its_shard(monkeypatch: pytest.MonkeyPatch
     rotations = [rotation(word, (q, q + 1), 0.4) for word in ("YX", "ZY", "XZ") for q in range(12)]
     generators = pack_all([(turn.x, turn.z) for turn in rotations], 13)
     terms = ShardedTerms(parse("Z6", 13), 2)
-    cosines, sines, due = [np.cos(0.4)] * 36, [np.sin(0.4)] * 36, [False] * 36
-    terms.rotate_many(generators, cosines, sines, 0.0, due, Truncation().limits)
+    cosines, sines, zeros = np.full(36, np.cos(0.4)), np.full(36, np.sin(0.4)), np.zeros(36, np.int64)
+    terms.rotate_many(RotationBatch(generators, cosines, sines, zeros > 0, zeros), 0.0, Truncation().limits)
     assert min(shard.n for shard in terms.shards) > 100
     for number, shard in enumerate(terms.shards):
         assert np.all(terms.linear_hash.of(shard.rows().keys) == number)

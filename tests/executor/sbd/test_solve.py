@@ -28,7 +28,7 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHami
 from tnplan.executor.sbd.solver import checkpoint as checkpoint_module
 from tnplan.executor.sbd.solver import initial_guess as start_module
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
-from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, _Subspace, davidson
+from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Subspace, davidson
 from tnplan.executor.sbd.solver.memory_estimate import fit_memory
 from tnplan.executor.sbd.solver.solve import SpinPenalty, as_product, solve
 from tnplan.planner.common.errors import InputError
@@ -246,7 +246,7 @@ def test_memory_limits_the_vectors() -> None:
 def test_a_restart_takes_the_memory_of_a_vector() -> None:
     h = small(2, 10, (3, 2))
     rng = np.random.default_rng(0)
-    space = _Subspace(h, np.zeros(h.shape), 16)
+    space = Subspace(h, np.zeros(h.shape), 16)
     for _ in range(16):
         assert space.add(rng.standard_normal(h.shape), h.parities[0])
     space.multiply()
