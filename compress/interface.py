@@ -35,7 +35,7 @@ def compress(
     frame_log2 : int
         Frames hold 2^frame_log2 elements.
     device : optional
-        A device to compress on; docs/compression.md says what it must be able to do.
+        A device to compress on, such as `tnplan.gpu_codec()`.
 
     Returns
     -------

@@ -47,7 +47,7 @@ def device_of(array: Any, name: str, wanted: str) -> KernelDevice:
     if make is None:
         raise CodecError(
             name, f"is of type {kind.__module__}.{kind.__name__}",
-            f"give {wanted}, or a CuPy array once tnplan.executor.device.cuda.array_codec is imported",
+            f"give {wanted}, or a CuPy array once tnplan.gpu_codec() has been called",
         )  # fmt: skip
     return make()
 
@@ -55,7 +55,7 @@ def device_of(array: Any, name: str, wanted: str) -> KernelDevice:
 def check_device(device: Any) -> KernelDevice:
     """The device; CodecError for what is none."""
     if isinstance(device, type) or not isinstance(device, KernelDevice):
-        raise CodecError("device", f"is {device!r}", "give one, such as CupyCodec() of tnplan.executor")
+        raise CodecError("device", f"is {device!r}", "give one, such as tnplan.gpu_codec()")
     return device
 
 

@@ -162,9 +162,9 @@ def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFi
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "1000", "--threads", "1"]) == 0
     capsys.readouterr()
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "20000", "--threads", "1"]) == 2
-    assert "takes 1.22 MiB a rank beside the state, and 1.00 MiB are there" in capsys.readouterr().err
+    assert "takes 1.22 MiB a rank besides the state, and 1.00 MiB are there" in capsys.readouterr().err
     check_answer_memory(None, 20, 30, 2**28)
-    with pytest.raises(InputError, match=r"--marginal: takes 512 MiB a rank beside the state, and 256 MiB"):
+    with pytest.raises(InputError, match=r"--marginal: takes 512 MiB a rank besides the state, and 256 MiB"):
         check_answer_memory(10, 21, 30, 2**28)
 
 
@@ -319,8 +319,8 @@ def test_bad_options_are_one_line(
             lambda: CircuitProgram(1, 1, (Conditional((0,), 1, (Reset(3),)),)),
             "inner operation 0: names qubit 3",
         ),
-        (lambda: tnplan.simulate(Circuit(2, ()), precision="fp16"), "--precision: is 'fp16'"),
-        (lambda: tnplan.simulate(Circuit(2, ()), mode="fast"), "--mode: is 'fast'"),
+        (lambda: tnplan.simulate(Circuit(2, ()), precision="fp16"), "--precision: 'fp16' is unknown"),
+        (lambda: tnplan.simulate(Circuit(2, ()), mode="fast"), "--mode: 'fast' is unknown"),
         (lambda: tnplan.simulate(Circuit(2, ()), threads=0), "--threads: is 0"),
         (lambda: tnplan.simulate(Circuit(2, ()), observable=parse("Z4", 5)), "is a sum on 5 qubits"),
         (lambda: tnplan.simulate(Circuit(2, ()), observable=5), "--observable: is 5"),  # type: ignore[arg-type]
