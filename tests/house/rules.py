@@ -231,6 +231,7 @@ def changelog_faults(root: Path) -> list[str]:
     return broken + (["CHANGELOG.md begins with no Unreleased"] if releases[:1] != ["Unreleased"] else [])
 
 
+@cache
 def reaching_tests(root: Path) -> list[str]:
     """Tests that import another test, or import, use or replace what is private to its module."""
     broken = []

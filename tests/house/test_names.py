@@ -28,6 +28,16 @@ RULES: dict[str, tuple[Callable[[Path], list[str]], dict[str, str]]] = {
             for name in ("protocols/codec.py", "cpu/codec.py", "cuda/codec.py", "null/x.py")
         },
     ),
+    "tests of tests": (rules.reaching_tests, {"tests/a.py": "from tests.planner.test_plan import path\n"}),
+    "tests of private names": (rules.reaching_tests, {"tests/a.py": "from tnplan.planner.a import _name\n"}),
+    "tests of private attributes": (
+        rules.reaching_tests,
+        {"tests/a.py": "from tnplan.planner import a\n\na._name()\n"},
+    ),
+    "tests that replace private names": (
+        rules.reaching_tests,
+        {"tests/a.py": "import tnplan.planner.a as b\n\nmonkeypatch.setattr(b, '_name', 1)\n"},
+    ),
     "changelog lines": (rules.changelog_faults, {"CHANGELOG.md": f"## Unreleased\n\n- {'long ' * 25}\n"}),
     "changelog sections": (
         rules.changelog_faults,
