@@ -16,13 +16,13 @@ SETTINGS = ("auto", "fast", "small")
 
 @click.command()
 @click.argument("array", type=FILE, metavar="FILE.npy")
-@click.option("--bound", type=float, default=1e-3, show_default=True, help="Largest error; 0 is lossless.")
+@click.option("--bound", type=float, default=1e-3, help="Largest error; 0 is lossless.")
 @click.option(
-    "--mode", type=click.Choice(MODES), default="range", show_default=True,
+    "--mode", type=click.Choice(MODES), default="range",
     help="What the bound is relative to: the range of values, nothing, or each value.",
 )  # fmt: skip
 @click.option(
-    "--setting", type=click.Choice(SETTINGS), default="auto", show_default=True,
+    "--setting", type=click.Choice(SETTINGS), default="auto",
     help="Coding that is fast or small; auto chooses on a sample.",
 )  # fmt: skip
 @click.option("--refuse-nonfinite", is_flag=True, help="Refuse NaN and infinities instead of keeping them.")

@@ -22,14 +22,12 @@ SHOWN_VALUES = 4
     "--result",
     type=click.Choice(["gathered", "sharded"]),
     default="gathered",
-    show_default=True,
     help="One array, or the part of each rank in a file of its own.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["native", "cutensormp"]),
     default="native",
-    show_default=True,
     help="What contracts: tnplan, or NVIDIA's tensor libraries.",
 )
 @click.option("--slices", metavar="FIRST:STOP", help="Only these slices.")

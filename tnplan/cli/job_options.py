@@ -21,22 +21,22 @@ SHOW_EVERY_S = 1.0
 
 OPTIONS: dict[str, Callable[[Any], Any]] = {
     "device": click.option(
-        "--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True,
-        help="A GPU for each rank, or the CPU; auto takes GPUs that are there and have room, and says so.",
+        "--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto",
+        help="A GPU for each rank, or the CPU; auto takes GPUs that are there and have room, and says so."
     ),
     "ranks": click.option(
         "--ranks", type=click.IntRange(1), help="Ranks in this process; mpirun starts others [default: 1]."
     ),
     "threads": click.option(
         "--threads", type=click.IntRange(1),
-        help="Threads a rank [default: the host's cores over its ranks].",
+        help="Threads a rank [default: the host's cores over its ranks]."
     ),
     "memory": click.option(
         "--memory", type=SIZE, help="Bytes that a rank may take [default: what is free on its GPU or host]."
     ),
     "checkpoint": click.option(
-        "--checkpoint/--no-checkpoint", default=True, show_default=True,
-        help="Keep OUTPUT.ckpt while the job runs.",
+        "--checkpoint/--no-checkpoint", default=True,
+        help="Keep OUTPUT.ckpt while the job runs."
     ),
     "resume": click.option(
         "--resume", is_flag=True, help="Continue an interrupted job from its checkpoint, if any."

@@ -76,7 +76,7 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
         logging.getLogger("tnplan").setLevel(logging.DEBUG)
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option(
     "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show the traceback of a failure."
 )

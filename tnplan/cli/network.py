@@ -14,15 +14,17 @@ from tnplan.cli.options import FILE, QUBITS
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
 @click.option("--amplitude", metavar="BITS", help="0, 1 or . (open) for each qubit. Default: all 0.")
 @click.option("--open", "open_qubits", type=QUBITS, help="Leave these qubits open, close the others on 0.")
+@click.option("--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64")
 @click.option(
-    "--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64", show_default=True
+    "--no-simplify",
+    "simplify",
+    flag_value=False,
+    default=True,
+    show_default=False,
+    help="Keep one tensor a gate.",
 )
-@click.option("--no-simplify", "simplify", flag_value=False, default=True, help="Keep one tensor a gate.")
 @click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    help="Network file; its tensors go beside it. Default: CIRCUIT.json, here.",
+    "-o", "--output", type=FILE, help="Network file; its tensors go beside it. Default: CIRCUIT.json, here."
 )
 def command(circuit: Path, output: Path | None, **options: Any) -> None:
     """Turn a circuit into a tensor network and its tensors.

@@ -28,19 +28,19 @@ SAY_EVERY_S = 1.0
 @click.option("--max-xy", type=int, help="Drop terms with more letters X and Y.")
 @click.option("--max-frequency", type=int, help="Drop terms that more rotations split.")
 @click.option("--max-terms", type=int, help="Keep this many terms, those of largest magnitude.")
-@click.option("--every", type=int, default=1, show_default=True, help="Steps between truncations.")
+@click.option("--every", type=int, default=1, help="Steps between truncations.")
 @click.option("--stop-above", type=int, help="Stop where more terms than this are left.")
 @click.option(
     "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
 )
 @click.option(
-    "--picture", type=click.Choice(["heisenberg", "schroedinger"]), default="heisenberg", show_default=True,
+    "--picture", type=click.Choice(["heisenberg", "schroedinger"]), default="heisenberg",
     help="Take the observable backwards, or the state forward.",
 )  # fmt: skip
 @click.option("--gradient", is_flag=True, help="Add the derivatives by all angles of rotations.")
-@click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64", show_default=True)
+@click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64")
 @click.option(
-    "--when-full", type=click.Choice(["stop", "truncate"]), default="stop", show_default=True,
+    "--when-full", type=click.Choice(["stop", "truncate"]), default="stop",
     help="Stop where the memory is full, or keep the largest terms and go on.",
 )  # fmt: skip
 @click.option("--record", type=FILE, help="Write the terms at every step: .json, or a plot, .svg.")

@@ -15,19 +15,14 @@ SHOWN_STEPS = 6
 
 @click.command()
 @click.argument("path", type=FILE, metavar="PATH")
-@click.option("--devices", type=click.IntRange(1), default=1, show_default=True, help="Devices to plan for.")
+@click.option("--devices", type=click.IntRange(1), default=1, help="Devices to plan for.")
 @click.option(
     "--ranks-per-group",
     type=click.IntRange(1),
     help="Devices that share a slice [default: the fastest number].",
 )
 @click.option(
-    "--hardware",
-    type=PROFILE,
-    metavar="PROFILE",
-    default="cpu",
-    show_default=True,
-    help="A shipped profile or a TOML file.",
+    "--hardware", type=PROFILE, metavar="PROFILE", default="cpu", help="A shipped profile or a TOML file."
 )
 @click.option("--memory", type=SIZE, help="All bytes of a rank, or 'unlimited' [default: the profile's].")
 @click.option(
@@ -42,7 +37,7 @@ SHOWN_STEPS = 6
     help="exchange=BOUND[:RATIO], store=BOUND[:RATIO], setting=fast|small; with commas "
     "(docs/compression.md) [default: nothing].",
 )
-@click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
+@click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours")
 @click.option("-o", "--output", type=FILE, help="Default: NAME.schedule.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(path: Path, devices: int, output: Path | None, as_json: bool, **options: Any) -> None:

@@ -17,14 +17,12 @@ from tnplan.cli.options import FILE
 @click.option("--alpha", type=FILE, help="Alpha strings, one a line.")
 @click.option("--beta", type=FILE, help="Beta strings [default: those of alpha].")
 @click.option("--determinants", type=FILE, help="A list of determinants instead, one a line.")
-@click.option("--roots", type=click.IntRange(1), default=1, show_default=True, help="States to find.")
-@click.option("--residual", type=float, default=1e-6, show_default=True, help="Residual norm to reach.")
-@click.option("--steps", type=click.IntRange(1), default=100, show_default=True, help="Steps at most.")
-@click.option(
-    "--vectors", type=click.IntRange(4), default=16, show_default=True, help="Vectors kept before a restart."
-)
+@click.option("--roots", type=click.IntRange(1), default=1, help="States to find.")
+@click.option("--residual", type=float, default=1e-6, help="Residual norm to reach.")
+@click.option("--steps", type=click.IntRange(1), default=100, help="Steps at most.")
+@click.option("--vectors", type=click.IntRange(4), default=16, help="Vectors kept before a restart.")
 @click.option("--spin", type=float, help="Raise states of other total spin than this, such as 0 or 0.5.")
-@click.option("--spin-weight", type=float, default=0.2, show_default=True, help="By how many Hartree.")
+@click.option("--spin-weight", type=float, default=0.2, help="By how many Hartree.")
 @click.option("--start", type=FILE, help="Start from the states of this .npz.")
 @click.option("--rdm", is_flag=True, help="Make one- and two-body density matrices.")
 @click.option("--carryover", type=FILE, help="Write strings of most weight to PREFIX.*.txt.")
@@ -36,7 +34,6 @@ from tnplan.cli.options import FILE
     "--precision",
     type=click.Choice(["fp64", "mixed"]),
     default="fp64",
-    show_default=True,
     help="mixed: early iterations in fp32, the last ones and their residuals in fp64.",
 )
 @job_options("An .npz; its .json stands beside it.")

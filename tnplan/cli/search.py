@@ -46,20 +46,13 @@ PARTITIONER = "kahypar"
     help="Start from this path; with joint it may be repeated: from the best of several, perhaps for other "
     "limits. The four cheapest are kept in mind.",
 )
-@click.option(
-    "--time",
-    "time_s",
-    type=click.FloatRange(0, 1e9),
-    default=60.0,
-    show_default=True,
-    help="Seconds.",
-)
+@click.option("--time", "time_s", type=click.FloatRange(0, 1e9), default=60.0, help="Seconds.")
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64", "complex64", "complex128"]),
     help="Default: that of NET.json, complex64 where it has none.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0)
 @click.option(
     "--minimize",
     type=click.Choice(OBJECTIVES),
@@ -75,14 +68,8 @@ PARTITIONER = "kahypar"
     help="Default: joint, unless --minimize is write, size or combo. Others are cotengra's and may be "
     "repeated; beside joint they give its first tree. kahypar needs the extra [search].",
 )
-@click.option(
-    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that search at once."
-)
-@click.option(
-    "--checkpoint",
-    type=FILE,
-    help="Where joint keeps its state [default: OUTPUT.ckpt].",
-)
+@click.option("--workers", type=click.IntRange(1), default=1, help="Processes that search at once.")
+@click.option("--checkpoint", type=FILE, help="Where joint keeps its state [default: OUTPUT.ckpt].")
 @click.option("--resume", is_flag=True, help="Continue an interrupted search from its checkpoint.")
 @click.option("-o", "--output", type=FILE, help="Default: NET.path.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")

@@ -25,9 +25,9 @@ SHOWN = 16
 @click.option(
     "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
 )
-@click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64", show_default=True)
+@click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64")
 @click.option(
-    "--mode", type=click.Choice(["compiled", "stages", "gates"]), default="compiled", show_default=True,
+    "--mode", type=click.Choice(["compiled", "stages", "gates"]), default="compiled",
     help="How gates are grouped into passes over the state.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), help="Makes outcomes the same in every run.")

@@ -19,21 +19,18 @@ DTYPES = ["float32", "float64", "complex64", "complex128"]
 Option = Callable[[Any], Any]
 
 
-def option(*names: str, default: Any = None, **more: Any) -> Option:
-    """An option whose default, if it has one, is shown."""
-    return click.option(*names, default=default, show_default=default is not None, **more)
-
-
-OUTPUT = option(
+OUTPUT = click.option(
     "-o", "--output", type=FILE, help="Network file; its tensors go beside it. Default: NAME.json."
 )
-SEED = option("--seed", type=NATURAL, default=0, help="Of everything random.")
-COMPLEX = option("--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64")
-DTYPE = option("--dtype", type=click.Choice(DTYPES), default="complex64")
-AMPLITUDE = option("--amplitude", metavar="BITS", help="0, 1 or . (open) for each qubit. Default: all 0.")
-QSIM = option("--qsim", type=FILE, help="Also write the circuit in qsim's format.")
+SEED = click.option("--seed", type=NATURAL, default=0, help="Of everything random.")
+COMPLEX = click.option("--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64")
+DTYPE = click.option("--dtype", type=click.Choice(DTYPES), default="complex64")
+AMPLITUDE = click.option(
+    "--amplitude", metavar="BITS", help="0, 1 or . (open) for each qubit. Default: all 0."
+)
+QSIM = click.option("--qsim", type=FILE, help="Also write the circuit in qsim's format.")
 CYCLES = click.option("--cycles", type=COUNT, required=True, help="Layers of two-qubit gates.")
-OPEN = option("--open", "n_open", type=NATURAL, default=3, help="Open indices.")
+OPEN = click.option("--open", "n_open", type=NATURAL, default=3, help="Open indices.")
 
 
 @click.group()
@@ -60,51 +57,53 @@ def add(make: Callable[..., TensorNetwork], *options: Option) -> None:
 
 add(
     workload.kings,
-    option("--rows", type=COUNT, default=40),
-    option("--columns", type=COUNT, default=40),
-    option("--density", type=float, default=0.8, help="Share of the sites kept."),
-    option("--weight", type=float, default=1, help="Of each vertex in a set."),
+    click.option("--rows", type=COUNT, default=40),
+    click.option("--columns", type=COUNT, default=40),
+    click.option("--density", type=float, default=0.8, help="Share of the sites kept."),
+    click.option("--weight", type=float, default=1, help="Of each vertex in a set."),
     SEED,
 )
 add(
     workload.decoding,
-    option("--distance", type=SIDE, help="Of a rotated surface code.  [default: 7]"),
-    option(
+    click.option("--distance", type=SIDE, help="Of a rotated surface code.  [default: 7]"),
+    click.option(
         "--kind", type=click.Choice(["circuit", "capacity"]),
         help="Noise on every operation, or on data qubits alone with perfect measurements.  "
-        "[default: circuit]",
+        "[default: circuit]"
     ),
-    option("--rounds", type=COUNT, help="Of measurements. Default: the distance; 1 for capacity."),
-    option("--noise", type=float, help="Probability of an error at a place.  [default: 0.001]"),
-    option("--model", type=FILE, help="A detector error model in stim's format, instead of a surface code."),
-    option("--syndrome", metavar="BITS", help="0 or 1 for each detector. Default: of random errors."),
+    click.option("--rounds", type=COUNT, help="Of measurements. Default: the distance; 1 for capacity."),
+    click.option("--noise", type=float, help="Probability of an error at a place.  [default: 0.001]"),
+    click.option(
+        "--model", type=FILE, help="A detector error model in stim's format, instead of a surface code."
+    ),
+    click.option("--syndrome", metavar="BITS", help="0 or 1 for each detector. Default: of random errors."),
     SEED,
 )  # fmt: skip
 add(
     workload.peps,
-    option("--rows", type=SIDE, default=10),
-    option("--columns", type=SIDE, default=10),
-    option("--bond", type=SIDE, help="Extent of every bond [default: drawn from 3 to 5]."),
+    click.option("--rows", type=SIDE, default=10),
+    click.option("--columns", type=SIDE, default=10),
+    click.option("--bond", type=SIDE, help="Extent of every bond [default: drawn from 3 to 5]."),
     OPEN,
-    option("--hyper", "n_hyper", type=NATURAL, default=2, help="Hyper-indices."),
+    click.option("--hyper", "n_hyper", type=NATURAL, default=2, help="Hyper-indices."),
     SEED,
     DTYPE,
 )
 add(
     workload.regular,
-    option("--tensors", "n_tensors", type=SIDE, default=72),
-    option("--degree", type=SIDE, default=3, help="Bonds of a tensor."),
+    click.option("--tensors", "n_tensors", type=SIDE, default=72),
+    click.option("--degree", type=SIDE, default=3, help="Bonds of a tensor."),
     OPEN,
-    option("--hyper", "n_hyper", type=NATURAL, default=3, help="Hyper-indices."),
+    click.option("--hyper", "n_hyper", type=NATURAL, default=3, help="Hyper-indices."),
     SEED,
     DTYPE,
 )
 add(workload.sycamore, CYCLES, SEED, AMPLITUDE, COMPLEX, QSIM)
 add(
     workload.zuchongzhi,
-    option(
+    click.option(
         "--qubits", type=click.Choice(["56", "60"]), default="60",
-        callback=lambda context, parameter, value: int(value),
+        callback=lambda context, parameter, value: int(value)
     ),
     CYCLES,
     SEED,
@@ -114,19 +113,19 @@ add(
 )  # fmt: skip
 add(
     workload.lattice,
-    option(
+    click.option(
         "--geometry", type=click.Choice(["rectangular", "triangular", "hexagonal"]), default="rectangular"
     ),
-    option(
+    click.option(
         "--kind", type=click.Choice(["generic", "trotter"]), default="generic",
-        help="Haar-random gates on one edge colour a layer, or Trotter steps of an Ising model.",
+        help="Haar-random gates on one edge colour a layer, or Trotter steps of an Ising model."
     ),
     click.option("--rows", type=SIDE, required=True),
     click.option("--columns", type=SIDE, required=True),
     click.option("--layers", type=COUNT, required=True, help="Of one edge colour each, or Trotter steps."),
-    option(
+    click.option(
         "--time-step", type=float,
-        help="Length of a Trotter step; couplings are near 1.  [default: 0.25]",
+        help="Length of a Trotter step; couplings are near 1.  [default: 0.25]"
     ),
     SEED,
     AMPLITUDE,
@@ -135,11 +134,11 @@ add(
 add(
     workload.qaoa,
     click.option("--vertices", "n_vertices", type=SIDE, required=True),
-    option("--degree", type=click.IntRange(1, 6), default=3, help="Edges of a vertex."),
+    click.option("--degree", type=click.IntRange(1, 6), default=3, help="Edges of a vertex."),
     click.option("--layers", type=COUNT, required=True, help="Layers of the ansatz, p."),
-    option(
+    click.option(
         "--edge", type=NATURAL,
-        help="Only <Z Z> of this edge, by its light cone. Default: the expected cut.",
+        help="Only <Z Z> of this edge, by its light cone. Default: the expected cut."
     ),
     click.option(
         "--gamma", "gammas", type=float, multiple=True, help="Of a layer, once for each. Default: random."

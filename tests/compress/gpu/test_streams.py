@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tnplan
 from tests.support.kernels.compress_arrays import bits, make_array, product_tensor
 from tests.support.kernels.compress_devices import EmulatedDevice
 from tests.support.kernels.gpus import needs_gpus
@@ -111,7 +112,7 @@ def test_arrays_on_a_device_go_through_the_same_interface(device: Any, setting: 
 def test_cupy_arrays_need_no_device() -> None:
     import cupy
 
-    import tnplan.executor.device.cuda.array_codec  # noqa: F401
+    tnplan.gpu_codec()
 
     array = make_array("sparse", 9000, "float64", 1)
     packed = compress(cupy.asarray(array), 1e-3)

@@ -20,8 +20,8 @@ from tnplan.executor.device.protocols.precision import supported
 from tnplan.planner.common.checks import check_choice, check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, write_text
+from tnplan.planner.common.memory import ALIGNMENT_BYTES, ITEM_BYTES
 from tnplan.planner.common.units import size_in_bytes, size_text
-from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
 
 GPU_BYTES = 1 << 31
@@ -31,7 +31,6 @@ WORKSPACE_SHARE = 8
 SWAP_STEP = 4
 LEAST_SWAP_BYTES = 1 << 20
 LATENCY_BYTES = 1 << 12
-ALIGNMENT_BYTES = 256
 
 
 def calibrate(

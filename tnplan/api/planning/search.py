@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from tnplan.api.planning.load import known_profile
 from tnplan.api.planning.tensor_network import TensorNetwork
@@ -112,7 +109,7 @@ def search(
     >>> tnplan.search(matrices, unlimited=True, methods=["greedy"], time_s=0).ssa_path
     ((0, 1),)
     """
-    given = _read(network)
+    given, values = _read(network)
     target = None if output is None else Path(output)
     profile = None if hardware is None else known_profile(hardware)
     _check_limit(devices, profile, max_tensor, unlimited, minimize)
@@ -120,10 +117,9 @@ def search(
     if devices is not None and profile is not None and max_tensor is None and not unlimited:
         memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
     inputs = (network, *start, hardware)
-    values = given.tensors_file
     if target is not None:
         check_writable(target, values, *inputs)
-        if given.arrays is not None:
+        if given.tensors:
             values = tensors_beside(target)
             check_writable(values)
     named = list(methods) or ([*METHODS] if minimize in OBJECTIVES[1:] else [JOINT])
@@ -159,8 +155,8 @@ def search(
     path = search_path(given.network, dtype or given.dtype, options, report)
     path = replace(path, name=given.name, tensors=None if values is None else os.path.abspath(values))
     if target is not None:
-        if given.arrays is not None and values is not None:
-            save_tensors(given.arrays, values)
+        if given.tensors and values is not None:
+            save_tensors(given.tensors, values)
         named_from = None if values is None else os.path.relpath(values, target.parent)
         save_path(replace(path, tensors=named_from), target)
         if checkpoint is not None:
@@ -168,26 +164,16 @@ def search(
     return path
 
 
-@dataclass(frozen=True, eq=False)
-class _Given:
-    """A network, and where the values of its tensors are: in a file, here, or nowhere."""
-
-    network: Network
-    dtype: str
-    name: str = ""
-    tensors_file: str | Path | None = None
-    arrays: Sequence[NDArray[Any]] | None = None
-
-
-def _read(source: Source) -> _Given:
+def _read(source: Source) -> tuple[TensorNetwork, str | Path | None]:
+    """The network with the values that are here, and the file of those that are not."""
     if isinstance(source, TensorNetwork):
-        return _Given(source.network, source.dtype, source.name, arrays=source.tensors)
+        return source, None
     if isinstance(source, ContractionPath):
-        return _Given(source.network, source.dtype, source.name, source.tensors)
+        return TensorNetwork(source.network, [], source.dtype, source.name), source.tensors
     if isinstance(source, Network):
-        return _Given(source, "complex64")
+        return TensorNetwork(source, []), None
     structure, dtype, values, arrays = read_network(source)
-    return _Given(structure, dtype, Path(source).name.removesuffix(".json"), values, arrays)
+    return TensorNetwork(structure, arrays or [], dtype, Path(source).name.removesuffix(".json")), values
 
 
 def _check_limit(
