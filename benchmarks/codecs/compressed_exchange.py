@@ -31,7 +31,6 @@ from tnplan.executor.contraction.redistribute.compressed import (
     bind_compressed,
 )
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.contraction.run.run_report import environment
 from tnplan.executor.device.comm.launcher import world_communicator
@@ -90,11 +89,11 @@ def measure(
     radices = prime_factors(ranks.size)
     extents = dict(enumerate((*radices, *radices, count // ranks.size)))
     modes, grid = tuple(extents), tuple(Digit(radix, 0) for radix in radices)
-    change = Redistribution(
-        ShardedTensor(modes, modes[: len(radices)]), ShardedTensor(modes, modes[len(radices) : -1]),
-        extents, grid, ranks.rank,
-    )  # fmt: skip
     size_bytes = count // ranks.size * ranks.size * ITEM_BYTES
+    change = Redistribution(
+        ShardedTensor(modes, modes[: len(radices)]),
+        ShardedTensor(modes, modes[len(radices) : -1], (), size_bytes), extents, grid, ranks.rank,
+    )  # fmt: skip
     device.allocate(2 * size_bytes + workspace_bytes)
     own, result = change.shards(
         *(device.view(start, size_bytes // ITEM_BYTES, DTYPE) for start in (0, size_bytes))
@@ -116,8 +115,8 @@ def measure(
     def bound(way: str, on: Any, over: Any, how: MessageCompression) -> Call:
         if way in SETTINGS:
             return bind_compressed(change, own.view, result.view, room, how, on, over)
-        reached, offsets = memory if way == "direct" else None, ArenaOffsets(0, size_bytes, DTYPE)
-        return bind_redistribution(change, on, over, own.view, result.view, workspace, reached, offsets)
+        reached = memory if way == "direct" else None
+        return bind_redistribution(change, on, over, own.view, result.view, workspace, reached)
 
     for way in ("direct", "messages", *SETTINGS):
         how = MessageCompression(codec, lossy, way, (0,), 0)

@@ -18,7 +18,6 @@ import cupy
 import numpy as np
 
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.comm.launcher import world_communicator
@@ -90,10 +89,10 @@ def main() -> None:
             if way == "peers' memory" and reached is None:
                 continue
             change = Redistribution(
-                ShardedTensor(modes, before), ShardedTensor(modes, after), extents, grid, world.rank
-            )
-            offsets = ArenaOffsets(0, shard_bytes, DTYPE)
-            call = bind_redistribution(change, device, ranks, source, out, workspace, reached, offsets)
+                ShardedTensor(modes, before), ShardedTensor(modes, after, (), shard_bytes), extents, grid,
+                world.rank,
+            )  # fmt: skip
+            call = bind_redistribution(change, device, ranks, source, out, workspace, reached)
             rows.append({"case": f"{name}, {way}", "time_s": seconds(call)})
     for row in rows:
         row["bytes_per_s"] = moved_bytes / row["time_s"]

@@ -10,11 +10,10 @@ from math import prod
 
 from tnplan.executor.calibration.timing import REPEATS, seconds
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Device
-from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Digit, prime_factors
 
 DTYPE = "complex64"
@@ -48,12 +47,11 @@ def redistribution_time(
     workspace = device.view(2 * buffer_bytes, workspace_bytes // ITEMSIZE, DTYPE)
     arena = device.view(0, 2 * buffer_bytes + workspace_bytes, "uint8")
     change = Redistribution(
-        ShardedTensor(modes, before), ShardedTensor(modes, after), extents,
+        ShardedTensor(modes, before), ShardedTensor(modes, after, (), buffer_bytes), extents,
         tuple(Digit(radix, 0) for radix in radices), communicator.rank,
     )  # fmt: skip
     call = bind_redistribution(
         change, device, communicator, source, out, workspace, communicator.open_memory(arena),
-        ArenaOffsets(0, buffer_bytes, DTYPE),
     )  # fmt: skip
     communicator.connect()
     communicator.barrier()

@@ -21,7 +21,6 @@ from tnplan.executor.contraction.redistribute.compressed import (
     bind_compressed,
 )
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.device.protocols.codec import Codec
 from tnplan.executor.device.protocols.communicator import Communicator, PeerMemory
@@ -35,8 +34,8 @@ from tnplan.executor.device.protocols.device import (
     call_in_turn,
 )
 from tnplan.executor.device.selection.open_codec import open_codec
-from tnplan.planner.hardware.chunked_overlap import cut_modes, chunk_order
-from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.common.memory import ITEM_BYTES
+from tnplan.planner.hardware.chunked_overlap import chunk_order, cut_modes
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.overlap_rows import Row, end_of, overlapped_rows
 from tnplan.planner.schedule.schedule import (
@@ -130,7 +129,7 @@ class Binder:
         """A chunked exchange with the chains that overlap with it; None where it is to be made whole."""
         change, workspace = self._change(exchange), self._workspace(exchange.workspace)
         moves = bind_chunks(
-            change, exchange.parts, 0 if workspace is None else len(workspace), self._offsets(exchange),
+            change, exchange.parts, 0 if workspace is None else len(workspace), self._schedule.dtype,
             self._device, self._communicator, self._memory,
         )  # fmt: skip
         if moves is None:
@@ -355,15 +354,11 @@ class Binder:
     def _change(self, instruction: Redistribute | ReduceScatter) -> Redistribution:
         """The change of layout on this rank."""
         source, target = (
-            ShardedTensor(buffer.modes, buffer.layout, buffer.partial)
+            ShardedTensor(buffer.modes, buffer.layout, buffer.partial, buffer.offset_bytes)
             for buffer in (self._schedule.buffers[number] for number in (instruction.source, instruction.out))
         )
         schedule, rank = self._schedule, self._communicator.rank
         return Redistribution(source, target, schedule.extents, schedule.grid, rank)
-
-    def _offsets(self, instruction: Redistribute | ReduceScatter) -> ArenaOffsets:
-        source, target = (self._schedule.buffers[number] for number in (instruction.source, instruction.out))
-        return ArenaOffsets(source.offset_bytes, target.offset_bytes, self._schedule.dtype)
 
     def _exchange(self, instruction: Redistribute | ReduceScatter) -> Call:
         change = self._change(instruction)
@@ -373,7 +368,7 @@ class Binder:
             return bind_compressed(change, source, target, workspace, how, self._device, self._communicator)
         return bind_redistribution(
             change, self._device, self._communicator, source, target,
-            self._workspace(instruction.workspace), self._memory, self._offsets(instruction),
+            self._workspace(instruction.workspace), self._memory,
         )  # fmt: skip
 
     def _compressing(self, instruction: Redistribute) -> tuple[MessageWorkspace, MessageCompression]:

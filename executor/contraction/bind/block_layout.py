@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tnplan.executor.device.protocols.tensor_library import LocalTensor, SpreadTensor, fuse
+from tnplan.executor.device.protocols.tensor_library import LocalTensor, SpreadTensor, fused_tensors
 from tnplan.planner.hardware.process_grid import Grid
 from tnplan.planner.schedule.schedule import Buffer
 
@@ -27,11 +27,7 @@ def local_tensors(
         for mode, extent in zip(stored, shape, strict=True)
     }
     kept = [tuple(mode for mode in stored if extents[mode] != 1) for stored in modes]
-    groups = fuse(kept)
-    a, b, c = (
-        tuple((mode, prod(extents[part] for part in groups[mode])) for mode in stored if mode in groups)
-        for stored in kept
-    )
+    a, b, c = fused_tensors(kept, extents)
     return a, b, c
 
 

@@ -13,7 +13,6 @@ from functools import partial
 
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.peer_copy import (
-    ArenaOffsets,
     can_copy_to_peers,
     in_turn_of_ranks,
 )
@@ -21,11 +20,12 @@ from tnplan.executor.contraction.redistribute.plan import RedistributionPlan, pl
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.device.protocols.communicator import Communicator, OverlappedExchange, PeerMemory
 from tnplan.executor.device.protocols.device import Device, View
+from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.chunked_overlap import cut_modes
 
 
 def bind_chunks(
-    change: Redistribution, chunks: int, capacity: int, offsets: ArenaOffsets, device: Device,
+    change: Redistribution, chunks: int, capacity: int, dtype: str, device: Device,
     communicator: Communicator, memory: PeerMemory | None,
 ) -> list[OverlappedExchange] | None:  # fmt: skip
     """One exchange for each chunk, by their numbers; `capacity` is the elements of the workspace.
@@ -38,12 +38,12 @@ def bind_chunks(
         target=_behind_cut(change, change.target, chunks),
     )  # fmt: skip
     plan = plan_redistribution(change, capacity)
-    reached = memory is not None and can_copy_to_peers(change, memory, offsets.itemsize)
+    reached = memory is not None and can_copy_to_peers(change, memory, dtype)
     if not reached and not communicator.overlaps:
         return None
     bound = []
     for number in range(chunks):
-        chunk = _Chunk(change, plan, number, offsets, device)
+        chunk = _Chunk(change, plan, number, dtype, device)
         exchange = (
             chunk.by_copies(memory) if reached and memory is not None else chunk.by_messages(communicator)
         )
@@ -67,26 +67,25 @@ class _Chunk:
     """Chunk `number` of a redistribution on one rank; none is bound where a piece of it is no range."""
 
     def __init__(
-        self, change: Redistribution, plan: RedistributionPlan, number: int, offsets: ArenaOffsets,
-        device: Device,
-    ) -> None:  # fmt: skip
-        self._change, self._plan, self._number, self._offsets = change, plan, number, offsets
-        self._source = self._shard(change.rank, change.source, offsets.source_bytes, device.view)
-        self._target = self._shard(change.rank, change.target, offsets.target_bytes, device.view)
+        self, change: Redistribution, plan: RedistributionPlan, number: int, dtype: str, device: Device
+    ) -> None:
+        self._change, self._plan, self._number, self._dtype = change, plan, number, dtype
+        self._source = self._shard(change.rank, change.source, device.view)
+        self._target = self._shard(change.rank, change.target, device.view)
         self._packing = Packing(device, self._source, self._target)
         self._kept = [Piece(item) for item in plan.receives if item.peer == change.rank]
 
     def by_copies(self, memory: PeerMemory) -> OverlappedExchange | None:
         """Every rank writes to its peers, beginning with the one after it."""
-        change, offsets = self._change, self._offsets
+        change = self._change
         sends = in_turn_of_ranks(change, self._plan.sends)
         moved = []
         for transfer in sends:
             view, piece = partial(memory.view, transfer.peer), Piece(transfer)
-            theirs = self._shard(transfer.peer, change.target, offsets.target_bytes, view)
+            theirs = self._shard(transfer.peer, change.target, view)
             moved.append((piece.in_place(theirs), piece.in_place(self._source)))
         kept = [(piece.in_place(self._target), piece.in_place(self._source)) for piece in self._kept]
-        sent_bytes = sum(transfer.elements for transfer in sends) * offsets.itemsize
+        sent_bytes = sum(transfer.elements for transfer in sends) * ITEM_BYTES[self._dtype]
         if any(view is None for pair in (*moved, *kept) for view in pair):
             return None
         return memory.bind_overlapped(moved, kept, change.peers(), sent_bytes)
@@ -108,12 +107,10 @@ class _Chunk:
 
         return replace(bound, begin=begin)
 
-    def _shard(
-        self, rank: int, tensor: ShardedTensor, offset_bytes: int, view: Callable[[int, int, str], View]
-    ) -> ShardBox:
+    def _shard(self, rank: int, tensor: ShardedTensor, view: Callable[[int, int, str], View]) -> ShardBox:
         """The chunk in a rank's shard, which `view` gives."""
-        offsets, number = self._offsets, self._number
+        dtype, number = self._dtype, self._number
         return self._change.shard_box(
             tensor, rank,
-            lambda count: view(offset_bytes + number * count * offsets.itemsize, count, offsets.dtype),
+            lambda count: view(tensor.offset_bytes + number * count * ITEM_BYTES[dtype], count, dtype),
         )  # fmt: skip

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
+
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.peer_copy import (
-    ArenaOffsets,
     bind_peer_copies,
     can_copy_to_peers,
 )
@@ -23,17 +24,18 @@ from tnplan.executor.device.protocols.device import Call, Device, View, call_in_
 
 def bind_redistribution(
     change: Redistribution, device: Device, communicator: Communicator, source: View, target: View,
-    workspace: View | None, memory: PeerMemory | None = None, offsets: ArenaOffsets | None = None,
+    workspace: View | None, memory: PeerMemory | None = None,
 ) -> Call:  # fmt: skip
     """The call that fills this rank's shard of the target; `source` and `target` are views of its shards.
 
-    With the peers' `memory`, and the offsets of the tensors there, buffers are left out where they can be.
+    With the peers' `memory`, in which the tensors have their offsets, buffers are left out where they can be.
     """
     capacity = 0 if workspace is None else len(workspace)
     plan = plan_redistribution(change, capacity, communicator.overlaps)
     packing = Packing(device, *change.shards(source, target))
-    if memory is not None and offsets is not None and can_copy_to_peers(change, memory, offsets.itemsize):
-        return bind_peer_copies(change, plan, packing, memory, offsets)
+    dtype = np.dtype(source.dtype).name
+    if memory is not None and can_copy_to_peers(change, memory, dtype):
+        return bind_peer_copies(change, plan, packing, memory, dtype)
     summed = bool(change.summed)
     binder = _RoundBinder(plan, packing, communicator, workspace, summed)
     kept = []

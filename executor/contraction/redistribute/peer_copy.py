@@ -7,10 +7,7 @@ interface of peers' memory; never schedules.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-
-import numpy as np
 
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan
@@ -23,24 +20,11 @@ from tnplan.executor.contraction.redistribute.redistribution import (
 from tnplan.executor.device.protocols.communicator import PeerMemory
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, View
+from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import box_shape
 
 SHORTEST_RUN_BYTES = 64
 """What lies together on one side at least; shorter pieces would waste the width of a link."""
-
-
-@dataclass(frozen=True)
-class ArenaOffsets:
-    """Where source and target begin in every rank's arena, in bytes, and their dtype."""
-
-    source_bytes: int
-    target_bytes: int
-    dtype: str
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return np.dtype(self.dtype).itemsize
 
 
 def runs(change: Redistribution) -> tuple[int, int]:
@@ -57,7 +41,7 @@ def runs(change: Redistribution) -> tuple[int, int]:
     return behind(change.source, change.target), behind(change.target, change.source)
 
 
-def can_copy_to_peers(change: Redistribution, memory: PeerMemory, itemsize: int) -> bool:
+def can_copy_to_peers(change: Redistribution, memory: PeerMemory, dtype: str) -> bool:
     """Whether all ranks that exchange with each other reach each other's memory, and runs are long enough.
 
     The same for all of them. Sums never are: every rank adds their terms in one order, so that all of them
@@ -67,13 +51,12 @@ def can_copy_to_peers(change: Redistribution, memory: PeerMemory, itemsize: int)
         return False
     if not memory.ranks.issuperset((change.rank, *change.peers())):
         return False
-    return max(runs(change)) * itemsize >= SHORTEST_RUN_BYTES
+    return max(runs(change)) * ITEM_BYTES[dtype] >= SHORTEST_RUN_BYTES
 
 
 def bind_peer_copies(
-    change: Redistribution, plan: RedistributionPlan, packing: Packing, memory: PeerMemory,
-    offsets: ArenaOffsets,
-) -> Call:  # fmt: skip
+    change: Redistribution, plan: RedistributionPlan, packing: Packing, memory: PeerMemory, dtype: str
+) -> Call:
     """The call that fills this rank's shard of the target, or its part of everyone's.
 
     For what `can_copy_to_peers`. Ranks write to their peers where what arrives lies together for longer, and
@@ -82,9 +65,9 @@ def bind_peer_copies(
     """
     source_run, target_run = runs(change)
 
-    def shard_of(peer: int, tensor: ShardedTensor, offset_bytes: int) -> ShardBox:
+    def shard_of(peer: int, tensor: ShardedTensor) -> ShardBox:
         return change.shard_box(
-            tensor, peer, lambda count: memory.view(peer, offset_bytes, count, offsets.dtype)
+            tensor, peer, lambda count: memory.view(peer, tensor.offset_bytes, count, dtype)
         )
 
     def bound(transfer: BoxTransfer, target: ShardBox, origin: ShardBox) -> tuple[View, View, Copy, int, int]:
@@ -97,12 +80,12 @@ def bind_peer_copies(
     for transfer in in_turn_of_ranks(change, plan.sends if writes else plan.receives):
         peer = transfer.peer
         if writes:
-            ends = shard_of(peer, change.target, offsets.target_bytes), packing.source
+            ends = shard_of(peer, change.target), packing.source
         else:
-            ends = packing.target, shard_of(peer, change.source, offsets.source_bytes)
+            ends = packing.target, shard_of(peer, change.source)
         copies.append(memory.bind_copy(*bound(transfer, *ends)))
     sent = sum(transfer.elements for transfer in plan.sends if transfer.peer != change.rank)
-    return memory.bind(copies, kept, change.peers(), sent * offsets.itemsize)
+    return memory.bind(copies, kept, change.peers(), sent * ITEM_BYTES[dtype])
 
 
 def in_turn_of_ranks(change: Redistribution, transfers: Sequence[BoxTransfer]) -> list[BoxTransfer]:

@@ -18,11 +18,15 @@ from tnplan.planner.hardware.process_grid import Box, Grid, Layout, box, box_sha
 
 @dataclass(frozen=True)
 class ShardedTensor:
-    """A tensor distributed over the ranks: its modes in storage order, its layout and its partial digits."""
+    """A tensor distributed over the ranks: its modes in storage order, its layout and its partial digits.
+
+    Every rank's shard begins at `offset_bytes` of its arena.
+    """
 
     modes: tuple[int, ...]
     layout: Layout
     partial: tuple[int, ...] = ()
+    offset_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.copy import Axis, offsets, row_major
+from tnplan.executor.device.protocols.copy import Axis, mode_strides, offsets
 from tnplan.executor.device.protocols.device import Call, FusedShape
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
@@ -90,14 +90,14 @@ def make_plan(shape: FusedShape, capacity: int) -> ChainTables:
         raise ValueError(
             f"a chain of {len(shape.branches)} steps cannot be fused: no tile of {capacity} elements holds it"
         )
-    source, target = _strides(shape.operand), _strides(shape.out)
+    source, target = mode_strides(shape.operand), mode_strides(shape.out)
     loops = [(mode, extent) for mode, extent in shape.operand if mode not in tile.modes]
     held = [(mode, extent) for mode, extent in shape.operand if mode in tile.modes]
     gather = _table(held, source)
     tables: list[Array] = []
     sizes, turned = [], []
     for stage, branch in zip(tile.stages, shape.branches, strict=True):
-        place, extents = _strides(held), dict(branch)
+        place, extents = mode_strides(held), dict(branch)
         m = [(mode, extent) for mode, extent in held if mode not in stage.k_modes]
         k, n = ([(mode, extents[mode]) for mode in part] for part in (stage.k_modes, stage.n_modes))
         tables.extend((_table(m, place), _table(k, place)))
@@ -111,14 +111,6 @@ def make_plan(shape: FusedShape, capacity: int) -> ChainTables:
         tuple(tuple(extent for _, extent in branch) for branch in shape.branches), tuple(turned),
         tile.elements,
     )  # fmt: skip
-
-
-def _strides(modes: Modes) -> dict[int, int]:
-    """The stride of every mode of a row-major tensor, in elements."""
-    return {
-        mode: stride
-        for (mode, _), stride in zip(modes, row_major([extent for _, extent in modes]), strict=True)
-    }
 
 
 def _table(modes: Modes, strides: dict[int, int]) -> Array:

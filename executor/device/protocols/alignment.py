@@ -4,13 +4,6 @@ from __future__ import annotations
 
 CACHE_LINE_BYTES = 64
 """Arrays of a CPU, streams of a codec and small arrays of zeros begin at multiples of it."""
-GPU_ALIGNMENT_BYTES = 256
-"""CUDA allocates at multiples of it, and libraries read as widely as they can from there."""
-
-
-def round_up(size: int, unit: int) -> int:
-    """The least multiple of `unit` that is at least `size`."""
-    return -(-size // unit) * unit
 
 
 def round_down(size: int, unit: int) -> int:

@@ -78,6 +78,11 @@ def row_major(extents: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def mode_strides(modes: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """The stride, in elements, of every mode of a row-major tensor of (mode, extent)."""
+    return dict(zip((mode for mode, _ in modes), row_major([extent for _, extent in modes]), strict=True))
+
+
 def make_copy(axes: Sequence[Axis], lead: Sequence[Axis] = ()) -> Copy:
     """The copy over `lead` and `axes` (in any order), with axes fused that stay adjacent on both sides."""
     kept = sorted((axis for axis in axes if axis[0] != 1), key=lambda axis: (-axis[2], -axis[1]))

@@ -5,8 +5,9 @@ Knows modes and blocks; not layouts, schedules or any library.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 from tnplan.executor.device.protocols.device import Call, View
@@ -95,3 +96,12 @@ def fuse(tensors: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
             run.append(joined[run[-1]])
         runs[first] = tuple(run)
     return runs
+
+
+def fused_tensors(tensors: Sequence[tuple[int, ...]], extents: Mapping[int, int]) -> list[LocalTensor]:
+    """Tensors with the modes of every run of `fuse` as one, with the label of the first."""
+    runs = fuse(tensors)
+    return [
+        tuple((mode, prod(extents[part] for part in runs[mode])) for mode in stored if mode in runs)
+        for stored in tensors
+    ]

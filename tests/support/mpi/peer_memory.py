@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import cupy
@@ -10,7 +11,6 @@ import numpy as np
 from tests.support.contraction.redistribution import local, random_case
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.device.comm import mpi
 from tnplan.executor.device.cuda.device import CupyDevice
@@ -44,8 +44,8 @@ def exchanged(seed: int, host: Communicator, device: CupyDevice) -> bool:
     result = device.view(offset, prod(box_shape(out_bounds)), "float64")
     device.from_host(held, local(whole, source.modes, source.modes, bounds).ravel())
     moves = source.layout != out.layout
-    offsets = ArenaOffsets(0, offset, "float64")
-    call = bind_redistribution(change, device, host, held, result, workspace, memory, offsets)
+    placed = replace(change, target=replace(out, offset_bytes=offset))
+    call = bind_redistribution(placed, device, host, held, result, workspace, memory)
     for _ in range(2):
         device.zero(result)
         device.synchronize()

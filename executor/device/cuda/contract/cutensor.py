@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cuda.contract.cublas import DATA_TYPES, factors, nvmath_bindings
-from tnplan.executor.device.protocols.alignment import GPU_ALIGNMENT_BYTES
-from tnplan.executor.device.protocols.copy import row_major
+from tnplan.executor.device.protocols.copy import mode_strides
 from tnplan.executor.device.protocols.device import Call, ContractShape, View, nothing
 from tnplan.executor.device.protocols.precision import SINGLE
-from tnplan.executor.device.protocols.tensor_library import fuse
+from tnplan.executor.device.protocols.tensor_library import fused_tensors
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.memory import ALIGNMENT_BYTES
 
 REMEDY = "install it with: pip install 'cutensor-cu13==2.6.*'"
 OLDEST, NEWEST = (2, 2), (3, 0)
@@ -137,8 +137,8 @@ def modes_workspace_bytes(modes: tuple[Modes, Modes, Modes], dtype: str, precisi
     check_modes(modes)
     if _without_elements(modes):
         return 0
-    wanted = _Plan(modes, [GPU_ALIGNMENT_BYTES] * 3, dtype, precision).wanted_bytes()
-    return wanted + GPU_ALIGNMENT_BYTES
+    wanted = _Plan(modes, [ALIGNMENT_BYTES] * 3, dtype, precision).wanted_bytes()
+    return wanted + ALIGNMENT_BYTES
 
 
 def check_modes(tensors: Iterable[Modes]) -> None:
@@ -167,18 +167,15 @@ def contraction_modes(shape: ContractShape) -> tuple[Modes, Modes, Modes]:
         (*(label for label in labels if not n_batch <= label < m_end), k),
         tuple(sorted(labels, key=lambda label: -modes[label][1])),
     )
-    runs = fuse(stored)
-    a, b, c = (
-        strided([(label, prod(modes[part][0] for part in runs[label])) for label in one if label in runs])
-        for one in stored
-    )
+    extents = {label: extent for label, (extent, _) in enumerate(modes)}
+    a, b, c = map(strided, fused_tensors(stored, extents))
     return a, b, c
 
 
 def strided(tensor: Sequence[tuple[int, int]]) -> Modes:
     """The (label, extent) of a row-major tensor's modes, slowest first, with their strides, fastest first."""
-    strides = row_major([extent for _, extent in tensor])
-    return [(label, extent, stride) for (label, extent), stride in zip(tensor, strides, strict=True)][::-1]
+    strides = mode_strides(tensor)
+    return [(label, extent, strides[label]) for label, extent in reversed(tensor)]
 
 
 def _without_elements(tensors: Iterable[Modes]) -> bool:
@@ -213,7 +210,7 @@ class _Plan:
         _, extents, strides = zip(*modes, strict=True) if modes else ((), (), ())
         return self._make(
             bindings().create_tensor_descriptor, bindings().destroy_tensor_descriptor, len(modes), extents,
-            strides, DATA_TYPES[self._dtype], min(pointer & -pointer, GPU_ALIGNMENT_BYTES),
+            strides, DATA_TYPES[self._dtype], min(pointer & -pointer, ALIGNMENT_BYTES),
         )  # fmt: skip
 
     def wanted_bytes(self) -> int:
@@ -265,7 +262,7 @@ def _aligned(workspace: View | None) -> tuple[int, int]:
     if workspace is None or not workspace.nbytes:
         return 0, 0
     start = int(workspace.data.ptr)
-    skipped = -start % GPU_ALIGNMENT_BYTES
+    skipped = -start % ALIGNMENT_BYTES
     return (start + skipped, workspace.nbytes - skipped) if skipped < workspace.nbytes else (0, 0)
 
 

@@ -17,10 +17,10 @@ from tnplan.executor.device.cuda.contract import cublas
 from tnplan.executor.device.cuda.contract.scatter import offset_tables, spans, table_arguments
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.protocols.alignment import GPU_ALIGNMENT_BYTES, round_up
 from tnplan.executor.device.protocols.device import Call, ContractShape
 from tnplan.executor.device.protocols.output_tiling import innermost
 from tnplan.executor.device.protocols.precision import BLOCK_REALS
+from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
 
 Array = Any
 """A flat cupy.ndarray."""
@@ -80,7 +80,7 @@ class HalfProductTiles:
             self.tile_columns * EXPONENT_BYTES,
             self.tile_rows * EXPONENT_BYTES,
         )
-        return [round_up(size, GPU_ALIGNMENT_BYTES) for size in sizes]
+        return [round_up(size, ALIGNMENT_BYTES) for size in sizes]
 
 
 def tiles(shape: ContractShape, dtype: str) -> HalfProductTiles | None:

@@ -23,8 +23,8 @@ from tnplan.executor.device.cuda.contract.scatter import (
 )
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
-from tnplan.executor.device.protocols.alignment import GPU_ALIGNMENT_BYTES, round_up
 from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
+from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
 
 Array = Any
 """A flat cupy.ndarray."""
@@ -78,7 +78,7 @@ class Cut:
     @property
     def exponents_bytes(self) -> int:
         """The bytes of the exponents of the columns that are split at once."""
-        return round_up(self.split_columns * EXPONENT_BYTES, GPU_ALIGNMENT_BYTES)
+        return round_up(self.split_columns * EXPONENT_BYTES, ALIGNMENT_BYTES)
 
     @property
     def scratch_bytes(self) -> int:

@@ -24,7 +24,7 @@ from tnplan.executor.device.cuda.fused.bank_layout import (
     stage_kind,
 )
 from tnplan.executor.device.cuda.fused.warp_assignment import deal_warps
-from tnplan.executor.device.protocols.copy import row_major
+from tnplan.executor.device.protocols.copy import mode_strides
 from tnplan.executor.device.protocols.device import FusedShape
 from tnplan.planner.hardware.fusion_tile import FusedTile, fused_tile
 
@@ -219,9 +219,8 @@ class _Builder:
     def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Source and target of tiles, by the modes outside the tile: the fast ones, and the others."""
         strides = [
-            {mode: self.itemsize * stride for (mode, _), stride in zip(part, steps, strict=True)}
+            {mode: self.itemsize * stride for mode, stride in mode_strides(part).items()}
             for part in (self.shape.operand, self.shape.out)
-            for steps in (row_major([extent for _, extent in part]),)
         ]
         near = np.zeros((1, 2), np.int64)
         modes = [entry for entry in self.shape.operand if entry[0] not in self.tile.modes]
@@ -300,10 +299,10 @@ def _bit_strides(
     modes: Sequence[tuple[int, int]], extents: Mapping[int, int], itemsize: int
 ) -> dict[Bit, int]:
     """The stride in bytes of every bit of modes whose extents are powers of two."""
-    strides = row_major([extent for _, extent in modes])
+    strides = mode_strides(modes)
     return {
-        (mode, bit): itemsize * stride << bit
-        for (mode, extent), stride in zip(modes, strides, strict=True)
+        (mode, bit): itemsize * strides[mode] << bit
+        for mode, extent in modes
         if extent & (extent - 1) == 0
         for bit in range(extents[mode].bit_length() - 1)
     }

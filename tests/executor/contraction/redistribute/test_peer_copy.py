@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -11,7 +12,7 @@ from tests.support.contraction.overlap import SharedArrays
 from tests.support.contraction.redistribution import local, random_case, transfers
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
-from tnplan.executor.contraction.redistribute.peer_copy import ArenaOffsets, can_copy_to_peers, runs
+from tnplan.executor.contraction.redistribute.peer_copy import can_copy_to_peers, runs
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
@@ -37,8 +38,8 @@ def run_direct(grid, extents, source, out, n_reached=None):
         result = memory.view(communicator.rank, offset, prod(box_shape(out_bounds)), "float64")
         result[:] = np.nan
         call = bind_redistribution(
-            Redistribution(source, out, extents, grid, communicator.rank), NumpyDevice(), communicator, held,
-            result, np.empty(4096), memory, ArenaOffsets(0, offset, "float64"),
+            Redistribution(source, replace(out, offset_bytes=offset), extents, grid, communicator.rank),
+            NumpyDevice(), communicator, held, result, np.empty(4096), memory,
         )  # fmt: skip
         call()
         assert np.array_equal(result, local(whole, source.modes, out.modes, out_bounds).ravel())
@@ -77,7 +78,7 @@ def test_short_runs_and_sums_go_by_messages():
         ranks = frozenset((0, 1))
 
     def direct(source, out):
-        return can_copy_to_peers(Redistribution(source, out, extents, grid, 0), Reached(), 16)
+        return can_copy_to_peers(Redistribution(source, out, extents, grid, 0), Reached(), "complex128")
 
     modes = (0, 1, 2, 3)
     assert direct(ShardedTensor(modes, (0,)), ShardedTensor(modes, (1,)))
