@@ -106,9 +106,19 @@ def pack(x: int, z: int, n_qubits: int) -> Array:
 
 def pack_all(masks: Sequence[tuple[int, int]], n_qubits: int) -> Array:
     """The packed rows, uint64 [n, 2 W], of pairs of masks."""
-    size_bytes = 8 * n_words(n_qubits)
-    data = b"".join(mask.to_bytes(size_bytes, "little") for pair in masks for mask in pair)
-    return np.frombuffer(data, dtype="<u8").reshape(len(masks), 2 * n_words(n_qubits))
+    rows = rows_of([mask for pair in masks for mask in pair], n_words(n_qubits))
+    return rows.reshape(len(masks), 2 * n_words(n_qubits))
+
+
+def rows_of(integers: Sequence[int], width: int) -> Array:
+    """Integers as rows of 64-bit words, uint64 [n, width], the lowest word first."""
+    data = b"".join(integer.to_bytes(8 * width, "little") for integer in integers)
+    return np.frombuffer(data, dtype="<u8").reshape(len(integers), width)
+
+
+def integers_of(rows: Array) -> list[int]:
+    """Rows of 64-bit words as integers."""
+    return [int.from_bytes(row.tobytes(), "little") for row in np.ascontiguousarray(rows, "<u8")]
 
 
 def commuting_groups(keys: Array, most: int, ends: Array) -> tuple[Array, Array]:
@@ -134,9 +144,8 @@ def commuting_groups(keys: Array, most: int, ends: Array) -> tuple[Array, Array]
 
 def unpack(row: Array) -> tuple[int, int]:
     """The two masks of a packed row."""
-    data = np.ascontiguousarray(row, dtype="<u8").tobytes()
-    half = len(data) // 2
-    return int.from_bytes(data[:half], "little"), int.from_bytes(data[half:], "little")
+    x, z = integers_of(row.reshape(2, -1))
+    return x, z
 
 
 def merge(keys: Array, coefficients: Array) -> tuple[Array, Array]:

@@ -2,7 +2,7 @@
 
 The value is linear in the coefficients at every step. Backwards along the tape go the derivatives of the
 value with respect to them: from term to term by the transpose of what the step did. What truncations dropped
-stays dropped: the result is the gradient of the truncated value, with the set of dropped terms held fixed.
+stays dropped: the result is the gradient of the truncated value, with the set of dropped terms kept fixed.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ def gradient(
 
 def _back(entry: TapedRotation | TapedMap, slopes: Array) -> Any:
     """Take the slopes from after a step to before it; the derivative by its angle, if it is a rotation."""
-    own = slopes[entry.terms]
+    after = slopes[entry.terms]
     if isinstance(entry, TapedMap):
-        before = entry.factors * own
+        before = entry.factors * after
         for places, weights, targets in entry.sent:
             before[places] += weights * slopes[targets]
         slopes[entry.terms] = before
         return 0.0
     arriving = entry.signs * slopes[entry.targets]
-    before, change = entry.cosine * own, -entry.sine * own
+    before, change = entry.cosine * after, -entry.sine * after
     before[entry.places] += entry.sine * arriving
     change[entry.places] += entry.cosine * arriving
     slopes[entry.terms] = before

@@ -127,13 +127,13 @@ def propagate(
         work.run(todo, progress)
         n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(terms.in_bits(state))
         size_bytes = max(work.size_bytes, terms.size_bytes)
-        own = start.none() if keep == "none" else terms.local_terms()
+        local = start.none() if keep == "none" else terms.local_terms()
     finally:
         terms.close()
-    ledgers, parts = [terms.ledger], [own]
+    ledgers, parts = [terms.ledger], [local]
     if use.ranks is not None:
         ledgers = use.ranks.gather_objects(terms.ledger)
-        parts = use.ranks.gather_objects(own) if keep == "all" else parts
+        parts = use.ranks.gather_objects(local) if keep == "all" else parts
     ledger = total(ledgers)
     return Propagation(
         joined(parts), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,

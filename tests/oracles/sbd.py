@@ -43,7 +43,7 @@ class NumpyBatch:
         """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
         table, split, bounds = block.tasks
         first, columns, more, places = tables.tiles
-        rank, active, own, spare = tables.rank, tables.active, tables.own, tables.spare
+        rank, active, own, spare = tables.rank, tables.active, tables.number_weights, tables.spare
         (start, other, pairs, sign), shift = block.singles, block.shift
         spare[:] = 0
         for row, begin, end, place in table:

@@ -83,8 +83,8 @@ def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
         raise InputError("rotation", f"has letters {letters!r} for qubits {qubits}", "give a letter a qubit")
     if not is_number(angle) or not math.isfinite(angle):
         raise InputError("rotation", f"has the angle {angle!r}", "give finite radians")
-    own = [check_count("rotation: qubit", qubit, 0) for qubit in qubits]
-    return Rotation(*masks(list(zip(letters, own, strict=True)), None, "rotation"), angle)
+    acted = [check_count("rotation: qubit", qubit, 0) for qubit in qubits]
+    return Rotation(*masks(list(zip(letters, acted, strict=True)), None, "rotation"), angle)
 
 
 def circuit_steps(circuit: Circuit, *, rotations: bool = False) -> tuple[PauliStep, ...]:

@@ -339,23 +339,23 @@ class GpuTable:
         keys, coefficients = self.keys[:n:step], self.coefficients[:n:step]
         return np.asarray(cupy.asnumpy(keys))[np.asarray(cupy.asnumpy(coefficients)) != 0]
 
-    def leave(self, n: int, masks: Array, own: int, most: int) -> tuple[list[Lists], list[Any], Array]:
-        """Take terms of n rows that other shards own out, at most so many for each shard; waits.
+    def leave(self, n: int, masks: Array, shard: int, most: int) -> tuple[list[Lists], list[Any], Array]:
+        """Take out the terms of n rows that belong to other shards, at most so many for each shard; waits.
 
         Bit b of a word's shard is the parity of what it shares with masks[b]. Returns lists that begin with
         rows for every other shard in rising order, the numbers of the rows that are free then, shard by shard
-        too, and how many terms each shard owns, this one 0.
+        too, and how many terms belong to each shard, to this one 0.
         """
         shards = 1 << len(masks)
         room = most * (shards - 1)
         (rows, values, counts), places = self.empty(room), cupy.empty(room, np.uint32)
         bits, wanted = np.int32(len(masks)), cupy.zeros(shards, np.uint64)
         self._launch(
-            "leave", *self._rows, cupy.asarray(masks), bits, np.int32(own), n, most, rows, values, counts,
+            "leave", *self._rows, cupy.asarray(masks), bits, np.int32(shard), n, most, rows, values, counts,
             places, wanted,
         )  # fmt: skip
         found = np.asarray(cupy.asnumpy(wanted)).astype(np.int64)
-        sizes = np.minimum(np.delete(found, own), most).tolist()
+        sizes = np.minimum(np.delete(found, shard), most).tolist()
         parts = [slice(most * k, most * k + size) for k, size in enumerate(sizes)]
         return [(rows[part], values[part], counts[part]) for part in parts], [places[p] for p in parts], found
 

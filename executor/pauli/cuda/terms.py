@@ -68,10 +68,10 @@ class GpuTerms(Terms):
         self.linear_hash, self.costs = LinearHash(start.n_qubits, n_ranks.bit_length() - 1), COSTS
         if start.n_terms < self.costs.alone_below:
             self.linear_hash.masks[:] = 0
-        own = self.linear_hash.of(start.keys) == self.rank
+        local = self.linear_hash.of(start.keys) == self.rank
         self.adapter = table_module
-        self.table = table_module.GpuTable(start.keys[own], start.coefficients[own])
-        self.event_ledger = EventLedger(int(np.count_nonzero(own)))
+        self.table = table_module.GpuTable(start.keys[local], start.coefficients[local])
+        self.event_ledger = EventLedger(int(np.count_nonzero(local)))
         self.ledger, self.most = self.event_ledger.ledger, table_module.MOST_ROWS
         self.event = self.moved_bytes = 0
         self.queue: list[tuple[int, Again]] = []

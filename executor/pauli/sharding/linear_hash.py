@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.observables.pauli_sum import n_words
+from tnplan.executor.observables.pauli_sum import integers_of, n_words, rows_of
 from tnplan.executor.pauli.algebra.gates import Clifford
 from tnplan.planner.common.errors import InputError
 
@@ -52,8 +52,8 @@ class LinearHash:
         """Change the masks so that every word's image belongs to the shard that the word belonged to."""
         if not len(self.masks):
             return
-        half, size_bytes = 32 * self.masks.shape[1], 8 * self.masks.shape[1]
-        masks = [int.from_bytes(mask.tobytes(), "little") for mask in self.masks.astype("<u8")]
+        width, masks = self.masks.shape[1], integers_of(self.masks)
+        half = 32 * width
         for gate in gates:
             bits = [place for qubit in gate.qubits for place in (qubit, half + qubit)]
             sources = _sources(gate)
@@ -62,8 +62,7 @@ class LinearHash:
                 for bit, source in zip(bits, sources, strict=True):
                     mask = mask & ~(1 << bit) | ((source & local).bit_count() & 1) << bit
                 masks[number] = mask
-        rows = [np.frombuffer(mask.to_bytes(size_bytes, "little"), "<u8") for mask in masks]
-        self.masks = np.array(rows, np.uint64)
+        self.masks = np.array(rows_of(masks, width))
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.executor.observables.pauli_sum import integers_of, rows_of
 from tnplan.executor.pauli.sharding.linear_hash import SEED
 from tnplan.planner.common.arrays import Array
 
@@ -94,7 +95,7 @@ def even_masks(basis: Reduced, bits: int, samples: Sequence[Sample]) -> tuple[Ar
     weights = np.repeat([one.terms / max(1, size) for one, size in zip(samples, sizes, strict=True)], sizes)
     rng, size_bytes = np.random.default_rng(SEED), 8 * keys.shape[1]
     frees = [int.from_bytes(rng.bytes(size_bytes), "little") for _ in range(MASKS_TRIED)]
-    tried = np.array([packed(orthogonal(basis, free), size_bytes) for free in frees])
+    tried = rows_of([orthogonal(basis, free) for free in frees], keys.shape[1])
     shared = np.bitwise_xor.reduce([keys[:, w] & tried[:, w, None] for w in range(keys.shape[1])])
     parities = (np.bitwise_count(shared) & 1).astype(np.int64)
     shards, masks, fullest = np.zeros(len(keys), np.int64), [], 1.0
@@ -107,16 +108,6 @@ def even_masks(basis: Reduced, bits: int, samples: Sequence[Sample]) -> tuple[Ar
     return np.array(masks), fullest
 
 
-def packed(mask: int, size_bytes: int) -> Array:
-    """A mask as a row of 64-bit words."""
-    return np.frombuffer(mask.to_bytes(size_bytes, "little"), "<u8")
-
-
-def unpacked(rows: Array) -> list[int]:
-    """Rows of 64-bit words as integers."""
-    return [int.from_bytes(row.tobytes(), "little") for row in np.ascontiguousarray(rows, "<u8")]
-
-
 class LocalRun:
     """The rotations that come next, as far as there are masks to choose that none of them crosses.
 
@@ -125,7 +116,7 @@ class LocalRun:
     """
 
     def __init__(self, generators: Array, masks: Array) -> None:
-        words, present = unpacked(generators), unpacked(masks)
+        words, present = integers_of(generators), integers_of(masks)
         self.bits, self.n_words, self.none = len(masks), len(words), np.zeros_like(masks)
         self.basis, self.numbers = reduced(words)
         self.rank = max(0, len(self.basis) - self.bits - SPARE_DIMENSIONS)

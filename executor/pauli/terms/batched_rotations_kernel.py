@@ -43,7 +43,7 @@ branches cut, terms swept."""
 PHASES = 3
 """Phases of a rotation on a shard: split, merge, sweep."""
 WORDS_A_LINE = 8
-"""Words between the shards' counts of phases, each of which is a line of memory of its own."""
+"""Words between the shards' counts of phases, each of which is a separate line of memory."""
 SPINS_BEFORE_YIELD = 2000
 """Rounds in which a thread finds no work before it gives the processor to another."""
 ROWS_A_GAP = 4
@@ -81,28 +81,28 @@ def arrays_of(tables: Any, s: Any, width: int) -> Any:
 @jit
 def split_shard(tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool) -> None:
     """The first phase: split the terms of shard s, and list their branches."""
-    own, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
+    shard, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
     generator = rotations.generators[number]
     rows = arrays_of(tables, s, generator.size)
-    log[BEFORE] = own[N] - own[N_SPARE]
-    own[N_HITS] = own[LISTED] = own[N_CHANGED] = 0
+    log[BEFORE] = shard[N] - shard[N_SPARE]
+    shard[N_HITS] = shard[LISTED] = shard[N_CHANGED] = 0
     if not may_split(rows.union, generator):
         return
-    own[N_HITS] = own[N_CHANGED] = anticommuting(rows.keys, own[N], generator, rows.hits)
-    own[LISTED], losses[0], losses[1], log[CUT] = split(
-        rows, own[N_HITS], follow, generator, rotations.cosines[number], rotations.sines[number], cut
+    shard[N_HITS] = shard[N_CHANGED] = anticommuting(rows.keys, shard[N], generator, rows.hits)
+    shard[LISTED], losses[0], losses[1], log[CUT] = split(
+        rows, shard[N_HITS], follow, generator, rotations.cosines[number], rotations.sines[number], cut
     )
-    log[BRANCHED] = own[N_HITS]
+    log[BRANCHED] = shard[N_HITS]
 
 
 @jit
 def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, follow: bool) -> bool:
     """The second phase: take the list of shard `other` to shard s; False where there is no room for it."""
-    own, log, listed = tables.numbers[s], tables.log[s, number], tables.numbers[other, LISTED]
+    shard, log, listed = tables.numbers[s], tables.log[s, number], tables.numbers[other, LISTED]
     if listed:
-        lacks = own[N] - own[N_SPARE] + listed - own[CAPACITY]
+        lacks = shard[N] - shard[N_SPARE] + listed - shard[CAPACITY]
         if lacks > 0:
-            own[LACKS] = lacks
+            shard[LACKS] = lacks
             return False
         generator = rotations.generators[number]
         source = arrays_of(tables, other, generator.size)
@@ -110,11 +110,11 @@ def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, fo
             source.keys, source.tags, source.senders[:listed], source.values[:listed],
             source.counts[:listed], generator,
         )  # fmt: skip
-        own[N], own[N_SPARE], fresh, log[MERGED] = merge_branches(
-            arrays_of(tables, s, generator.size), own[N], own[N_SPARE], branches, s == other, follow,
-            own[N_HITS],
+        shard[N], shard[N_SPARE], fresh, log[MERGED] = merge_branches(
+            arrays_of(tables, s, generator.size), shard[N], shard[N_SPARE], branches, s == other, follow,
+            shard[N_HITS],
         )  # fmt: skip
-        own[N_CHANGED] = own[N_HITS] + fresh
+        shard[N_CHANGED] = shard[N_HITS] + fresh
     log[GROWN] = terms_of(tables.numbers, s)
     return True
 
@@ -124,16 +124,16 @@ def sweep_shard(
     tables: Any, s: int, number: int, width: int, limits: Any, is_due: bool, follow: bool
 ) -> None:  # fmt: skip
     """The third phase: drop terms of shard s that are past the limits, if that is due."""
-    own, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
+    shard, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
     if is_due:
         rows = arrays_of(tables, s, width)
-        n_changed = own[N_CHANGED] if own[IS_SWEPT] else -1
-        own[N_SPARE], losses[2], losses[3], log[SWEPT] = sweep(
-            rows, own[N], own[N_SPARE], limits, follow, own[N_HITS], n_changed
+        n_changed = shard[N_CHANGED] if shard[IS_SWEPT] else -1
+        shard[N_SPARE], losses[2], losses[3], log[SWEPT] = sweep(
+            rows, shard[N], shard[N_SPARE], limits, follow, shard[N_HITS], n_changed
         )
-        if ROWS_A_GAP * own[N_SPARE] > own[N]:
-            own[N], own[N_SPARE] = close_gaps(rows, own[N], own[N_SPARE]), 0
-    own[IS_SWEPT] = is_due or (own[IS_SWEPT] and own[N_CHANGED] == 0)
+        if ROWS_A_GAP * shard[N_SPARE] > shard[N]:
+            shard[N], shard[N_SPARE] = close_gaps(rows, shard[N], shard[N_SPARE]), 0
+    shard[IS_SWEPT] = is_due or (shard[IS_SWEPT] and shard[N_CHANGED] == 0)
     log[AFTER] = terms_of(tables.numbers, s)
 
 
@@ -194,5 +194,5 @@ def begin_rotations(tables: Any, width: int) -> None:
 def end_rotations(tables: Any, width: int) -> None:
     """Close the gaps in all shards."""
     for s in range(len(tables.numbers)):
-        own = tables.numbers[s]
-        own[N], own[N_SPARE] = close_gaps(arrays_of(tables, s, width), own[N], own[N_SPARE]), 0
+        shard = tables.numbers[s]
+        shard[N], shard[N_SPARE] = close_gaps(arrays_of(tables, s, width), shard[N], shard[N_SPARE]), 0

@@ -179,10 +179,10 @@ def split(
     """
     keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _ = rows
     words = generator.size // 2
-    used, n_used, own = np.zeros(words, np.int64), 0, np.int64(0)
+    used, n_used, generator_power = np.zeros(words, np.int64), 0, np.int64(0)
     for w in range(words):
         if generator[w] | generator[words + w] != FREE:
-            own += count_bits(generator[w] & generator[words + w])
+            generator_power += count_bits(generator[w] & generator[words + w])
             used[n_used] = w
             n_used += 1
     n = dropped = 0
@@ -197,7 +197,7 @@ def split(
             l1, squares = l1 + abs(branch), squares + abs(branch) ** 2
             dropped += int(branch != 0)
             continue
-        power = own
+        power = generator_power
         for u in range(n_used):
             w = used[u]
             x, z = keys[i, w], keys[i, words + w]

@@ -2,7 +2,7 @@
 
 Rotations whose branches stay on the rank are done many at once (`batched_rotations`). Of other steps each
 half runs on all shards of the rank at once. Between the halves the lists of branches go to the shards that
-own their words; those of other ranks in messages. A result depends on the number of shards through the order
+have their words; those of other ranks in messages. A result depends on the number of shards through the order
 of sums alone: in a step without transfers no coefficient is a sum of more than two numbers.
 """
 
@@ -297,10 +297,10 @@ class ShardedTerms(Terms):
     def _least_words(self, ties: Sequence[Array], room: int) -> list[Array]:
         """Of the terms of these numbers in each shard, on all ranks together the `room` least words."""
         keys = [shard.arrays.keys[tied] for shard, tied in zip(self.shards, ties, strict=True)]
-        own = np.concatenate(keys)
-        rows = [own] if self.ranks is None else self.ranks.gather_objects(own)
+        local = np.concatenate(keys)
+        rows = [local] if self.ranks is None else self.ranks.gather_objects(local)
         chosen = np.zeros(sum(map(len, rows)), bool)
         chosen[np.lexsort(np.concatenate(rows).T)[:room]] = True
         first = sum(map(len, rows[: self.rank]))
-        parts = np.split(chosen[first : first + len(own)], np.cumsum([len(tied) for tied in ties])[:-1])
+        parts = np.split(chosen[first : first + len(local)], np.cumsum([len(tied) for tied in ties])[:-1])
         return [tied[part] for tied, part in zip(ties, parts, strict=True)]

@@ -5,7 +5,7 @@
 // y[row, j] +-= product[a, j']. No sum comes twice between two barriers: no addition is atomic, and sums, in fp64,
 // run in one order. What a tile wants is read while the tile before it is worked on. Excitations of a row stand in
 // rising order of the rank of their pair.
-// Injected: REAL of x, y and tables, WARPS, BLOCKS that a multiprocessor is to hold, HELD (1: sums of a row lie in
+// Injected: REAL of x, y and tables, WARPS, BLOCKS that a multiprocessor is to hold, IN_SHARED (1: sums of a row lie in
 // shared memory, 0: in y or a spare row), and of the tables PART, PARTS, PADDING, SIGN, DEEP and MOST; see
 // executor/sbd/sigma/pair_tiling.py. NumPy twin: tests/oracles/sbd.py. Products in fp64 need compute capability 8.0.
 
@@ -89,14 +89,14 @@ template <class Sum> __device__ inline void add(Sum *sums, const double *product
 
 // A piece has tiles of active pairs ROWS m .. ROWS (m + 1) - 1 for m from piece[1] to before piece[2], of row piece[0],
 // and adds to y[row] or, for piece[3] >= 0, sets that row of `spare`. Excitations of a row as excite.cu has them, the
-// row itself before them where it counts. active[pair, a] and own[row, a] are coefficients. rank[pair] is the active
+// row itself before them where it counts. active[pair, a] and number_weights[row, a] are coefficients. rank[pair] is the active
 // pair, or -1. With `half` only excitations whose pair stands before a, and one half of those by a itself. A turn has
 // MOST excitations.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     opposite_spin(const Index *__restrict__ pieces, Index n_beta, Index n_active, Index shift, Index half,
           const Index *__restrict__ start, const int *__restrict__ other, const int *__restrict__ pairs,
           const signed char *__restrict__ sign, const int *__restrict__ rank, const REAL *__restrict__ active,
-          const REAL *__restrict__ own, const int *__restrict__ tiles, const int *__restrict__ columns,
+          const REAL *__restrict__ number_weights, const int *__restrict__ tiles, const int *__restrict__ columns,
           const int *__restrict__ more, const uint4 *__restrict__ places, const REAL *__restrict__ x,
           REAL *__restrict__ spare, REAL *__restrict__ y) {
     const Index *const piece = pieces + 4 * (Index)blockIdx.x;
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     if (piece[3] >= 0)
         for (int j = thread; j < n_beta; j += THREADS)
             out[j] = 0;
-#if HELD
+#if IN_SHARED
     double *const sums = memory;
     for (int j = thread; j < n_beta; j += THREADS)
         sums[j] = 0;
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     REAL *const sums = out;
 #endif
     // An even number of doubles before those that are read and written in twos.
-    double *const weights = memory + (HELD ? (n_beta + 1) / 2 * 2 : 0), *const products = weights + MOST * ROWS;
+    double *const weights = memory + (IN_SHARED ? (n_beta + 1) / 2 * 2 : 0), *const products = weights + MOST * ROWS;
     int *const source = (int *)(products + PART * LD), *const order = source + MOST;
     int *const pair = order + MOST, *const factor = pair + MOST;
     REAL next[SLOTS][2][4];
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 const int k = at / ROWS, r = at % ROWS, a = m * ROWS + r;
                 double weight = 0;
                 if (k < depth && a < n_active)
-                    weight = pair[k] < 0 ? own[row * n_active + a] : factor[k] * active[pair[k] * n_active + a];
+                    weight = pair[k] < 0 ? number_weights[row * n_active + a] : factor[k] * active[pair[k] * n_active + a];
                 if (half && order[k] >= a)
                     weight = order[k] == a ? 0.5 * weight : 0;
                 const int part = (k / DEEP * PARTS + r / 16) * 2 + k % DEEP / 4, in = (part * 8 + r % 8) * 4 + k % 4;
@@ -234,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             }
         }
     }
-#if HELD
+#if IN_SHARED
     __syncthreads();
     for (int j = thread; j < n_beta; j += THREADS)
         out[j] += sums[j];

@@ -39,10 +39,10 @@ def excite_defines(dtype: str) -> dict[str, str | int]:
     return {"REAL": REALS[dtype], "THREADS": THREADS}
 
 
-def tile_defines(dtype: str, held: bool, warps: int) -> dict[str, str | int]:
-    """The definitions of excite_tiles.cu for numbers of a type; `held`: sums are in shared memory."""
+def tile_defines(dtype: str, in_shared: bool, warps: int) -> dict[str, str | int]:
+    """The definitions of excite_tiles.cu for numbers of a type; `in_shared`: sums are in shared memory."""
     return {
-        "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": RESIDENT_WARPS // warps, "HELD": int(held),
+        "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": RESIDENT_WARPS // warps, "IN_SHARED": int(in_shared),
         "PART": pair_tiling.PART, "PARTS": pair_tiling.PARTS, "PADDING": pair_tiling.PADDING,
         "SIGN": f"{packed_entry.SIGN}u", "DEEP": pair_tiling.DEEP, "MOST": pair_tiling.MOST,
     }  # fmt: skip
@@ -108,8 +108,8 @@ class CupyBatch:
         kernel(
             (len(table),), (pair_tiling.LANES * warps,),
             (
-                table, *map(np.int64, sizes), *block.singles, tables.rank, tables.active, tables.own,
-                *tables.tiles, x, tables.spare, y,
+                table, *map(np.int64, sizes), *block.singles, tables.rank, tables.active,
+                tables.number_weights, *tables.tiles, x, tables.spare, y,
             ),
             shared_mem=shared_bytes,
         )  # fmt: skip
@@ -143,9 +143,9 @@ class CupyBatch:
     def _load_tiled(self, n_beta: int, warps: int) -> tuple[Any, int]:
         """The opposite-spin kernel and its shared memory, for so many beta strings and warps of a tile."""
         most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
-        held = tile_bytes(n_beta, warps) <= most
-        kernel = load_kernel(TILES_FILE, "opposite_spin", tile_defines(self.dtype, held, warps))
-        shared_bytes = tile_bytes(n_beta * held, warps)
+        in_shared = tile_bytes(n_beta, warps) <= most
+        kernel = load_kernel(TILES_FILE, "opposite_spin", tile_defines(self.dtype, in_shared, warps))
+        shared_bytes = tile_bytes(n_beta * in_shared, warps)
         kernel.preferred_shared_memory_carveout = 100
         kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
         self._tiled = kernel, shared_bytes

@@ -110,8 +110,8 @@ def _opposite_spin(hamiltonian: ProductHamiltonian, x: Array) -> Array:
             span = slice(int(singles.start[i]), int(singles.start[i + 1]))
             kets = np.concatenate([x[i][None], x[singles.other[span]] * singles.sign[span, None]])
             products = kets @ moved.T
-            own = np.flatnonzero(alpha.strings.occupied[i])
-            sums[own * (n + 1)] += products[0]
+            occupied = np.flatnonzero(alpha.strings.occupied[i])
+            sums[occupied * (n + 1)] += products[0]
             sums[singles.create[span].astype(np.int64) * n + singles.destroy[span]] += products[1:]
         parts[first] = sums
 

@@ -27,7 +27,7 @@ def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:
         len(x), hamiltonian.threads,
         lambda first, last: pair_sum_kernel.exchange_spins(first, last, *tables, x, flipped),
     )  # fmt: skip
-    return np.asarray(_own(hamiltonian) * x - flipped)
+    return np.asarray(_spin_constant(hamiltonian) * x - flipped)
 
 
 def spin_square(hamiltonian: ProductHamiltonian, x: Array) -> float:
@@ -35,7 +35,7 @@ def spin_square(hamiltonian: ProductHamiltonian, x: Array) -> float:
     return float(np.vdot(x, apply_spin_square(hamiltonian, x)))
 
 
-def _own(hamiltonian: ProductHamiltonian) -> float:
+def _spin_constant(hamiltonian: ProductHamiltonian) -> float:
     """Sz (Sz + 1) + N_beta."""
     n_alpha, n_beta = (spin.strings.n_electrons for spin in (hamiltonian.alpha, hamiltonian.beta))
     sz = (n_alpha - n_beta) / 2
@@ -55,8 +55,8 @@ class PenalizedHamiltonian(OneRank):
         self.wanted = wanted
         self.weight = weight
         self.shape = hamiltonian.shape
-        own = ODD if self.least_open % 4 == 2 else EVEN
-        self.parities: tuple[int, ...] = (own,) if own in hamiltonian.parities else hamiltonian.parities
+        parity = ODD if self.least_open % 4 == 2 else EVEN
+        self.parities: tuple[int, ...] = (parity,) if parity in hamiltonian.parities else hamiltonian.parities
 
     @property
     def least_open(self) -> int:
@@ -89,7 +89,7 @@ class PenalizedHamiltonian(OneRank):
     def diagonal(self) -> Array:
         """That of H, and of the penalty as far as S^2 is diagonal."""
         alpha, beta = self._hamiltonian.alpha, self._hamiltonian.beta
-        away = _own(self._hamiltonian) - alpha.filled @ beta.filled.T - self.wanted
+        away = _spin_constant(self._hamiltonian) - alpha.filled @ beta.filled.T - self.wanted
         return np.asarray(self._hamiltonian.diagonal() + self.weight * away**2)
 
     def project(self, x: Array, parity: int) -> Array:

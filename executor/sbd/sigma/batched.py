@@ -56,9 +56,9 @@ class BatchSteps(Protocol):
     ) -> None:
         """y[row, j] += the sum over excitations of the row and of beta string j of +-(pair | a) x[other, j'].
 
-        For shift >= 0 with own[row] and x[row + shift] too, as if by an excitation before the others, unless
-        `half`: then only with excitations whose pair, by its place rank[pair] among the active ones, stands
-        before a, and one half of those by a itself.
+        For shift >= 0 with number_weights[row] and x[row + shift] too, as if by an excitation before the
+        others, unless `half`: then only with excitations whose pair, by its place rank[pair] among the active
+        ones, stands before a, and one half of those by a itself.
         """
 
     def add_number_operators(
@@ -97,14 +97,14 @@ class BatchedBlock:
 class BatchedTables(NamedTuple):
     """Tables of all blocks where the steps work.
 
-    `rank` are the places of pairs among the active ones, `active`, `own`, `filled` and `numbers` those of
-    `OppositeSpinTables`, `tiles` start, columns, more and places of a `PairTiles`; `spare` has at least the
-    spare rows of any block's tasks.
+    `rank` are the places of pairs among the active ones, `active`, `number_weights`, `filled` and `numbers`
+    those of `OppositeSpinTables`, `tiles` start, columns, more and places of a `PairTiles`; `spare` has at
+    least the spare rows of any block's tasks.
     """
 
     rank: Array
     active: Array
-    own: Array
+    number_weights: Array
     filled: Array
     numbers: Array
     tiles: tuple[Array, ...]
@@ -121,7 +121,7 @@ class BatchedHamiltonian:
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
         made, tiles, n_beta = h.opposite_spin, h.tiles, h.shape[1]
         self._tables = BatchedTables(
-            steps.put(h.beta.matching.active), steps.put(made.active), steps.put(made.own),
+            steps.put(h.beta.matching.active), steps.put(made.active), steps.put(made.number_weights),
             steps.put(made.filled), steps.put(made.numbers),
             tuple(map(steps.put, tiles)),
             steps.empty(0, n_beta),
@@ -138,14 +138,14 @@ class BatchedHamiltonian:
     def block(self, first: int, last: int) -> BatchedBlock:
         """What rows first .. last-1 of a state contribute from, ready for `add_rows`."""
         block, put = self._hamiltonian.block(first, last), self._steps.put
-        singles, held = block.singles, self.rows
-        begin, end = int(singles.start[held[0]]), int(singles.start[held[1]])
+        singles, local = block.singles, self.rows
+        begin, end = int(singles.start[local[0]]), int(singles.start[local[1]])
         entries = slice(begin, end)
-        place = block.place(held[0])
+        place = block.place(local[0])
         tasks = self._hamiltonian.row_tasks(block)
         if tasks.spare > len(self._tables.spare):
             self._tables = self._tables._replace(spare=self._steps.empty(tasks.spare, self.shape[1]))
-        start = singles.start[held[0] : held[1] + 1] - begin
+        start = singles.start[local[0] : local[1] + 1] - begin
         chosen = (table[entries] for table in (singles.other, singles.pairs, singles.sign))
         return BatchedBlock(
             -1 if place is None else place, tuple(map(put, (start, *chosen))),
@@ -165,39 +165,39 @@ class BatchedHamiltonian:
         return self._steps.get(array)
 
     def diagonal(self) -> Array:
-        """The diagonal of H over the rows held."""
+        """The diagonal of H over the local rows."""
         return self.put(self._hamiltonian.diagonal())
 
-    def add_rows(self, block: BatchedBlock, x: Array, own: Array, y: Array, half: bool) -> None:
+    def add_rows(self, block: BatchedBlock, x: Array, local: Array, y: Array, half: bool) -> None:
         """See `ProductHamiltonian.add_rows`. Allocates nothing."""
         self._add_product(block.matrix, x, y)
         if block.shift >= 0 and not half:
-            self._add_transposed(own, y)
+            self._add_transposed(local, y)
         factor = 0.5 if half else 1.0
         self._steps.add_number_operators(block, self._tables, factor, x, y)
         self._steps.add_opposite_spin(block, self._tables, half, x, y)
 
     def _add_product(self, matrix: Matrix, x: Array, y: Array) -> None:
-        """y += the rows held of the alpha matrix times x."""
+        """y += the local rows of the alpha matrix times x."""
         if len(matrix) == 1:
             self._steps.add_product(matrix[0], x, y)
         else:
             start, column, value = matrix
             self._steps.sparse(start, column, value, x, y)
 
-    def _add_transposed(self, own: Array, y: Array) -> None:
-        """y += the rows held of the state times the beta matrix."""
+    def _add_transposed(self, local: Array, y: Array) -> None:
+        """y += the local rows of the state times the beta matrix."""
         if len(self._beta) == 1:
-            self._steps.add_product(own, self._beta[0], y)
+            self._steps.add_product(local, self._beta[0], y)
             return
         start, column, value = self._beta
         for first in range(0, len(y), ROWS_TRANSPOSED):
             rows = slice(first, min(len(y), first + ROWS_TRANSPOSED))
             count = rows.stop - first
             x_transposed, y_transposed = (
-                held[: self.shape[1] * count].reshape(self.shape[1], count) for held in self._transposed
+                memory[: self.shape[1] * count].reshape(self.shape[1], count) for memory in self._transposed
             )
-            self._steps.copy(own[rows].T, x_transposed)
+            self._steps.copy(local[rows].T, x_transposed)
             self._steps.copy(y[rows].T, y_transposed)
             self._steps.sparse(start, column, value, x_transposed, y_transposed)
             self._steps.copy(y_transposed.T, y[rows])

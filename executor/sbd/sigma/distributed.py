@@ -1,7 +1,7 @@
 """H over ranks: each holds a range of alpha rows of every state, and makes the same rows of products.
 
 A product needs all rows of x. They are gathered where they fit; otherwise blocks of rows go round a ring, the
-next one arriving while the last one is worked on. Rows of the product are made where they are held, so that
+next one arriving while the last one is worked on. Rows of the product are made where they are kept, so that
 nothing is summed over ranks but dot products, in the order of the ranks. Where states have a parity, ranks
 exchange blocks of the transpose.
 
@@ -35,11 +35,11 @@ class HamiltonianRows(Protocol):
     def block(self, first: int, last: int) -> Any:
         """What rows first .. last-1 of a state contribute from."""
 
-    def add_rows(self, block: Any, x: Array, own: Array, y: Array, half: bool) -> None:
-        """Add to y what the rows x of a block contribute; `own` are the rows held of the state."""
+    def add_rows(self, block: Any, x: Array, local: Array, y: Array, half: bool) -> None:
+        """Add to y what the rows x of a block contribute; `local` are the local rows of the state."""
 
     def diagonal(self) -> Array:
-        """The diagonal of H over the rows held."""
+        """The diagonal of H over the local rows."""
 
     def empty(self, *shape: int) -> Array:
         """An array, not set."""
@@ -52,7 +52,7 @@ class HamiltonianRows(Protocol):
 
 
 class DistributedHamiltonian:
-    """H, without the core energy, on the ranks of a group; states are arrays of the rows held.
+    """H, without the core energy, on the ranks of a group; states are arrays of the local rows.
 
     All calls are collective. `apply` of a state with a parity, or over different sets of strings, allocates
     no array.
@@ -77,7 +77,7 @@ class DistributedHamiltonian:
         self._sent, self._received = (rows.empty(turned * (ranks.size > 1)), rows.empty(turned))
 
     def diagonal(self) -> Array:
-        """The diagonal of H over the rows held."""
+        """The diagonal of H over the local rows."""
         return self._rows.diagonal()
 
     def total(self, values: Host) -> Host:
@@ -103,7 +103,7 @@ class DistributedHamiltonian:
         """H x for x of that parity, a new array or `out`."""
         y = self._rows.empty(*self.shape) if out is None else out
         if parity == NEITHER and self._rows.symmetric:
-            # Of equal sets only the rows held of one matrix are known: parities are treated alone.
+            # Of equal sets only the local rows of one matrix are known: parities are treated alone.
             y[:] = self.apply(self.project(x, 1), 1)
             y += self.apply(self.project(x, -1), -1)
             return y
@@ -136,23 +136,23 @@ class DistributedHamiltonian:
         """Add what every rank's rows contribute, which arrive from the next rank one after the other."""
         ranks, shares, n_beta = self._ranks, self._partition, self.shape[1]
         before, after = (ranks.rank - 1) % ranks.size, (ranks.rank + 1) % ranks.size
-        held = x
+        block = x
         for step in range(ranks.size):
             owner = (ranks.rank + step) % ranks.size
             end = None
             if step < ranks.size - 1:
                 coming = shares.count((owner + 1) % ranks.size)
                 arriving = self._ring[step % 2][: coming * n_beta].reshape(coming, n_beta)
-                begin, end = ranks.bind_exchange(messages(before, [held]), messages(after, [arriving]))
+                begin, end = ranks.bind_exchange(messages(before, [block]), messages(after, [arriving]))
                 begin()
-            if len(held):
-                self._rows.add_rows(self._blocks[owner], held, x, y, half)
+            if len(block):
+                self._rows.add_rows(self._blocks[owner], block, x, y, half)
             if end is not None:
                 end()
-                held = arriving
+                block = arriving
 
     def _add_transpose(self, y: Array, parity: int) -> None:
-        """y += parity times the rows held of its transpose."""
+        """y += parity times the local rows of its transpose."""
         n_rows, shares, rank = self.shape[0], self._partition, self._ranks.rank
         sends, receives = [], []
         for peer in self._peers():

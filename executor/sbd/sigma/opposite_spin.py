@@ -27,20 +27,20 @@ LINE_BYTES = 64
 class OppositeSpinTables(NamedTuple):
     """Tables of rows of alpha strings and of all beta strings; see `opposite_spin_kernel`.
 
-    numbers [pair, beta string], active [pair, active pair], own [row, active pair] and filled [row, orbital]
-    are of one real type; bounds [2 beta strings + 1], entries [excitation, 2].
+    numbers [pair, beta string], active [pair, active pair], number_weights [row, active pair] and
+    filled [row, orbital] are of one real type; bounds [2 beta strings + 1], entries [excitation, 2].
     """
 
     numbers: Array
     active: Array
-    own: Array
+    number_weights: Array
     filled: Array
     bounds: Array
     entries: Array
 
     def as_type(self, dtype: str) -> OppositeSpinTables:
         """The same in another precision."""
-        names = "numbers", "active", "own", "filled"
+        names = "numbers", "active", "number_weights", "filled"
         return self._replace(**{name: getattr(self, name).astype(dtype, copy=False) for name in names})
 
     def add_rows(
@@ -76,11 +76,11 @@ def opposite_spin_tables(
 def beta_entries(singles: Singles, matching: Matching) -> tuple[Array, Array]:
     """`bounds` and `entries` of `OppositeSpinTables`: each string's positive excitations come first."""
     n_beta = len(singles.start) - 1
-    own = np.repeat(np.arange(n_beta), np.diff(singles.start))
+    target = np.repeat(np.arange(n_beta), np.diff(singles.start))
     negative = singles.sign < 0
-    order = np.lexsort((negative, own))
+    order = np.lexsort((negative, target))
     entries = np.stack([matching.active[singles.pairs], singles.other], 1)[order]
-    bounds = np.searchsorted((2 * own + negative)[order], np.arange(2 * n_beta + 1))
+    bounds = np.searchsorted((2 * target + negative)[order], np.arange(2 * n_beta + 1))
     return bounds.astype(np.int64), np.ascontiguousarray(entries, np.int32)
 
 
@@ -102,6 +102,6 @@ def scratch_bytes(n_beta: int, active: int) -> int:
 def _aligned(n_rows: int, dtype: Any) -> Array:
     """An array [row, lane] that begins on a cache line, of zeros."""
     item = np.dtype(dtype).itemsize
-    held = np.zeros(n_rows * SIMD_LANES + LINE_BYTES // item, dtype)
-    begin = -held.ctypes.data % LINE_BYTES // item
-    return held[begin : begin + n_rows * SIMD_LANES].reshape(n_rows, SIMD_LANES)
+    memory = np.zeros(n_rows * SIMD_LANES + LINE_BYTES // item, dtype)
+    begin = -memory.ctypes.data % LINE_BYTES // item
+    return memory[begin : begin + n_rows * SIMD_LANES].reshape(n_rows, SIMD_LANES)

@@ -69,11 +69,11 @@ def _products(
 
         sums = []
         for begin, end in (arguments[3:5], arguments[4:6]):
-            held = cgutils.alloca_once_value(builder, zero)
-            builder.store(zero, held)
+            total = cgutils.alloca_once_value(builder, zero)
+            builder.store(zero, total)
             with cgutils.for_range_slice(builder, begin, end, one, index) as (e, _):
-                builder.store(builder.fadd(builder.load(held), product(e), flags=("contract",)), held)
-            sums.append(builder.load(held))
+                builder.store(builder.fadd(builder.load(total), product(e), flags=("contract",)), total)
+            sums.append(builder.load(total))
         return _sum_lanes(builder, builder.fsub(*sums))
 
     return weights.dtype(weights, values, entries, first, middle, last), generate
@@ -94,7 +94,8 @@ def _add_span(
 
 @jit
 def _load_lanes(
-    at: int, begin: int, end: int, place: int, own: Any, singles: Any, active: Any, x: Any, scratch: Any
+    at: int, begin: int, end: int, place: int, number_weights: Any, singles: Any, active: Any, x: Any,
+    scratch: Any,
 ) -> None:  # fmt: skip
     """Fill the lanes with excitations from `at` on, and with the string itself before `begin`.
 
@@ -106,7 +107,7 @@ def _load_lanes(
         if e < begin:
             rows[k] = place
             for a in range(len(weights)):
-                weights[a, k] = own[a]
+                weights[a, k] = number_weights[a]
         elif e < end:
             rows[k] = other[e]
             factor, coefficients = sign[e], active[pairs[e]]
@@ -133,13 +134,13 @@ def add_opposite_spin(
 
     Row 0 of x is alpha string `below`; the `Singles` are excitations from the rows of x. `tables` are an
     `OppositeSpinTables`: coefficients are numbers[pair, b] with the number operators of beta string b,
-    active[pair, a] with active pair a, and own[row, a] of the number operators of a row, filled[row, p].
-    `scratch` is for the lanes: their rows, weights and values. With `half`, elements are made of which y plus
-    or minus its transpose is the whole; those with excitations of both spins for one half of the beta
-    strings, from the row's own on and round, so that all rows have nearly the same work.
+    active[pair, a] with active pair a, and number_weights[row, a] of the number operators of a row,
+    filled[row, p]. `scratch` is for the lanes: their rows, weights and values. With `half`, elements are made
+    of which y plus or minus its transpose is the whole; those with excitations of both spins for one half of
+    the beta strings, from that of the row on and round, so that all rows have nearly the same work.
     """
     start, other, pairs, sign = singles.start, singles.other, singles.pairs, singles.sign
-    numbers, active, own, filled, bounds, entries = tables
+    numbers, active, number_weights, filled, bounds, entries = tables
     _, weights, values = scratch
     n_beta = y.shape[1]
     for row in range(first, last):
@@ -153,7 +154,7 @@ def add_opposite_spin(
                 if filled[row, p] != 0:
                     _add_numbers(0.5 if half else 1.0, numbers[p], x[place], out)
         for at in range(begin - (here and not half), end, SIMD_LANES):
-            _load_lanes(at, begin, end, place, own[row], singles, active, x, scratch)
+            _load_lanes(at, begin, end, place, number_weights[row], singles, active, x, scratch)
             if half:
                 stop = i + (n_beta + 1) // 2 + (n_beta % 2 == 0 and i < n_beta // 2)
                 _add_span(i, i + 1, 0.5, weights, values, bounds, entries, out)

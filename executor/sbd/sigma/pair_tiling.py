@@ -42,7 +42,7 @@ MOST_STRINGS = 1 << 18
 AHEAD = 3
 """Tiles beyond the last whose columns are read, though not used."""
 DEEP, MOST = 8, 64
-"""Excitations of a row that are multiplied at once, and whose coefficients are held at once."""
+"""Excitations of a row that are multiplied at once, and whose coefficients are kept at once."""
 
 
 class PairTiles(NamedTuple):

@@ -57,15 +57,15 @@ def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any)
         h, spot = h + 1, spot + TAKEN
     begin = spot
     while h < end and sizes[h] > 1:
-        held = TAKEN
-        while held + sizes[h] > TAKEN:
+        filled = TAKEN
+        while filled + sizes[h] > TAKEN:
             spot = begin if spot == len(dealt) else spot
-            held = 0
-            while held < TAKEN and dealt[spot, held] != NONE:
-                held += 1
+            filled = 0
+            while filled < TAKEN and dealt[spot, filled] != NONE:
+                filled += 1
             spot += 1
         for k in range(sizes[h]):
-            dealt[spot - 1, held + k] = words[heads[h] + k]
+            dealt[spot - 1, filled + k] = words[heads[h] + k]
         h += 1
     return h
 

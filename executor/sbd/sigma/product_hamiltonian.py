@@ -44,7 +44,7 @@ TRANSPOSED_AT_ONCE = 64
 class Spin:
     """What one spin contributes: its strings, their excitations, and the Hamiltonian within the spin.
 
-    `energies` is the diagonal of that Hamiltonian, `matrix` has the rows that are held here.
+    `energies` is the diagonal of that Hamiltonian, `matrix` has the local rows.
     """
 
     strings: StringSet
@@ -73,8 +73,8 @@ class SourceBlock:
 class ProductHamiltonian(OneRank):
     """H, without the core energy, over alpha x beta strings.
 
-    `apply` gives the same bits whenever it is called with the same number of threads. A Hamiltonian that
-    holds a range of rows alone makes only these, by `add_rows`.
+    `apply` gives the same bits whenever it is called with the same number of threads. Of several ranks
+    each has a range of rows, the local ones, and makes these alone, by `add_rows`.
     """
 
     dtype = "float64"
@@ -155,12 +155,12 @@ class ProductHamiltonian(OneRank):
         return pair_tiles(bounds, entries, len(self.beta.matching.pairs), block_warps(self.shape[1]))
 
     def row_tasks(self, block: SourceBlock) -> RowTasks:
-        """How the rows held are dealt to blocks of threads, for what a block of rows contributes."""
+        """How the local rows are dealt to blocks of threads, for what a block of rows contributes."""
         bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.tiles
         # Without a parity the row itself counts as one more.
-        own = not self.symmetric and block.place(self.rows[0]) is not None
+        itself = not self.symmetric and block.place(self.rows[0]) is not None
         places = self.beta.matching.active[block.singles.pairs[bounds[0] : bounds[-1]]]
-        work = tile_work(np.diff(bounds) + own, places if self.symmetric else None, np.diff(tiles.start))
+        work = tile_work(np.diff(bounds) + itself, places if self.symmetric else None, np.diff(tiles.start))
         return balance_rows(work, WARPS_AT_ONCE // tiles.columns.shape[1])
 
     @property
@@ -172,14 +172,14 @@ class ProductHamiltonian(OneRank):
         return int(alpha.linked.sum()) * columns + int(beta.linked.sum()) * rows + singles - rows * columns
 
     def diagonal(self) -> Array:
-        """The diagonal of H over the rows held here."""
+        """The diagonal of H over the local rows."""
         alpha, beta, n = self.alpha, self.beta, self.integrals.n_orbitals
-        held = slice(*self.rows)
-        filled, numbers = alpha.filled[held], self.integrals.two[:n, :n]
+        local = slice(*self.rows)
+        filled, numbers = alpha.filled[local], self.integrals.two[:n, :n]
         opposite = (filled @ numbers) @ beta.filled.T
         if self.symmetric:
             opposite = (opposite + ((beta.filled @ numbers) @ filled.T).T) / 2
-        opposite += alpha.energies[held, None] + beta.energies[None, :]
+        opposite += alpha.energies[local, None] + beta.energies[None, :]
         return np.asarray(opposite, self.dtype)
 
     def empty(self, *shape: int) -> Array:
@@ -219,10 +219,10 @@ class ProductHamiltonian(OneRank):
             _add_transpose(y, parity, self.threads)
         return y
 
-    def add_rows(self, block: SourceBlock, x: Array, own: Array, y: Array, half: bool) -> None:
-        """Add to y, the rows held here, what the rows x of a block contribute.
+    def add_rows(self, block: SourceBlock, x: Array, local: Array, y: Array, half: bool) -> None:
+        """Add to y, the local rows, what the rows x of a block contribute.
 
-        `own` are the rows held here of the state; where they lie in the block, the beta matrix acts on them.
+        `local` are the local rows of the state; where they lie in the block, the beta matrix acts on them.
         With `half`, what the transpose of all rows gives is left out.
         """
         inside = block.place(self.rows[0]) is not None
@@ -231,7 +231,7 @@ class ProductHamiltonian(OneRank):
         def rows(first: int, last: int) -> None:
             block.matrix.add_product(first, last, x, y)
             if inside and not half:
-                self.beta.matrix.add_transposed(first, last, own, y)
+                self.beta.matrix.add_transposed(first, last, local, y)
             opposite_spin.add_rows(first, last, self.rows[0], block.first, half, block.singles, x, y)
 
         over_rows(len(y), self.threads, rows)

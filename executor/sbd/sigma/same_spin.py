@@ -6,6 +6,7 @@ Knows strings, integrals and matrices; nothing of the other spin.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -103,24 +104,18 @@ def same_spin(
 
     above, n_rows = rows[0], rows[1] - rows[0]
     words, one, two = strings.words, integrals.one, integrals.two
+    fill: Any
+    made: tuple[Array, ...]
     if dense:
-        matrix = np.empty((n_rows, len(strings)))
-        over_rows(
-            n_rows, threads,
-            lambda first, last: string_kernel.fill_dense(
-                words, above + first, above + last, above, one, two, matrix
-            ),
-        )  # fmt: skip
-        return DenseMatrix(matrix)
-    start = np.concatenate([[0], np.cumsum(linked[slice(*rows)])])
-    column, value = np.empty(start[-1], np.int32), np.empty(start[-1])
+        fill, made = string_kernel.fill_dense, (np.empty((n_rows, len(strings))),)
+    else:
+        start = np.concatenate([[0], np.cumsum(linked[slice(*rows)])])
+        fill, made = string_kernel.fill_sparse, (start, np.empty(start[-1], np.int32), np.empty(start[-1]))
     over_rows(
         n_rows, threads,
-        lambda first, last: string_kernel.fill_sparse(
-            words, above + first, above + last, above, one, two, start, column, value
-        ),
+        lambda first, last: fill(words, above + first, above + last, above, one, two, *made),
     )  # fmt: skip
-    return SparseMatrix(start, column, value)
+    return DenseMatrix(*made) if dense else SparseMatrix(*made)
 
 
 def string_energies(strings: StringSet, integrals: Integrals) -> Array:

@@ -243,10 +243,10 @@ class Subspace:
             return False
         new = vector.ravel() / norm
         for _ in range(ORTHOGONALIZATIONS):
-            held = self._vectors[: len(self)]
-            overlaps = self._products(held, new)
+            vectors = self._vectors[: len(self)]
+            overlaps = self._products(vectors, new)
             overlaps[np.array(self.parities) != parity] = 0.0
-            new = self._project(new - _like(overlaps, new) @ held, parity)
+            new = self._project(new - _like(overlaps, new) @ vectors, parity)
             norm = self.norm(new)
             if norm <= VANISHED:
                 return False
@@ -342,25 +342,25 @@ class Subspace:
             if norm > DEPENDENT:
                 basis.append(_Root(root.energy, root.parity, column / norm))
         rows = np.array([root.coefficients for root in basis])
-        for held in (self._vectors, self._images):
-            self._rotate(rows, held, [root.parity for root in basis])
+        for vectors in (self._vectors, self._images):
+            self._rotate(rows, vectors, [root.parity for root in basis])
         self.parities = [root.parity for root in basis]
         self._n_images = len(basis)
         self._projected = rows @ self._projected @ rows.T
         return [_Root(root.energy, root.parity, rows @ root.coefficients) for root in roots]
 
-    def _rotate(self, rows: Small, held: Array, parities: Sequence[int]) -> None:
-        """held[:len(rows)] = rows times held, in place, a range of elements at a time.
+    def _rotate(self, rows: Small, vectors: Array, parities: Sequence[int]) -> None:
+        """vectors[:len(rows)] = rows times vectors, in place, a range of elements at a time.
 
         A range of all vectors before and after takes no more memory than one vector: CuPy copies the former.
         """
-        factors = _like(rows, held)
-        at_once = max(1, min(ELEMENTS_AT_ONCE, held.shape[1] // sum(rows.shape)))
-        for first in range(0, held.shape[1], at_once):
+        factors = _like(rows, vectors)
+        at_once = max(1, min(ELEMENTS_AT_ONCE, vectors.shape[1] // sum(rows.shape)))
+        for first in range(0, vectors.shape[1], at_once):
             span = slice(first, first + at_once)
-            held[: len(rows), span] = factors @ held[: rows.shape[1], span]
+            vectors[: len(rows), span] = factors @ vectors[: rows.shape[1], span]
         for number, parity in enumerate(parities):
-            held[number] = self._project(held[number], parity)
+            vectors[number] = self._project(vectors[number], parity)
 
     def refresh(self, roots: Sequence[_Root]) -> None:
         """Begin again from these roots alone, made orthonormal."""
@@ -372,9 +372,9 @@ class Subspace:
 
     def orthogonality(self) -> float:
         """The Frobenius norm of the Gram matrix minus 1, over vectors of one parity."""
-        held = self._vectors[: len(self)]
+        vectors = self._vectors[: len(self)]
         kinds = np.array(self.parities)
-        gram = self._operator.total(_host(held @ held.T)) * (kinds[:, None] == kinds)
+        gram = self._operator.total(_host(vectors @ vectors.T)) * (kinds[:, None] == kinds)
         return float(np.linalg.norm(gram - np.eye(len(self))))
 
 

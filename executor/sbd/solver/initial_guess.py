@@ -66,7 +66,7 @@ def count_at_start(n_roots: int) -> int:
 def lowest_determinants(
     hamiltonian: ProductHamiltonian, n_roots: int, penalized: PenalizedHamiltonian | None = None
 ) -> tuple[Array, Array]:
-    """Flat numbers and energies of the determinants of least energy in the rows that are held here.
+    """Flat numbers and energies of the determinants of least energy in the local rows.
 
     With a penalty only those of as many open shells as its spin needs.
     """

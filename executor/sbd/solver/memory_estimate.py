@@ -54,7 +54,7 @@ def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
 
 
 def opposite_spin_bytes(hamiltonian: ProductHamiltonian) -> int:
-    """The tables of real numbers of the opposite-spin part for the rows held, in fp64."""
+    """The tables of real numbers of the opposite-spin part for the local rows, in fp64."""
     h = hamiltonian
     n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.matching.pairs)
     return table_bytes(pair_count(n), last - first, h.shape[1], n, pairs)

@@ -202,23 +202,23 @@ def _begin(
     backend: VectorBackend, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
     penalized: PenalizedHamiltonian | None, store: SolveCheckpoint | None, resume: bool,
 ) -> Vectors:  # fmt: skip
-    """What this rank holds of the vectors to go on from: a checkpoint's, those given, or our own."""
+    """This rank's rows of the vectors to go on from: a checkpoint's, those given, or the lowest states."""
 
     def given() -> list[tuple[Array, int]]:
         kept = store.open(resume, hamiltonian.shape) if store is not None else []
         return kept or _parts(hamiltonian, start, penalized)
 
     # Only rank 0's whole states are large; the others hear how many there are, and their parities.
-    held: list[tuple[Array, int]] = []
+    given_states: list[tuple[Array, int]] = []
 
     def counted() -> list[int]:
-        held.extend(given())
-        return [parity for _, parity in held]
+        given_states.extend(given())
+        return [parity for _, parity in given_states]
 
     parities = backend.on_first(counted)
-    wholes = [vector for vector, _ in held] if backend.first else [None] * len(parities)
-    own = [(backend.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
-    return own if len(own) >= n_roots else [*own, *backend.lowest(n_roots)]
+    wholes = [vector for vector, _ in given_states] if backend.first else [None] * len(parities)
+    local = [(backend.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
+    return local if len(local) >= n_roots else [*local, *backend.lowest(n_roots)]
 
 
 def _parts(
@@ -248,8 +248,8 @@ def _parts(
 def _with_energies(hamiltonian: Hamiltonian, integrals: Integrals, found: Solution) -> Solution:
     """The solution with energies of H, the core's added."""
     pairs = zip(found.states, found.parities, strict=True)
-    own = np.array([np.vdot(state, hamiltonian.apply(state, parity)) for state, parity in pairs])
-    return replace(found, energies=own + integrals.core)
+    of_h = np.array([np.vdot(state, hamiltonian.apply(state, parity)) for state, parity in pairs])
+    return replace(found, energies=of_h + integrals.core)
 
 
 def as_product(

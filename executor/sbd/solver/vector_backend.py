@@ -112,7 +112,7 @@ class DistributedVectors:
         self.first = ranks.rank == 0
 
     def operator(self, dtype: str) -> Operator:
-        """H over the ranks; the one before is given up first, so that never two are held."""
+        """H over the ranks; the one before is given up first, so that there are never two."""
         self._rows = None
         self._rows = self._make(dtype)
         return DistributedHamiltonian(self._rows, self._partition, self._ranks, self._gathers)
@@ -148,13 +148,13 @@ class DistributedVectors:
     def collect(self, vector: Array) -> Host | None:
         """Rank 0 receives the rows of all ranks."""
         ranks, shares = self._ranks, self._partition
-        own = np.ascontiguousarray(self._rows.get(vector), np.float64)
+        rows = np.ascontiguousarray(self._rows.get(vector), np.float64)
         if not self.first:
-            if own.size:
-                ranks.exchange(messages(0, [own]), [])
+            if rows.size:
+                ranks.exchange(messages(0, [rows]), [])
             return None
         whole = np.empty(self._hamiltonian.shape)
-        whole[slice(*shares.rows(0))] = own
+        whole[slice(*shares.rows(0))] = rows
         ranks.exchange([], self._parts(whole))
         return whole
 

@@ -136,14 +136,14 @@ class HostState:
         """The sum over i of (-1)^|z & i| conj(others[i ^ x]) a[first + i]."""
         from tnplan.executor.statevector.cpu.measure_kernel import pauli
 
-        own = self.amplitudes[first : first + len(others)]
-        n_parts = min(PARTS, len(own))
+        local = self.amplitudes[first : first + len(others)]
+        n_parts = min(PARTS, len(local))
         parts = np.zeros(n_parts, np.complex128)
-        size = len(own) // n_parts
+        size = len(local) // n_parts
 
         def work(first: int, last: int) -> None:
             for part in range(first, last):
-                parts[part] = complex(*pauli(others, own, x, z, part * size, (part + 1) * size))
+                parts[part] = complex(*pauli(others, local, x, z, part * size, (part + 1) * size))
 
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())

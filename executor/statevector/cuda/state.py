@@ -353,9 +353,9 @@ class CupyState:
         count = len(others)
         blocks = max(1, min(MOST_BLOCKS, count // MEASURE_THREADS))
         out = cupy.empty(blocks, np.complex128)
-        own = self.amplitudes[first : first + count]
+        local = self.amplitudes[first : first + count]
         self._kernels["pauli"](
-            (blocks,), (MEASURE_THREADS,), (own, others, np.int64(count), np.int64(x), np.int64(z), out)
+            (blocks,), (MEASURE_THREADS,), (local, others, np.int64(count), np.int64(x), np.int64(z), out)
         )
         return complex(out.get().sum())
 

@@ -32,19 +32,7 @@ PassStep = MultiplexedGate | PhasePolynomial
 
 def fuse(gates: Sequence[MultiplexedGate], held_mask: int, n_bits: int, width: int) -> tuple[PassStep, ...]:
     """The steps of a pass that holds the bits of `held_mask`, targets of all gates among them."""
-    clusters: list[MultiplexedGate] = []
-    waiting: list[list[MultiplexedGate]] = [[]]
-    for gate in gates:
-        _place(gate, clusters, waiting, held_mask, width)
-    steps: list[PassStep] = []
-    pending = list(waiting[0])
-    for cluster, later in zip(clusters, waiting[1:], strict=True):
-        due = [gate for gate in pending if gate.mask & cluster.target_mask]
-        pending = [gate for gate in pending if not gate.mask & cluster.target_mask]
-        steps += _diagonals(due, held_mask, n_bits)
-        if not cluster.is_identity:
-            steps.append(cluster)
-        pending += later
+    steps, pending = _in_turn(*_clustered(gates, held_mask, width), held_mask, n_bits)
     return (*steps, *_diagonals(pending, held_mask, n_bits))
 
 
@@ -66,27 +54,47 @@ def fuse_in_rounds(
     pending: list[MultiplexedGate] = []
     while left:
         part, left = sweep(left, choose(left, 0, register_bits))
-        clusters: list[MultiplexedGate] = []
-        waiting: list[list[MultiplexedGate]] = [[]]
-        for gate in part:
-            _place(gate, clusters, waiting, held_mask, width, widen=False)
+        clusters, waiting = _clustered(part, held_mask, width, widen=False)
         targets = 0
         for cluster in clusters:
             targets |= cluster.target_mask
-        due = [gate for gate in pending if early or gate.mask & targets]
+        due, pending = (pending, []) if early else _divided(pending, targets)
         steps += _diagonals(due, held_mask, n_bits)
-        pending = [] if early else [gate for gate in pending if not gate.mask & targets]
-        inside = list(waiting[0])
-        for cluster, later in zip(clusters, waiting[1:], strict=True):
-            steps += _diagonals(
-                [gate for gate in inside if gate.mask & cluster.target_mask], held_mask, n_bits
-            )
-            inside = [gate for gate in inside if not gate.mask & cluster.target_mask]
-            if not cluster.is_identity:
-                steps.append(cluster)
-            inside += later
-        pending += inside
+        inside, left_over = _in_turn(clusters, waiting, held_mask, n_bits)
+        steps += inside
+        pending += left_over
     return (*steps, *_diagonals(pending, held_mask, n_bits))
+
+
+def _clustered(
+    gates: Sequence[MultiplexedGate], held_mask: int, width: int, widen: bool = True
+) -> tuple[list[MultiplexedGate], list[list[MultiplexedGate]]]:
+    """Clusters of gates, and the diagonals that wait before the first and after each of them."""
+    clusters: list[MultiplexedGate] = []
+    waiting: list[list[MultiplexedGate]] = [[]]
+    for gate in gates:
+        _place(gate, clusters, waiting, held_mask, width, widen)
+    return clusters, waiting
+
+
+def _in_turn(
+    clusters: list[MultiplexedGate], waiting: list[list[MultiplexedGate]], held_mask: int, n_bits: int
+) -> tuple[list[PassStep], list[MultiplexedGate]]:
+    """Clusters with the diagonals that each waits for before it, and those that none waits for."""
+    steps: list[PassStep] = []
+    pending = list(waiting[0])
+    for cluster, later in zip(clusters, waiting[1:], strict=True):
+        due, pending = _divided(pending, cluster.target_mask)
+        steps += _diagonals(due, held_mask, n_bits)
+        if not cluster.is_identity:
+            steps.append(cluster)
+        pending += later
+    return steps, pending
+
+
+def _divided(gates: list[MultiplexedGate], mask: int) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
+    """Those on any bit of a mask, and the others."""
+    return [gate for gate in gates if gate.mask & mask], [gate for gate in gates if not gate.mask & mask]
 
 
 def _place(
