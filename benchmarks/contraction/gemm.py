@@ -23,7 +23,8 @@ from tnplan.executor.device.cuda.device import CupyDevice
 from tnplan.executor.device.protocols.copy import Copy, row_major
 from tnplan.executor.device.protocols.device import ContractShape
 from tnplan.executor.device.protocols.precision import DOUBLE, expected_error, supported
-from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.common.memory import ITEM_BYTES
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 
 ORDERS = ("m n", "n m", "runs", "alternating")
 SIZES = ((22, 4), (22, 5), (22, 6), (21, 7), (20, 8), (18, 9), (17, 10))

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
-from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.common.memory import ALIGNMENT_BYTES, ITEM_BYTES
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -30,7 +31,6 @@ LARGEST_PRODUCT, LARGEST_SIDE = 2**39, 2**20
 """Bounds of m n k and m of those products, so that none takes more than a tenth of a second on a GPU."""
 BLOCK_ELEMENTS = 4_194_301
 """Random numbers are repeated after so many, a prime, so that no row of a tensor is another's copy."""
-ALIGNMENT_BYTES = 256
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ from tnplan.executor.device.cuda.contract.cutensor import CutensorError
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import write_text
-from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.common.memory import ITEM_BYTES
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import Planner

@@ -1,7 +1,7 @@
-"""Exchanges in parts beside contractions: what cuts them, what may run at once, how long it takes.
+"""Exchanges in chunks that overlap with contractions: what cuts them, what may run at once, its seconds.
 
 A tensor is made by steps in a row, exchanged, and read by others. Modes that stand first in all their tensors
-and are whole on every rank cut them into equal parts, each one range of a shard. A part is exchanged while
+and are whole on every rank cut them into equal chunks, each one range of a shard. A chunk is exchanged while
 others are still made, or already read. Pure arithmetic on layouts and ranges of bytes; knows no schedule and
 no device.
 """
@@ -15,8 +15,8 @@ from math import inf
 
 from tnplan.planner.hardware.process_grid import Grid, Layout
 
-MOST_PARTS = 8
-"""More parts would hide little more: what is left to wait for is at most one of them."""
+MOST_CHUNKS = 8
+"""More chunks would hide little more: what is left to wait for is at most one of them."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,18 @@ class Span:
         """Whether both have bytes in common."""
         return self.start < other.stop and other.start < self.stop
 
-    def part(self, number: int, parts: int) -> Span:
-        """Part `number` of `parts` equal ones."""
-        size = (self.stop - self.start) // parts
+    def chunk(self, number: int, chunks: int) -> Span:
+        """Chunk `number` of `chunks` equal ones."""
+        size = (self.stop - self.start) // chunks
         return Span(self.start + number * size, self.start + (number + 1) * size)
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Where the tensors of an exchange and of the steps beside it lie.
+    """Where the tensors of an exchange and of the steps that overlap with it lie.
 
     `made` are the operand of the first step before and what each of those makes, the exchanged tensor last;
-    `read` is that as it arrives, and what each step after makes. Where there are no such steps beside, it is
+    `read` is that as it arrives, and what each step after makes. Where there are no such steps, it is
     all there is. `branches` are what each step, before and after, reads besides. `number` is what the last
     step after adds to, where it leaves no tensor.
     """
@@ -53,9 +53,9 @@ class Spans:
 
 
 def cut_modes(
-    modes: Sequence[int], layout: Layout, extents: Mapping[int, int], grid: Grid, parts: int
+    modes: Sequence[int], layout: Layout, extents: Mapping[int, int], grid: Grid, chunks: int
 ) -> tuple[int, ...] | None:
-    """The first modes, together of extent `parts`, that cut every rank's shard into the same ranges; None
+    """The first modes, together of extent `chunks`, that cut every rank's shard into the same ranges; None
     without, as where shards differ in size.
 
     Modes of which a rank holds one value do not count: their place says nothing of memory.
@@ -66,7 +66,7 @@ def cut_modes(
     cut: list[int] = []
     product = 1
     for mode in modes:
-        if product == parts:
+        if product == chunks:
             break
         if radix.get(mode) == extents[mode]:
             continue
@@ -74,18 +74,18 @@ def cut_modes(
             return None
         cut.append(mode)
         product *= extents[mode]
-    return tuple(cut) if product == parts else None
+    return tuple(cut) if product == chunks else None
 
 
-def part_order(parts: int, falling: bool) -> tuple[int, ...]:
-    """The numbers of the parts in the order in which they are made, exchanged and read."""
-    return tuple(range(parts))[:: -1 if falling else 1]
+def chunk_order(chunks: int, falling: bool) -> tuple[int, ...]:
+    """The numbers of the chunks in the order in which they are made, exchanged and read."""
+    return tuple(range(chunks))[:: -1 if falling else 1]
 
 
 @dataclass(frozen=True)
 class _Moment:
-    """A step on one part, or the exchange of one: not before `earliest` and not after `latest` in the lane of
-    the steps. Exchanges come in the order of their `turn`."""
+    """A step on one chunk, or the exchange of one: not before `earliest` and not after `latest` in the lane
+    of the steps. Exchanges come in the order of their `turn`."""
 
     earliest: float
     latest: float
@@ -99,15 +99,15 @@ class _Moment:
 
 
 @dataclass(frozen=True)
-class _Stay:
-    """A part of a tensor in its place: from the moment that writes it to the last one that needs it."""
+class _Lifetime:
+    """A chunk of a tensor where it lies: from the moment that writes it to the last one that needs it."""
 
     name: str
     span: Span
     first: _Moment
     last: _Moment
 
-    def harms(self, other: _Stay) -> bool:
+    def harms(self, other: _Lifetime) -> bool:
         """Whether both may need the same bytes at once; what one moment reads and writes is checked apart."""
         if not self.span.meets(other.span):
             return False
@@ -117,24 +117,24 @@ class _Stay:
         )
 
 
-def hazards(spans: Spans, parts: int, falling: bool) -> Iterator[str]:
-    """Why parts cannot be exchanged beside their neighbours, a line for each reason; nothing where they can.
+def hazards(spans: Spans, chunks: int, falling: bool) -> Iterator[str]:
+    """Why chunks cannot be exchanged while their neighbours work, a line a reason; nothing where they can.
 
-    A part goes through all steps before, then the next one does; after the last of them parts go likewise
-    through the steps after. A part is exchanged by all ranks between two meetings: the first comes after each
-    has made the part, the second before any reads it. Between them a rank may be making later parts or
-    reading earlier ones, while its part of the source is read, and that of what arrives written, by others.
+    A chunk goes through all steps before, then the next one does; after the last of them chunks go likewise
+    through the steps after. A chunk is exchanged by all ranks between two meetings: the first comes after
+    each has made the chunk, the second before any reads it. Between them a rank may be making later chunks or
+    reading earlier ones, while its chunk of the source is read, and that of what arrives written, by others.
     """
-    stays = list(_stays(spans, part_order(parts, falling)))
-    for number, one in enumerate(stays):
-        for other in stays[number + 1 :]:
+    lifetimes = list(_lifetimes(spans, chunk_order(chunks, falling)))
+    for number, one in enumerate(lifetimes):
+        for other in lifetimes[number + 1 :]:
             if one.harms(other):
                 yield f"{one.name} and {other.name} lie in the same bytes, and both may be needed at once"
 
 
-def _stays(spans: Spans, order: Sequence[int]) -> Iterator[_Stay]:
-    """How long each part of every tensor, and every branch, is needed in its place."""
-    parts = len(order)
+def _lifetimes(spans: Spans, order: Sequence[int]) -> Iterator[_Lifetime]:
+    """How long each chunk of every tensor, and every branch, is needed where it lies."""
+    chunks = len(order)
     n_before, n_after = len(spans.made) - 1, len(spans.read) - 1 + (spans.number is not None)
     start, end = _Moment(-inf, -inf), _Moment(inf, inf)
 
@@ -142,7 +142,7 @@ def _stays(spans: Spans, order: Sequence[int]) -> Iterator[_Stay]:
         return _Moment(turn * n_before + step, turn * n_before + step)
 
     def after(turn: int, step: int) -> _Moment:
-        return before(parts, turn * n_after + step)
+        return before(chunks, turn * n_after + step)
 
     def exchange(turn: int) -> _Moment:
         made = before(turn, n_before - 1).latest if n_before else -inf
@@ -153,22 +153,22 @@ def _stays(spans: Spans, order: Sequence[int]) -> Iterator[_Stay]:
         moments = [start, *(before(turn, step) for step in range(n_before)), exchange(turn)]
         for step, span in enumerate(spans.made):
             name = f"part {number} of operand {step} before"
-            yield _Stay(name, span.part(number, parts), *moments[step : step + 2])
+            yield _Lifetime(name, span.chunk(number, chunks), *moments[step : step + 2])
         moments = [exchange(turn), *(after(turn, step) for step in range(n_after)), end]
         for step, span in enumerate(spans.read):
             name = f"part {number} of operand {step} after"
-            yield _Stay(name, span.part(number, parts), *moments[step : step + 2])
+            yield _Lifetime(name, span.chunk(number, chunks), *moments[step : step + 2])
     if spans.number is not None:
-        yield _Stay("the number that is left", spans.number, after(0, n_after - 1), end)
-    last = [before(parts - 1, step) for step in range(n_before)]
-    last += [after(parts - 1, step) for step in range(n_after)]
+        yield _Lifetime("the number that is left", spans.number, after(0, n_after - 1), end)
+    last = [before(chunks - 1, step) for step in range(n_before)]
+    last += [after(chunks - 1, step) for step in range(n_after)]
     for number, (branches, moment) in enumerate(zip(spans.branches, last, strict=True)):
         for span in branches:
-            yield _Stay(f"a branch of chain {number}", span, start, moment)
+            yield _Lifetime(f"a branch of chain {number}", span, start, moment)
 
 
 def exposed_s(made_s: Sequence[float], exchange_s: Sequence[float], read_s: Sequence[float]) -> float:
-    """Seconds that parts take beyond making and reading them: all of one length, zeros where not beside.
+    """Seconds that chunks take beyond making and reading them: all of one length, zeros without overlap.
 
     Making and reading follow each other in one lane, exchanges in another.
     """

@@ -11,11 +11,11 @@ from math import gcd, hypot, inf, sqrt
 
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES, Compression
 from tnplan.planner.hardware.process_grid import Digit, Grid, prime_factors
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, EXACTNESS, GemmCurve, Profile, Tier
 
-ITEM_BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 SAME_TIME = 1.05
 """Up to this ratio two measured times count as equal."""
 FLOPS_PER_PRODUCT = {"float32": 2, "float64": 2, "complex64": 8, "complex128": 8}

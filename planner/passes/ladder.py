@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 BY_TIER = "ours, tier by tier"
-PERSISTENT = "ours, tier by tier, in stays"
+PERSISTENT = "ours, tier by tier, persistent"
 """Tier by tier, with persistent shardings proposed to the search."""
 TIGHTENINGS = 6
 """So often the limit of a step is lowered until the arena of the whole program fits."""

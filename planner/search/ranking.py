@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.hardware.cost import ITEM_BYTES, memory_limit
+from tnplan.planner.common.memory import ITEM_BYTES
+from tnplan.planner.hardware.cost import memory_limit
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.common.units import count_text
-from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

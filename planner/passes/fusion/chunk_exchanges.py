@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
 from math import inf, prod
 
-from tnplan.planner.hardware.chunked_overlap import MOST_PARTS, exposed_s
+from tnplan.planner.hardware.chunked_overlap import MOST_CHUNKS, exposed_s
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
@@ -137,7 +137,7 @@ class _Chooser:
             chunks = 1
             cutting = self._cutting(made, read, spread)
             for number, mode in enumerate(cutting, 1):
-                if chunks >= MOST_PARTS:
+                if chunks >= MOST_CHUNKS:
                     break
                 chunks *= self.tree.modes[mode].extent
                 timed = ChunkedExchange(

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-ALIGNMENT = 256
+from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
+
 LARGE_COUNT = 512
 LARGE = 1 << 20
 """Where some take each other's places, the bytes of one that is placed by size."""
@@ -151,7 +152,7 @@ def _lowest(
 
 
 def _aligned(size: int) -> int:
-    return max(-(-size // ALIGNMENT), 1) * ALIGNMENT
+    return round_up(max(size, 1), ALIGNMENT_BYTES)
 
 
 def _place_in_time(

@@ -11,9 +11,10 @@ from bisect import bisect
 from dataclasses import replace
 from itertools import accumulate
 
+from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
 from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES
 from tnplan.planner.hardware.cost import CostModel
-from tnplan.planner.passes.lowering.buffer_assignment import ALIGNMENT, Arena, assign
+from tnplan.planner.passes.lowering.buffer_assignment import Arena, assign
 from tnplan.planner.passes.lowering.liveness import lifetimes, reads, writes
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.schedule import (
@@ -51,7 +52,7 @@ def _most_crowded(program: LoweredProgram) -> tuple[int, int] | None:
     """The instruction at which most bytes live, and how many they are."""
     changes = [0] * (sum(map(len, program.segments)) + 2)
     for item in program.lifetimes:
-        size = -(-item.size_bytes // ALIGNMENT) * ALIGNMENT
+        size = round_up(item.size_bytes, ALIGNMENT_BYTES)
         changes[item.first] += size
         changes[item.last + 1] -= size
     alive = list(accumulate(changes))
@@ -86,7 +87,9 @@ def _spilled(
     assert model.compression is not None
     assert model.compression.store is not None
     raw = program.buffers[buffer]
-    size_bytes = max(int(raw.size_bytes / model.compression.store.ratio) // ALIGNMENT, 1) * ALIGNMENT
+    size_bytes = (
+        max(int(raw.size_bytes / model.compression.store.ratio) // ALIGNMENT_BYTES, 1) * ALIGNMENT_BYTES
+    )
     packed, restored = len(program.buffers), len(program.buffers) + 1
     buffers = [
         *program.buffers,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
 from tnplan.planner.passes.lowering.liveness import reads, writes

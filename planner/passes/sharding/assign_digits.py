@@ -1,4 +1,4 @@
-"""Pass 4, place: the digit of the process grid that each distributed mode takes.
+"""Pass 4, assign_digits: the digit of the process grid that each distributed mode takes.
 
 From the root to the leaves: a mode keeps its digit as long as it stays distributed, and a mode that is
 replaced had the digit of its successor, so that an exchange stays inside the smallest sub-group.
@@ -54,7 +54,9 @@ def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distributio
         layout = state_layout(tree, space, choice.layout, modes, own, own)
         steps[step.node] = layout
         partial[step.node] = tuple(
-            place for place, mode in enumerate(layout) if mode is not None and mode not in legs[step.node]
+            position
+            for position, mode in enumerate(layout)
+            if mode is not None and mode not in legs[step.node]
         )
         for child in (step.left, step.right):
             taken = needed[child] = restrict_layout(layout, legs[child])
@@ -72,13 +74,13 @@ def state_layout(
     order = {mode: number for number, mode in enumerate(modes)}
     for item, spread in zip(space.classes, state, strict=True):
         waiting = {mode for slot, mode in by_slot.items() if spread >> slot & 1}
-        for place in item.places:
-            mode = keep[place]
+        for position in item.positions:
+            mode = keep[position]
             if mode is not None and mode in waiting:
-                layout[place] = mode
+                layout[position] = mode
                 waiting.remove(mode)
-        free = [place for place in item.places if layout[place] is None]
-        free.sort(key=lambda place: prefer[place] is None)
-        for place, mode in zip(free, sorted(waiting, key=order.__getitem__), strict=False):
-            layout[place] = mode
+        free = [position for position in item.positions if layout[position] is None]
+        free.sort(key=lambda position: prefer[position] is None)
+        for position, mode in zip(free, sorted(waiting, key=order.__getitem__), strict=False):
+            layout[position] = mode
     return tuple(layout)

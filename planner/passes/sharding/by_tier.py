@@ -16,16 +16,16 @@ from tnplan.planner.passes.tree.build import Tree
 
 
 def distribute_by_tier(
-    tree: Tree, grid: Grid, space: StateSpace, steps: tuple[StepModes, ...], in_stays: bool = False
+    tree: Tree, grid: Grid, space: StateSpace, steps: tuple[StepModes, ...], persistent: bool = False
 ) -> Distribution:
     """Choose the states under the memory limit of `space`, tier by tier. Raises DoesNotFit.
 
-    With `in_stays` every stage is proposed long stays (`stays.py`).
+    With `persistent` every stage is proposed shardings that keep for long (`persistent_sharding`).
     """
     chosen: Distribution | None = None
     for tier in sorted({digit.tier for digit in grid}, reverse=True):
         stage = StateSpace(tree, grid, space.model, space.limit_bytes, tier=tier)
-        proposal = persistent_shardings(tree, stage, steps, chosen) if in_stays else ()
+        proposal = persistent_shardings(tree, stage, steps, chosen) if persistent else ()
         chosen = distribute(tree, stage, steps, policies.waiting, chosen, proposal)
     assert chosen is not None
     return chosen

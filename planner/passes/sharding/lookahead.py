@@ -54,11 +54,11 @@ class Lookahead:
             return 0.0
         last = self._child_towards(end, node)
         best = inf
-        place = node
-        while place >= 0 and self._depth[place] > self._depth[end]:
-            if not (strictly and place == node):
-                best = min(best, self._change_s(place, state))
-            place = self._smaller[place]
+        point = node
+        while point >= 0 and self._depth[point] > self._depth[end]:
+            if not (strictly and point == node):
+                best = min(best, self._change_s(point, state))
+            point = self._smaller[point]
         if not (strictly and last == node):
             best = min(best, self._change_s(last, state))
         return 0.0 if best == inf else best

@@ -1,11 +1,11 @@
 """Pass 3, distribute: where the digits of one tier keep their modes for long, as a proposal to the search.
 
 The stem of a tree is what its waist is made from: on either side of each step the operand with the larger
-tensors. A stay is a run of its steps in which the digits have the same modes, those that appear first of
-what its last tensor has. It may begin before all of them are there: until then several ranks make the same.
-Between two stays the tensor is exchanged; before the first, every rank makes all. The last stay is one of
+tensors. Along a run of its steps the digits keep the same modes, those that appear first of what its last
+tensor has. A run may begin before all of them are there: until then several ranks make the same.
+Between two runs the tensor is exchanged; before the first, every rank makes all. The last run is one of
 both sides, which then meet without an exchange: the search, which keeps few states, sees one side at a time.
-A tree without a waist is one side. Dynamic programming over the steps at which stays begin. All other tensors
+A tree without a waist is one side. Dynamic programming over the steps at which runs begin. All other tensors
 are taken to be whole on every rank.
 """
 
@@ -25,19 +25,19 @@ WAIST = 2.0**-8
 """At the waist either side leads to tensors of this share of the largest."""
 
 PersistentSharding = tuple[int, ...]
-"""The modes of a stay for each class of digits that is not settled, one bit for each mode."""
+"""The modes of a run for each class of digits that is not settled, one bit for each mode."""
 
 
 def persistent_shardings(
     tree: Tree, space: StateSpace, steps: Sequence[StepModes], settled: Distribution | None = None
 ) -> tuple[ShardingState | None, ...]:
-    """The layout of each step of the stem, None for other nodes; for all of them where no stays fit."""
+    """The layout of each step of the stem, None for other nodes; for all of them where no runs fit."""
     return _Search(tree, space, steps, settled).layouts()
 
 
 @dataclass
 class _Side:
-    """One side of the waist, from there down: nodes by place, and what is known of them."""
+    """One side of the waist, from there down: nodes by position, and what is known of them."""
 
     nodes: list[int]
     modes: list[int]
@@ -45,9 +45,9 @@ class _Side:
     alone_s: list[float]
     """Seconds for all up to a node where every rank makes all."""
     made_s: list[float]
-    """The least seconds for all up to a node where a stay ends there."""
-    stays: list[tuple[PersistentSharding, int]]
-    """That stay and where it begins, see `_Search._stay`."""
+    """The least seconds for all up to a node where a run ends there."""
+    runs: list[tuple[PersistentSharding, int]]
+    """The sharding of that run and where it begins, see `_Search._cheapest_run`."""
 
 
 class _Search:
@@ -61,8 +61,8 @@ class _Search:
         if settled is not None:
             self._base = [space.widen(choice.layout) if choice else space.local for choice in settled.choices]
         self._settles = [
-            above is None or restrict(self._base[above], mask) == restrict(own, mask)
-            for above, own, mask in zip(tree.parents, self._base, self._masks, strict=True)
+            above is None or restrict(self._base[above], mask) == restrict(chosen, mask)
+            for above, chosen, mask in zip(tree.parents, self._base, self._masks, strict=True)
         ]
         """Whether each tensor is spread over settled digits as the step that takes it needs it."""
         self._classes = space.classes[space.n_settled :]
@@ -80,20 +80,20 @@ class _Search:
         if waist is None:
             if tree.children:
                 side = self._side(tree.root)
-                self._lay(found, side, *side.stays[0])
+                self._write_layouts(found, side, *side.runs[0])
             return tuple(found)
         left, right = tree.children[waist - tree.n_leaves]
         sides = self._side(left), self._side(right)
         best_s, best, begins = inf, self._nothing, (0, 0)
         for side, other in (sides, sides[::-1]):
             for node in other.nodes:
-                stay = self._first_modes(side, node)
-                (left_s, first), (right_s, second) = (self._last(each, stay) for each in sides)
+                sharding = self._first_modes(side, node)
+                (left_s, first), (right_s, second) = (self._last(each, sharding) for each in sides)
                 if left_s + right_s < best_s:
-                    best_s, best, begins = left_s + right_s, stay, (first, second)
+                    best_s, best, begins = left_s + right_s, sharding, (first, second)
         if best_s < inf:
             for side, begin in zip(sides, begins, strict=True):
-                self._lay(found, side, best, begin)
+                self._write_layouts(found, side, best, begin)
             found[waist] = self._space.settle(self._base[waist], self._state(left, waist, best))
         return tuple(found)
 
@@ -118,15 +118,15 @@ class _Search:
         count = len(nodes)
         side = _Side(nodes, modes, [inf] * count, [inf] * count, [(self._nothing, 0)] * count)
         alone_s = 0.0
-        for place in range(count - 1, -1, -1):
-            node = nodes[place]
-            if place + 1 < count:
-                alone_s += self._move_s(nodes[place + 1], self._nothing, self._nothing)
+        for position in range(count - 1, -1, -1):
+            node = nodes[position]
+            if position + 1 < count:
+                alone_s += self._move_s(nodes[position + 1], self._nothing, self._nothing)
             alone_s += self._step_s(node, self._nothing)
-            side.alone_s[place] = alone_s
-            stay = self._first_modes(side, node)
-            side.made_s[place], begin = self._stay(side, place, stay)
-            side.stays[place] = stay, begin
+            side.alone_s[position] = alone_s
+            sharding = self._first_modes(side, node)
+            side.made_s[position], begin = self._cheapest_run(side, position, sharding)
+            side.runs[position] = sharding, begin
         return side
 
     def _first_modes(self, side: _Side, node: int) -> PersistentSharding:
@@ -136,62 +136,62 @@ class _Search:
             taken |= spread
         slots, legs = self._tree.slots, self._legs[node]
         waiting = [mode for mode in side.modes if legs >> mode & 1 and not taken >> slots[mode] & 1]
-        stay = []
+        sharding = []
         for item in self._classes:
             fitting = [mode for mode in waiting if self._tree.modes[mode].extent >= item.radix]
-            own = fitting[: len(item.places)]
-            waiting = [mode for mode in waiting if mode not in own]
-            stay.append(sum(1 << mode for mode in own))
-        return tuple(stay)
+            chosen = fitting[: len(item.positions)]
+            waiting = [mode for mode in waiting if mode not in chosen]
+            sharding.append(sum(1 << mode for mode in chosen))
+        return tuple(sharding)
 
-    def _stay(self, side: _Side, last: int, stay: PersistentSharding) -> tuple[float, int]:
-        """The least seconds for all up to the node at `last` if it is made in a stay, and where that begins.
+    def _cheapest_run(self, side: _Side, last: int, sharding: PersistentSharding) -> tuple[float, int]:
+        """The least seconds for all up to the node at `last` if a run of this sharding makes it; its begin.
 
-        A number of nodes from the waist down, which this stay and those after it make; negative where all
+        A number of nodes from the waist down, which this run and those after it make; negative where all
         below are made by every rank.
         """
         best_s, begin, run_s = inf, 0, 0.0
-        for place in range(last, len(side.nodes)):
-            run_s += self._step_s(side.nodes[place], stay)
-            below = place + 1
+        for position in range(last, len(side.nodes)):
+            run_s += self._step_s(side.nodes[position], sharding)
+            below = position + 1
             if below == len(side.nodes):
                 return (run_s, -below) if run_s < best_s else (best_s, begin)
             operand = side.nodes[below]
-            alone_s = run_s + side.alone_s[below] + self._move_s(operand, self._nothing, stay)
+            alone_s = run_s + side.alone_s[below] + self._move_s(operand, self._nothing, sharding)
             if alone_s < best_s:
                 best_s, begin = alone_s, -below
             if run_s + side.made_s[below] < best_s:
-                changed_s = run_s + side.made_s[below] + self._move_s(operand, side.stays[below][0], stay)
+                changed_s = run_s + side.made_s[below] + self._move_s(operand, side.runs[below][0], sharding)
                 if changed_s < best_s:
                     best_s, begin = changed_s, below
-            run_s += self._move_s(operand, stay, stay)
+            run_s += self._move_s(operand, sharding, sharding)
             if run_s >= best_s:
                 break
         return best_s, begin
 
-    def _last(self, side: _Side, stay: PersistentSharding) -> tuple[float, int]:
+    def _last(self, side: _Side, sharding: PersistentSharding) -> tuple[float, int]:
         """The same up to the waist."""
-        made_s, begin = self._stay(side, 0, stay)
-        return made_s + self._move_s(side.nodes[0], stay, stay), begin
+        made_s, begin = self._cheapest_run(side, 0, sharding)
+        return made_s + self._move_s(side.nodes[0], sharding, sharding), begin
 
-    def _lay(
-        self, found: list[ShardingState | None], side: _Side, stay: PersistentSharding, begin: int
+    def _write_layouts(
+        self, found: list[ShardingState | None], side: _Side, sharding: PersistentSharding, begin: int
     ) -> None:
-        """Write down the layouts of a side; its last stay begins at `begin`."""
-        place = 0
+        """Write down the layouts of a side; its last run begins at `begin`."""
+        position = 0
         while True:
-            for node in side.nodes[place : abs(begin)]:
-                found[node] = self._state(node, node, stay)
+            for node in side.nodes[position : abs(begin)]:
+                found[node] = self._state(node, node, sharding)
             if begin <= 0:
                 break
-            place = begin
-            stay, begin = side.stays[place]
+            position = begin
+            sharding, begin = side.runs[position]
 
-    def _state(self, node: int, taker: int, stay: PersistentSharding) -> ShardingState:
-        """How a node's tensor is spread in a stay where settled digits are as in the step `taker`."""
+    def _state(self, node: int, taker: int, sharding: PersistentSharding) -> ShardingState:
+        """How a node's tensor is spread in a run where settled digits are as in the step `taker`."""
         base = restrict(self._base[taker], self._masks[node])
-        own = [modes & self._legs[node] for modes in stay]
-        return self._space.settle(base, (*base[: self._space.n_settled], *map(self._slots, own)))
+        chosen = [modes & self._legs[node] for modes in sharding]
+        return self._space.settle(base, (*base[: self._space.n_settled], *map(self._slots, chosen)))
 
     def _slots(self, modes: int) -> int:
         slots = 0
@@ -200,21 +200,21 @@ class _Search:
             modes ^= 1 << modes.bit_length() - 1
         return slots
 
-    def _step_s(self, node: int, stay: PersistentSharding) -> float:
-        """Seconds of a step in a stay: nearly the same for all modes, so that only their number counts."""
-        key = (node, *((modes & self._legs[node]).bit_count() for modes in stay))
+    def _step_s(self, node: int, sharding: PersistentSharding) -> float:
+        """Seconds of a step in a run: nearly the same for all modes, so that only their number counts."""
+        key = (node, *((modes & self._legs[node]).bit_count() for modes in sharding))
         known = self._step_times.get(key)
         if known is None:
             step = self._steps[node - self._tree.n_leaves]
-            step_s = contract_cost(self._space, step, self._state(node, node, stay))
+            step_s = contract_cost(self._space, step, self._state(node, node, sharding))
             known = self._step_times[key] = self._tree.weights[node] * step_s
         return known
 
-    def _move_s(self, node: int, stay: PersistentSharding, then: PersistentSharding) -> float:
+    def _move_s(self, node: int, sharding: PersistentSharding, next_sharding: PersistentSharding) -> float:
         """Seconds to bring a tensor from the layout that it was made in to that of the step that takes it."""
         taker = self._tree.parents[node]
         assert taker is not None
-        if self._settles[node] and (stay == then or stay == self._nothing):
+        if self._settles[node] and (sharding == next_sharding or sharding == self._nothing):
             return 0.0
-        source, target = self._state(node, node, stay), self._state(node, taker, then)
+        source, target = self._state(node, node, sharding), self._state(node, taker, next_sharding)
         return self._tree.later_weights[node] * self._space.move_s(node, source, target)

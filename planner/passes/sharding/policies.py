@@ -68,11 +68,11 @@ def _swaps(
     base = space.fill(kept, prefer)
     yield base
     yield space.fill(kept, kept_bits)
-    for place in range(space.n_settled, len(space.classes)):
+    for position in range(space.n_settled, len(space.classes)):
         remaining = list(kept)
         for bit in reversed(out_bits):
-            if remaining[place] & bit:
-                remaining[place] &= ~bit
+            if remaining[position] & bit:
+                remaining[position] &= ~bit
                 yield space.fill(tuple(remaining), prefer)
 
 

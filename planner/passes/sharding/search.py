@@ -142,7 +142,7 @@ def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: flo
 def _permuted(order: list[int], left: int, right: int) -> bool:
     """Whether the output's order is neither [batch | m | n] nor [batch | n | m]."""
     kinds = [bool(left & bit) + 2 * bool(right & bit) for bit in order]
-    runs = [kind for place, kind in enumerate(kinds) if place == 0 or kinds[place - 1] != kind]
+    runs = [kind for position, kind in enumerate(kinds) if position == 0 or kinds[position - 1] != kind]
     return len(runs) != len(set(runs)) or (3 in runs and runs[0] != 3)
 
 
@@ -313,9 +313,9 @@ def outcomes(space: StateSpace, step: StepModes, layout: ShardingState) -> list[
     if base == layout:
         return [(base, 0.0)]
     partial = tuple(whole & ~kept for whole, kept in zip(layout, base, strict=True))
-    room = tuple(modes.bit_count() for modes in partial)
+    capacity = tuple(modes.bit_count() for modes in partial)
     found = []
-    for state in {space.fill(base, step.out_bits, room), base}:
+    for state in {space.fill(base, step.out_bits, capacity), base}:
         exchange = space.reduction(step.node, partial, base, state)
         held = exchange.source_bytes + exchange.out_bytes
         if held <= space.limit_bytes:

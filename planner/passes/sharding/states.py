@@ -2,8 +2,8 @@
 
 A state says which modes a tensor is spread over, for every class of digits (equal tier and radix), as one
 bit mask a class of the modes' slots in the tree, slowest tier first. Which digit of its class a mode takes
-does not change any cost; pass 4 (`place`) settles it. Knows the tree's sizes and the cost model, not the
-tree's shape.
+does not change any cost; pass 4 (`assign_digits`) settles it. Knows the tree's sizes and the cost model, not
+the tree's shape.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ShardingState = tuple[int, ...]
 
 @dataclass(frozen=True)
 class DigitClass:
-    """Digits of equal radix and tier; `places` are their positions in the grid."""
+    """Digits of equal radix and tier; `positions` are their positions in the grid."""
 
     tier: int
     radix: int
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
 class ExchangeTraffic(NamedTuple):
@@ -71,10 +71,12 @@ class StateSpace:
         self.whole_exchange = whole_exchange
         self.n_tiers = len(model.profile.tiers)
         groups: dict[tuple[int, int], list[int]] = {}
-        for place, digit in enumerate(grid):
+        for position, digit in enumerate(grid):
             if tier is None or digit.tier >= tier:
-                groups.setdefault((-digit.tier, -digit.radix), []).append(place)
-        self.classes = tuple(DigitClass(-t, -r, tuple(places)) for (t, r), places in sorted(groups.items()))
+                groups.setdefault((-digit.tier, -digit.radix), []).append(position)
+        self.classes = tuple(
+            DigitClass(-t, -r, tuple(positions)) for (t, r), positions in sorted(groups.items())
+        )
         self.local: ShardingState = (0,) * len(self.classes)
         self.n_settled = 0 if tier is None else sum(item.tier > tier for item in self.classes)
         self._even_share = 1 / prod(digit.radix for digit in grid if tier is not None and digit.tier < tier)
@@ -100,26 +102,27 @@ class StateSpace:
     def share(self, state: ShardingState, modes: int = -1) -> float:
         """The largest shard's share of a tensor, counting only the digits spread over `modes`."""
         share = self._even_share
-        for place, spread in enumerate(state):
+        for position, spread in enumerate(state):
             spread &= modes
             if spread:
-                for mask, largest, _ in self._shares[place]:
+                for mask, largest, _ in self._shares[position]:
                     count = (spread & mask).bit_count()
                     if count:
                         share *= largest**count
         return share
 
     def fill(
-        self, kept: ShardingState, bits: Iterable[int], room: Iterable[int] | None = None
+        self, kept: ShardingState, bits: Iterable[int], capacity: Iterable[int] | None = None
     ) -> ShardingState:
-        """Spread further modes, in the order of `bits`, over the free digits (or `room`) of each class."""
-        if room is None:
+        """Spread further modes, in the order of `bits`, over free digits (or `capacity`) of each class."""
+        if capacity is None:
             free = [
-                len(item.places) - modes.bit_count() for item, modes in zip(self.classes, kept, strict=True)
+                len(item.positions) - modes.bit_count()
+                for item, modes in zip(self.classes, kept, strict=True)
             ]
             free[: self.n_settled] = [0] * self.n_settled
         else:
-            free = list(room)
+            free = list(capacity)
         if not any(free):
             return kept
         used = 0
@@ -127,14 +130,14 @@ class StateSpace:
             used |= modes
         order = tuple(bits)
         state = list(kept)
-        for place, eligible in enumerate(self.eligible):
+        for position, eligible in enumerate(self.eligible):
             for bit in order:
-                if not free[place]:
+                if not free[position]:
                     break
                 if bit & eligible and not bit & used:
-                    state[place] |= bit
+                    state[position] |= bit
                     used |= bit
-                    free[place] -= 1
+                    free[position] -= 1
         return tuple(state)
 
     def widen(self, state: ShardingState) -> ShardingState:
@@ -172,18 +175,18 @@ class StateSpace:
         size_by_tier = [0.0] * self.n_tiers
         peers_by_tier = [1] * self.n_tiers
         missing_from_here = target_bytes
-        for place, item in enumerate(self.classes):
-            removed = source[place] if replace_all else source[place] & ~target[place]
+        for position, item in enumerate(self.classes):
+            removed = source[position] if replace_all else source[position] & ~target[position]
             if not removed:
                 continue
-            held = 1.0
+            kept_share = 1.0
             if removed & spread_after and not replace_all:
-                held = 0.0
+                kept_share = 0.0
             else:
-                for mask, _, smallest in self._shares[place]:
-                    held *= smallest ** (removed & mask).bit_count()
-            size_by_tier[item.tier] += missing_from_here * (1 - held)
-            missing_from_here *= held
+                for mask, _, smallest in self._shares[position]:
+                    kept_share *= smallest ** (removed & mask).bit_count()
+            size_by_tier[item.tier] += missing_from_here * (1 - kept_share)
+            missing_from_here *= kept_share
             peers_by_tier[item.tier] *= item.radix ** removed.bit_count()
         return ExchangeTraffic(
             tuple(size_by_tier), self._messages(peers_by_tier), self.shard_bytes(node, source), target_bytes
@@ -234,8 +237,8 @@ class StateSpace:
         """What moves when shards in state `base`, partial over the digits of `partial`, become `target`."""
         target_bytes = self.shard_bytes(node, target)
         peers_by_tier = [1] * self.n_tiers
-        for place, item in enumerate(self.classes):
-            peers_by_tier[item.tier] *= item.radix ** partial[place].bit_count()
+        for position, item in enumerate(self.classes):
+            peers_by_tier[item.tier] *= item.radix ** partial[position].bit_count()
         messages = self._messages(peers_by_tier)
         return ExchangeTraffic(
             tuple(count * target_bytes for count in messages),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tnplan.planner.hardware.chunked_overlap import cut_modes, part_order
+from tnplan.planner.hardware.chunked_overlap import chunk_order, cut_modes
 from tnplan.planner.schedule.overlap_rows import others
 from tnplan.planner.schedule.schedule import Buffer, Fused, Schedule
 
-MOST_PARTS = 1024
+MOST_CHUNKS = 1024
 """Each is a call of its own."""
 
 
@@ -40,7 +40,7 @@ def chain_cut(schedule: Schedule, item: Fused) -> tuple[int, ...] | None:
     """The first modes of a chain's operand and result, which cut it into its parts; None if they do not."""
     if item.parts == 1:
         return ()
-    if item.adds or item.closing is not None or item.parts > MOST_PARTS:
+    if item.adds or item.closing is not None or item.parts > MOST_CHUNKS:
         return None
     operand, out = schedule.buffers[item.operand], schedule.buffers[item.out]
     first, same = (
@@ -54,7 +54,7 @@ def keeps_off(operand: tuple[int, int], out: tuple[int, int], parts: int) -> boo
     """Whether no part of `out` is written over what is yet to be read of `operand`: (start, end) in bytes."""
     read, written = ((end - start) // parts for start, end in (operand, out))
     behind = out[0] > operand[0]
-    for number in part_order(parts, behind):
+    for number in chunk_order(parts, behind):
         start = out[0] + number * written
         first, end = operand if not behind else (operand[0], operand[0] + (number + 1) * read)
         first += 0 if behind else number * read

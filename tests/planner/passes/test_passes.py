@@ -176,7 +176,7 @@ def test_predicted_exchanges_are_what_the_boxes_say(seed: int) -> None:
             if layout[-1] is not None:
                 free.remove(layout[-1])
         state = tuple(
-            sum(1 << tree.slots[layout[p]] for p in item.places if layout[p] is not None)
+            sum(1 << tree.slots[layout[p]] for p in item.positions if layout[p] is not None)
             for item in space.classes
         )
         return state, tuple(layout)

@@ -24,7 +24,7 @@ from tests.support.slow import slow_but
 from tnplan.cli.main import run
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath

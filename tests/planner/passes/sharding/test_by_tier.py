@@ -77,13 +77,13 @@ def test_the_searches_against_all_layouts(monkeypatch: pytest.MonkeyPatch) -> No
         space = StateSpace(planner.tree, grid, planner.model, inf)
         steps = search.step_modes(planner.tree, planner.orders, planner.model.item_bytes, 1)
         at_once = cost_s(search.distribute(planner.tree, space, steps, policies.ours))
-        by_tier, in_stays = (
-            cost_s(distribute_by_tier(planner.tree, grid, space, steps, stays)) for stays in (False, True)
+        by_tier, persistent = (
+            cost_s(distribute_by_tier(planner.tree, grid, space, steps, keeps)) for keeps in (False, True)
         )
         with monkeypatch.context() as patch:
             patch.setattr(search, "STATES_KEPT", 10**6)
             best = cost_s(search.distribute(planner.tree, space, steps, every))
-        found = min(at_once, by_tier, in_stays)
+        found = min(at_once, by_tier, persistent)
         assert found >= best * (1 - 1e-12)
         ratios.append(found / best)
     assert len(ratios) >= 40

@@ -52,7 +52,7 @@ def test_both_sides_meet_in_one_layout() -> None:
     stage, layouts = proposed(planner, 8)
     at_waist = layouts[tree.root]
     assert at_waist is not None
-    assert [modes.bit_count() for modes in at_waist] == [len(item.places) for item in stage.classes]
+    assert [modes.bit_count() for modes in at_waist] == [len(item.positions) for item in stage.classes]
     for child in tree.children[-1]:
         assert layouts[child] == at_waist
 
@@ -74,7 +74,7 @@ def test_layouts_are_of_what_the_tensors_have(seed: int) -> None:
         for modes, item, eligible in zip(layout, stage.classes, stage.eligible, strict=True):
             assert not modes & ~slots
             assert not modes & ~eligible
-            assert modes.bit_count() <= len(item.places)
+            assert modes.bit_count() <= len(item.positions)
 
 
 def test_stays_save_time_between_nodes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,13 @@
+"""Bytes of elements, and the multiples at which buffers begin. Knows no device and no tensor."""
+
+from __future__ import annotations
+
+ITEM_BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
+"""Bytes of an element by dtype."""
+ALIGNMENT_BYTES = 256
+"""CUDA allocates at multiples of it, and libraries read as widely as they can from there."""
+
+
+def round_up(size: int, unit: int) -> int:
+    """The least multiple of `unit` that is at least `size`."""
+    return -(-size // unit) * unit
