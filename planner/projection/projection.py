@@ -159,8 +159,8 @@ class Projection:
     Examples
     --------
     >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
-    >>> found = tnplan.report([tnplan.ContractionPath(matrices, ((0, 1),))], [1], hardware="cpu")
-    >>> found.rows[0].speedup
+    >>> projection = tnplan.report([tnplan.ContractionPath(matrices, ((0, 1),))], [1], hardware="cpu")
+    >>> projection.rows[0].speedup
     1.0
     """
 

@@ -84,8 +84,8 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         f"{count_text(report['threads_per_rank'], 'thread', 'threads')} a rank"
     )
     click.echo(f"{'':<18}{'measured':>12}{'predicted':>12}")
-    for name, own, expected in rows:
-        click.echo(f"{name:<18}{own:>12.4g}{expected:>12.4g}")
+    for name, value, expected in rows:
+        click.echo(f"{name:<18}{value:>12.4g}{expected:>12.4g}")
     peaks = [size_text(figures["peak_bytes"]) for figures in (measured, predicted)]
     click.echo(f"{'peak a rank':<18}{peaks[0]:>12}{peaks[1]:>12}")
     if report["compression"] is not None:
@@ -96,19 +96,19 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         click.echo(f"written: {output if array is not None else output.with_suffix('.shards.json')}")
 
 
-def _compression_line(found: dict[str, Any]) -> str:
+def _compression_line(compression: dict[str, Any]) -> str:
     """The accumulated bound, the fidelity, and bytes before and after, in one line."""
-    if not found.keys() & {"exchange", "store"}:
+    if not compression.keys() & {"exchange", "store"}:
         return "compressed: nothing, since no exchange is predicted to be faster and no tensor is to wait so"
     from tnplan.planner.common.units import size_text
 
     bound, fidelity = (
-        "not known" if found[name] is None else format(found[name], form)
+        "not known" if compression[name] is None else format(compression[name], form)
         for name, form in (("bound", ".3g"), ("fidelity", ".9g"))
     )
-    sizes = [
-        f"{kind} {size_text(found[kind]['tensor_bytes'])} to {size_text(found[kind]['stream_bytes'])}"
+    kinds = [
+        f"{kind} {size_text(sizes['tensor_bytes'])} to {size_text(sizes['stream_bytes'])}"
         for kind in ("exchange", "store")
-        if kind in found
+        if (sizes := compression.get(kind))
     ]
-    return "; ".join([f"compressed: bound {bound}, fidelity {fidelity}", *sizes])
+    return "; ".join([f"compressed: bound {bound}, fidelity {fidelity}", *kinds])

@@ -79,10 +79,10 @@ def command(
         _show(result.report, written + ([] if carry is None else [*carry.files]), as_json)
     if not result.solution.converged:
         if launched_rank() == 0:
-            found = result.solution
-            problem, remedy = f"after {found.steps} steps", _remedy(output, checkpoint)
-            if found.steps < steps:
-                problem = f"and rounding errors keep them at {found.residuals.max():.1e}"
+            solution = result.solution
+            problem, remedy = f"after {solution.steps} steps", _remedy(output, checkpoint)
+            if solution.steps < steps:
+                problem = f"and rounding errors keep them at {solution.residuals.max():.1e}"
                 remedy = "give a larger --residual"
             click.echo(f"tnplan: error: residuals are above {residual:g} {problem}; {remedy}", err=True)
         return 1

@@ -151,11 +151,11 @@ class _Calibration:
             for precision in supported(dtype):
                 if precision not in self.base.flop_per_s.get(dtype, {}):
                     continue
-                for table, apart in ((direct, False), (scattered, True)):
+                for table, is_scattered in ((direct, False), (scattered, True)):
                     extents = bench.product_extents(dtype)
-                    rates = [bench.product_flop_per_s(dtype, precision, k, apart) for k in extents]
+                    rates = [bench.product_flop_per_s(dtype, precision, k, is_scattered) for k in extents]
                     table.setdefault(dtype, {})[precision] = GemmCurve(extents, tuple(rates))
-                    kind = "scattered" if apart else "direct"
+                    kind = "scattered" if is_scattered else "direct"
                     listed = ", ".join(f"{rate / 1e12:.3g}" for rate in rates)
                     say(
                         f"{dtype} {precision} {kind}, TFLOP/s at k = n = "

@@ -121,17 +121,17 @@ def in_product(
 
 
 def consistent_densities(
-    space: ProductHamiltonian, integrals: Integrals, states: list[Array], found: Solution
+    space: ProductHamiltonian, integrals: Integrals, states: list[Array], solution: Solution
 ) -> tuple[Densities, ...]:
     """The reduced density matrices of states, whose energies are checked against the solve's."""
-    made = tuple(densities(space, state) for state in states)
-    for energy, density in zip(found.energies, made, strict=True):
-        apart = abs(density.energy(integrals) - energy)
-        if not apart <= CONSISTENT and found.converged:
+    matrices = tuple(densities(space, state) for state in states)
+    for energy, density in zip(solution.energies, matrices, strict=True):
+        difference = abs(density.energy(integrals) - energy)
+        if not difference <= CONSISTENT and solution.converged:
             raise RuntimeError(
-                f"density matrices give an energy that is {apart:.2g} Hartree from the state's"
+                f"density matrices give an energy that is {difference:.2g} Hartree from the state's"
             )
-    return made
+    return matrices
 
 
 def write_carry_over(carry: CarryOver, space: ProductHamiltonian, states: list[Array]) -> None:

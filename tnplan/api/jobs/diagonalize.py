@@ -227,7 +227,7 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
         )  # fmt: skip
         rank.say(0, 0, _described(setup))
         setup_s = perf_counter() - asked.begin_s
-        found = solve(
+        solution = solve(
             setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
             penalty=asked.penalty, start=request.start if rank.is_first else [],
             checkpoint=_checkpoint(options), resume=options.resume, progress=heard, backend=setup.backend,
@@ -238,8 +238,8 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
     measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
     if not rank.is_first:
         agree(rank.world, lambda: None)
-        return Diagonalization(found, None, (), {})
-    return agree(rank.world, lambda: _hand_over(request, asked, options, setup, found, measured))
+        return Diagonalization(solution, None, (), {})
+    return agree(rank.world, lambda: _hand_over(request, asked, options, setup, solution, measured))
 
 
 def _checkpoint(options: JobOptions) -> Path | None:
@@ -262,17 +262,17 @@ def _hand_over(
     asked: _Solve,
     options: JobOptions,
     setup: SolveSetup,
-    found: Solution,
+    solution: Solution,
     measured: dict[str, Any],
 ) -> Diagonalization:
     """Measure the states, write files and give the result, on rank 0."""
     hamiltonian, integrals = setup.hamiltonian, request.integrals
-    space, wholes = in_product(hamiltonian, integrals, found.states)
-    made = consistent_densities(space, integrals, wholes, found) if asked.rdm else ()
+    space, wholes = in_product(hamiltonian, integrals, solution.states)
+    matrices = consistent_densities(space, integrals, wholes, solution) if asked.rdm else ()
     counts = [occupations(space, whole) for whole in wholes]
     report = {
-        "format": FORMAT, "version": VERSION, "converged": found.converged,
-        "energies_hartree": found.energies.tolist(), "residuals": found.residuals.tolist(),
+        "format": FORMAT, "version": VERSION, "converged": solution.converged,
+        "energies_hartree": solution.energies.tolist(), "residuals": solution.residuals.tolist(),
         "spin_square": [spin_square(space, whole) for whole in wholes],
         "occupations": {
             "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
@@ -283,9 +283,9 @@ def _hand_over(
             "pairs_contributing": hamiltonian.pairs_contributing,
         },
         "measured": {
-            "steps": found.steps, "multiplications": found.multiplications,
-            "early_multiplications": found.early_multiplications, **measured,
-            "orthogonality": found.orthogonality,
+            "steps": solution.steps, "multiplications": solution.multiplications,
+            "early_multiplications": solution.early_multiplications, **measured,
+            "orthogonality": solution.orthogonality,
         },
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "gathers": setup.gathers,
@@ -295,14 +295,14 @@ def _hand_over(
         },
     }  # fmt: skip
     order = request.space.given if isinstance(request.space, DeterminantList) else None
-    result = Diagonalization(found, order, made, report)
+    result = Diagonalization(solution, order, matrices, report)
     if asked.carry is not None:
         write_carry_over(asked.carry, space, wholes)
     if options.output is not None:
         write_result(options.output, result)
-        held = _checkpoint(options)
-        if held is not None and found.converged:
-            held.unlink(missing_ok=True)
+        checkpoint = _checkpoint(options)
+        if checkpoint is not None and solution.converged:
+            checkpoint.unlink(missing_ok=True)
     return result
 
 

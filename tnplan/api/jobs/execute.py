@@ -284,10 +284,10 @@ def _check_document(path: Path, format_: str, inputs: Sequence[object]) -> None:
     if not path.exists():
         return
     try:
-        held = load_json(path)
+        present = load_json(path)
     except InputError:
-        held = None
-    if not isinstance(held, dict) or held.get("format") != format_:
+        present = None
+    if not isinstance(present, dict) or present.get("format") != format_:
         raise InputError(
             str(path),
             f"would be replaced, and is no {format_}",
@@ -342,11 +342,11 @@ def _hand_over(rank: Rank, request: _Request, outcome: RunOutcome, output: Path 
     """Gather or write the result, write what was measured, and remove the checkpoint."""
     gathered = request.result == "gathered"
     array = gather_result(outcome, rank.device) if gathered else None
-    held = array if gathered else rank_shard(outcome, rank.device)
-    not_finite = 0 if held is None else count_not_finite(held)
+    present = array if gathered else rank_shard(outcome, rank.device)
+    not_finite = 0 if present is None else count_not_finite(present)
     document = result_document(request.run, outcome, rank.device, rank.world, rank.threads, not_finite)
     if output is not None:
-        write_result(output, held, not gathered, document, outcome, rank.world)
+        write_result(output, present, not gathered, document, outcome, rank.world)
     if outcome.checkpoint is not None:
         outcome.checkpoint.remove()
     if document["not_finite"] and rank.is_first:

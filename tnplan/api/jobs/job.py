@@ -197,14 +197,14 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
         n_ranks = options.ranks or job.ranks(request)
         job.check_ranks(request, n_ranks)
         with blas_threads(options.threads or max(1, cores() // n_ranks)):
-            return run_ranks(n_ranks, lambda own: _on_rank(job, options, own, request))[0]
+            return run_ranks(n_ranks, lambda ranks: _on_rank(job, options, ranks, request))[0]
     return _collective(world, job, options)
 
 
 def threads_a_rank(world: Communicator) -> int:
     """This process's cores over the ranks of its host that share them, at least 1; collective."""
-    own = gethostname(), usable_cores()
-    return max(1, len(own[1]) // world.gather_objects(own).count(own))
+    here = gethostname(), usable_cores()
+    return max(1, len(here[1]) // world.gather_objects(here).count(here))
 
 
 def _check_limit(options: JobOptions, needs: Needs) -> None:
@@ -254,9 +254,9 @@ def _on_rank(job: Job[Request, Result], options: JobOptions, world: Communicator
         chosen = replace(chosen, line=f"device: cpu ({needs.cpu_only} run there alone)")
     with _given_back(chosen):
         is_gpu = chosen.device.name == "gpu"
-        room = chosen.device.memory()[1] * (USABLE if is_gpu else 1 / host_ranks)
-        room = room if options.memory is None else min(room, options.memory)
-        rank = Rank(world, chosen, threads, min(world.gather_objects(room)), options.progress)
+        available = chosen.device.memory()[1] * (USABLE if is_gpu else 1 / host_ranks)
+        available = available if options.memory is None else min(available, options.memory)
+        rank = Rank(world, chosen, threads, min(world.gather_objects(available)), options.progress)
         if options.device == "auto":
             rank.say(0, 0, chosen.line)
         return job.work(rank, request)

@@ -70,8 +70,8 @@ class Expectation:
 
     Examples
     --------
-    >>> found = tnplan.propagate(tnplan.Circuit(2, ()), "Z0 Z1", device="cpu")
-    >>> found.value
+    >>> expectation = tnplan.propagate(tnplan.Circuit(2, ()), "Z0 Z1", device="cpu")
+    >>> expectation.value
     1.0
     """
 
@@ -246,13 +246,13 @@ def _work(rank: Rank, problem: _Problem, asked: _Propagation, output: Path | Non
         ranks=rank.connected(),
     )  # fmt: skip
     with rank.on_stream():
-        found = _solve(problem, use, asked, heard)
+        expectation = _solve(problem, use, asked, heard)
     if rank.is_first:
         if output is not None:
-            write_text(output, json.dumps(found.report, indent=1) + "\n")
+            write_text(output, json.dumps(expectation.report, indent=1) + "\n")
         if asked.record is not None:
-            write_record(found.propagation.record, asked.record)
-    return found
+            write_record(expectation.propagation.record, asked.record)
+    return expectation
 
 
 def write_record(record: Record, path: str | Path) -> None:
@@ -285,8 +285,8 @@ def _solve(
         bound = overlap_error(done.dropped, problem.terms, value, is_unital=is_unital)
     report = _report(problem, value, bound, done, use, asked)
     if asked.gradient:
-        found = gradient_of_steps(problem.steps, problem.terms, asked.truncation, state=problem.state)
-        report["gradient"] = _derivatives(problem, found)
+        gradients = gradient_of_steps(problem.steps, problem.terms, asked.truncation, state=problem.state)
+        report["gradient"] = _derivatives(problem, gradients)
     return Expectation(value, done, report)
 
 
@@ -334,11 +334,11 @@ def _noisy(gate: Gate, place: str, probability: float, gradient: bool) -> Iterat
         yield depolarizing(gate.qubits, probability)
 
 
-def _derivatives(problem: _Problem, found: Gradient) -> list[dict[str, Any]]:
+def _derivatives(problem: _Problem, gradients: Gradient) -> list[dict[str, Any]]:
     return [
         {"gate": gate, "rotation": word_text(step.x, step.z), "angle": step.angle, "derivative": derivative}
         for step, gate, derivative in zip(
-            problem.steps, problem.gates, np.real(found.derivatives).tolist(), strict=True
+            problem.steps, problem.gates, np.real(gradients.derivatives).tolist(), strict=True
         )
         if isinstance(step, Rotation)
     ]

@@ -257,17 +257,17 @@ def _open_state(rank: Rank, n_qubits: int, dtype: str) -> StateVector:
     world = rank.world
     n_bits = n_qubits - (world.size.bit_length() - 1)
     if rank.device.name == "cpu":
-        own: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
-        return own if world.size == 1 else DistributedState(own, world)
+        local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
+        return local if world.size == 1 else DistributedState(local, world)
     from tnplan.executor.statevector.cuda.state import open_state
 
-    own = open_state(rank.device.device_id, n_bits, dtype, world.rank)  # type: ignore[attr-defined]
+    local = open_state(rank.device.device_id, n_bits, dtype, world.rank)  # type: ignore[attr-defined]
     connected = rank.connected()
     if connected is None:
-        return own
+        return local
     from tnplan.executor.statevector.cuda.bit_swap import StateSwap
 
-    return DistributedState(own, connected, StateSwap(own.amplitudes, connected))
+    return DistributedState(local, connected, StateSwap(local.amplitudes, connected))
 
 
 def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: str) -> None:

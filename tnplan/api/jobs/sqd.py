@@ -82,24 +82,24 @@ def sci_solver(
         penalty = SpinPenalty(float(np.sqrt(0.25 + spin_sq) - 0.5), SPIN_WEIGHT)
     results = []
     for alpha, beta in ci_strings:
-        found = diagonalize(
+        result = diagonalize(
             integrals, list(alpha), list(beta), penalty=penalty, rdm=rdm, **options,
         )  # fmt: skip
-        if not found.solution.converged:
+        if not result.solution.converged:
             raise InputError(
-                "sci_solver", f"did not converge in {found.solution.steps} steps",
+                "sci_solver", f"did not converge in {result.solution.steps} steps",
                 "allow more steps or a larger residual in `criteria`",
             )  # fmt: skip
-        if not found.states:
+        if not result.states:
             continue
-        counts = found.report["occupations"]
+        counts = result.report["occupations"]
         matrices = {}
         if rdm:
-            matrices = {"rdm1": found.densities[0].one, "rdm2": found.densities[0].two}
+            matrices = {"rdm1": result.densities[0].one, "rdm2": result.densities[0].two}
         results.append(
             package.SCIResult(
-                float(found.energies[0]),
-                package.SCIState(found.states[0], np.asarray(alpha), np.asarray(beta), norb, nelec),
+                float(result.energies[0]),
+                package.SCIState(result.states[0], np.asarray(alpha), np.asarray(beta), norb, nelec),
                 (np.array(counts["alpha"][0]), np.array(counts["beta"][0])),
                 **matrices,
             )
