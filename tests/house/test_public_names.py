@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +21,12 @@ from tests.support.root import ROOT
 MODULES = ("compress", "workload")
 HEAVY = ("numpy", "numba", "cupy", "matplotlib", "mpi4py", "cotengra", "rich", "click", "msgspec")
 LONGEST_REPR = 200
+PAGES = [
+    path
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if path.stem != "architecture"
+]
+"""What users read; architecture.md is for those who change the code."""
 
 
 def public_objects() -> Iterator[tuple[str, Any]]:
@@ -207,6 +215,22 @@ def test_notebooks_get_a_table(name: str) -> None:
     text = BUILT[name]()._repr_html_()
     assert text.startswith("<table>")
     assert text.endswith("</table>")
+
+
+def private_names(text: str) -> list[str]:
+    """Modules that are no users' business."""
+    return re.findall(r"tnplan\.(?:api|executor|planner|reporting)\b[\w.]*", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_name_public_things(page: Path) -> None:
+    assert private_names(page.read_text()) == []
+
+
+def test_a_private_name_is_seen() -> None:
+    assert private_names("from tnplan.planner.schedule import x; tnplan.plan()") == [
+        "tnplan.planner.schedule"
+    ]
 
 
 def test_importing_tnplan_imports_nothing_heavy() -> None:
