@@ -9,6 +9,8 @@ from tnplan.executor.pauli.terms.ledger import Ledger, Loss, total_loss
 
 Columns = dict[str, list[Any]]
 """The fields of the struct Event (table.cuh), an element an event."""
+CUT, SWEPT = ("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")
+"""The columns of what was lost in branches, and in sweeps."""
 
 
 class EventLedger:
@@ -19,32 +21,28 @@ class EventLedger:
 
     def __init__(self, live: int) -> None:
         self.ledger, self.live = Ledger(), live
-        self.notes: list[tuple[str, int]] = []
+        self.notes: list[tuple[Any, ...]] = []
         """What the events since the log began were, and where steps end."""
-        self._rotations: dict[int, tuple[Sequence[bool], Sequence[int]]] = {}
         self._step = [live, live, 0, 0]
         self._lost: list[Loss] = []
 
-    def note(self, kind: str, event: int) -> None:
-        """Note an event, or that a step ends with it."""
-        self.notes.append((kind, event))
+    def note(self, kind: str, event: int, *rotations: Sequence[int]) -> None:
+        """Note an event, or that a step ends with it.
 
-    def note_steps(self, first: int, quarters: Sequence[bool], sweeps: Sequence[int]) -> None:
-        """Note rotations from event `first` on, each a step: whether by pi/2, and which sweep followed."""
-        self.notes.append(("steps", first))
-        self._rotations[first] = quarters, sweeps
+        "steps" are rotations from this event on, each a step: whether by pi/2, and which sweep followed.
+        """
+        self.notes.append((kind, event, *rotations))
 
     def enter(self, log: Columns) -> None:
         """Enter all that is noted."""
-        for kind, event in self.notes:
+        for kind, event, *rotations in self.notes:
             if kind == "steps":
-                self._enter_steps(event, *self._rotations[event], log)
+                self._enter_steps(log, event, *rotations)
             else:
                 self._enter(kind, event, log)
         self.notes.clear()
-        self._rotations.clear()
 
-    def _enter_steps(self, first: int, quarters: Sequence[bool], sweeps: Sequence[int], log: Columns) -> None:
+    def _enter_steps(self, log: Columns, first: int, quarters: Sequence[int], sweeps: Sequence[int]) -> None:
         """Enter rotations, each of them a step, and their sweeps."""
         part = slice(first, first + len(sweeps))
         names = ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
@@ -58,7 +56,7 @@ class EventLedger:
             live = after
         self.live = live
         self._step = [live, live, 0, 0]
-        for losses in (("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")):
+        for losses in (CUT, SWEPT):
             self.ledger.losses.extend(map(Loss, *(log[name][part] for name in losses)))
 
     def _enter(self, kind: str, event: int, log: Columns) -> None:
@@ -69,12 +67,10 @@ class EventLedger:
             self._step = [self.live, self.live, 0, 0]
             return
         if kind == "sweep":
-            self.ledger.losses.append(
-                Loss(log["swept_l1"][event], log["swept_squares"][event], log["swept"][event])
-            )
+            self.ledger.losses.append(Loss(*(log[name][event] for name in SWEPT)))
             self.live = log["left"][event]
             return
-        loss = Loss(log["l1"][event], log["squares"][event], log["gone"][event])
+        loss = Loss(*(log[name][event] for name in CUT))
         if kind == "part":
             self._lost.append(loss)
         elif kind == "scale":

@@ -306,7 +306,7 @@ class GpuTerms(Terms):
         if limits is None:
             self.event_ledger.note("quarter" if quarters[0] else "turn", first)
         else:
-            self.event_ledger.note_steps(first, quarters, sweeps)
+            self.event_ledger.note("steps", first, quarters, sweeps)
         past = self._limits(limits or ANY_FREQUENCY, 0)
         ends = np.array(sweeps) == 2
 

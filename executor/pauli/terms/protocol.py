@@ -43,6 +43,8 @@ class Terms(Protocol):
     ledger: Ledger
     ranks: Communicator | None = None
     """Those that share the terms."""
+    step_counts: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Of the last step: terms before it and after it, terms split, and branches merged."""
 
     @property
     def n(self) -> int:
@@ -117,6 +119,8 @@ class Terms(Protocol):
 
     def end_step(self) -> None:
         """Enter the step in the ledger."""
+        before, grown, branched, merged = self.step_counts
+        self.ledger.steps.append((before, grown, self.n, branched, merged))
 
     def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""

@@ -66,7 +66,6 @@ class ShardedTerms(Terms):
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.ledger = Ledger()
-        self._step = (0, 0, 0, 0)
 
     def close(self) -> None:
         """End the threads."""
@@ -118,7 +117,7 @@ class ShardedTerms(Terms):
         done = self._each(lambda shard: shard.split(generator, cosine, sine, cut))
         self.ledger.losses.append(total_loss([loss for _, _, loss in done]))
         merged = self._merge([branches for branches, _, _ in done], generator)
-        self._step = (before, self.n, sum(hits for _, hits, _ in done), merged)
+        self.step_counts = (before, self.n, sum(hits for _, hits, _ in done), merged)
 
     def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
@@ -143,13 +142,13 @@ class ShardedTerms(Terms):
         merged = 0
         for lists in zip(*(lists for lists, _, _ in done), strict=True):
             merged += self._merge(lists, lists[0].generator)
-        self._step = (before, self.n, sum(branched for _, branched, _ in done), merged)
+        self.step_counts = (before, self.n, sum(branched for _, branched, _ in done), merged)
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
         self._each(lambda shard: shard.clifford(gates), least=SINGLE_SHARD_BELOW)
         self.linear_hash.carry(*gates)
-        self._step = (self.n, self.n, 0, 0)
+        self.step_counts = (self.n, self.n, 0, 0)
 
     def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits, and zeros."""
@@ -173,11 +172,6 @@ class ShardedTerms(Terms):
             losses.append(loss_of(size[~kept]))
             shard.keep(np.flatnonzero(kept))
         self.ledger.losses.append(total_loss(losses))
-
-    def end_step(self) -> None:
-        """Enter the step in the ledger."""
-        before, grown, branched, merged = self._step
-        self.ledger.steps.append((before, grown, self.n, branched, merged))
 
     def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""

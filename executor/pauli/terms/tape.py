@@ -58,7 +58,6 @@ class TapedTerms(Terms):
         self.n_numbers = start.n_terms
         self.tape: list[TapedRotation | TapedMap] = []
         self.ledger = Ledger()
-        self._step = (0, 0, 0, 0)
         self.n_qubits = start.n_qubits
 
     @property
@@ -83,7 +82,7 @@ class TapedTerms(Terms):
         merged = terms.merge(branches)
         targets = self._targets(branches.n)
         self.tape.append(TapedRotation(split, coefficients, cosine, sine, places, signs, targets))
-        self._step = (before, self.n, branched, merged)
+        self.step_counts = (before, self.n, branched, merged)
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
@@ -98,7 +97,7 @@ class TapedTerms(Terms):
             merged += self.terms.merge(branches)
             sent.append((branches.senders, step.matrix[b, a], self._targets(branches.n)))
         self.tape.append(TapedMap(numbers, np.diag(step.matrix)[words], tuple(sent)))
-        self._step = (before, self.n, branched, merged)
+        self.step_counts = (before, self.n, branched, merged)
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another."""
@@ -109,7 +108,7 @@ class TapedTerms(Terms):
         signs = coefficients.real.copy()
         coefficients *= before
         self.tape.append(TapedMap(self.numbers, signs, ()))
-        self._step = (self.n, self.n, 0, 0)
+        self.step_counts = (self.n, self.n, 0, 0)
 
     def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits."""
@@ -143,11 +142,6 @@ class TapedTerms(Terms):
 
     def close(self) -> None:
         """Nothing to give back."""
-
-    def end_step(self) -> None:
-        """Enter the step in the ledger."""
-        before, grown, branched, merged = self._step
-        self.ledger.steps.append((before, grown, self.n, branched, merged))
 
     def _targets(self, n: int) -> Array:
         """The numbers of the `n` terms that branches met; new terms get theirs."""
