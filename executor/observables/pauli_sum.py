@@ -41,9 +41,11 @@ class PauliSum:
 
     Examples
     --------
-    >>> parse("0.5*X0 Y1 - Z2", 3)
+    >>> keys = np.array([[0b011, 0b010], [0, 0b100]], np.uint64)
+    >>> observable = tnplan.PauliSum(3, keys, np.array([0.5, -1.0]))
+    >>> observable
     PauliSum(2 terms on 3 qubits)
-    >>> parse("0.5*X0 Y1 - Z2", 3).lines()
+    >>> observable.lines()
     ['0.5 X0 Y1', '-1.0 Z2']
     """
 

@@ -43,7 +43,7 @@ class Truncation:
 
     Examples
     --------
-    >>> Truncation(branch_cut=1e-4, max_weight=8).every
+    >>> tnplan.Truncation(branch_cut=1e-4, max_weight=8).every
     1
     """
 

@@ -41,8 +41,9 @@ class DeterminantList:
 
     Examples
     --------
-    >>> both = np.array([[True, True, False], [True, False, True]])
-    >>> from_bits(both, both)
+    >>> strings = tnplan.StringSet(np.eye(2, dtype=bool), np.array([[0b01], [0b10]], np.uint64))
+    >>> numbers = np.arange(2)
+    >>> tnplan.DeterminantList(strings, strings, numbers, numbers, numbers)
     DeterminantList(2 determinants of 2 alpha and 2 beta strings)
     """
 

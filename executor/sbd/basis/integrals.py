@@ -41,7 +41,7 @@ class Integrals:
 
     Examples
     --------
-    >>> from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1)
+    >>> tnplan.from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1)
     Integrals(2 orbitals, 1 alpha and 1 beta electrons)
     """
 
@@ -123,7 +123,7 @@ def from_arrays(one: Any, two: Any, n_alpha: int, n_beta: int, core: float = 0.0
 
     Examples
     --------
-    >>> from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1).n_orbitals
+    >>> tnplan.from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1).n_orbitals
     2
     """
     one_body = _numbers("one-electron integrals", one)

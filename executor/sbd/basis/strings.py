@@ -34,7 +34,8 @@ class StringSet:
 
     Examples
     --------
-    >>> from_integers([0b0011, 0b0101], 4)
+    >>> occupied = np.array([[True, True, False, False], [True, False, True, False]])
+    >>> tnplan.StringSet(occupied, np.array([[0b0011], [0b0101]], np.uint64))
     StringSet(2 strings of 2 electrons in 4 orbitals)
     """
 

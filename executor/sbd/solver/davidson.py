@@ -93,7 +93,7 @@ class Criteria:
 
     Examples
     --------
-    >>> Criteria(residual=1e-5).steps
+    >>> tnplan.Criteria(residual=1e-5).steps
     100
     """
 

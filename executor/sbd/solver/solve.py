@@ -59,7 +59,7 @@ class SpinPenalty:
 
     Examples
     --------
-    >>> SpinPenalty(1.0)
+    >>> tnplan.SpinPenalty(1.0)
     SpinPenalty(spin=1.0, weight=0.2)
     """
 
