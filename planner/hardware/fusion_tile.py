@@ -93,14 +93,14 @@ def _links(
     operand: Modes, branches: Sequence[Modes], out: Modes
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The modes that each branch sums and brings, in the branch's storage order."""
-    held = {mode for mode, _ in operand}
+    current = {mode for mode, _ in operand}
     links = []
     for branch in branches:
-        k_modes = tuple(mode for mode, _ in branch if mode in held)
-        n_modes = tuple(mode for mode, _ in branch if mode not in held)
-        held = held.difference(k_modes).union(n_modes)
+        k_modes = tuple(mode for mode, _ in branch if mode in current)
+        n_modes = tuple(mode for mode, _ in branch if mode not in current)
+        current = current.difference(k_modes).union(n_modes)
         links.append((k_modes, n_modes))
-    if held != {mode for mode, _ in out}:
+    if current != {mode for mode, _ in out}:
         raise ValueError("the output of a chain does not hold the modes that its branches leave")
     return links
 

@@ -16,8 +16,8 @@ Modes = tuple[tuple[int, int], ...]
 """(mode, extent on a rank) in storage order."""
 
 SLIDING_PARTS = 16
-"""A chain that slides needs room for one of so many parts of the smaller one of its operand and result beside
-the other."""
+"""A chain that slides needs memory for one of so many parts of the smaller one of its operand and result
+besides the other."""
 FRONT = 4
 """So many modes in front, which cut what slides, had better stay for long."""
 WIDTH = 12
@@ -42,7 +42,7 @@ class Move:
 @dataclass(frozen=True)
 class InPlaceResult:
     """A result: its modes in order, and the parts in which its chain puts it into its operand's place; 0: it
-    has a place of its own."""
+    has a buffer of its own."""
 
     modes: tuple[int, ...]
     parts: int = 1
@@ -50,13 +50,13 @@ class InPlaceResult:
 
 @dataclass(frozen=True)
 class _State:
-    """The results of the first chains of a run: the most elements that one of these chains holds, those of
-    all results with places of their own, the order of the last one, and all places, the last one first."""
+    """The results of the first chains of a run: the most elements that live in one of these chains, those
+    of all results in buffers of their own, the order of the last one, and all results, the last one first."""
 
     most: float
-    apart: int
+    separate: int
     order: Modes
-    places: tuple[InPlaceResult | None, _State | None] = (None, None)
+    results: tuple[InPlaceResult | None, _State | None] = (None, None)
 
 
 def moved_in_place(moves: Sequence[Move], resizing: bool) -> dict[int, InPlaceResult]:
@@ -65,18 +65,20 @@ def moved_in_place(moves: Sequence[Move], resizing: bool) -> dict[int, InPlaceRe
     Only with `resizing` may a result be larger or smaller, or slide.
     """
     found: dict[int, InPlaceResult] = {}
-    lives = _lives(moves) if resizing else {}
+    last_uses = _last_uses(moves) if resizing else {}
     first = 0
     for end in range(1, len(moves) + 1):
         if end < len(moves) and moves[end].operand == moves[end - 1].result:
             continue
-        found |= _places(moves[first:end], lives, resizing)
+        found |= _best_orders(moves[first:end], last_uses, resizing)
         first = end
     return found
 
 
-def _places(run: Sequence[Move], lives: Mapping[int, int], resizing: bool) -> dict[int, InPlaceResult]:
-    """The places of a run's results with which its chains hold least at once, and all have a tile.
+def _best_orders(
+    run: Sequence[Move], last_uses: Mapping[int, int], resizing: bool
+) -> dict[int, InPlaceResult]:
+    """The orders of a run's results with which its chains hold least at once, and all have a tile.
 
     Of the orders in which a result may be, those of the `WIDTH` best ways there go on, and its own.
     """
@@ -85,18 +87,18 @@ def _places(run: Sequence[Move], lives: Mapping[int, int], resizing: bool) -> di
     for move in run[:-1]:
         found: dict[Modes, _State] = {}
         for state in states:
-            for place, cut, result in _choices(move, state.order, lives, _elements(state.order) >= least):
+            for moved, cut, result in _choices(move, state.order, last_uses, _elements(state.order) >= least):
                 if not move.fits(_without(state.order, cut), _without(result, cut)):
                     continue
-                most = max(state.most, _held(state.order, result, place))
-                apart = state.apart + (_elements(result) if place is None or not place.parts else 0)
-                if result not in found or (most, apart) < (found[result].most, found[result].apart):
-                    found[result] = _State(most, apart, result, (place, state))
+                most = max(state.most, _live_elements(state.order, result, moved))
+                separate = state.separate + (_elements(result) if moved is None or not moved.parts else 0)
+                if result not in found or (most, separate) < (found[result].most, found[result].separate):
+                    found[result] = _State(most, separate, result, (moved, state))
         states = sorted(
-            found.values(), key=lambda state: (state.most, state.apart, -_front(state.order, lives))
+            found.values(), key=lambda state: (state.most, state.separate, -_front(state.order, last_uses))
         )
-        own = [state for state in states[WIDTH:] if state.order == move.result_modes]
-        states = [*states[:WIDTH], *own]
+        unmoved = [state for state in states[WIDTH:] if state.order == move.result_modes]
+        states = [*states[:WIDTH], *unmoved]
     last = run[-1]
     for state in states:
         if last.fits(state.order, last.result_modes):
@@ -105,60 +107,60 @@ def _places(run: Sequence[Move], lives: Mapping[int, int], resizing: bool) -> di
 
 
 def _named(run: Sequence[Move], state: _State) -> Iterator[tuple[int, InPlaceResult]]:
-    """The places that led to a state, by node."""
+    """The results that led to a state, by node."""
     for move in reversed(run[:-1]):
-        place, before = state.places
+        moved, before = state.results
         assert before is not None
-        if place is not None:
-            yield move.result, place
+        if moved is not None:
+            yield move.result, moved
         state = before
 
 
-def _held(operand: Modes, result: Modes, place: InPlaceResult | None) -> float:
-    """The elements that a chain holds."""
+def _live_elements(operand: Modes, result: Modes, moved: InPlaceResult | None) -> float:
+    """The elements that live while a chain works."""
     sizes = _elements(operand), _elements(result)
-    if place is None or place.parts == 0:
+    if moved is None or moved.parts == 0:
         return sum(sizes)
-    return max(sizes) + (min(sizes) / place.parts if place.parts > 1 else 0)
+    return max(sizes) + (min(sizes) / moved.parts if moved.parts > 1 else 0)
 
 
-def _front(order: Modes, lives: Mapping[int, int]) -> int:
+def _front(order: Modes, last_uses: Mapping[int, int]) -> int:
     """The chain up to which the modes in front stay."""
-    return min((lives.get(mode, 0) for mode, _ in order[:FRONT]), default=0)
+    return min((last_uses.get(mode, 0) for mode, _ in order[:FRONT]), default=0)
 
 
 def _choices(
-    move: Move, operand: Modes, lives: Mapping[int, int], slides: bool
+    move: Move, operand: Modes, last_uses: Mapping[int, int], slides: bool
 ) -> Iterator[tuple[InPlaceResult | None, frozenset[int], Modes]]:
-    """Places of a result, with the modes that cut it and its order."""
+    """Ways to write a result, with the modes that cut it and its order."""
     whole = frozenset[int]()
-    for preferred in (lives, {}) if lives else ({},):
+    for preferred in (last_uses, {}) if last_uses else ({},):
         result = _in_the_place_of(operand, move.result_modes, preferred)
-        if result is not None and (lives or len(result) == len(operand)):
+        if result is not None and (last_uses or len(result) == len(operand)):
             yield InPlaceResult(_numbers(result)), whole, result
     if slides:
         cut, slid = _slid(operand, move)
         if slid is not None:
             yield InPlaceResult(_numbers(slid), SLIDING_PARTS), cut, slid
-    if lives:
-        front = sorted(move.result_modes, key=lambda item: -lives.get(item[0], 0))[:FRONT]
+    if last_uses:
+        front = sorted(move.result_modes, key=lambda item: -last_uses.get(item[0], 0))[:FRONT]
         turned = (*front, *(item for item in move.result_modes if item not in front))
         yield InPlaceResult(_numbers(turned), 0), whole, turned
     yield None, whole, move.result_modes
 
 
-def _lives(moves: Sequence[Move]) -> dict[int, int]:
+def _last_uses(moves: Sequence[Move]) -> dict[int, int]:
     """By mode the number of the last chain that leaves it."""
     return {mode: number for number, move in enumerate(moves) for mode, _ in move.result_modes}
 
 
-def _in_the_place_of(operand: Modes, result: Modes, lives: Mapping[int, int]) -> Modes | None:
+def _in_the_place_of(operand: Modes, result: Modes, last_uses: Mapping[int, int]) -> Modes | None:
     """The modes of a result in an order in which those of the operand keep their places; None if none is, or
-    if the result has fewer. In front are those that live longest, where `lives` says so."""
+    if the result has fewer. In front are those that live longest, where `last_uses` says so."""
     kept = {mode for mode, _ in result}
-    held = {mode for mode, _ in operand}
-    brought = [item for item in result if item[0] not in held]
-    brought.sort(key=lambda item: -lives.get(item[0], 0))
+    of_operand = {mode for mode, _ in operand}
+    brought = [item for item in result if item[0] not in of_operand]
+    brought.sort(key=lambda item: -last_uses.get(item[0], 0))
     more = len(result) - len(operand)
     if more < 0:
         return None

@@ -50,9 +50,9 @@ def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]
     best: Arena | None = None
     for groups in _orders(sizes, in_place):
         large = [
-            group for place, group in enumerate(groups)
+            group for position, group in enumerate(groups)
             if len(group) > 1
-            or (place < LARGE_COUNT and not (in_place and sizes[group[0].number] < LARGE))
+            or (position < LARGE_COUNT and not (in_place and sizes[group[0].number] < LARGE))
         ]  # fmt: skip
         small = set(range(len(sizes))) - {member.number for group in large for member in group}
         offsets = [0] * len(sizes)

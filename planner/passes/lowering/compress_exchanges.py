@@ -24,51 +24,51 @@ Sizes = tuple[list[float], list[int], float]
 
 def compress_exchanges(schedule: Schedule, request: Request) -> Schedule:
     """The schedule with what is requested, under an identity of its own. Raises InputError."""
-    held = schedule.compression or Compression()
-    if request.store is not None and held.store is None:
+    planned = schedule.compression or Compression()
+    if request.store is not None and planned.store is None:
         raise InputError(
             PLACE, "the schedule stores no tensor compressed",
             "plan it with 'tnplan plan --compress store=BOUND:RATIO'",
         )  # fmt: skip
     compression = Compression(
-        _settled(held.exchange, request.exchange), _settled(held.store, request.store),
-        request.setting or held.setting,
+        _settled(planned.exchange, request.exchange), _settled(planned.store, request.store),
+        request.setting or planned.setting,
     )  # fmt: skip
-    if compression == held:
+    if compression == planned:
         return schedule
-    if any(schedule.compressed_counts) and compression.setting != held.setting:
+    if any(schedule.compressed_counts) and compression.setting != planned.setting:
         raise InputError(
-            PLACE, f"the plan counts on setting={held.setting}", "leave the setting out, or plan again"
+            PLACE, f"the plan counts on setting={planned.setting}", "leave the setting out, or plan again"
         )
     model = CostModel(
         profile_from_document(schedule.profile, "schedule: profile"), schedule.dtype, schedule.precision,
         compression,
     )  # fmt: skip
     steps = list(schedule.steps)
-    if held.exchange is None and compression.exchange is not None:
-        marked = [_marked(schedule, part.instructions, model, steps) for part in schedule.parts]
+    if planned.exchange is None and compression.exchange is not None:
+        marked = [_marked(schedule, segment.instructions, model, steps) for segment in schedule.parts]
         schedule = with_parts(schedule, marked)
     predicted = predict(steps, schedule.predicted.peak_bytes, schedule.predicted.live_bytes)
     return with_identity(replace(schedule, compression=compression, steps=tuple(steps), predicted=predicted))
 
 
-def _settled(held: Lossy | None, given: tuple[float, float | None] | None) -> Lossy | None:
-    """What is held with the bound that is given; its ratio is the plan's."""
-    if held is None or given is None:
-        return held if given is None else lossy(given)
-    if given[1] not in (None, held.ratio):
+def _settled(planned: Lossy | None, given: tuple[float, float | None] | None) -> Lossy | None:
+    """What is planned with the bound that is given; its ratio is the plan's."""
+    if planned is None or given is None:
+        return planned if given is None else lossy(given)
+    if given[1] not in (None, planned.ratio):
         raise InputError(
-            PLACE, f"the plan counts on a ratio of {held.ratio:g}", "give the bound alone, or plan again"
+            PLACE, f"the plan counts on a ratio of {planned.ratio:g}", "give the bound alone, or plan again"
         )
-    return replace(held, bound=given[0])
+    return replace(planned, bound=given[0])
 
 
 def _marked(
-    schedule: Schedule, part: Sequence[Instruction], model: CostModel, steps: list[StepAnnotation]
+    schedule: Schedule, segment: Sequence[Instruction], model: CostModel, steps: list[StepAnnotation]
 ) -> tuple[Instruction, ...]:
-    """The part with its exchanges marked, and the seconds and bytes of their steps changed."""
+    """The instructions with their exchanges marked, and the seconds and bytes of their steps changed."""
     marked: list[Instruction] = []
-    for item in part:
+    for item in segment:
         marked.append(item)
         if not isinstance(item, Redistribute) or item.workspace is None:
             continue
@@ -100,19 +100,19 @@ def exchange_sizes(schedule: Schedule, item: Redistribute) -> Sizes:
     bytes_by_tier, peers_by_tier = [0.0] * n_tiers, [1] * n_tiers
     missing = shard_bytes
     for kind in sorted({(-digit.tier, -digit.radix) for digit in grid}):
-        places = [place for place, digit in enumerate(grid) if (-digit.tier, -digit.radix) == kind]
-        kept = {out.layout[place] for place in places}
-        removed = {source.layout[place] for place in places} - kept - {None}
+        positions = [position for position, digit in enumerate(grid) if (-digit.tier, -digit.radix) == kind]
+        kept = {out.layout[position] for position in positions}
+        removed = {source.layout[position] for position in positions} - kept - {None}
         if not removed:
             continue
         tier, radix = -kind[0], -kind[1]
-        held = 0.0 if removed & set(out.layout) else 1.0
+        kept_share = 0.0 if removed & set(out.layout) else 1.0
         for mode in removed:
             assert mode is not None
-            held *= extents[mode] // radix / extents[mode]
+            kept_share *= extents[mode] // radix / extents[mode]
             peers_by_tier[tier] *= radix
-        bytes_by_tier[tier] += missing * (1 - held)
-        missing *= held
+        bytes_by_tier[tier] += missing * (1 - kept_share)
+        missing *= kept_share
     messages, faster = [], 1
     for peers in peers_by_tier:
         messages.append((peers - 1) * faster)

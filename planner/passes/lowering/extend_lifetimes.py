@@ -43,12 +43,14 @@ def _extend(lifetimes: list[Lifetime], exchange: Redistribute, chains: Row) -> N
         return lifetimes[buffer].size_bytes
 
     tensors = sorted(made | read, key=size)
-    room = size(tensors[-1])
+    free_bytes = size(tensors[-1])
     for size_bytes, group in groupby(tensors, key=size):
         buffers = list(group)
-        room -= size_bytes * len(buffers)
-        if room < 0:
+        free_bytes -= size_bytes * len(buffers)
+        if free_bytes < 0:
             return
         for buffer in buffers:
-            own = lifetimes[buffer]
-            lifetimes[buffer] = replace(own, first=min(own.first, first), last=max(own.last, last))
+            lifetime = lifetimes[buffer]
+            lifetimes[buffer] = replace(
+                lifetime, first=min(lifetime.first, first), last=max(lifetime.last, last)
+            )

@@ -39,9 +39,9 @@ def unfuse(schedule: Schedule) -> Schedule:
     Each is multiplied as the schedule's precision says, also where the schedule takes a more exact one.
     """
     buffers = list(schedule.buffers)
-    parts = [_unfused(schedule, part.instructions, buffers) for part in schedule.parts]
-    for part in parts:
-        _order_for_exchange(part, buffers)
+    parts = [_unfused(schedule, segment.instructions, buffers) for segment in schedule.parts]
+    for segment in parts:
+        _order_for_exchange(segment, buffers)
     lifetimes = _lifetimes(schedule, parts, buffers)
     used = sorted(lifetimes)
     arena = assign([lifetimes[number] for number in used])
@@ -53,10 +53,10 @@ def unfuse(schedule: Schedule) -> Schedule:
     return replace(with_parts(schedule, parts), buffers=tuple(buffers), predicted=predicted)
 
 
-def _unfused(schedule: Schedule, part: Sequence[Instruction], buffers: list[Buffer]) -> list[Instruction]:
-    """The part without `Free`, with every chain as its steps; appends the buffers in between."""
+def _unfused(schedule: Schedule, segment: Sequence[Instruction], buffers: list[Buffer]) -> list[Instruction]:
+    """The instructions without `Free`, with every chain as its steps; appends the buffers in between."""
     instructions: list[Instruction] = []
-    for instruction in part:
+    for instruction in segment:
         if isinstance(instruction, Fused):
             instructions += _steps(schedule, instruction, buffers)
         elif isinstance(instruction, Contract):
@@ -72,7 +72,7 @@ def _unfused(schedule: Schedule, part: Sequence[Instruction], buffers: list[Buff
 
 def _steps(schedule: Schedule, chain: Fused, buffers: list[Buffer]) -> list[Instruction]:
     """The contractions of a chain; results in between have the order and the layout of their annotations."""
-    held, result = chain.operand, chain.out
+    operand, result = chain.operand, chain.out
     if chain.adds:
         result = len(buffers)
         buffers.append(replace(buffers[chain.out]))
@@ -83,32 +83,32 @@ def _steps(schedule: Schedule, chain: Fused, buffers: list[Buffer]) -> list[Inst
         if number != chain.steps[-1]:
             out = len(buffers)
             buffers.append(_shards(schedule, step.c_modes, step.layout))
-        a, b = held, branch
-        if set(buffers[held].modes) != set(step.a_modes):
+        a, b = operand, branch
+        if set(buffers[operand].modes) != set(step.a_modes):
             a, b = b, a
         contractions.append(Contract(a, b, out, None, number, ENGINE, schedule.precision))
-        held = out
+        operand = out
     if chain.adds:
         contractions.append(Accumulate(result, chain.out))
     return contractions
 
 
 def _shards(schedule: Schedule, modes: tuple[int, ...], layout: Layout) -> Buffer:
-    own = restrict_layout(layout, frozenset(modes))
-    elements = largest_shard(modes, own, schedule.extents, schedule.grid)
-    return Buffer(modes, own, 0, elements * ITEM_BYTES[schedule.dtype])
+    restricted = restrict_layout(layout, frozenset(modes))
+    elements = largest_shard(modes, restricted, schedule.extents, schedule.grid)
+    return Buffer(modes, restricted, 0, elements * ITEM_BYTES[schedule.dtype])
 
 
-def _order_for_exchange(part: Sequence[Instruction], buffers: list[Buffer]) -> None:
+def _order_for_exchange(segment: Sequence[Instruction], buffers: list[Buffer]) -> None:
     """Store what is exchanged, where only contractions make and read it, as its blocks go."""
     readers: dict[int, list[Instruction]] = {}
     made = set()
-    for instruction in part:
+    for instruction in segment:
         for number in reads(instruction):
             readers.setdefault(number, []).append(instruction)
         if isinstance(instruction, Contract):
             made.add(instruction.c)
-    for instruction in part:
+    for instruction in segment:
         if not isinstance(instruction, Redistribute) or instruction.source not in made:
             continue
         source, out = buffers[instruction.source], buffers[instruction.out]
@@ -134,13 +134,13 @@ def _lifetimes(
     if schedule.body:
         first[schedule.result] = len(parts[0])
     start = 0
-    for part in parts:
-        for now, instruction in enumerate(part, start):
+    for segment in parts:
+        for now, instruction in enumerate(segment, start):
             for number in writes(instruction):
                 first.setdefault(number, now)
                 last[number] = now
             for number in reads(instruction):
                 last[number] = end if first[number] < start else now
-        start += len(part)
+        start += len(segment)
     last[schedule.result] = end
     return {number: Lifetime(buffers[number].size_bytes, first[number], last[number]) for number in first}

@@ -28,9 +28,9 @@ def mode_orders(tree: Tree) -> Orders:
         reduced = sorted(
             (left_legs & right_legs).difference(output), key=lambda mode: (first_leaf[mode], mode)
         )
-        for node, own, other in ((left, left_legs, right_legs), (right, right_legs, left_legs)):
-            batch = [mode for mode in output if mode in own and mode in other]
-            kept = [mode for mode in output if mode in own and mode not in other]
+        for node, legs, other in ((left, left_legs, right_legs), (right, right_legs, left_legs)):
+            batch = [mode for mode in output if mode in legs and mode in other]
+            kept = [mode for mode in output if mode in legs and mode not in other]
             orders[node] = (*batch, *kept, *reduced)
     return tuple(orders)
 

@@ -16,20 +16,20 @@ def chain_problems(schedule: Schedule, item: Fused) -> Iterator[str]:
     """Whether a chain's result follows from what it reads, on every rank from its own shards."""
     buffers = schedule.buffers
     out = buffers[item.out]
-    held, summed = set(buffers[item.operand].modes), set[int]()
+    left, summed = set(buffers[item.operand].modes), set[int]()
     for buffer, number in zip(item.branches, item.steps, strict=False):
-        own = set(buffers[buffer].modes)
-        if own & summed:
+        branch = set(buffers[buffer].modes)
+        if branch & summed:
             yield f"the branch of step {number} has a mode that was summed before"
-        summed |= held & own
-        held ^= own
+        summed |= left & branch
+        left ^= branch
     if item.closing is not None:
         if item.adds:
             yield "it closes, and cannot add to an early sum"
-        if set(buffers[item.closing].modes) != held:
+        if set(buffers[item.closing].modes) != left:
             yield "what closes it does not have the modes that it leaves"
-        held = set()
-    if held != set(out.modes):
+        left = set()
+    if left != set(out.modes):
         yield "the modes of out do not follow from those of its operands"
     if chain_cut(schedule, item) is None:
         yield f"its operand and out do not have {item.parts} parts alike"
@@ -69,17 +69,17 @@ def _spread_problems(schedule: Schedule, item: Fused, summed: set[int]) -> Itera
     read = [schedule.buffers[buffer] for buffer in (item.operand, *others(item))]
     tensors: list[Buffer] = [*read, out]
     closing = () if item.closing is None else schedule.buffers[item.closing].modes
-    for place, digit in enumerate(schedule.grid):
-        mode = next((t.layout[place] for t in tensors if t.layout[place] is not None), None)
+    for position, digit in enumerate(schedule.grid):
+        mode = next((t.layout[position] for t in tensors if t.layout[position] is not None), None)
         for tensor in tensors:
-            if tensor.layout[place] != (mode if mode in tensor.modes else None):
-                yield f"digit {place} spreads its tensors differently"
-        if any(place in tensor.partial for tensor in read):
-            yield f"digit {place}: a tensor is partial"
+            if tensor.layout[position] != (mode if mode in tensor.modes else None):
+                yield f"digit {position} spreads its tensors differently"
+        if any(position in tensor.partial for tensor in read):
+            yield f"digit {position}: a tensor is partial"
         closed = mode is not None and mode in closing
-        if (place in out.partial) != closed:
-            yield f"digit {place}: its result is {'not ' if closed else ''}partial"
+        if (position in out.partial) != closed:
+            yield f"digit {position}: its result is {'not ' if closed else ''}partial"
         if mode in summed:
-            yield f"digit {place} spreads mode {mode}, which is summed"
+            yield f"digit {position} spreads mode {mode}, which is summed"
         if mode is not None and schedule.extents[mode] % digit.radix:
-            yield f"digit {place} splits mode {mode} unevenly"
+            yield f"digit {position} splits mode {mode} unevenly"

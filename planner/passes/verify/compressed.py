@@ -12,14 +12,14 @@ from tnplan.planner.schedule.schedule import Decode, Encode, Redistribute, Sched
 
 
 def memory_problems(schedule: Schedule, profile: Profile) -> Iterator[str]:
-    """Whether the codec has room beside the arena. Raises InputError where the profile has no such codec."""
+    """Whether the codec fits besides the arena. Raises InputError where the profile has no such codec."""
     if schedule.compression is None or not any(schedule.compressed_counts):
         return
     peak_bytes, limit_bytes = schedule.predicted.peak_bytes, schedule.memory_bytes
-    beside_bytes = profile.codec(schedule.compression.setting).workspace_bytes
-    if limit_bytes is not None and peak_bytes + beside_bytes > limit_bytes:
+    workspace_bytes = profile.codec(schedule.compression.setting).workspace_bytes
+    if limit_bytes is not None and peak_bytes + workspace_bytes > limit_bytes:
         yield (
-            f"its peak of {peak_bytes} bytes and {beside_bytes} for the codec are over its limit of "
+            f"its peak of {peak_bytes} bytes and {workspace_bytes} for the codec are over its limit of "
             f"{limit_bytes}"
         )
 
@@ -48,7 +48,7 @@ def stored_problems(schedule: Schedule, item: Encode | Decode, stored: Mapping[i
     elif item.source not in stored:
         yield f"buffer {item.source} holds no compressed tensor"
     else:
-        held = schedule.buffers[stored[item.source]]
-        same = (held.modes, held.layout, held.partial) == (out.modes, out.layout, out.partial)
+        tensor = schedule.buffers[stored[item.source]]
+        same = (tensor.modes, tensor.layout, tensor.partial) == (out.modes, out.layout, out.partial)
         if not same or out.workspace:
             yield "out is not the tensor that was compressed"

@@ -35,6 +35,6 @@ def index_problems(schedule: Schedule) -> Iterator[str]:
                 yield f"mode {mode} does not exist"
         if prod(schedule.extents[mode] for mode in modes) != schedule.size_dict[index]:
             yield f"the modes of index {index!r} do not make up its size"
-    for number, own in enumerate(schedule.modes):
-        if number not in schedule.indices.get(own.index, ()):
-            yield f"mode {number} is none of index {own.index!r}"
+    for number, described in enumerate(schedule.modes):
+        if number not in schedule.indices.get(described.index, ()):
+            yield f"mode {number} is none of index {described.index!r}"

@@ -55,7 +55,7 @@ class _Verifier:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.buffers = schedule.buffers
-        self.place = "schedule"
+        self.where = "schedule"
         self.live: set[int] = set()
         self.part: Sequence[Instruction] = ()
         self.number = 0
@@ -63,7 +63,7 @@ class _Verifier:
         self.sums: tuple[int, ...] = ()  # where the part may add
         self.begins_sum = False
         self.early_sum: tuple[int, ...] = ()
-        self.beside: set[Fused] = set()
+        self.overlapped: set[Fused] = set()
         self.stored: dict[int, int] = {}
         self.occupied: list[tuple[int, int, int]] = []  # start, end, buffer; sorted, none overlapping
 
@@ -71,17 +71,17 @@ class _Verifier:
         schedule = self.schedule
         self._check_header()
         for number, buffer in enumerate(self.buffers):
-            self.place = f"buffers[{number}]"
+            self.where = f"buffers[{number}]"
             self._check_buffer(buffer)
         self._check_loops(*schedule.parts[:1], *schedule.parts[1:2])
         self._check_part("once", schedule.once)
         if schedule.body:
-            self.place = "result"
+            self.where = "result"
             self._define(schedule.result)
             self._check_replayed()
             accumulated = isinstance(schedule.body[-2], Accumulate) if len(schedule.body) > 1 else False
             self._require(accumulated, "the body does not end by accumulating its result")
-        self.place = "result"
+        self.where = "result"
         self._require(
             schedule.result in self.live, f"buffer {schedule.result} does not hold the result at the end"
         )
@@ -95,11 +95,11 @@ class _Verifier:
         schedule, parts = self.schedule, self.schedule.parts
         names = [*(f"outer[{number}]" for number in range(len(schedule.outer))), "body"]
         for number, problem in loop_problems(schedule):
-            self.place = names[number - 1]
+            self.where = names[number - 1]
             self._require(False, problem)
         unit = outside = {schedule.result}
         for before, part, name, after in zip(parts, parts[1:], names, (*parts[2:], None), strict=False):
-            self.place = name
+            self.where = name
             kept = set(self.live)
             if part.inner and not before.inner:
                 outside = kept
@@ -110,7 +110,7 @@ class _Verifier:
                 unit = kept
             self._check_loops(part, after)
             self._check_part(name, part.instructions)
-            self.place = name
+            self.where = name
             self._require(kept <= self.live, "it frees what it needs when it is replayed")
         self._require(kept == self.live, "a slice leaves buffers behind")
 
@@ -129,7 +129,7 @@ class _Verifier:
 
     def _require(self, condition: bool, problem: str) -> None:
         if not condition:
-            raise InputError(self.place, problem, REMEDY)
+            raise InputError(self.where, problem, REMEDY)
 
     def _refuse(self, problems: Iterable[str]) -> None:
         for problem in problems:
@@ -158,7 +158,7 @@ class _Verifier:
         self._refuse(memory_problems(schedule, profile))
         self._refuse(index_problems(schedule))
         for number, step in enumerate(schedule.steps):
-            self.place = f"steps[{number}]"
+            self.where = f"steps[{number}]"
             self._require(step.state in STATES, f"state {step.state!r} is unknown")
             self._require(len(step.layout) == len(schedule.grid), "its layout is not one of the grid")
             self._require(
@@ -198,18 +198,18 @@ class _Verifier:
                     extent >= digit.radix,
                     f"mode {mode} of extent {extent} has fewer parts than {digit.radix}",
                 )
-        for place in buffer.partial:
-            self._require(0 <= place < len(buffer.layout), f"digit {place} does not exist")
-            self._require(buffer.layout[place] is None, f"digit {place} is spread and partial at once")
+        for position in buffer.partial:
+            self._require(0 <= position < len(buffer.layout), f"digit {position} does not exist")
+            self._require(buffer.layout[position] is None, f"digit {position} is spread and partial at once")
         elements = largest_shard(buffer.modes, buffer.layout, schedule.extents, schedule.grid)
         self._require(
             elements * ITEM_BYTES[schedule.dtype] == buffer.size_bytes, "its size is not that of its shard"
         )
 
     def _check_part(self, name: str, instructions: Sequence[Instruction]) -> None:
-        self.part, self.beside = instructions, set()
+        self.part, self.overlapped = instructions, set()
         for self.number, instruction in enumerate(instructions):
-            self.place = f"{name}[{self.number}] {instruction.op}"
+            self.where = f"{name}[{self.number}] {instruction.op}"
             self._check_instruction(instruction)
 
     def _check_instruction(self, item: Instruction) -> None:
@@ -255,13 +255,13 @@ class _Verifier:
     def _define(self, buffer: int) -> None:
         self._require(0 <= buffer < len(self.buffers), f"buffer {buffer} does not exist")
         self._require(buffer not in self.live, f"buffer {buffer} is written while it is in use")
-        own = self._extent(buffer)
-        place = bisect(self.occupied, own)
-        for start, end, other in self.occupied[max(place - 1, 0) : place + 1]:
-            apart = own[1] <= start or end <= own[0]
-            self._require(apart, f"buffer {buffer} overlaps buffer {other} in use")
+        span = self._extent(buffer)
+        position = bisect(self.occupied, span)
+        for start, end, other in self.occupied[max(position - 1, 0) : position + 1]:
+            disjoint = span[1] <= start or end <= span[0]
+            self._require(disjoint, f"buffer {buffer} overlaps buffer {other} in use")
         self.live.add(buffer)
-        self.occupied.insert(place, own)
+        self.occupied.insert(position, span)
 
     def _check_accumulate(self, item: Accumulate) -> None:
         source, out = self.buffers[item.source], self.buffers[item.out]
@@ -311,25 +311,27 @@ class _Verifier:
         batch = tuple(mode for mode in a.modes if mode in in_b and mode in in_c)
         reduced = tuple(mode for mode in a.modes if mode not in in_c)
         for operand in (a, b):
-            own = tuple(mode for mode in operand.modes if mode not in batch and mode not in reduced)
+            kept = tuple(mode for mode in operand.modes if mode not in batch and mode not in reduced)
             self._require(
-                operand.modes == (*batch, *own, *reduced),
+                operand.modes == (*batch, *kept, *reduced),
                 "an operand is not stored as [batch | kept | reduced]",
             )
         self._require(set(reduced) <= in_b, "a reduced mode is on one operand only")
         self._require(
             in_c == (in_a | in_b) - set(reduced), "the modes of c do not follow from those of a and b"
         )
-        for place, (x, y, z) in enumerate(zip(a.layout, b.layout, c.layout, strict=True)):
+        for position, (x, y, z) in enumerate(zip(a.layout, b.layout, c.layout, strict=True)):
             mode = x if x is not None else y
             clash = x is not None and y is not None and x != y
             want = tuple(mode if mode in modes else None for modes in (in_a, in_b))
-            self._require(not clash and (x, y) == want, f"digit {place} spreads a and b over different modes")
-            kept = mode if mode in in_c else None
-            self._require(z == kept, f"digit {place} spreads c over another mode than its operands")
             self._require(
-                (mode in reduced) == (place in c.partial),
-                f"digit {place}: c is partial where it should not be",
+                not clash and (x, y) == want, f"digit {position} spreads a and b over different modes"
+            )
+            kept_mode = mode if mode in in_c else None
+            self._require(z == kept_mode, f"digit {position} spreads c over another mode than its operands")
+            self._require(
+                (mode in reduced) == (position in c.partial),
+                f"digit {position}: c is partial where it should not be",
             )
         self._check_step(item.step)
         self._require(item.engine in ENGINES, f"engine {item.engine!r} is unknown")
@@ -340,15 +342,15 @@ class _Verifier:
         """Whether the result lies where the operand did, so that no tile is written over what is yet to be
         read."""
         operand, out = self.buffers[item.operand], self.buffers[item.out]
-        own, new = self._extent(item.operand), self._extent(item.out)
-        if item.out == item.operand or new[1] <= own[0] or own[1] <= new[0]:
+        span, new = self._extent(item.operand), self._extent(item.out)
+        if item.out == item.operand or new[1] <= span[0] or span[1] <= new[0]:
             return False
         if item.parts > 1:
             cut = chain_cut(self.schedule, item)
-            return cut is not None and keeps_off(own[:2], new[:2], item.parts)
+            return cut is not None and keeps_off(span[:2], new[:2], item.parts)
         before, after = self._local(operand), self._local(out)
         more = len(after) - len(before)
-        if own[0] != new[0] or more < 0 or any(mode in operand.modes for mode, _ in after[:more]):
+        if span[0] != new[0] or more < 0 or any(mode in operand.modes for mode, _ in after[:more]):
             return False
         return all(
             old == new or (old[1] == new[1] and old[0] not in out.modes and new[0] not in operand.modes)
@@ -413,8 +415,8 @@ class _Verifier:
         there = (len(before), len(after)) == (item.before, item.after)
         self._require(there, "it goes beside a chain that is not there")
         for chain in (*before, *after):
-            self._require(chain not in self.beside, "another exchange goes beside the same chain")
-            self.beside.add(chain)
+            self._require(chain not in self.overlapped, "another exchange goes beside the same chain")
+            self.overlapped.add(chain)
             cuts += [self._cut(chain.operand, item.parts), self._cut(end_of(chain), item.parts)]
             has_tile = self._has_tile(chain, cuts[0] or ())
             self._require(has_tile, f"a part of the chain of step {chain.steps[-1]} has no tile")
@@ -429,7 +431,7 @@ class _Verifier:
         return cut_modes(buffer.modes, buffer.layout, self.schedule.extents, self.schedule.grid, parts)
 
     def _check_kept(self, before: Layout, after: Layout, partial: tuple[int, ...]) -> None:
-        for place, (old, new) in enumerate(zip(before, after, strict=True)):
+        for position, (old, new) in enumerate(zip(before, after, strict=True)):
             self._require(
-                place in partial or old == new, f"digit {place} changes though it is not summed over"
+                position in partial or old == new, f"digit {position} changes though it is not summed over"
             )
