@@ -186,10 +186,12 @@ class DistributedState:
         """The peers in such an order that at every turn the ranks are pairs, each with links of its own."""
         inside = [pair[0] for pair in exchange.pairs]
         outside = [pair[1] - self.n_bits for pair in exchange.pairs]
-        own = sum((self.ranks.rank >> bit & 1) << k for k, bit in enumerate(outside))
+        value = sum((self.ranks.rank >> bit & 1) << k for k, bit in enumerate(outside))
         base = self.ranks.rank & ~sum(1 << bit for bit in outside)
-        peers = [(own ^ turn, base | index_of(own ^ turn, outside)) for turn in range(1, 1 << len(inside))]
-        return ExchangePartners(inside, own, peers)
+        peers = [
+            (value ^ turn, base | index_of(value ^ turn, outside)) for turn in range(1, 1 << len(inside))
+        ]
+        return ExchangePartners(inside, value, peers)
 
     def _exchange(self, exchange: QubitExchange, bits: Sequence[int] = (), part: int = 0) -> None:
         """Swap bits: what has value b in the bits inside goes to the rank with value b in the bits outside.

@@ -186,10 +186,10 @@ class PhaseMacros(GateMacros):
             self.scale = 1 + 0j
         mask = 0
         for k, bit in enumerate(registers):
-            own = form.factor(values | zero | {bit: 1}) / all_threads
-            if np.any(np.abs(own - 1) > EXACT):
+            factor = form.factor(values | zero | {bit: 1}) / all_threads
+            if np.any(np.abs(factor - 1) > EXACT):
                 mask |= 1 << k
-                self.factors.append(own)
+                self.factors.append(factor)
         return f"{at}, {mask}, {'true' if has_all else 'false'}"
 
     def _tile_phases(self, form: PhasePolynomial, far: Sequence[int]) -> str:
@@ -222,12 +222,12 @@ class PhaseMacros(GateMacros):
             row: Any = np.zeros_like(threads)
             for bit in step.selectors:
                 place = self.place[bit]
-                own: Any
+                bit_value: Any
                 if place in self.layout.registers:
-                    own = value >> self.layout.registers.index(place) & 1
+                    bit_value = value >> self.layout.registers.index(place) & 1
                 else:
-                    own = threads >> self.layout.threads.index(place) & 1
-                row = 2 * row + own
+                    bit_value = threads >> self.layout.threads.index(place) & 1
+                row = 2 * row + bit_value
             self.factors.append(step.matrices[row, 0, 0])
         self._write(f"TABLE({at})")
 

@@ -57,8 +57,8 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
             bits = _padded(now.bits, register_bits)
             rounds.append((0, now.begin, end, now.phases, *bits))
             for step in tables.steps[now.begin : end]:
-                own = [bits.index(bit) for bit in _targets(tables, step)]
-                places.append((*own, 0, 0)[:2])  # type: ignore[arg-type]
+                positions = [bits.index(bit) for bit in _targets(tables, step)]
+                places.append((*positions, 0, 0)[:2])  # type: ignore[arg-type]
 
     for number, step in enumerate(tables.steps):
         targets = _targets(tables, step)
@@ -77,8 +77,8 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
         now = _Open(now.begin, frozenset(bits), number if is_phases else now.phases)
     close(len(tables.steps))
     rows = [
-        (*map(int, step), *own, _is_real(tables, step), _in_row(tables, step))
-        for step, own in zip(tables.steps, places, strict=True)
+        (*map(int, step), *positions, _is_real(tables, step), _in_row(tables, step))
+        for step, positions in zip(tables.steps, places, strict=True)
     ]
     return RegisterRounds(
         np.array(rounds, np.int32).reshape(-1, 4 + register_bits), np.array(rows, np.int32).reshape(-1, 11)

@@ -84,12 +84,12 @@ class PiecewiseSwap:
 
 
 class StateSwap:
-    """The amplitudes of all ranks, `own` those of this one; made by all ranks together."""
+    """The amplitudes of all ranks, `local` those of this one; made by all ranks together."""
 
-    def __init__(self, own: Any, ranks: Communicator) -> None:
-        memory = ranks.open_memory(own.view(np.uint8))
+    def __init__(self, local: Any, ranks: Communicator) -> None:
+        memory = ranks.open_memory(local.view(np.uint8))
         self._memory = memory if isinstance(memory, CudaMemory) else None
-        self._own, self._rank = own, ranks.rank
+        self._local, self._rank = local, ranks.rank
         if self._memory is not None:
             weakref.finalize(self, self._memory.close)
 
@@ -132,13 +132,13 @@ class StateSwap:
         """The kernel that swaps a piece with all peers, one after the other, by `most` blocks or fewer."""
         (inside, value, peers), (bits, part) = partners, piece
         fixed = [*inside, *bits]
-        defines = swap_defines(self._own.itemsize, fixed, threads, at_once, len(peers))
+        defines = swap_defines(self._local.itemsize, fixed, threads, at_once, len(peers))
         unit = 8 if defines["UNIT"] == "float2" else 16
-        count = self._own.nbytes // unit >> len(fixed)
-        theirs = [memory.view(peer, 0, len(self._own), self._own.dtype.name) for _, peer in peers]
+        count = self._local.nbytes // unit >> len(fixed)
+        theirs = [memory.view(peer, 0, len(self._local), self._local.dtype.name) for _, peer in peers]
         values = [(own_value, value) for own_value, _ in peers]
-        sides = swap_sides([self._own.data.ptr] * len(peers), [view.data.ptr for view in theirs], values,
-                           [self._rank < peer for _, peer in peers], self._own.itemsize, fixed,
+        sides = swap_sides([self._local.data.ptr] * len(peers), [view.data.ptr for view in theirs], values,
+                           [self._rank < peer for _, peer in peers], self._local.itemsize, fixed,
                            part << len(inside), count)  # fmt: skip
         blocks = max(1, min(most, -(-count // 2) // threads))
         kernel = load_kernel(SWAP_FILE, "swap_places", defines)
@@ -147,7 +147,7 @@ class StateSwap:
 
 
 def swap_sides(
-    own: Sequence[int], theirs: Sequence[int], values: Sequence[tuple[int, int]], halves: Sequence[bool],
+    local: Sequence[int], theirs: Sequence[int], values: Sequence[tuple[int, int]], halves: Sequence[bool],
     item_bytes: int, bits: Sequence[int], part: int, count: int,
 ) -> Any:  # fmt: skip
     """`Sides` of swap.cu, int64, for amplitudes at addresses here and there.
@@ -157,7 +157,7 @@ def swap_sides(
     """
     starts = [
         [at + item_bytes * index_of(pair[side] | part, bits) for at, pair in zip(sides, values, strict=True)]
-        for side, sides in enumerate((own, theirs))
+        for side, sides in enumerate((local, theirs))
     ]
     first = [0 if half else count // 2 for half in halves]
     end = [count // 2 if half else count for half in halves]
