@@ -198,11 +198,12 @@ def by_kernels(
         run = gcd(len(target), RUN_ELEMENTS)
         copy = Copy((), ((len(target) // run, run, run),), run)
         addresses = target.data.ptr, source.data.ptr
-        copies.append(cupy_copy._launch(copy, target.dtype, *addresses, run, False, self._beside, LINK_SHARE))
+        ends = (*addresses, run, False, self.copy_stream, LINK_SHARE)
+        copies.append(cupy_copy.bind_box(copy, target.dtype, *ends))
     meet = self.bind_meeting(peers)
     ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
     first, last = cupy.cuda.Event(), cupy.cuda.Event()
-    stream, own = self._stream, self._beside
+    stream, own = self._stream, self.copy_stream
 
     def begin() -> None:
         ready.record(stream)

@@ -47,15 +47,15 @@ class NcclCommunicator(ForwardingCommunicator):
         super().__init__(host)
         self._host = host
         self._stream = stream
-        self._message_stream = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
-        self._nccl = connect_ranks(host) if connect and host.size > 1 else None
+        self.message_stream = cupy.cuda.Stream(non_blocking=True, priority=FIRST)
+        self.connection = connect_ranks(host) if connect and host.size > 1 else None
         self._targets: set[int] = set()
         self._sources: set[int] = set()
-        self._memories: list[CudaMemory] = []
-        self._connections = [] if self._nccl is None else [self._nccl]
-        self._turn = threading.Lock()
+        self.memories: list[CudaMemory] = []
+        self.connections = [] if self.connection is None else [self.connection]
+        self.turn = threading.Lock()
         self._gpu = cupy.cuda.Device()
-        host.at_failure(self._let_go)
+        host.at_failure(self.let_go)
         self._probe = cupy.ndarray(2 * host.size, np.uint8)
         # On one machine, messages that move while the GPU packs others slow both down (measured on H200).
         self.overlaps = connect and len(set(host.gather_objects(machine()))) > 1
@@ -64,7 +64,7 @@ class NcclCommunicator(ForwardingCommunicator):
         """The calls that begin the messages and that make the stream wait for them."""
         if all(isinstance(view, np.ndarray) for _, view in (*sends, *receives)):
             return self._host.bind_exchange(sends, receives)
-        enqueue, messages, stream = self._bind_messages(sends, receives), self._message_stream, self._stream
+        enqueue, messages, stream = self._bind_messages(sends, receives), self.message_stream, self._stream
         ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
 
         def start() -> None:
@@ -77,7 +77,7 @@ class NcclCommunicator(ForwardingCommunicator):
 
     def bind_overlapped(self, sends: Sequence[Message], receives: Sequence[Message]) -> OverlappedExchange:
         """The messages, timed on the separate stream."""
-        enqueue, messages, stream = self._bind_messages(sends, receives), self._message_stream, self._stream
+        enqueue, messages, stream = self._bind_messages(sends, receives), self.message_stream, self._stream
         ready = cupy.cuda.Event(disable_timing=True)
         first, last = cupy.cuda.Event(), cupy.cuda.Event()
 
@@ -96,7 +96,7 @@ class NcclCommunicator(ForwardingCommunicator):
 
     def _bind_messages(self, sends: Sequence[Message], receives: Sequence[Message]) -> Call:
         """The call that enqueues the messages on the separate stream."""
-        communicator, messages, turn = self._nccl, self._message_stream, self._turn
+        communicator, messages, turn = self.connection, self.message_stream, self.turn
         if communicator is None:
             raise ValueError("ranks that are not connected cannot exchange device buffers")
         self._targets.update(peer for peer, _ in sends)
@@ -117,21 +117,21 @@ class NcclCommunicator(ForwardingCommunicator):
 
     def open_memory(self, arena: Any) -> PeerMemory | None:
         """The arenas of the ranks on this machine, where their GPUs reach each other."""
-        memory = CudaMemory(self._host, arena, self._stream, self._message_stream)
-        self._memories.append(memory)
+        memory = CudaMemory(self._host, arena, self._stream, self.message_stream)
+        self.memories.append(memory)
         return memory if memory.ranks else None
 
     def close_memory(self) -> None:
         """Unmap the peers' arenas, on all ranks before any goes on."""
-        for memory in self._memories:
+        for memory in self.memories:
             memory.close()
         self.barrier()
 
     def close(self) -> None:
         """Unmap the peers' arenas and disconnect from the peers."""
         self.close_memory()
-        while self._connections:
-            disconnect(self._connections.pop())
+        while self.connections:
+            disconnect(self.connections.pop())
 
     def connect(self) -> None:
         """Exchange a byte with every peer; NCCL opens its ways when they are first used."""
@@ -148,41 +148,41 @@ class NcclCommunicator(ForwardingCommunicator):
     def split(self, color: int, key: int) -> NcclCommunicator:
         """The ranks with the same colour, connected among themselves."""
         part = NcclCommunicator(self._host.split(color, key), self._stream)
-        part._memories = self._memories
-        self._connections += part._connections
-        part._connections = self._connections
+        part.memories = self.memories
+        self.connections += part.connections
+        part.connections = self.connections
         return part
 
-    def _let_go(self, ended: threading.Event) -> None:
+    def let_go(self, ended: threading.Event) -> None:
         """End the messages to and from peers; those bound but not begun are errors from now on.
 
         The last of a process's ranks that ends its connection frees what all of them use. So a rank whose
         messages are done lets those go first that wait for it, and end. Waits for messages that are being
         begun, but not for ever: their beginning may wait for a peer.
         """
-        if self._nccl is not None and self._is_idle():
+        if self.connection is not None and self._is_idle():
             ended.wait(LET_GO_AFTER_S)
-        waited = self._turn.acquire(timeout=LET_GO_AFTER_S)
+        waited = self.turn.acquire(timeout=LET_GO_AFTER_S)
         try:
-            connection = self._nccl
+            connection = self.connection
             if connection is not None and self._take(connection):
                 with self._gpu, suppress(RuntimeError):
                     connection.abort()
                     ctypes.pythonapi.Py_DecRef(ctypes.py_object(connection))
         finally:
             if waited:
-                self._turn.release()
+                self.turn.release()
 
     def _is_idle(self) -> bool:
         """Whether no message of this rank is on its way; not where its GPU has failed."""
         with self._gpu, suppress(RuntimeError):
-            return bool(self._message_stream.done)
+            return bool(self.message_stream.done)
         return False
 
     def _take(self, connection: Any) -> bool:
         """Whether a connection is left for the caller to end; its rank may close it at the same time."""
         try:
-            self._connections.remove(connection)
+            self.connections.remove(connection)
         except ValueError:
             return False
         return True

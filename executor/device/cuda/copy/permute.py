@@ -59,7 +59,7 @@ def bind_copy(
             calls.append(_bind_contiguous(into, origin, part.copy.run * itemsize, stream))
         else:
             divisor = gcd(into, origin) // itemsize
-            calls.append(_launch(part.copy, target.dtype, into, origin, divisor, add, stream, share))
+            calls.append(bind_box(part.copy, target.dtype, into, origin, divisor, add, stream, share))
     return call_in_turn(calls)
 
 
@@ -76,7 +76,7 @@ def bind_placed(
         into = target.data.ptr + part.target_start * itemsize
         origin = source.data.ptr + part.source_start * itemsize
         divisor = gcd(into // itemsize, origin // itemsize, start_divisor)
-        placed.append((_launch(part.copy, target.dtype, into, origin, divisor, False, stream), into))
+        placed.append((bind_box(part.copy, target.dtype, into, origin, divisor, False, stream), into))
     if len(placed) == 1:
         launch, base = placed[0]
         return lambda start: launch.at(0, base + start * itemsize)
@@ -159,7 +159,7 @@ def _bind_contiguous(into: int, origin: int, size_bytes: int, stream: Any) -> Ca
     return lambda: runtime.memcpyAsync(into, origin, size_bytes, runtime.memcpyDeviceToDevice, stream.ptr)
 
 
-def _launch(
+def bind_box(
     copy: Copy, kind: np.dtype[Any], into: int, origin: int, divisor: int, add: bool, stream: Any,
     share: int = 1,
 ) -> BoundKernel:  # fmt: skip

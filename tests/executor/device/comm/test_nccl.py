@@ -69,7 +69,7 @@ def module(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Any:
 def test_groups_end_with_the_communicator_that_they_were_split_from(module: Any, told: list[str]) -> None:
     def work(host: Communicator) -> None:
         ranks = module.NcclCommunicator(host, None, connect=False)
-        ranks._memories.append(SimpleNamespace(close=lambda: told.append("unmapped")))
+        ranks.memories.append(SimpleNamespace(close=lambda: told.append("unmapped")))
         ranks.split(0, host.rank)
         ranks.split(host.rank, 0)
         host.barrier()
@@ -112,15 +112,15 @@ def test_a_rank_that_waits_for_no_message_aborts_when_the_others_are_over(
 
     def work(host: Communicator) -> None:
         ranks = module.NcclCommunicator(host, None)
-        ranks._own_stream = SimpleNamespace(done=host.rank == 1)
-        abort = ranks._nccl.abort
+        ranks.message_stream = SimpleNamespace(done=host.rank == 1)
+        abort = ranks.connection.abort
 
         def aborted() -> None:
             abort()
             told.append(f"rank {host.rank}")
             released.set()
 
-        ranks._nccl.abort = aborted
+        ranks.connection.abort = aborted
         host.barrier()
         if host.rank == 1:
             raise KeyError("struck")
@@ -137,9 +137,9 @@ def test_a_connection_that_its_rank_closes_meanwhile_is_ended_once(module: Any, 
         ranks = module.NcclCommunicator(host, None)
         host.barrier()
         if host.rank == 0:
-            while ranks._connections:
-                module.disconnect(ranks._connections.pop())
-            ranks._let_go(threading.Event())
+            while ranks.connections:
+                module.disconnect(ranks.connections.pop())
+            ranks.let_go(threading.Event())
         host.barrier()
         raise KeyError("struck")
 
@@ -159,7 +159,7 @@ def test_an_abort_that_fails_leaves_the_connection_and_says_nothing(
 
     def work(host: Communicator) -> None:
         ranks = module.NcclCommunicator(host, None)
-        monkeypatch.setattr(type(ranks._nccl), "abort", fail)
+        monkeypatch.setattr(type(ranks.connection), "abort", fail)
         host.barrier()
         raise KeyError("struck")
 
@@ -176,7 +176,7 @@ def test_messages_that_wait_for_ever_do_not_keep_a_connection(
 
     def work(host: Communicator) -> None:
         ranks = module.NcclCommunicator(host, None)
-        ranks._turn.acquire()
+        ranks.turn.acquire()
         host.barrier()
         if host.rank == 1:
             raise KeyError("struck")
