@@ -6,19 +6,26 @@ library's interface alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.binder import Binder
-from tnplan.executor.contraction.bind.block_layout import block_exchange, local_tensors
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device
-from tnplan.executor.device.protocols.tensor_library import TensorLibrary, UnsupportedError
+from tnplan.executor.device.protocols.tensor_library import (
+    LocalTensor,
+    SpreadTensor,
+    TensorLibrary,
+    UnsupportedError,
+    fused_tensors,
+)
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.schedule.schedule import Contract, Redistribute, ReduceScatter, Schedule
+from tnplan.planner.hardware.process_grid import Grid
+from tnplan.planner.schedule.schedule import Buffer, Contract, Redistribute, ReduceScatter, Schedule
 
 
 def bind_distributed(
@@ -72,3 +79,65 @@ def _refusal(step: int, problem: str) -> InputError:
         "--engine cutensormp", f"step {step}: {problem}, which cuTENSORMp does not do",
         "plan with --policy paper, or take --engine native",
     )  # fmt: skip
+
+
+def local_tensors(
+    modes: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]]
+) -> tuple[LocalTensor, LocalTensor, LocalTensor]:
+    """The tensors of a contraction of shards, in storage order.
+
+    Modes of one value are left out; modes that are neighbours in every tensor which holds one of them are
+    one, with the label of the first.
+    """
+    extents = {
+        mode: extent
+        for stored, shape in zip(modes, shapes, strict=True)
+        for mode, extent in zip(stored, shape, strict=True)
+    }
+    kept = [tuple(mode for mode in stored if extents[mode] != 1) for stored in modes]
+    a, b, c = fused_tensors(kept, extents)
+    return a, b, c
+
+
+def block_exchange(
+    source: Buffer, out: Buffer, extents: Mapping[int, int], grid: Grid
+) -> tuple[SpreadTensor, SpreadTensor] | None:
+    """Two tensors of the same modes between which ranks exchange contiguous blocks, or None.
+
+    None where nothing moves, where a tensor is repeated over some of the ranks and spread over others, where
+    shards are unequal, or where a rank's piece does not lie together on both sides. Modes that either side
+    spreads stand first, in one order where that is the grid's for both: of a mode that is spread a rank
+    holds one value, so that its place says nothing of memory. What neither spreads is one mode.
+    """
+    before, after = (tuple(mode for mode in end.layout if mode is not None) for end in (source, out))
+    if not before:
+        return None
+    orders = [(*before, *_without(after, before)), (*after, *_without(before, after))]
+    for order in orders:
+        if all(_without(order, _without(order, spread)) == spread for spread in (before, after)):
+            orders = [order, order]
+            break
+    ends = [_blocks(end, order, extents, grid) for end, order in zip((source, out), orders, strict=True)]
+    if ends[0] is None or ends[1] is None or ends[0][1] != ends[1][1]:
+        return None
+    rest = ends[0][1]
+    tail = ((rest[0], prod(extents[mode] for mode in rest), 1),) if rest else ()
+    return SpreadTensor((*ends[0][0], *tail)), SpreadTensor((*ends[1][0], *tail))
+
+
+def _without(modes: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(mode for mode in modes if mode not in others)
+
+
+def _blocks(
+    tensor: Buffer, order: tuple[int, ...], extents: Mapping[int, int], grid: Grid
+) -> tuple[tuple[tuple[int, int, int], ...], tuple[int, ...]] | None:
+    """The modes of `order` with their extents and parts, and the others in storage order."""
+    radix = {mode: digit.radix for mode, digit in zip(tensor.layout, grid, strict=True) if mode is not None}
+    if len(radix) not in (0, len(grid)) or any(extents[mode] != parts for mode, parts in radix.items()):
+        return None
+    held = tuple(mode for mode in tensor.modes if mode not in radix)
+    moving = tuple(mode for mode in order if mode not in radix)
+    if held[: len(moving)] != moving:
+        return None
+    return tuple((mode, extents[mode], radix.get(mode, 1)) for mode in order), held[len(moving) :]

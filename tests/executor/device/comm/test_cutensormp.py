@@ -14,8 +14,7 @@ from tests.support.contraction.fused import fused_rates
 from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tnplan.api.jobs.execute import execute
-from tnplan.executor.contraction.bind.block_layout import block_exchange, local_tensors
-from tnplan.executor.contraction.bind.tensor_library import bind_distributed
+from tnplan.executor.contraction.bind.tensor_library import bind_distributed, block_exchange, local_tensors
 from tnplan.executor.contraction.run.rank_run import RunOutcome
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.result import gather_result
