@@ -100,7 +100,14 @@ def check(runner, a, b, m, n, order, wgmma):
 @pytest.mark.parametrize(
     "kind", ["normal", "positive", "tiny", "huge", "mixed rows", "growing", "sparse"]
 )  # fmt: skip
-@pytest.mark.parametrize(("k", "order"), [(16, (0, 1, 2, 3)), (1488, (3, 0, 2, 1)), (2608, (2, 1, 3, 0))])
+@pytest.mark.parametrize(
+    ("k", "order"),
+    [
+        (16, (0, 1, 2, 3)),
+        (1488, (3, 0, 2, 1)),
+        pytest.param(2608, (2, 1, 3, 0), marks=pytest.mark.slow),
+    ],
+)
 def test_products_are_as_exact_as_promised(runner, kind, k, order, any_size):
     rng = np.random.default_rng(k)
     a, b = (ranges(rng, rows, k, "complex64", kind) for rows in (300, 260))
