@@ -433,7 +433,7 @@ class Planner:
         """Why a step does not fit, with the least that it needs."""
         first = self.tree.n_leaves
         nodes = (*self.tree.children[node - first], node)
-        all_bytes = sum(self.tree.extent(self.tree.legs[one]) for one in nodes) * self.model.item_bytes
+        all_bytes = sum(self.tree.sizes[one] for one in nodes) * self.model.item_bytes
         more = ", its workspace is to be added," if all_bytes <= ranks * limit_bytes else ","
         return OverLimitError(
             f"step {node - first}",

@@ -12,7 +12,6 @@ from tnplan.planner.hardware.process_grid import Grid, Layout
 from tnplan.planner.passes.sharding.search import Distribution
 from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
-from tnplan.planner.passes.tree.mode_order import depths, lifetime_order
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distributio
     produced: list[Layout] = [nothing] * tree.n_nodes
     steps: list[Layout | None] = [None] * tree.n_nodes
     partial: list[tuple[int, ...]] = [()] * tree.n_nodes
-    order = lifetime_order(tree, depths(tree))[tree.root]
+    order = tree.lifetimes[tree.root]
     needed = produced.copy()
     produced[tree.root] = state_layout(tree, space, chosen.states[tree.root], order, nothing, nothing)
     needed[tree.root] = produced[tree.root]

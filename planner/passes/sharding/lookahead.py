@@ -12,7 +12,6 @@ from math import inf
 
 from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
-from tnplan.planner.passes.tree.mode_order import depths, lifetime_order
 
 
 class Lookahead:
@@ -23,17 +22,16 @@ class Lookahead:
 
     def __init__(self, tree: Tree, space: StateSpace, settled: Sequence[ShardingState]) -> None:
         self._tree, self._space = tree, space
-        self._depth = depths(tree)
+        self._depth = tree.depths
         self._parent = [-1 if above is None else above for above in tree.parents]
         self._weight = tree.later_weights
         self._smaller = [-1] * tree.n_nodes
         self._death_order: dict[int, list[tuple[int, int]]] = {}
         self._enter, self._leave = self._tour()
-        bits = lifetime_order(tree, self._depth)
         slots = tree.slots
         self._fresh = [
             space.fill(state, [1 << slots[mode] for mode in modes])
-            for state, modes in zip(settled, bits, strict=True)
+            for state, modes in zip(settled, tree.lifetimes, strict=True)
         ]
         self._fresh_later_s = [0.0] * tree.n_nodes
         for node in range(tree.n_nodes - 1, -1, -1):

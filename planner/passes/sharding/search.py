@@ -20,7 +20,7 @@ from tnplan.planner.hardware.fusion_tile import MOST_EXTENT
 from tnplan.planner.passes.sharding.lookahead import Lookahead
 from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
-from tnplan.planner.passes.tree.mode_order import Orders, depths, lifetime_order
+from tnplan.planner.passes.tree.mode_order import Orders
 
 STATES_KEPT = 8
 SURE_ROWS = 128
@@ -105,10 +105,9 @@ class Distribution:
 
 def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: float) -> tuple[StepModes, ...]:
     """The modes of every step; a step is large if an operand or the output reaches the threshold."""
-    lifetimes = lifetime_order(tree, depths(tree))
     bit = {mode: 1 << slot for mode, slot in tree.slots.items()}
     masks = [sum(bit[mode] for mode in legs) for legs in tree.legs]
-    sizes = [tree.extent(legs) for legs in tree.legs]
+    lifetimes, sizes = tree.lifetimes, tree.sizes
     steps = []
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number

@@ -97,7 +97,7 @@ class StateSpace:
         )
         self._share_of: dict[ShardingState, float] = {}
         self._moves: dict[tuple[int, ShardingState, ShardingState], float] = {}
-        self.size_bytes = tuple(tree.extent(legs) * model.item_bytes for legs in tree.legs)
+        self.size_bytes = tuple(size * model.item_bytes for size in tree.sizes)
 
     def share(self, state: ShardingState, modes: int = -1) -> float:
         """The largest shard's share of a tensor, counting only the digits spread over `modes`."""

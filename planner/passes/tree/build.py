@@ -26,7 +26,9 @@ class Tree:
     `legs[node]` are the modes of a node after slicing, in no particular order: those that also sit
     elsewhere or in the output. A leaf has besides them `leaf_sliced` (whole sliced indices) and
     `leaf_summed` (modes that sit nowhere else). `loop_nest` says which nodes several slices share.
-    `death[mode]` is the node that sums the mode, or None for an output mode.
+    `death[mode]` is the node that sums the mode, or None for an output mode. `sizes` are the elements of a
+    slice's tensors, `depths` the steps between each node and the root, and `lifetimes` the modes of each node
+    from longest-lived to shortest-lived.
     """
 
     modes: tuple[Mode, ...]
@@ -42,6 +44,9 @@ class Tree:
     death: dict[int, int | None]
     slots: dict[int, int]
     slot_extents: tuple[int, ...]
+    sizes: tuple[int, ...]
+    depths: tuple[int, ...]
+    lifetimes: tuple[tuple[int, ...], ...]
 
     @property
     def n_nodes(self) -> int:
@@ -125,6 +130,7 @@ def build(path: ContractionPath) -> Tree:
 
     slots, slot_extents = _slots(modes, children, legs, n_leaves, root)
     extents = [network.size_dict[index] for index in path.sliced_inds]
+    depths = _depths(children, n_leaves)
     return Tree(
         modes=modes,
         indices=indices,
@@ -139,7 +145,37 @@ def build(path: ContractionPath) -> Tree:
         death=death,
         slots=slots,
         slot_extents=slot_extents,
+        sizes=tuple(prod(modes[mode].extent for mode in of_node) for of_node in legs),
+        depths=depths,
+        lifetimes=_lifetimes(legs, n_leaves, death, depths),
     )
+
+
+def _depths(children: tuple[tuple[int, int], ...], n_leaves: int) -> tuple[int, ...]:
+    """The number of contractions between each node and the root."""
+    depths = [0] * (n_leaves + len(children))
+    for node in range(len(depths) - 1, n_leaves - 1, -1):
+        for child in children[node - n_leaves]:
+            depths[child] = depths[node] + 1
+    return tuple(depths)
+
+
+def _lifetimes(
+    legs: list[tuple[int, ...]], n_leaves: int, death: dict[int, int | None], depths: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """The modes of every node from longest-lived to shortest-lived.
+
+    Of modes summed at the same step, those come first that are present on both sides for longest: two
+    sub-trees that meet there can then have the same modes without knowing of each other.
+    """
+    shallowest: dict[int, int] = {}
+    for leaf in range(n_leaves):
+        for mode in legs[leaf]:
+            shallowest[mode] = min(depths[leaf], shallowest.get(mode, depths[leaf]))
+    key = {
+        mode: (-1 if node is None else depths[node], -shallowest[mode], mode) for mode, node in death.items()
+    }
+    return tuple(tuple(sorted(of_node, key=key.__getitem__)) for of_node in legs)
 
 
 def _prime_modes(path: ContractionPath) -> tuple[tuple[Mode, ...], dict[str, tuple[int, ...]]]:

@@ -28,7 +28,7 @@ def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: i
     lies between is not stored, but a chain has few steps, each with a small branch, and one tile.
     """
     most_elements = ranks * limit_bytes / model.item_bytes
-    sizes = [tree.extent(legs) for legs in tree.legs]
+    sizes = tree.sizes
     stored = [size <= most_elements for size in sizes[: tree.n_leaves]]
     # The chains that may end at a node: the operand of the first step, and the steps.
     chains: list[list[tuple[int, ...]]] = [[] for _ in stored]
@@ -101,7 +101,7 @@ class LeastSeconds:
         tree, model, found = self._tree, self._model, []
         for number, (left, right) in enumerate(tree.children):
             node = tree.n_leaves + number
-            one, other, out = (tree.extent(tree.legs[own]) for own in (left, right, node))
+            one, other, out = (tree.sizes[one] for one in (left, right, node))
             flops, closes = out * _reduced(tree, node) * model.flops_per_product, _closes(tree, node)
             product_s = model.least_product_s((one + other + out) * model.item_bytes, flops)
             fused_s = model.least_fused_s(0 if closes else out * model.item_bytes, flops)

@@ -35,35 +35,8 @@ def mode_orders(tree: Tree) -> Orders:
     return tuple(orders)
 
 
-def depths(tree: Tree) -> list[int]:
-    """The number of contractions between each node and the root."""
-    depth = [0] * tree.n_nodes
-    for number in range(len(tree.children) - 1, -1, -1):
-        for child in tree.children[number]:
-            depth[child] = depth[tree.n_leaves + number] + 1
-    return depth
-
-
-def lifetime_order(tree: Tree, depth: list[int]) -> tuple[tuple[int, ...], ...]:
-    """The modes of every node from longest-lived to shortest-lived.
-
-    Of modes summed at the same step, those come first that are present on both sides for longest: two
-    sub-trees that meet there can then hold the same modes without knowing of each other.
-    """
-    shallowest: dict[int, int] = {}
-    for leaf in range(tree.n_leaves):
-        for mode in tree.legs[leaf]:
-            shallowest[mode] = min(depth[leaf], shallowest.get(mode, depth[leaf]))
-    key = {
-        mode: (-1 if node is None else depth[node], -shallowest[mode], mode)
-        for mode, node in tree.death.items()
-    }
-    return tuple(tuple(sorted(legs, key=key.__getitem__)) for legs in tree.legs)
-
-
 def _first_leaf(tree: Tree) -> dict[int, int]:
     """For every mode the position of its first leaf, heavier (larger) operands walked first."""
-    weight = [tree.extent(legs) for legs in tree.legs]
     position: dict[int, int] = {}
     stack = [tree.root]
     visited = 0
@@ -75,5 +48,5 @@ def _first_leaf(tree: Tree) -> dict[int, int]:
             visited += 1
             continue
         left, right = tree.children[node - tree.n_leaves]
-        stack.extend((left, right) if weight[left] < weight[right] else (right, left))
+        stack.extend((left, right) if tree.sizes[left] < tree.sizes[right] else (right, left))
     return position

@@ -21,7 +21,7 @@ class Dependence:
         position = {tree.indices[index][0]: number for number, index in enumerate(sliced)}
         self.tree, self.sliced = tree, tuple(sliced)
         self.extents = tuple(size_dict[index] for index in sliced)
-        self.sizes = [tree.extent(legs) for legs in tree.legs]
+        self.sizes = tree.sizes
         self.below = [sum(1 << position[mode] for mode in modes) for modes in tree.leaf_sliced]
         self.work: list[int] = []
         self.elements: list[int] = []
