@@ -22,12 +22,11 @@ from tnplan.executor.contraction.redistribute.error_bound import Tally
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan, plan_redistribution
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox
-from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES, round_down
 from tnplan.executor.device.protocols.codec import Codec, most_sampled, sample_count
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.memory import round_up
+from tnplan.planner.common.memory import CACHE_LINE_BYTES, round_down, round_up
 from tnplan.planner.hardware.compression_options import Lossy
 from tnplan.planner.hardware.process_grid import slowest_tier
 

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tnplan.executor.contraction.bind.program import BoundProgram, arena_bytes
-from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, call_in_turn, nothing
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.memory import round_up
+from tnplan.planner.common.memory import CACHE_LINE_BYTES, round_up
 from tnplan.planner.hardware.process_grid import largest_shard
 from tnplan.planner.schedule.schedule import Schedule
 

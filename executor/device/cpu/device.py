@@ -15,11 +15,11 @@ from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
 from tnplan.executor.device.cpu.copy import CopyKernel
 from tnplan.executor.device.cpu.fused import bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
-from tnplan.executor.device.protocols.alignment import CACHE_LINE_BYTES
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import tile
+from tnplan.planner.common.memory import CACHE_LINE_BYTES
 
 Array = NDArray[Any]
 
