@@ -18,7 +18,7 @@ from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memor
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_device import HostDevice
-from tnplan.executor.device.protocols.output_tiling import tile
+from tnplan.executor.device.protocols.output_tiling import cut_output
 from tnplan.planner.common.memory import CACHE_LINE_BYTES
 
 Array = NDArray[Any]
@@ -142,7 +142,7 @@ class NumpyDevice(HostDevice):
             return bind_product(b, a, c.reshape(n_batch, n, m))
         if workspace is None or not len(workspace):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
-        return bind_tiles(tile(shape, len(workspace)), a, b, c, workspace)
+        return bind_tiles(cut_output(shape, len(workspace)), a, b, c, workspace)
 
     def bind_fused(
         self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,

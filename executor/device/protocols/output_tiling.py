@@ -15,7 +15,7 @@ from typing import Any
 from tnplan.executor.device.protocols.copy import Copy, make_copy, row_major
 from tnplan.executor.device.protocols.device import Call, ContractShape
 
-Part = tuple[tuple[int, int], ...]
+StridedModes = tuple[tuple[int, int], ...]
 """(extent, stride in c) of the modes of one part."""
 
 EFFICIENT_EXTENT = 64
@@ -87,7 +87,7 @@ class OutputTiling:
         return run
 
 
-def tile(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_EXTENT) -> OutputTiling:
+def cut_output(shape: ContractShape, capacity: int, efficient_extent: int = EFFICIENT_EXTENT) -> OutputTiling:
     """Cut a contraction into tiles of at most `capacity` elements (at least 1).
 
     m and n of a tile stay at `efficient_extent` or more where they can.
@@ -135,7 +135,9 @@ def _strip(whole: list[list[tuple[int, int]]], efficient_extent: int) -> int:
     return max((1, 2), key=lambda which: rest[which] * whole[which][0][0])
 
 
-def _cut(part: Part, kept: list[tuple[int, int]], limit: int) -> tuple[tuple[OutputBlock, ...], list[Part]]:
+def _cut(
+    part: StridedModes, kept: list[tuple[int, int]], limit: int
+) -> tuple[tuple[OutputBlock, ...], list[StridedModes]]:
     """The blocks of a part, and the modes of its tiles: a second variant where the last chunk is smaller."""
     n_loops = len(part) - len(kept)
     loops, tail = part[:n_loops], part[n_loops:]
@@ -155,12 +157,12 @@ def _cut(part: Part, kept: list[tuple[int, int]], limit: int) -> tuple[tuple[Out
     return tuple(blocks), [((length, tail[0][1]), *tail[1:]) if tail else () for length in lengths]
 
 
-def innermost(part: Part) -> int:
+def innermost(part: StridedModes) -> int:
     """The least stride in c of the modes of a part; more than any where it has none."""
     return min((stride for extent, stride in part if extent > 1), default=1 << 62)
 
 
-def _tile_copy(parts: Sequence[Part]) -> Copy:
+def _tile_copy(parts: Sequence[StridedModes]) -> Copy:
     """The copy to c of a tile that is stored as these parts, row-major."""
     modes = [mode for part in parts for mode in part]
     strides = row_major([extent for extent, _ in modes])

@@ -26,7 +26,7 @@ from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts
 from tnplan.executor.device.cuda.copy.permute import bind_placed
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
-from tnplan.executor.device.protocols.output_tiling import Rows, tile
+from tnplan.executor.device.protocols.output_tiling import Rows, cut_output
 from tnplan.executor.device.protocols.precision import check_precision
 
 Array = Any
@@ -175,7 +175,7 @@ def _bind_tiles(
 ) -> Call:
     """Form every tile of the product in the workspace and copy it to its place in c."""
     k, dtype, address = shape.k, c.dtype.name, workspace.data.ptr
-    tiling = tile(shape, len(workspace), EFFICIENT_EXTENT)
+    tiling = cut_output(shape, len(workspace), EFFICIENT_EXTENT)
     steps = {
         extents: (
             bind_product(*extents, k, dtype, precision, stream),

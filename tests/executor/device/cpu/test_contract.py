@@ -11,7 +11,7 @@ import pytest
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
-from tnplan.executor.device.protocols.output_tiling import tile
+from tnplan.executor.device.protocols.output_tiling import cut_output
 
 DTYPES = {"float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128": 1e-12}
 
@@ -111,7 +111,7 @@ def test_tiles_fit_and_cover(capacity):
         parts = [tuple(int(e) for e in rng.choice([1, 2, 3, 11, 101], rng.integers(0, 3))) for _ in range(3)]
         strides = iter(row_major([e for part in parts for e in part]))
         shape = ContractShape(*(tuple((extent, next(strides)) for extent in part) for part in parts), 4)
-        tiling = tile(shape, capacity)
+        tiling = cut_output(shape, capacity)
         blocks = (tiling.batch, tiling.m, tiling.n)
         for part, cut in zip(parts, blocks, strict=True):
             rows = [row for block in cut for row in range(block.start, block.start + block.rows)]
