@@ -66,7 +66,7 @@ class NumpyCodec:
 
 @dataclass
 class NumpyOverlaps:
-    """See `Overlaps`."""
+    """See `SampledOverlaps`."""
 
     overlap: complex = 0.0
     before: float = 0.0

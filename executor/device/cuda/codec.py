@@ -87,7 +87,7 @@ class CupyStreamCodec:
 
 
 class CupyOverlaps:
-    """See `Overlaps`; the sums are on the GPU."""
+    """See `SampledOverlaps`; the sums are on the GPU."""
 
     def __init__(self, stream: Any, device: CupyCodec) -> None:
         self._stream = stream

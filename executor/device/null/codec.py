@@ -35,7 +35,7 @@ class NullCodec:
 
 
 class NullOverlaps:
-    """Sums that stay 0; see `Overlaps`."""
+    """Sums that stay 0; see `SampledOverlaps`."""
 
     def add(self, sample: NullView, values: NullView) -> None:
         """Nothing to add."""

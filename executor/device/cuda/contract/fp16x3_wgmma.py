@@ -24,12 +24,11 @@ from tnplan.executor.device.cuda.contract.scatter import (
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
+from tnplan.executor.device.protocols.output_tiling import StridedModes
 from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
 
 Array = Any
 """A flat cupy.ndarray."""
-Modes = tuple[tuple[int, int], ...]
-"""(extent, stride in c) of modes, row-major."""
 
 FILE = Path(__file__).parent / "kernels" / "wgmma.cu"
 COMPUTE_CAPABILITY = "90"
@@ -148,7 +147,7 @@ def bind_wgmma(
     return call_in_turn(calls)
 
 
-def in_pairs(of_rows: Modes, of_columns: Modes) -> bool:
+def in_pairs(of_rows: StridedModes, of_columns: StridedModes) -> bool:
     """Whether columns 0 and 1, 2 and 3, ... lie side by side in c, the first at an even place."""
     *outer, (extent, stride) = [mode for mode in of_columns if mode[0] > 1]
     others = [stride for extent, stride in (*of_rows, *outer) if extent > 1]
