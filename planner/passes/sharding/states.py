@@ -95,12 +95,20 @@ class StateSpace:
             )
             for item in self.classes
         )
-        self._share_of: dict[ShardingState, float] = {}
+        self._share_of: dict[tuple[ShardingState, int], float] = {}
+        self._compresses = model.compression is not None and model.compression.exchange is not None
         self._moves: dict[tuple[int, ShardingState, ShardingState], float] = {}
         self.size_bytes = tuple(size * model.item_bytes for size in tree.sizes)
 
     def share(self, state: ShardingState, modes: int = -1) -> float:
         """The largest shard's share of a tensor, counting only the digits spread over `modes`."""
+        key = state, modes
+        known = self._share_of.get(key)
+        if known is None:
+            known = self._share_of[key] = self._counted_share(state, modes)
+        return known
+
+    def _counted_share(self, state: ShardingState, modes: int) -> float:
         share = self._even_share
         for position, spread in enumerate(state):
             spread &= modes
@@ -156,10 +164,7 @@ class StateSpace:
 
     def shard_bytes(self, node: int, state: ShardingState) -> float:
         """The bytes of the largest shard of a node's tensor."""
-        share = self._share_of.get(state)
-        if share is None:
-            share = self._share_of[state] = self.share(state)
-        return self.size_bytes[node] * share
+        return self.size_bytes[node] * self.share(state)
 
     def exchange(self, node: int, source: ShardingState, target: ShardingState) -> ExchangeTraffic:
         """What moves when a node's tensor goes from one state to another.
@@ -199,7 +204,7 @@ class StateSpace:
 
     def compressed(self, exchange: ExchangeTraffic) -> tuple[int, ...]:
         """The tiers on which an exchange is compressed."""
-        if exchange.summed:
+        if exchange.summed or not self._compresses:
             return ()
         return self.model.compressed_tiers(
             exchange.bytes_by_tier, exchange.messages_by_tier, self.model.profile.exchange_bytes

@@ -6,6 +6,7 @@ A set of sliced indices is a mask, one bit each in the order of the path. Knows 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import prod
 
 from tnplan.planner.passes.tree.build import Tree
@@ -60,11 +61,12 @@ def work_of_elements(count: int) -> int:
     return HALVES_OF_AN_ELEMENT * count // 2
 
 
-def bits_of(mask: int) -> list[int]:
+@lru_cache(1 << 14)
+def bits_of(mask: int) -> tuple[int, ...]:
     """The positions of the set bits of a mask, the lowest first."""
     found = []
     while mask:
         low = mask & -mask
         found.append(low.bit_length() - 1)
         mask ^= low
-    return found
+    return tuple(found)
