@@ -14,6 +14,7 @@ from tests.support.kernels.gpus import needs_gpus
 from tests.support.root import ROOT
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["TNPLAN_PATH_CACHE"] = "0"  # no test reads or writes the paths of its user
 
 
 settings.register_profile("local", max_examples=50, deadline=None)

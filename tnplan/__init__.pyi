@@ -7,6 +7,10 @@ from tnplan.api.codecs.compare_codecs import compare_codecs as compare_codecs
 from tnplan.api.codecs.compress import compress_file as compress_file
 from tnplan.api.codecs.compress import decompress_file as decompress_file
 from tnplan.api.codecs.gpu_codec import gpu_codec as gpu_codec
+from tnplan.api.contraction.compiled import CompiledContraction as CompiledContraction
+from tnplan.api.contraction.contract import compile as compile
+from tnplan.api.contraction.contract import contract as contract
+from tnplan.api.contraction.optimizer import Optimizer as Optimizer
 from tnplan.api.jobs.calibrate import calibrate as calibrate
 from tnplan.api.jobs.diagonalization_result import CarryOver as CarryOver
 from tnplan.api.jobs.diagonalization_result import Diagonalization as Diagonalization

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from math import cos, sin
+from math import cos, log10, sin
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,6 +58,25 @@ def test_a_gradient() -> None:
     done = run_example("pauli.md", 1)["done"]
     first, second = (entry["derivative"] for entry in done.report["gradient"])
     assert (first, second) == (pytest.approx(-sin(0.3)), 0)
+
+
+def test_contractions() -> None:
+    names: dict[str, Any] = {}
+    for number in range(6):
+        names |= run_example("contract.md", number, **names)
+        wanted = np.trace(names["a"] @ names["b"] @ names["c"])
+        if number == 0:
+            assert names["trace"] == pytest.approx(wanted)
+        elif number in (1, 2):
+            assert names["traces"] == pytest.approx([wanted, 2 * wanted, 3 * wanted])
+        elif number == 3:
+            assert names["second"] == pytest.approx(2 * names["first"])
+        elif number == 4:
+            assert names["traces"].shape == (1000,)
+        else:
+            assert log10(names["mantissa"]) + names["exponent"] == pytest.approx(978.8372333963)
+    product = run_example("contract.md", 6, **names)["product"]
+    np.testing.assert_allclose(product, names["a"] @ names["b"] @ names["c"])
 
 
 def test_a_simulation() -> None:

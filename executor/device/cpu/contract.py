@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.cpu.copy import CopyKernel
+from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, placed_small
 from tnplan.executor.device.protocols.device import Call
 from tnplan.executor.device.protocols.output_tiling import OutputBlock, OutputTiling, Rows
 
 Array = NDArray[Any]
 
 SMALL_PRODUCT = 64
+"""Multiply-adds of one of several products up to which the loop kernel beats BLAS."""
+SMALL_CONTRACTION = 4096
+"""Multiply-adds of all products together up to which NumPy does them, without loading numba."""
 
 
 def is_small(n_batch: int, m: int, n: int, k: int) -> bool:
@@ -27,8 +31,16 @@ def is_small(n_batch: int, m: int, n: int, k: int) -> bool:
     return k == 1 or (n_batch > 1 and m * n * k <= SMALL_PRODUCT)
 
 
+def bind_in_numpy(a: Array, b: Array, c: Array) -> Call:
+    """A small batch of products, by BLAS or, where nothing is summed, element by element."""
+    transposed = b.swapaxes(-1, -2)
+    return partial(np.multiply if a.shape[2] == 1 else np.matmul, a, transposed, out=c)
+
+
 def bind_product(a: Array, b: Array, c: Array) -> Call:
     """c[t, i, j] = the sum over q of a[t, i, q] b[t, j, q]; contiguous (b, m, k), (b, n, k), (b, m, n)."""
+    if c.size * a.shape[2] <= SMALL_CONTRACTION:
+        return bind_in_numpy(a, b, c)
     if is_small(*a.shape[:2], *b.shape[1:]):
         from tnplan.executor.device.cpu.copy_kernel import small_products
 
@@ -46,7 +58,8 @@ def bind_product(a: Array, b: Array, c: Array) -> Call:
 
 def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Array) -> Call:
     """Form every tile of the product in the flat `workspace` and copy it to its place in the flat `c`."""
-    small = is_small(tiling.batch[0].rows, tiling.m[0].rows, tiling.n[0].rows, a.shape[2])
+    few = len(c) <= SMALL_COPY and len(c) * a.shape[2] <= SMALL_CONTRACTION
+    small = not few and is_small(tiling.batch[0].rows, tiling.m[0].rows, tiling.n[0].rows, a.shape[2])
     multiply: Callable[[Array, Array, Array], Any] = np.matmul
     if small:
         from tnplan.executor.device.cpu.copy_kernel import small_products
@@ -55,9 +68,12 @@ def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Ar
         small_products(a[:0], b[:0], c[:0].reshape(0, 1, 1))
     steps = {}
     for extents, copy in tiling.copies.items():
-        mover = CopyKernel(copy, c.dtype, tiling.start_divisor)
         product = workspace[: prod(extents)].reshape(extents)
-        steps[extents] = multiply, product, mover.placed(c, workspace)
+        if few:
+            place = placed_small(c, workspace, copy)
+        else:
+            place = CopyKernel(copy, c.dtype, tiling.start_divisor).placed(c, workspace)
+        steps[extents] = multiply, product, place
 
     def rows_of(operand: Array, transposed: bool) -> Rows:
         def view(batch: OutputBlock, block: OutputBlock) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,37 @@ UNIT_DTYPES: dict[int, np.dtype[Any]] = {
     8: np.dtype(np.uint64),
     16: np.dtype(np.complex128),
 }
+
+SMALL_COPY = 4096
+"""Elements up to which NumPy copies as fast as the kernel, and without loading numba."""
+
+
+def bind_small(
+    target: Array, source: Array, copy: Copy, target_start: int, source_start: int, add: bool = False
+) -> Call:
+    """A small copy by NumPy's own strides."""
+    into, values = strided(target, target_start, copy, 2), strided(source, source_start, copy, 1)
+    return partial(np.add, into, values, out=into) if add else partial(np.copyto, into, values)
+
+
+def placed_small(target: Array, source: Array, copy: Copy) -> Callable[[int], None]:
+    """A small copy from the start of `source`, called with its start in `target`, of which there are few."""
+    values = strided(source, 0, copy, 1)
+    views: dict[int, Array] = {}
+
+    def run(start: int) -> None:
+        if start not in views:
+            views[start] = strided(target, start, copy, 2)
+        np.copyto(views[start], values)
+
+    return run
+
+
+def strided(array: Array, start: int, copy: Copy, side: int) -> Array:
+    """One side (1: source, 2: target) of a copy as a view of a flat array."""
+    axes = (*copy.lead, *copy.axes, (copy.run, 1, 1))
+    strides = [axis[side] * array.itemsize for axis in axes]
+    return np.lib.stride_tricks.as_strided(array[start:], [axis[0] for axis in axes], strides)
 
 
 class CopyKernel:

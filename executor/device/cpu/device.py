@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import gcd
+from math import frexp, gcd, inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
-from tnplan.executor.device.cpu.copy import CopyKernel
+from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
 from tnplan.executor.device.cpu.fused import bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
+from tnplan.executor.device.cpu.input_block import NumpyInputBlock
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.device import SCALING_BITS, Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import cut_output
 from tnplan.planner.common.memory import CACHE_LINE_BYTES
@@ -50,6 +51,10 @@ class NumpyDevice(HostDevice):
         kind = np.dtype(dtype)
         return self._arena[offset_bytes : offset_bytes + count * kind.itemsize].view(kind)
 
+    def input_block(self, counts: Sequence[int], dtype: str) -> NumpyInputBlock:
+        """An array for each input."""
+        return NumpyInputBlock(counts, dtype)
+
     def bind_copy(
         self, target: Array, source: Array, copy: Copy, target_start: int = 0, source_start: int = 0,
         rows: tuple[int, int] | None = None, add: bool = False,
@@ -60,6 +65,8 @@ class NumpyDevice(HostDevice):
         if copy.contiguous and not add:
             into = target[target_start : target_start + copy.run]
             return _bind_contiguous(into, source[source_start : source_start + copy.run])
+        if rows is None and copy.elements <= SMALL_COPY:
+            return bind_small(target, source, copy, target_start, source_start, add)
         mover = CopyKernel(copy, target.dtype, gcd(target_start, source_start), add)
         target, source = mover.units(target), mover.units(source)
         first, last = rows if rows is not None and copy.lead else (0, mover.tables.outer)
@@ -158,6 +165,22 @@ class NumpyDevice(HostDevice):
             np.add(target, source, out=target)
 
         return run
+
+    def power_of_two(self, source: Array) -> int | None:
+        """The exponent of the largest real or imaginary part."""
+        if not source.size:
+            return None
+        reals = source.view(source.real.dtype)
+        largest = max(float(reals.max()), -float(reals.min()))
+        return frexp(largest)[1] if 0.0 < largest < inf else None
+
+    def scale(self, target: Array, power: int) -> None:
+        """Multiply; several times where the factor itself is beyond the range."""
+        reals = target.view(target.real.dtype)
+        while power:
+            step = max(-SCALING_BITS, min(power, SCALING_BITS))
+            np.multiply(reals, reals.dtype.type(2.0**step), out=reals)
+            power -= step
 
     def zero(self, target: Array) -> None:
         """Fill with zeros."""

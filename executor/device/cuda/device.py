@@ -6,6 +6,8 @@ Knows flat views, boxes and strides; never schedules or ranks. `contract`, `copy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from math import frexp, inf
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,12 @@ from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_load, bind_sum
 from tnplan.executor.device.cuda.fused.chain import bind_fused, prepare_fused
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
+from tnplan.executor.device.cuda.input_block import CupyInputBlock
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.device import SCALING_BITS, Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.precision import check_precision
 
 Array = Any
@@ -78,6 +81,22 @@ class CupyDevice:
         """A flat view of `count` elements of the arena."""
         return cupy.ndarray(count, np.dtype(dtype), self._arena + offset_bytes)
 
+    def input_block(self, counts: Sequence[int], dtype: str) -> CupyInputBlock:
+        """A block of memory, and pinned memory of its size on the host."""
+        block = CupyInputBlock(counts, dtype, self.device_id, self.stream)
+        self.peak_bytes += block.size_bytes
+        return block
+
+    def recorded(self, call: Call) -> Call:
+        """The call's work as a CUDA graph, which one launch starts. The call has been made once before."""
+        with self.stream:
+            self.stream.begin_capture()
+            try:
+                call()
+            finally:
+                graph = self.stream.end_capture()
+        return partial(graph.launch, self.stream)
+
     def bind_copy(
         self, target: Array, source: Array, copy: Copy, target_start: int = 0, source_start: int = 0,
         rows: tuple[int, int] | None = None, add: bool = False,
@@ -89,6 +108,8 @@ class CupyDevice:
         """Copy a box of a flat host array."""
         if array is None:
             raise ValueError("there are no values to load")
+        if isinstance(array, cupy.ndarray):
+            return self.bind_copy(target, array, copy, 0, source_start)
         return bind_load(target, array, copy, source_start, self.stream)
 
     def bind_block(self, target: Array, source: Array, start: Callable[[], int]) -> Call:
@@ -186,6 +207,24 @@ class CupyDevice:
             kernel(grid, (ADD_THREADS,), arguments, stream=self.stream)
 
         return run
+
+    def power_of_two(self, source: Array) -> int | None:
+        """The exponent of the largest real or imaginary part."""
+        if not source.size:
+            return None
+        reals = source.view(source.real.dtype)
+        with self.stream:
+            largest = float(cupy.maximum(reals.max(), -reals.min()))
+        return frexp(largest)[1] if 0.0 < largest < inf else None
+
+    def scale(self, target: Array, power: int) -> None:
+        """Multiply; several times where the factor itself is beyond the range."""
+        reals = target.view(target.real.dtype)
+        with self.stream:
+            while power:
+                step = max(-SCALING_BITS, min(power, SCALING_BITS))
+                cupy.multiply(reals, reals.dtype.type(2.0**step), out=reals)
+                power -= step
 
     def zero(self, target: Array) -> None:
         """Fill with zeros."""

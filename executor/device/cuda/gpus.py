@@ -56,6 +56,17 @@ def check_free(number: int, needed_bytes: int, remedy: str = REMEDY) -> None:
         )
 
 
+def free_bytes(number: int) -> int:
+    """The free memory of a GPU."""
+    with Device(number):
+        return int(runtime.memGetInfo()[0])
+
+
+def model_name(number: int) -> str:
+    """The name of a GPU's model."""
+    return gpu_name(runtime.getDeviceProperties(number))
+
+
 def check_nccl() -> None:
     """Raise InputError where NCCL is not installed."""
     try:

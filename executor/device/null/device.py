@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.device.null.input_block import NullInputBlock
 from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
@@ -76,6 +77,10 @@ class NullDevice(HostDevice):
                 f"{view.nbytes} bytes at {offset_bytes} are outside an arena of {self.peak_bytes}"
             )
         return view
+
+    def input_block(self, counts: Sequence[int], dtype: str) -> NullInputBlock:
+        """Views of values that nobody has."""
+        return NullInputBlock([NullView(count, dtype) for count in counts])
 
     def _moves(self, n_bytes: int) -> Call:
         counts = self.counts
@@ -151,6 +156,13 @@ class NullDevice(HostDevice):
     def bind_accumulate(self, target: NullView, source: NullView) -> Call:
         """Count the bytes read."""
         return self._moves(source.nbytes)
+
+    def power_of_two(self, source: NullView) -> int | None:
+        """Nothing is known of values that nobody has."""
+        return None
+
+    def scale(self, target: NullView, power: int) -> None:
+        """Nothing is there to scale."""
 
     def zero(self, target: NullView) -> None:
         """Nothing to fill."""

@@ -14,7 +14,10 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.copy import Copy, row_major
+from tnplan.executor.device.protocols.input_block import InputBlock
 
+SCALING_BITS = 100
+"""A factor of 2 to this power is within the range of every dtype."""
 Call = Callable[[], None]
 View = Any
 """A flat typed view of a device's memory: a NumPy array on the CPU."""
@@ -150,6 +153,36 @@ class Device(Protocol):
             Shape (count,); it stays valid while the device does.
         """
 
+    def input_block(self, counts: Sequence[int], dtype: str) -> InputBlock:
+        """Allocate memory outside the arena for inputs whose values change between runs.
+
+        Parameters
+        ----------
+        counts
+            The elements of each input.
+        dtype
+            Of all of them.
+
+        Raises
+        ------
+        InputError
+            Where the device has too little free memory.
+        """
+
+    def recorded(self, call: Call) -> Call:
+        """Record a call, so that making it again costs the host as little as possible.
+
+        Parameters
+        ----------
+        call
+            Has been made once. What it asks the host for is asked now, for the last time.
+
+        Returns
+        -------
+        Call
+            Does the same work on the same views.
+        """
+
     def bind_copy(
         self, target: View, source: View, copy: Copy, target_start: int = 0, source_start: int = 0,
         rows: tuple[int, int] | None = None, add: bool = False,
@@ -183,7 +216,8 @@ class Device(Protocol):
         target
             A flat view, which the box fills.
         array
-            Flat, of the target's dtype; None only for a device that holds no values.
+            Flat, of the target's dtype: on the host, or a view of an input block. None only for a device that
+            holds no values.
         copy
             The box.
         source_start
@@ -308,6 +342,31 @@ class Device(Protocol):
 
     def bind_accumulate(self, target: View, source: View) -> Call:
         """Bind the sum target += source, of flat views of one dtype and length."""
+
+    def power_of_two(self, source: View) -> int | None:
+        """The p of 2^(p-1) <= x < 2^p for the largest absolute value x of a real or imaginary part.
+
+        Parameters
+        ----------
+        source
+            A flat view.
+
+        Returns
+        -------
+        int or None
+            None where all values are zero, or one is not finite. The host waits for it.
+        """
+
+    def scale(self, target: View, power: int) -> None:
+        """Multiply by 2 to a power; what becomes smaller than the dtype's range becomes zero.
+
+        Parameters
+        ----------
+        target
+            A flat view.
+        power
+            Any integer.
+        """
 
     def zero(self, target: View) -> None:
         """Fill a view with zeros."""

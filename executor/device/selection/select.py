@@ -18,6 +18,8 @@ from tnplan.executor.device.protocols.device import Device
 from tnplan.planner.common.errors import InputError
 
 DEVICES = ("auto", "cpu", "gpu")
+PROFILES = (("H200", "h200-nvlink"), ("H100", "dgx-h100"), ("B200", "gb200-nvl72"))
+"""Part of a GPU's name, and the shipped profile of machines that have it; the first one for others."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def open_device(
     refusal = None
     if wanted != "cpu":
         try:
-            return _open_gpu(agree(world, lambda: find_gpu(world, needed_bytes, remedy)), world)
+            return open_gpu(agree(world, lambda: find_gpu(world, needed_bytes, remedy)), world)
         except InputError as error:
             if wanted == "gpu":
                 raise
@@ -79,6 +81,38 @@ def find_gpu(world: Communicator, needed_bytes: int, remedy: str = REMEDY) -> in
     return number
 
 
+def sees_gpu() -> bool:
+    """Whether this process sees a GPU and CuPy."""
+    return isinstance(look(), VisibleGpus)
+
+
+def free_gpu_bytes(number: int) -> int:
+    """The free memory of a GPU; raises InputError where there is none."""
+    _check_seen(number)
+    from tnplan.executor.device.cuda.gpus import free_bytes
+
+    return free_bytes(number)
+
+
+def gpu_profile(number: int) -> str:
+    """The shipped profile for a GPU: of its model, or else the most general one."""
+    _check_seen(number)
+    from tnplan.executor.device.cuda.gpus import model_name
+
+    name = model_name(number)
+    return next((profile for model, profile in PROFILES if model in name), PROFILES[0][1])
+
+
+def _check_seen(number: int) -> None:
+    seen = look()
+    if not isinstance(seen, VisibleGpus):
+        raise InputError(*seen)
+    if number >= len(seen.identities):
+        raise InputError(
+            PLACE, f"GPU {number} is not one of {len(seen.identities)}", "name one that is there"
+        )
+
+
 def look() -> VisibleGpus | tuple[str, str, str]:
     """What this rank sees, or why it sees nothing, so that all ranks can hear of it."""
     if find_spec("cupy") is None:
@@ -93,7 +127,8 @@ def look() -> VisibleGpus | tuple[str, str, str]:
         return error.place, error.problem, error.remedy
 
 
-def _open_gpu(number: int, world: Communicator) -> Chosen:
+def open_gpu(number: int, world: Communicator) -> Chosen:
+    """The GPU of that number for this rank; collective over the world."""
     from tnplan.executor.device.cuda.device import CupyDevice
 
     device = CupyDevice(number, has_neighbours=world.size > 1 and world.name == "threads")

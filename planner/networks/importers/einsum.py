@@ -2,55 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.importers.checks import integer_steps
+from tnplan.planner.networks.importers.subscripts import parse_call
 from tnplan.planner.networks.network import Network
 
 
 def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
-    """The network of an equation such as `ab,bc->ac`; `operands` are arrays or shapes.
+    """The network of an equation such as `ab,bc->ac`, in all of NumPy's and opt_einsum's syntax.
 
-    Without `->` the output is that of NumPy: the indices that occur once, sorted. A trace (`aab`), a
-    hyper-index, a scalar (an empty term) and disconnected terms are legal; an ellipsis is not, and extents
-    are not broadcast.
+    `operands` are arrays or shapes. Axes of extent 1 are not broadcast here, since a path says nothing of
+    its tensors' axes.
     """
-    place = f"equation {_short(equation)!r}"
-    text = equation.replace(" ", "")
-    if "." in text:
-        raise InputError(place, "has an ellipsis", "name every index")
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
-    for letter in left.replace(",", "") + right:
-        if not letter.isalpha():
-            raise InputError(place, f"has the character {letter!r}", "name indices by letters")
-    if len(terms) != len(operands):
-        raise InputError(
-            place, f"has {len(terms)} terms for {len(operands)} operands", "give one operand a term"
-        )
-    if not arrow:
-        right = "".join(sorted(letter for letter, n in Counter(left.replace(",", "")).items() if n == 1))
-    sizes: dict[str, int] = {}
-    for number, (term, operand) in enumerate(zip(terms, operands, strict=True)):
-        shape = tuple(int(extent) for extent in getattr(operand, "shape", operand))
-        if len(shape) != len(term):
-            raise InputError(
-                f"operand {number}",
-                f"has shape {shape} for the indices {term!r}",
-                "give an extent for each index",
-            )
-        for index, extent in zip(term, shape, strict=True):
-            if sizes.setdefault(index, extent) != extent:
-                raise InputError(
-                    f"operand {number}",
-                    f"index {index!r} has extent {extent} here and {sizes[index]} before",
-                    "give an index one extent",
-                )
-    return Network(tuple(tuple(term) for term in terms), tuple(right), sizes)
+    call = parse_call((equation, *operands))
+    for number, (term, operand) in enumerate(zip(call.inputs, operands, strict=True)):
+        shape = tuple(getattr(operand, "shape", operand))
+        if len(term) < len(shape):
+            problem = f"has shape {shape}, of which axes of extent 1 are broadcast"
+            raise InputError(f"operand {number}", problem, "leave these axes out of the array and its term")
+    return call.network
 
 
 def from_einsum(
@@ -105,7 +79,3 @@ def _greedy(network: Network) -> Sequence[Sequence[int]]:
         network.inputs, network.output, network.size_dict, optimize="greedy"
     )
     return path
-
-
-def _short(equation: str) -> str:
-    return equation if len(equation) <= 40 else f"{equation[:37]}..."

@@ -1,4 +1,4 @@
-"""Which buffers an instruction reads and writes, the steps that it belongs to, and how long buffers live."""
+"""How long buffers live."""
 
 from __future__ import annotations
 
@@ -6,55 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate, chain
 
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
-from tnplan.planner.schedule.overlap_rows import others
-from tnplan.planner.schedule.schedule import (
-    Accumulate,
-    Buffer,
-    Contract,
-    Decode,
-    Encode,
-    FixSlice,
-    Free,
-    Fused,
-    Instruction,
-    Load,
-    Redistribute,
-    ReduceScatter,
-    SumModes,
-    Zero,
-)
-
-
-def reads(instruction: Instruction) -> tuple[int, ...]:
-    """The buffers that an instruction reads, its workspace not among them."""
-    match instruction:
-        case Load() | Zero() | Free():
-            return ()
-        case Contract():
-            return (instruction.a, instruction.b)
-        case Fused():
-            return (instruction.operand, *others(instruction))
-        case FixSlice() | SumModes() | Accumulate() | Encode() | Decode():
-            return (instruction.source,)
-        case Redistribute() | ReduceScatter():
-            return (instruction.source,)
-
-
-def writes(instruction: Instruction) -> tuple[int, ...]:
-    """The buffers that an instruction writes, its workspace among them."""
-    match instruction:
-        case Free():
-            return ()
-        case Contract():
-            return _with(instruction.c, instruction.workspace)
-        case Redistribute() | ReduceScatter():
-            return _with(instruction.out, instruction.workspace)
-        case _:
-            return (instruction.out,)
-
-
-def _with(out: int, workspace: int | None) -> tuple[int, ...]:
-    return (out,) if workspace is None else (out, workspace)
+from tnplan.planner.schedule.data_flow import writes
+from tnplan.planner.schedule.schedule import Buffer, Free, Instruction
 
 
 def lifetimes(

@@ -15,8 +15,9 @@ from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
 from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.passes.lowering.buffer_assignment import Arena, assign
-from tnplan.planner.passes.lowering.liveness import lifetimes, reads, writes
+from tnplan.planner.passes.lowering.liveness import lifetimes
 from tnplan.planner.passes.lowering.lower import LoweredProgram
+from tnplan.planner.schedule.data_flow import reads, writes
 from tnplan.planner.schedule.schedule import (
     Buffer,
     Contract,

@@ -15,8 +15,8 @@ from dataclasses import replace
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
-from tnplan.planner.passes.lowering.liveness import reads, writes
 from tnplan.planner.passes.sharding.assign_digits import restrict_layout
+from tnplan.planner.schedule.data_flow import reads, writes
 from tnplan.planner.schedule.overlap_rows import others
 from tnplan.planner.schedule.schedule import (
     Accumulate,

@@ -215,7 +215,9 @@ def test_the_rate_of_a_swap_leaves_out_what_is_kept() -> None:
     assert redistribution_rate(RedistributionTime(3 << 20, 1 << 20, 1.0), (2 << 20) / 0.25) == pytest.approx(
         (3 << 20) / 0.75
     )
-    assert redistribution_rate(RedistributionTime(3 << 20, 1 << 20, 1.0), 1.0) == pytest.approx((3 << 20) / 0.5)
+    assert redistribution_rate(RedistributionTime(3 << 20, 1 << 20, 1.0), 1.0) == pytest.approx(
+        (3 << 20) / 0.5
+    )
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

@@ -1,0 +1,144 @@
+"""A schedule bound once to one device and run again and again with new values. Measures nothing.
+
+Knows the bound program and its device; not where values come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+
+from tnplan.executor.contraction.bind.binder import bind
+from tnplan.executor.contraction.bind.program import BoundProgram
+from tnplan.executor.contraction.run.scaled_calls import ScaledCalls
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn
+from tnplan.planner.schedule.data_flow import DataFlow
+from tnplan.planner.schedule.schedule import Schedule
+
+RECORDED_INSTRUCTIONS = 20_000
+"""The most instructions, those of all slices counted, whose calls are recorded as one."""
+KEPT_RUNS = 64
+"""Kinds of runs, by the inputs that change, whose calls are kept."""
+
+
+class CompiledProgram:
+    """All slices of a schedule of one group, on one rank of it.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Verified. What its first part never frees is kept from one run to the next.
+    device : Device
+        It has no arena yet.
+    group : Communicator
+        As many ranks as the schedule's group; each makes the same calls.
+    scaled : bool
+        Keep tensors within the range of the dtype by powers of two.
+
+    Attributes
+    ----------
+    inputs : InputBlock
+        The input tensors, to be set before `run`.
+    """
+
+    def __init__(self, schedule: Schedule, device: Device, group: Communicator, scaled: bool = False) -> None:
+        counts = [prod(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
+        self.inputs = device.input_block(counts, schedule.dtype)
+        self._program = bind(schedule, device, group, self.inputs.views)
+        self._device = device
+        parts = [[bound.call for bound in part] for part in self._program.parts]
+        self._scaling = ScaledCalls(schedule, device) if scaled else None
+        if self._scaling is not None:
+            tracked = self._scaling.tracked
+            levels = zip(schedule.parts, parts, strict=True)
+            parts = [tracked(part.instructions, calls) for part, calls in levels]
+        self._once = parts[0]
+        self._levels = _levels(self._program, [call_in_turn(calls) for calls in parts[1:]])
+        self._all = frozenset(range(len(counts)))
+        self._flow = DataFlow(schedule) if group.size == 1 else None
+        self._is_short = (
+            not scaled and schedule.n_slices * len(schedule.instructions) <= RECORDED_INSTRUCTIONS
+        )
+        self._calls: dict[frozenset[int], Call] = {}
+        self._recorded: tuple[frozenset[int], Call] | None = None
+
+    @property
+    def result(self) -> View:
+        """The flat result of the last run: this rank's shard of it."""
+        return self._program.result
+
+    @property
+    def exponent(self) -> int:
+        """The power of two by which the result is to be multiplied; 0 without scaling."""
+        return 0 if self._scaling is None else self._scaling.exponent(self._program.schedule.result)
+
+    def run(self, changed: frozenset[int] | None = None) -> None:
+        """Contract all slices; the work of a GPU may go on when this returns.
+
+        With the numbers of the inputs that have `changed` since the last run, only what depends on them is
+        done again, and what that needs and was not kept. A run that repeats the one before is recorded.
+        """
+        if changed is None or self._flow is None:
+            changed = self._all
+        self.inputs.send()
+        if self._recorded is not None and self._recorded[0] == changed:
+            self._recorded[1]()
+            return
+        again = changed in self._calls
+        if not again:
+            if len(self._calls) >= KEPT_RUNS:
+                self._calls.clear()
+            self._calls[changed] = self._call(changed)
+        if again and self._is_short and self._flow is not None:
+            self._recorded = changed, self._device.recorded(self._calls[changed])
+            self._recorded[1]()
+        else:
+            self._calls[changed]()
+
+    def _call(self, changed: frozenset[int]) -> Call:
+        """All work after a change of some inputs."""
+        calls = self._once
+        if self._flow is not None and changed != self._all:
+            calls = [self._once[number] for number in self._flow.needed(changed)]
+        calls = [*calls, *([self._run_slices] if self._levels and changed else [])]
+        if self._scaling is not None:
+            calls.append(partial(self._scaling.normalize, self._program.schedule.result))
+        return call_in_turn(calls)
+
+    def _run_slices(self) -> None:
+        program = self._program
+        self._device.zero(program.result)
+        if self._scaling is not None:
+            self._scaling.clear(program.schedule.result)
+        for number in range(program.schedule.n_slices):
+            program.set_slice(number)
+            for period, call in self._levels:
+                if number % period == 0:
+                    call()
+
+
+def _levels(program: BoundProgram, calls: Sequence[Call]) -> list[tuple[int, Call]]:
+    """The parts after the first, each with the number of slices in a row that it serves; those inside the
+    loops of the early sum as one."""
+    schedule = program.schedule
+    levels: list[tuple[int, Call]] = []
+    inside: list[tuple[int, Call]] = []
+    rounds = schedule.repeats(len(schedule.summed))
+
+    def early_sum() -> None:
+        for number in range(rounds):
+            program.set_round(number)
+            for period, call in inside:
+                if number % period == 0:
+                    call()
+
+    for part, call in zip(schedule.parts[1:], calls, strict=True):
+        if not part.inner:
+            levels.append((schedule.serves(part.depth), call))
+            continue
+        if not inside:
+            levels.append((schedule.serves(part.depth), early_sum))
+        inside.append((rounds // schedule.repeats(part.inner), call))
+    return levels

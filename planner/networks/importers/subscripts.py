@@ -1,0 +1,186 @@
+"""What the arguments of an einsum call say, as a network: all of NumPy's and opt_einsum's syntax.
+
+Imports no library of arrays: of an operand it reads the shape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any
+
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.importers.checks import index_names
+from tnplan.planner.networks.network import Network
+
+Label = Hashable
+"""What names an index: a character of an equation, or an element of a list of labels."""
+
+
+@dataclass(frozen=True)
+class BroadcastAxis:
+    """The axis of an ellipsis that is `from_last` axes before the last one; the label of its index."""
+
+    from_last: int
+
+    def __str__(self) -> str:
+        return f"...{self.from_last}"
+
+
+@dataclass(frozen=True)
+class EinsumCall:
+    """What an einsum call contracts.
+
+    `inputs[i]` has the indices of operand i without its axes of extent 1 that are broadcast: the operand is
+    reshaped to the extents of these indices. An extent may be 0, which no network allows.
+    """
+
+    inputs: tuple[tuple[str, ...], ...]
+    output: tuple[str, ...]
+    size_dict: dict[str, int]
+    operands: tuple[Any, ...]
+
+    @property
+    def network(self) -> Network:
+        """The network; raises InputError where an extent is 0."""
+        return Network(self.inputs, self.output, self.size_dict)
+
+
+def parse_call(arguments: Sequence[Any]) -> EinsumCall:
+    """The network of `equation, *operands`, or of `operand, labels, operand, labels, ..., [labels]`.
+
+    Operands are arrays or shapes. Raises InputError with the place in the call.
+    """
+    if not arguments:
+        raise InputError("einsum", "has no arguments", "give an equation and its operands")
+    if isinstance(arguments[0], str):
+        place = f"equation {shortened(arguments[0])!r}"
+        terms, output = _split(arguments[0], place)
+        operands = tuple(arguments[1:])
+    else:
+        place = "lists of indices"
+        operands, terms, output = _interleaved(arguments, place)
+    if len(terms) != len(operands):
+        problem = f"has {len(terms)} terms for {len(operands)} operands"
+        raise InputError(place, problem, "give one operand a term")
+    shapes = [_shape(operand, number) for number, operand in enumerate(operands)]
+    return _call(_expanded(terms, shapes), output, shapes, operands, place)
+
+
+def shortened(equation: str) -> str:
+    """An equation as it is shown in a message."""
+    return equation if len(equation) <= 40 else f"{equation[:37]}..."
+
+
+Term = Sequence[Label | EllipsisType]
+
+
+def _split(equation: str, place: str) -> tuple[list[Term], Term | None]:
+    """The terms of an equation, and its output where there is one."""
+    text = "".join(equation.split())
+    left, arrow, right = text.partition("->")
+    terms: list[Term] = [_characters(term, place) for term in left.split(",")]
+    if arrow and "," in right:
+        raise InputError(place, "has two outputs", "write the indices of one result after ->")
+    return terms, _characters(right, place) if arrow else None
+
+
+def _characters(term: str, place: str) -> list[Label | EllipsisType]:
+    """The labels of a term; `...` becomes Ellipsis."""
+    before, dots, after = term.partition("...")
+    for character in before + after:
+        if character in ".->" or not character.isprintable():
+            remedy = "name indices by single characters, the result by -> and other axes by ..."
+            raise InputError(place, f"has the character {character!r} in {term!r}", remedy)
+    return [*before, *([Ellipsis] if dots else []), *after]
+
+
+def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...], list[Term], Term | None]:
+    """Operands, terms and output of lists of labels behind operands."""
+    operands, terms = tuple(arguments[:-1:2]), list(arguments[1::2])
+    output = arguments[-1] if len(arguments) % 2 else None
+    for term in (*terms, *([] if output is None else [output])):
+        if not isinstance(term, Sequence) or isinstance(term, str):
+            raise InputError(place, f"{term!r} is no list", "give a list of labels behind every operand")
+        for label in term:
+            if not isinstance(label, Hashable):
+                raise InputError(place, f"{label!r} is no label", "name indices by integers or texts")
+        if sum(label is Ellipsis for label in term) > 1:
+            raise InputError(place, "a list has two ellipses", "give one at most")
+    return operands, terms, output
+
+
+def _shape(operand: Any, number: int) -> tuple[int, ...]:
+    try:
+        shape = getattr(operand, "shape", operand)
+        return tuple(int(extent) for extent in shape)
+    except (TypeError, ValueError):
+        raise InputError(f"operand {number}", f"is {type(operand).__name__}", "give an array") from None
+
+
+def _expanded(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]]) -> list[list[Label]]:
+    """The terms with a label for every axis: those that an ellipsis stands for are counted from the last."""
+    expanded: list[list[Label]] = []
+    for number, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
+        labels = list(term)
+        n_named = sum(label is not Ellipsis for label in labels)
+        n_broadcast = len(shape) - n_named
+        if n_broadcast < 0 or (n_broadcast and n_named == len(labels)):
+            problem = f"has shape {shape} for {n_named} indices"
+            raise InputError(f"operand {number}", problem, "give an extent for each index")
+        if n_named < len(labels):
+            at = labels.index(Ellipsis)
+            labels[at : at + 1] = [BroadcastAxis(n_broadcast - 1 - axis) for axis in range(n_broadcast)]
+        expanded.append(labels)
+    return expanded
+
+
+def _output(terms: Sequence[Sequence[Label]], output: Term | None, place: str) -> list[Label]:
+    """The labels of the result's axes: as stated, or the broadcast axes and then what occurs once, sorted."""
+    counts = Counter(label for term in terms for label in term)
+    broadcast = sorted(
+        (label for label in counts if isinstance(label, BroadcastAxis)), key=lambda axis: -axis.from_last
+    )
+    if output is not None:
+        return [one for label in output for one in (broadcast if label is Ellipsis else (label,))]
+    once: list[Any] = [label for label, n in counts.items() if n == 1 and label not in broadcast]
+    try:
+        return [*broadcast, *sorted(once)]
+    except TypeError:
+        remedy = "give the labels of the result too, or take labels of one type"
+        raise InputError(place, "has labels that have no order", remedy) from None
+
+
+def _call(
+    terms: Sequence[Sequence[Label]],
+    output: Term | None,
+    shapes: Sequence[tuple[int, ...]],
+    operands: tuple[Any, ...],
+    place: str,
+) -> EinsumCall:
+    sizes: dict[Label, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        for label, extent in zip(term, shape, strict=True):
+            sizes[label] = extent if sizes.get(label, 1) == 1 else sizes[label]
+    for number, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
+        extents: dict[Label, int] = {}
+        for label, extent in zip(term, shape, strict=True):
+            if extents.setdefault(label, extent) != extent or extent not in (1, sizes[label]):
+                other = extents[label] if extents[label] != extent else sizes[label]
+                problem = f"index {str(label)!r} has the extents {other} and {extent}"
+                remedy = "equal indices have equal extents, or 1 on another operand"
+                raise InputError(f"operand {number}", problem, remedy)
+    names = index_names(sizes, place)
+    axes = _output(terms, output, place)
+    for label in axes:
+        if label not in sizes:
+            problem = f"index {str(label)!r} of the output is on no operand"
+            raise InputError(place, problem, "open indices must be on an operand")
+    inputs = tuple(
+        tuple(names[label] for label, extent in zip(term, shape, strict=True) if extent == sizes[label])
+        for term, shape in zip(terms, shapes, strict=True)
+    )
+    size_dict = {names[label]: extent for label, extent in sizes.items()}
+    return EinsumCall(inputs, tuple(names[label] for label in axes), size_dict, operands)

@@ -1,0 +1,130 @@
+"""Paths that searches have found before, on disk: by the structure of the network and the limit of a tensor.
+
+Names of indices do not matter; the order of tensors does. Knows no search.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from tnplan.planner.common.errors import InputError, WriteError
+from tnplan.planner.common.files import identity_of, write_text
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+
+FOLDER_VARIABLE = "TNPLAN_PATH_CACHE"
+"""The folder of the cache; empty or 0: no cache."""
+LARGEST_BYTES = 64 << 20
+"""The size of all files of the cache; those used longest ago go first."""
+
+
+@dataclass(frozen=True)
+class CachedPath:
+    """A path, its cost in the unit of whoever keeps it, and the seconds that were spent on finding it."""
+
+    path: ContractionPath
+    cost: float
+    time_s: float
+
+
+def path_cache_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Where paths are kept; None where that is turned off, or there is no home."""
+    given = environment.get(FOLDER_VARIABLE)
+    if given is not None:
+        return None if given in ("", "0") else Path(given)
+    base = environment.get("XDG_CACHE_HOME")
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "tnplan" / "paths"
+    except RuntimeError:
+        return None
+
+
+class PathCache:
+    """The paths of one folder.
+
+    Parameters
+    ----------
+    folder : Path or None
+        It is made when the first path is kept; None: nothing is kept.
+    largest_bytes : int
+        The size of all files.
+    """
+
+    def __init__(self, folder: Path | None, largest_bytes: int = LARGEST_BYTES) -> None:
+        self._folder, self._largest_bytes = folder, largest_bytes
+
+    def find(self, network: Network, dtype: str, max_elements: float = inf) -> CachedPath | None:
+        """The path that was kept for such a network and limit; an entry that cannot be read is none."""
+        if self._folder is None:
+            return None
+        file = self._file(network, max_elements)
+        try:
+            entry = json.loads(file.read_text(encoding="utf-8"))
+            names = list(_numbers(network))
+            steps = tuple(tuple(map(int, step)) for step in entry["ssa_path"])
+            sliced = tuple(names[int(number)] for number in entry["sliced"])
+            path = ContractionPath(network, steps, sliced, dtype)
+            found = CachedPath(path, float(entry["cost"]), float(entry["time_s"]))
+            file.touch()
+        except (OSError, ValueError, KeyError, TypeError, IndexError, InputError):
+            return None
+        return found
+
+    def keep(self, found: CachedPath, max_elements: float = inf) -> None:
+        """Keep a path, unless a cheaper one is there. Where nothing can be written, nothing is kept."""
+        if self._folder is None:
+            return
+        path = found.path
+        before = self.find(path.network, path.dtype, max_elements)
+        if before is not None and before.cost <= found.cost:
+            found = replace(before, time_s=before.time_s + found.time_s)
+        numbers = _numbers(path.network)
+        entry: dict[str, Any] = {
+            "ssa_path": found.path.ssa_path,
+            "sliced": [numbers[index] for index in found.path.sliced_inds],
+            "cost": found.cost,
+            "time_s": found.time_s,
+        }
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_text(self._file(path.network, max_elements), json.dumps(entry, separators=(",", ":")))
+            self._prune()
+        except (OSError, WriteError, InputError):
+            return
+
+    def _file(self, network: Network, max_elements: float) -> Path:
+        assert self._folder is not None
+        numbers = _numbers(network)
+        structure = [
+            [[numbers[index] for index in term] for term in network.inputs],
+            sorted(numbers[index] for index in network.output),
+            [network.size_dict[index] for index in numbers],
+            None if max_elements == inf else int(max_elements),
+        ]
+        return self._folder / f"{identity_of(structure)}.json"
+
+    def _prune(self) -> None:
+        """Remove files, those used longest ago first, until all are within the size."""
+        assert self._folder is not None
+        facts = [(file.stat(), file) for file in self._folder.glob("*.json")]
+        total = sum(fact.st_size for fact, _ in facts)
+        for fact, file in sorted(facts, key=lambda one: one[0].st_mtime):
+            if total <= self._largest_bytes:
+                return
+            file.unlink(missing_ok=True)
+            total -= fact.st_size
+
+
+def _numbers(network: Network) -> dict[str, int]:
+    """The indices in the order in which they occur."""
+    numbers: dict[str, int] = {}
+    for term in network.inputs:
+        for index in term:
+            numbers.setdefault(index, len(numbers))
+    return numbers

@@ -1,0 +1,79 @@
+"""A path with as much search as it can gain: none for a contraction of milliseconds. Knows no layouts.
+
+Every stage begins only where the best path so far is predicted to take longer than the stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, log2
+
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
+from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
+from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.path_cache import CachedPath, PathCache, path_cache_folder
+from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.cotengra_search import search_path
+from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.search_options import JOINT, SearchOptions
+
+TRIALS_FROM_S = 1e-3
+"""Predicted seconds of a contraction from which on random greedy trials are made, which take milliseconds."""
+ANNEALING_FROM_S = 1.0
+"""Predicted seconds from which on the compiled annealing begins: its kernel alone loads for half a second."""
+SEARCH_SHARE = 0.3
+"""Seconds of search a predicted second."""
+LONGEST_SEARCH_S = 60.0
+SHORTEST_SEARCH_S = 2.0
+
+
+def search_in_proportion(
+    network: Network, dtype: str, profile: Profile, *, max_elements: float = inf, seed: int = 0
+) -> ContractionPath:
+    """A path whose largest tensor has `max_elements`, found in a time that its own one justifies.
+
+    What was found in the same time or more before is in a cache on disk (`path_cache`).
+    """
+    path = ContractionPath(network, _greedy(network, "greedy"), (), dtype)
+    if predicted_s(path, profile) > TRIALS_FROM_S:
+        other = replace(path, ssa_path=_greedy(network, "random-greedy"))
+        path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
+    time_s = predicted_s(path, profile)
+    fits = path_cost(path).log2_largest <= log2(max_elements)
+    if fits and time_s < ANNEALING_FROM_S:
+        return path
+    effort_s = min(max(SHORTEST_SEARCH_S, SEARCH_SHARE * time_s), LONGEST_SEARCH_S)
+    cache = PathCache(path_cache_folder())
+    known = cache.find(network, dtype, max_elements)
+    if known is not None and path_cost(known.path).log2_largest > log2(max_elements):
+        known = None
+    if known is not None and known.time_s >= effort_s:
+        return known.path
+    options = SearchOptions(
+        max_tensor_elements=None if max_elements == inf else int(max_elements),
+        effort=Effort(time_s=effort_s),
+        seed=seed,
+        methods=(JOINT,),
+        from_paths=[path if known is None else known.path],
+    )
+    found = search_path(network, dtype, options)
+    cost = path_cost(found).log10_mnk_all_slices
+    cache.keep(CachedPath(found, cost, effort_s), max_elements)
+    return found
+
+
+def _greedy(network: Network, method: str) -> tuple[tuple[int, ...], ...]:
+    from cotengra import array_contract_path
+
+    path = array_contract_path(
+        network.inputs, network.output, network.size_dict, optimize=method, cache=False
+    )
+    return ssa_from_linear([tuple(map(int, step)) for step in path], len(network.inputs))
+
+
+def predicted_s(path: ContractionPath, profile: Profile) -> float:
+    """The seconds of all operations on one device at its full rate, and of a launch a step."""
+    log10_products = path_cost(path).log10_mnk_all_slices
+    rate = profile.rate(path.dtype, DEFAULT_PRECISION[path.dtype]) / FLOPS_PER_PRODUCT[path.dtype]
+    return 10.0 ** min(log10_products, 300.0) / rate + len(path.ssa_path) * profile.launch_s

@@ -1,0 +1,110 @@
+"""The arguments of einsum calls, against numpy.einsum: what it accepts means the same here."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.importers.subscripts import parse_call
+
+N_CALLS = 3000
+
+
+def contracted(arguments: tuple[Any, ...]) -> np.ndarray:
+    """The result of a parsed call, by numpy.einsum with integer labels."""
+    call = parse_call(arguments)
+    labels = {index: number for number, index in enumerate(call.size_dict)}
+    rest: list[Any] = []
+    for operand, term in zip(call.operands, call.inputs, strict=True):
+        shape = [call.size_dict[index] for index in term]
+        rest += [np.asarray(operand).reshape(shape), [labels[index] for index in term]]
+    return np.asarray(np.einsum(*rest, [labels[index] for index in call.output]))
+
+
+def random_call(rng: random.Random) -> tuple[Any, ...]:
+    """An equation of up to four small operands, with ellipses, axes of extent 1, traces and products."""
+    extents = {chr(97 + i): rng.choice([1, 2, 3]) for i in range(rng.randint(1, 6))}
+    broadcast = [rng.choice([1, 2, 3]) for _ in range(rng.randint(0, 2))]
+    terms, operands = [], []
+    for _ in range(rng.randint(1, 4)):
+        term = [rng.choice(list(extents)) for _ in range(rng.randint(0, 3))]
+        shape = [extents[index] if rng.random() < 0.9 else 1 for index in term]
+        if rng.random() < 0.4:
+            at = rng.randint(0, len(term))
+            axes = broadcast[len(broadcast) - rng.randint(0, len(broadcast)) :]
+            axes = [extent if rng.random() < 0.8 else 1 for extent in axes]
+            term, shape = [*term[:at], "...", *term[at:]], [*shape[:at], *axes, *shape[at:]]
+        terms.append("".join(term))
+        operands.append(np.array([rng.randint(-3, 3) for _ in range(int(np.prod(shape)))]).reshape(shape))
+    equation = rng.choice([",", " , "]).join(terms)
+    if rng.random() < 0.6:
+        letters = sorted({letter for letter in equation if letter.isalpha()})
+        output = rng.sample(letters, rng.randint(0, len(letters)))
+        if "..." in equation:
+            output.insert(rng.randint(0, len(output)), "...")
+        equation += "->" + "".join(output)
+    return equation, *operands
+
+
+def test_random_calls_mean_what_numpy_says() -> None:
+    rng = random.Random(0)
+    accepted = 0
+    for _ in range(N_CALLS):
+        call = random_call(rng)
+        try:
+            wanted = np.einsum(*call)
+        except ValueError:
+            with pytest.raises(InputError):
+                contracted(call)
+            continue
+        accepted += 1
+        found = contracted(call)
+        assert found.shape == wanted.shape, call[0]
+        np.testing.assert_array_equal(found, wanted, err_msg=call[0])
+    assert accepted > 0.8 * N_CALLS
+
+
+def test_lists_of_labels() -> None:
+    a, b = np.arange(6).reshape(2, 3), np.arange(12).reshape(3, 4)
+    np.testing.assert_array_equal(contracted((a, [0, 1], b, [1, 2])), a @ b)
+    np.testing.assert_array_equal(contracted((a, ["row", "k"], b, ["k", "col"], ["col", "row"])), (a @ b).T)
+    np.testing.assert_array_equal(contracted((a, [..., 0], b, [0, 1], [..., 1])), a @ b)
+    np.testing.assert_array_equal(contracted((b, [7, 3], a, [5, 7])), np.einsum(b, [7, 3], a, [5, 7]))
+
+
+def test_symbols_beyond_the_letters() -> None:
+    symbols = [chr(192 + number) for number in range(100)]
+    equation = ",".join(a + b for a, b in pairwise(symbols)) + "->"
+    assert parse_call((equation, *[np.eye(2)] * 99)).network.output_shape == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ((), "einsum: has no arguments"),
+        (("ab,bc", (2, 3)), "has 2 terms for 1 operands"),
+        (("ab", (2,)), r"operand 0: has shape \(2,\) for 2 indices"),
+        (("a", (2, 3)), r"operand 0: has shape \(2, 3\) for 1 indices"),
+        (("ab,bc", (2, 3), (4, 5)), "operand 1: index 'b' has the extents 3 and 4"),
+        (("aa", (2, 1)), "operand 0: index 'a' has the extents 2 and 1"),
+        (("ab->c", (2, 3)), "index 'c' of the output is on no operand"),
+        (("ab->a,b", (2, 3)), "has two outputs"),
+        (("a.b", (2, 3)), "has the character '.'"),
+        (("a->b->a", (2,)), "has the character"),
+        (("......", (2, 3)), "has the character '.'"),
+        (("ab", None), "operand 0: is NoneType"),
+        (((2, 3), "ab"), "'ab' is no list"),
+        (((2, 3), [[0], 1]), r"\[0\] is no label"),
+        (((2, 3), [..., ...]), "two ellipses"),
+        (((2, 3), [0, "a"], (3,), ["b"]), "labels that have no order"),
+        (((2, 3), [1, "1"]), "labels 1 and '1' have one name"),
+    ],
+)
+def test_wrong_calls_are_named(call: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_call(call)

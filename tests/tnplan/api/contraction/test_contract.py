@@ -1,0 +1,230 @@
+"""`contract` against numpy.einsum, for every syntax, dtype and kind of network; and what it refuses."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.networks import random_path
+from tnplan.api.contraction.contract import contract
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.path_file import save_path
+from tnplan.planner.networks.tensors import random_tensors
+
+N_CALLS = 300
+DTYPES = ["bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64", "complex128"]
+
+
+def random_call(rng: random.Random) -> tuple[str, list[np.ndarray]]:
+    """A legal equation with up to four operands of any dtypes, and their values."""
+    generator = np.random.default_rng(rng.getrandbits(32))
+    extents = {chr(97 + i): rng.choice([1, 2, 3]) for i in range(rng.randint(1, 6))}
+    broadcast = [rng.choice([1, 2]) for _ in range(rng.randint(0, 2))]
+    terms, operands = [], []
+    for _ in range(rng.randint(1, 4)):
+        term = [rng.choice(list(extents)) for _ in range(rng.randint(0, 3))]
+        wide = {index: extents[index] if rng.random() < 0.9 else 1 for index in term}
+        shape = [wide[index] for index in term]
+        if rng.random() < 0.3:
+            axes = broadcast[len(broadcast) - rng.randint(0, len(broadcast)) :]
+            term, shape = ["...", *term], [*axes, *shape]
+        terms.append("".join(term))
+        values = generator.integers(0, 4, shape).astype(float)
+        dtype = np.dtype(rng.choice(DTYPES))
+        operands.append(
+            (values + 1j * generator.integers(0, 4, shape)).astype(dtype)
+            if dtype.kind == "c"
+            else values.astype(dtype)
+        )
+    letters = sorted({letter for term in terms for letter in term if letter.isalpha()})
+    output = rng.sample(letters, rng.randint(0, len(letters)))
+    dots = "..." if any("..." in term for term in terms) else ""
+    return f"{','.join(terms)}->{dots}{''.join(output)}", operands
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex")
+def test_random_calls_equal_numpy() -> None:
+    rng = random.Random(1)
+    for _ in range(N_CALLS):
+        equation, operands = random_call(rng)
+        dtype = np.result_type(*operands)
+        exact = np.einsum(
+            equation, *[one.astype(np.complex128 if dtype.kind == "c" else np.float64) for one in operands]
+        )
+        if dtype.kind in "iu" and exact.size and exact.max() > np.iinfo(dtype).max:
+            with pytest.raises(InputError, match="the result goes from"):
+                contract(equation, *operands)
+            continue
+        found = contract(equation, *operands)
+        assert (found.dtype, found.shape) == (dtype, exact.shape), equation
+        wanted = exact > 0 if dtype.kind == "b" else exact.astype(dtype)
+        np.testing.assert_allclose(
+            found, wanted, rtol=2e-3 if dtype == np.float16 else 1e-6, err_msg=equation
+        )
+
+
+def test_interleaved_lists() -> None:
+    a, b = np.random.default_rng(0).random((2, 3)), np.random.default_rng(1).random((3, 4))
+    np.testing.assert_allclose(contract(a, ["i", "k"], b, ["k", "j"], ["j", "i"]), (a @ b).T)
+
+
+def test_extents_of_zero() -> None:
+    assert contract("ab,bc->ac", np.zeros((2, 0)), np.zeros((0, 3))).tolist() == [[0.0] * 3] * 2
+    assert contract("ab,bc->ac", np.zeros((0, 2)), np.zeros((2, 3))).shape == (0, 3)
+
+
+def test_a_single_operand() -> None:
+    cube = np.arange(27.0).reshape(3, 3, 3)
+    for equation in ("iij->j", "ijk->kji", "ijk->", "iii->i"):
+        np.testing.assert_allclose(contract(equation, cube), np.einsum(equation, cube))
+    assert contract("->", np.float64(3.0)) == 3.0
+
+
+def test_networks_paths_and_files(tmp_path: Path) -> None:
+    network = Network((("a", "b"), ("b", "c"), ("c", "d")), ("a", "d"), {"a": 2, "b": 3, "c": 4, "d": 5})
+    arrays = random_tensors(network, "float64", 0)
+    wanted = np.linalg.multi_dot(arrays)
+    path = ContractionPath(network, ((1, 2), (0, 3)), ("b",), "float64")
+    save_path(path, tmp_path / "path.json")
+    for given in (network, path, tmp_path / "path.json", str(tmp_path / "path.json")):
+        np.testing.assert_allclose(contract(given, *arrays), wanted)
+
+
+def test_a_path_of_complex64_takes_float64_as_it_is() -> None:
+    """The dtype of the arrays counts: values are never rounded to that of a path."""
+    network = Network((("a",), ("a",)), (), {"a": 2})
+    path = ContractionPath(network, ((0, 1),), (), "complex64")
+    tiny = 1 + 1e-12
+    assert contract(path, np.array([tiny, 0.0]), np.ones(2)) == tiny
+
+
+def test_a_schedule_narrower_than_the_arrays_is_refused() -> None:
+    from tnplan import plan
+
+    network = Network((("a",), ("a",)), (), {"a": 2})
+    schedule = plan(ContractionPath(network, ((0, 1),), (), "float32"))
+    assert contract(schedule, np.ones(2, np.float32), np.ones(2, np.float32)) == 2
+    with pytest.raises(InputError, match="arrays: have dtype float64, and the schedule is for float32"):
+        contract(schedule, np.ones(2), np.ones(2))
+
+
+@pytest.mark.parametrize("optimize", ["auto", "greedy", "optimal", [(0, 1), (0, 1)], ((1, 2), (0, 1))])
+def test_ways_to_a_path(optimize: Any) -> None:
+    arrays = [np.random.default_rng(seed).random((3, 3)) for seed in range(3)]
+    found = contract("ab,bc,cd->ad", *arrays, optimize=optimize)
+    np.testing.assert_allclose(found, np.linalg.multi_dot(arrays))
+
+
+def test_random_networks() -> None:
+    for seed in range(20):
+        network = random_path(seed, 2000).network
+        arrays = random_tensors(network, "complex128", seed)
+        labels = {index: number for number, index in enumerate(network.size_dict)}
+        arguments: list[Any] = []
+        for array, term in zip(arrays, network.inputs, strict=True):
+            arguments += [array, [labels[index] for index in term]]
+        wanted = np.einsum(*arguments, [labels[index] for index in network.output])
+        np.testing.assert_allclose(contract(network, *arrays), wanted, rtol=1e-9, atol=1e-12)
+
+
+class Foreign:
+    """An array of a library that is known by DLPack alone."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, self.dtype, self.shape = values, values.dtype, values.shape
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+@pytest.fixture
+def foreign(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module whose `from_dlpack` makes such arrays."""
+    module = ModuleType("foreign")
+    module.__dict__["from_dlpack"] = lambda values: Foreign(np.from_dlpack(values))
+    monkeypatch.setitem(sys.modules, "foreign", module)
+    monkeypatch.setattr(Foreign, "__module__", "foreign.arrays")
+    return module
+
+
+def test_another_library_gets_its_arrays_back(foreign: ModuleType) -> None:
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(3.0)
+    found = contract("ab,b->a", Foreign(a), b)
+    assert isinstance(found, Foreign)
+    np.testing.assert_array_equal(found.values, a @ b)
+
+
+def test_two_libraries_are_refused(foreign: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(Foreign):
+        pass
+
+    monkeypatch.setattr(Other, "__module__", "other")
+    with pytest.raises(InputError, match="array 1: is of other, and array 0 of foreign"):
+        contract("a,a", Foreign(np.ones(2)), Other(np.ones(2)))
+
+
+def test_jax() -> None:
+    jax = pytest.importorskip("jax")
+    a = jax.numpy.arange(6.0).reshape(2, 3)
+    found = contract("ab,cb->ac", a, np.ones((2, 3), np.float32))
+    assert isinstance(found, jax.Array)
+    np.testing.assert_allclose(found, np.asarray(a) @ np.ones((3, 2)))
+
+
+def test_torch() -> None:
+    torch = pytest.importorskip("torch")
+    a = torch.arange(6.0).reshape(2, 3)
+    found = contract("ab,cb->ac", a, torch.ones(2, 3).conj())
+    assert isinstance(found, torch.Tensor)
+    torch.testing.assert_close(found, a @ torch.ones(3, 2))
+    with pytest.raises(InputError, match="array 0: requires gradients"):
+        contract("ab->a", a.requires_grad_())
+
+
+def test_quimb_networks() -> None:
+    quimb = pytest.importorskip("quimb.tensor")
+    network = quimb.TN2D_rand(3, 3, 2, seed=0)
+    np.testing.assert_allclose(contract(network), network.contract(), rtol=1e-10)
+
+
+def test_integers_beyond_float64_are_exact() -> None:
+    big = np.array([2**53 + 1, 1])
+    assert contract("a,a", big, np.array([1, 0])) == 2**53 + 1
+    assert contract("a,a", np.array([2**40]), np.array([2**20])) == 2**60
+    with pytest.raises(InputError, match="beyond 64 bits"):
+        contract("a,a", np.array([2**40]), np.array([2**30]))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (("ab,bc->ac", np.ones((2, 3))), "has 2 terms for 1 operands"),
+        (("ab,bc->ac",), "has 2 terms for 0 operands"),
+        (("a,a", np.ones(2), np.ones(3)), "operand 1: index 'a' has the extents 2 and 3"),
+        (("a", np.array(["x", "y"])), "arrays: have dtype <U1"),
+        (("a", [[1, 2], [3]]), "operand 0"),
+        (("a,a", np.ones(2, np.longdouble), np.ones(2)), "arrays: have dtype (float128|longdouble)"),
+    ],
+)
+def test_wrong_calls_are_named(call: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        contract(*call)
+
+
+def test_a_wrong_optimizer_is_named() -> None:
+    arrays = [np.ones((2, 2))] * 3
+    with pytest.raises(InputError, match="optimize: 'slowest' finds no path"):
+        contract("ab,bc,cd", *arrays, optimize="slowest")
+    with pytest.raises(InputError, match=r"path\[0\]: position 5"):
+        contract("ab,bc,cd", *arrays, optimize=[(0, 5), (0, 1)])

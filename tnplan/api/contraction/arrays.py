@@ -1,0 +1,141 @@
+"""Arrays of NumPy, CuPy, torch, JAX and others with DLPack: what they are, and results of the same kind.
+
+A library is imported by nobody here: its arrays are there only where it is loaded already.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.planner.common.errors import InputError
+
+HOST = None
+"""The device number of arrays in the host's memory."""
+DLPACK_CPU, DLPACK_CUDA = 1, 2
+"""Kinds of devices in DLPack (its header, DLDeviceType)."""
+LIBRARIES = ("numpy", "cupy", "torch", "jax")
+"""Those whose dtypes and devices are known; others pass through DLPack."""
+
+
+@dataclass(frozen=True)
+class ArrayKind:
+    """The library of some arrays and the memory that they are in.
+
+    Parameters
+    ----------
+    library : str
+        The top-level module of the arrays' type.
+    gpu : int or None
+        The number of the GPU; None for the host's memory.
+    """
+
+    library: str
+    gpu: int | None
+
+
+def library_of(array: Any) -> str:
+    """The library of an array; whatever NumPy turns into an array, numbers and lists, is NumPy's."""
+    name = type(array).__module__.partition(".")[0]
+    if name in ("jaxlib", "jax"):
+        return "jax"
+    if name in LIBRARIES or not hasattr(array, "__dlpack__"):
+        return name if name in LIBRARIES else "numpy"
+    return name
+
+
+def kind_of(array: Any, place: str) -> ArrayKind:
+    """The library and the memory of one array; raises InputError for a memory that is neither."""
+    library = library_of(array)
+    if library == "numpy" or not hasattr(array, "__dlpack_device__"):
+        return ArrayKind("numpy", HOST)
+    if getattr(array, "requires_grad", False):
+        raise InputError(place, "requires gradients, which are not followed", "give array.detach()")
+    device_type, number = (int(entry) for entry in array.__dlpack_device__())
+    if device_type not in (DLPACK_CPU, DLPACK_CUDA):
+        raise InputError(place, "is neither on the host nor on a CUDA GPU", "move it to one of them")
+    return ArrayKind(library, number if device_type == DLPACK_CUDA else HOST)
+
+
+def common_kind(arrays: Sequence[Any]) -> ArrayKind:
+    """The kind that the result of some arrays has.
+
+    NumPy arrays go with any other library on the host. Raises InputError where arrays are of two other
+    libraries, or on two devices.
+    """
+    common = ArrayKind("numpy", HOST)
+    if all(type(array) is np.ndarray for array in arrays):
+        return common
+    first = 0
+    for number, array in enumerate(arrays):
+        kind = kind_of(array, f"array {number}")
+        if number == 0 or kind == common:
+            common = kind
+        elif kind.gpu != common.gpu:
+            problem = f"is on {_memory(kind)}, and array {first} on {_memory(common)}"
+            raise InputError(f"array {number}", problem, "move all arrays to one device")
+        elif common.library == "numpy":
+            common, first = kind, number
+        elif kind.library != "numpy":
+            problem = f"is of {kind.library}, and array {first} of {common.library}"
+            raise InputError(f"array {number}", problem, "give arrays of one library")
+    return common
+
+
+def _memory(kind: ArrayKind) -> str:
+    return "the host" if kind.gpu is None else f"GPU {kind.gpu}"
+
+
+def host_array(array: Any, place: str) -> NDArray[Any]:
+    """The values of an array of any library as a NumPy array, without a copy where that is possible."""
+    try:
+        if library_of(array) == "torch":
+            return _torch_values(array)
+        if library_of(array) == "cupy":
+            return np.asarray(array.get())
+        if library_of(array) in ("numpy", "jax"):
+            return np.asarray(array)
+        return np.from_dlpack(array)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+        problem = f"cannot be read as an array ({' '.join(str(error).split())})"
+        raise InputError(place, problem, "give real or complex numbers of one shape") from None
+
+
+def _torch_values(array: Any) -> NDArray[Any]:
+    values = array.detach().resolve_conj().resolve_neg().cpu()
+    if str(values.dtype) == "torch.bfloat16":
+        values = values.float()
+    return np.asarray(values.numpy())
+
+
+def stated_dtype(array: Any) -> np.dtype[Any]:
+    """The dtype of an array in NumPy's words; bfloat16, which NumPy has not, counts as float32."""
+    dtype = getattr(array, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        return np.dtype(np.float32) if dtype.name == "bfloat16" else dtype
+    name = str(dtype).rpartition(".")[2] if dtype is not None else ""
+    if name == "bfloat16":
+        return np.dtype(np.float32)
+    return np.dtype(name) if name else np.asarray(array).dtype
+
+
+def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
+    """Values on the host as an array of that library; of a device's memory where `like` is one there."""
+    if kind.library == "numpy":
+        return values
+    module = sys.modules[kind.library]
+    if kind.library == "torch":
+        return module.from_numpy(values).to(like.device)
+    if kind.library == "jax":
+        return module.device_put(values, like.devices().copy().pop())
+    if kind.library == "cupy":
+        with module.cuda.Device(kind.gpu):
+            return module.asarray(values)
+    if hasattr(module, "from_dlpack") and kind.gpu is None:
+        return module.from_dlpack(values)
+    raise InputError("arrays", f"of {kind.library} cannot be given back", "give NumPy arrays")

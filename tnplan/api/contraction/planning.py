@@ -1,0 +1,208 @@
+"""The schedule of a contraction that was asked for: given, kept from before, or planned now."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tnplan.api.contraction.compiled import CompiledContraction
+from tnplan.api.contraction.request import ContractionRequest
+from tnplan.executor.contraction.bind.program import needed_bytes
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.selection.select import check_device, free_gpu_bytes, gpu_profile, sees_gpu
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from tnplan.planner.networks.importers.checks import integer_steps
+from tnplan.planner.networks.network import Network
+from tnplan.planner.passes import pipeline
+from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.search.search_in_proportion import predicted_s, search_in_proportion
+from tnplan.planner.search.search_options import TENSORS_AT_ONCE
+
+CACHED_SCHEDULES = 256
+"""Schedules that are kept, the least recently used one given up first."""
+CACHED_CONTRACTIONS = 32
+"""Compiled contractions that are kept."""
+CACHED_BYTES = 16 << 20
+"""The largest arena of one that is kept."""
+BATCH = "batch..."
+"""The index of a batch: no equation has this label."""
+USABLE_SHARE = 0.9
+"""The share of the free memory that a contraction is planned for."""
+
+
+GPU_FROM_S = 1.0
+"""Predicted seconds on a CPU from which on device="auto" takes a GPU for arrays of the host."""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How a contraction is planned and where it runs, as in `contract`; `gpu` is that of the arrays."""
+
+    optimize: Any = "auto"
+    hardware: Profile | str | Path | None = None
+    memory: float | None = None
+    precision: str | None = None
+    device: str = "auto"
+    threads: int | None = None
+    gpu: int | None = None
+    strip_exponent: bool = False
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A schedule and the device that it was planned for: "cpu", "gpu", or "auto" for one that was given."""
+
+    schedule: Schedule
+    device: str
+
+
+def find_schedule(request: ContractionRequest, dtype: str, options: PlanOptions) -> Planned:
+    """The schedule that was given, or the plan of the path that was given or is found."""
+    if request.schedule is not None:
+        if not np.can_cast(dtype, request.schedule.dtype):
+            problem = f"have dtype {dtype}, and the schedule is for {request.schedule.dtype}"
+            raise InputError("arrays", problem, "convert them, or plan for a wider dtype")
+        return Planned(request.schedule, options.device)
+    hashable = isinstance(options.optimize, str) and not isinstance(options.hardware, Profile)
+    if request.path is None and hashable:
+        call = request.call
+        return _kept_plan(call.inputs, call.output, tuple(call.size_dict.items()), dtype, options)
+    return _plan(find_path(request, dtype, options), options)
+
+
+@lru_cache(CACHED_SCHEDULES)
+def _kept_plan(
+    inputs: tuple[tuple[str, ...], ...],
+    output: tuple[str, ...],
+    sizes: tuple[tuple[str, int], ...],
+    dtype: str,
+    options: PlanOptions,
+) -> Planned:
+    """The plan of a network whose path is found by name; kept for the next call."""
+    return _plan(_search(Network(inputs, output, dict(sizes)), dtype, options), options)
+
+
+def find_batched(
+    request: ContractionRequest, dtype: str, options: PlanOptions, batch: int, batched: Sequence[int]
+) -> Planned:
+    """The schedule with one index more, which is on the tensors of the batch and first on the result.
+
+    Its extent is `batch`, or the largest half, quarter, ... that fits the memory.
+    """
+    if request.schedule is not None:
+        raise InputError("batch", "is given with a schedule", "give the network or its path")
+    call = request.call
+    inputs = tuple((BATCH, *term) if number in batched else term for number, term in enumerate(call.inputs))
+    path = find_path(request, dtype, options)
+    while True:
+        network = Network(inputs, (BATCH, *call.output), {BATCH: batch, **call.size_dict})
+        try:
+            return _plan(replace(path, network=network), options)
+        except InputError:
+            if batch == 1:
+                raise
+            batch = -(-batch // 2)
+
+
+def find_path(request: ContractionRequest, dtype: str, options: PlanOptions) -> ContractionPath:
+    """The path that was given, or one that is found as the options say."""
+    if request.path is not None:
+        return replace(request.path, dtype=dtype)
+    return _search(request.call.network, dtype, options)
+
+
+def _search(network: Network, dtype: str, options: PlanOptions) -> ContractionPath:
+    optimize = options.optimize
+    if optimize == "auto":
+        device = options.device if options.device != "auto" else "cpu" if options.gpu is None else "gpu"
+        elements = memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
+        if elements < 1:
+            raise InputError("memory", f"is {options.memory} bytes", "allow at least some tensors")
+        # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
+        limit = 2 ** int(log2(elements))
+        return search_in_proportion(network, dtype, _profile(options, device), max_elements=limit)
+    if isinstance(optimize, list | tuple):
+        path = list(optimize)
+    else:
+        from cotengra import array_contract_path
+
+        try:
+            path = array_contract_path(network.inputs, network.output, network.size_dict, optimize=optimize)
+        except (KeyError, TypeError, ValueError) as error:
+            problem = f"{optimize!r} finds no path ({' '.join(str(error).split())})"
+            remedy = "give 'auto', a method of cotengra, a list of pairs, or an optimizer"
+            raise InputError("optimize", problem, remedy) from None
+    steps = integer_steps(path, "optimize")
+    return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), (), dtype)
+
+
+def _plan(path: ContractionPath, options: PlanOptions) -> Planned:
+    device = _device(path, options)
+    schedule = pipeline.plan(
+        path,
+        _profile(options, device),
+        devices=1,
+        memory_bytes=memory_bytes(options, device),
+        precision=options.precision,
+    )
+    return Planned(schedule, device)
+
+
+def _device(path: ContractionPath, options: PlanOptions) -> str:
+    """The device of a contraction: where the arrays are; of arrays of the host, a GPU where that pays."""
+    check_device(options.device)
+    if options.device != "auto":
+        return options.device
+    if options.gpu is not None:
+        return "gpu"
+    pays = predicted_s(path, load_profile("cpu")) > GPU_FROM_S
+    return "gpu" if pays and sees_gpu() else "cpu"
+
+
+def _profile(options: PlanOptions, device: str) -> Profile:
+    """The profile that was stated, or the shipped one of the device."""
+    if isinstance(options.hardware, Profile):
+        return options.hardware
+    return load_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
+
+
+def memory_bytes(options: PlanOptions, device: str) -> float:
+    """The limit that was stated, or else what is free."""
+    if options.memory is not None:
+        return options.memory
+    return USABLE_SHARE * (free_gpu_bytes(options.gpu or 0) if device == "gpu" else host_memory()[1])
+
+
+_kept: OrderedDict[tuple[Any, ...], CompiledContraction] = OrderedDict()
+_kept_lock = threading.Lock()
+
+
+def compiled(planned: Planned, options: PlanOptions) -> CompiledContraction:
+    """A compiled contraction of a schedule; a small one is kept for the next call."""
+    schedule, device = planned.schedule, planned.device
+
+    def made() -> CompiledContraction:
+        return CompiledContraction(
+            schedule, device, options.threads, gpu=options.gpu, strip_exponent=options.strip_exponent
+        )
+
+    if needed_bytes(schedule) > CACHED_BYTES:
+        return made()
+    key = schedule.identity, device, options.threads, options.gpu, options.strip_exponent
+    with _kept_lock:
+        found = _kept.pop(key, None) or made()
+        _kept[key] = found
+        if len(_kept) > CACHED_CONTRACTIONS:
+            _kept.popitem(last=False)
+    return found

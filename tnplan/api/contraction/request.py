@@ -1,0 +1,87 @@
+"""What a call of `contract` or `compile` names: equation, lists, network, tree, path or schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tnplan.api.planning.tensor_network import TensorNetwork
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import load_json
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers import from_cotengra, read_any
+from tnplan.planner.networks.importers.checks import index_names
+from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
+from tnplan.planner.networks.network import Network
+from tnplan.planner.schedule.file import load_schedule
+from tnplan.planner.schedule.schedule import FORMAT, Schedule
+
+
+@dataclass(frozen=True)
+class ContractionRequest:
+    """The network of a call with its operands, and what was given beyond it: a path or a schedule."""
+
+    call: EinsumCall
+    path: ContractionPath | None = None
+    schedule: Schedule | None = None
+
+
+def read_request(network: Any, operands: Sequence[Any]) -> ContractionRequest:
+    """What the arguments of a call name; `operands` are arrays, or shapes, or none where they are known."""
+    if isinstance(network, Path) or (isinstance(network, str) and network.endswith(".json")):
+        network = _from_file(Path(network))
+    if isinstance(network, TensorNetwork):
+        network, operands = network.network, operands or network.tensors
+    if isinstance(network, Schedule):
+        request = Network(network.leaves, network.output, network.size_dict)
+        return ContractionRequest(_call(request, operands), schedule=network)
+    if hasattr(network, "get_ssa_path") and hasattr(network, "is_complete"):
+        network = from_cotengra(network)
+    if isinstance(network, ContractionPath):
+        return ContractionRequest(_call(network.network, operands), path=network)
+    if isinstance(network, Network):
+        return ContractionRequest(_call(network, operands))
+    if hasattr(network, "tensor_map") and hasattr(network, "outer_inds"):
+        return ContractionRequest(_quimb_call(network, operands))
+    return ContractionRequest(parse_call((network, *operands)))
+
+
+def _from_file(path: Path) -> ContractionPath | Schedule:
+    document = load_json(path)
+    if isinstance(document, dict) and document.get("format") == FORMAT:
+        return load_schedule(path)
+    return read_any(path)[0]
+
+
+def _call(network: Network, operands: Sequence[Any]) -> EinsumCall:
+    """The operands of a network, each with the shape that it must have; none stand for any."""
+    if operands and len(operands) != len(network.inputs):
+        problem = f"has {len(operands)} arrays for {len(network.inputs)} tensors"
+        raise InputError("contraction", problem, "give one array a tensor, in the order of the network")
+    for number, operand in enumerate(operands):
+        shape = tuple(getattr(operand, "shape", operand))
+        if shape != network.shape(number):
+            problem = f"has shape {shape}, the network says {network.shape(number)}"
+            raise InputError(f"array {number}", problem, "give the arrays in the order of the network")
+    return EinsumCall(network.inputs, network.output, network.size_dict, tuple(operands))
+
+
+def _quimb_call(network: Any, operands: Sequence[Any]) -> EinsumCall:
+    """A quimb TensorNetwork with its own arrays, or with others in their order."""
+    if getattr(network, "exponent", 0.0):
+        problem = f"has the exponent {network.exponent}"
+        raise InputError(
+            "network", problem, "multiply it into a tensor with equalize_norms or distribute_exponent"
+        )
+    tensors = list(network.tensor_map.values())
+    names = index_names((index for tensor in tensors for index in tensor.inds), "network")
+    inputs = tuple(tuple(names[index] for index in tensor.inds) for tensor in tensors)
+    sizes = {
+        names[index]: int(extent)
+        for tensor in tensors
+        for index, extent in zip(tensor.inds, tensor.shape, strict=True)
+    }
+    output = tuple(names[index] for index in network.outer_inds())
+    return _call(Network(inputs, output, sizes), operands or [tensor.data for tensor in tensors])
