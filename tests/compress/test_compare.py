@@ -78,7 +78,7 @@ def test_what_cannot_be_compared_is_refused(saved: Path, capsys: pytest.CaptureF
 
 
 def test_bucket_elimination_gives_the_energies_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "codecs"))
     from bucket_elimination import eliminate, elimination_order
 
     for n_vertices, layers, seed in ((8, 1, 1), (10, 2, 2), (10, 3, 3)):
@@ -103,7 +103,7 @@ def test_bucket_elimination_gives_the_energies_of_the_state(monkeypatch: pytest.
 
 
 def test_the_benchmark_measures_what_its_goals_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "codecs"))
     import tensor_codecs
 
     half = np.random.default_rng(1).normal(size=(1 << 11, 2)).astype(np.float32).view(np.complex64)[:, 0] ** 3
