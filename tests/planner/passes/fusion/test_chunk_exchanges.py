@@ -316,7 +316,7 @@ def run_parts(spans, parts, arena, order):
     n_before = len(spans.made) - 1
 
     def cells(span, n):
-        part = span.part(n, parts)
+        part = span.chunk(n, parts)
         return slice(part.start, part.stop)
 
     def mixed(source, n, branches, target):
