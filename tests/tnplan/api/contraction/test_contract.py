@@ -177,7 +177,7 @@ def test_two_libraries_are_refused(foreign: ModuleType, monkeypatch: pytest.Monk
 def test_jax() -> None:
     jax = pytest.importorskip("jax")
     a = jax.numpy.arange(6.0).reshape(2, 3)
-    found = contract("ab,cb->ac", a, np.ones((2, 3), np.float32))
+    found = contract("ab,cb->ac", a, jax.numpy.ones((2, 3), np.float32))
     assert isinstance(found, jax.Array)
     np.testing.assert_allclose(found, np.asarray(a) @ np.ones((3, 2)))
 
