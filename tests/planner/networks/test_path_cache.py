@@ -11,8 +11,8 @@ import pytest
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.search import search_in_proportion as proportion
 from tnplan.planner.networks.path_cache import FOLDER_VARIABLE, CachedPath, PathCache, path_cache_folder
+from tnplan.planner.search import search_in_proportion as proportion
 
 SIZES = {"a": 2, "b": 3, "c": 100, "d": 5}
 NETWORK = Network((("a", "b"), ("b", "c"), ("c", "d")), ("a", "d"), SIZES)

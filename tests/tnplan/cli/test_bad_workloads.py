@@ -52,7 +52,8 @@ MODELS: list[tuple[str, str]] = [
     ("error(0.1) D0 L30", "has 31 observables; give at most 20"),
 ]
 DECODING: list[tuple[str, str]] = [
-    ("--distance 1", "1 is not in the range"), ("--distance 99", "--distance: is 99; give an integer from 2 to 51"),
+    ("--distance 1", "1 is not in the range"),
+    ("--distance 99", "--distance: is 99; give an integer from 2 to 51"),
     ("--distance 3 --rounds 0", "0 is not in the range"), ("--distance 3 --rounds 1001", "--rounds: is 1001"),
     *[(f"--distance 3 --noise {noise}", f"--noise: is {noise}")
       for noise in ("0.0", "1.0", "0.5", "-0.1", "nan")],
