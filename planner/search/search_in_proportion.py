@@ -43,7 +43,7 @@ def search_in_proportion(
     fits = path_cost(path).log2_largest <= log2(max_elements)
     if fits and time_s < ANNEALING_FROM_S:
         return path
-    effort_s = min(max(SHORTEST_SEARCH_S, SEARCH_SHARE * time_s), LONGEST_SEARCH_S)
+    effort_s = _share(time_s)
     cache = PathCache(path_cache_folder())
     known = cache.find(network, dtype, max_elements)
     if known is not None and path_cost(known.path).log2_largest > log2(max_elements):
@@ -61,6 +61,16 @@ def search_in_proportion(
     cost = path_cost(found).log10_mnk_all_slices
     cache.keep(CachedPath(found, cost, effort_s), max_elements)
     return found
+
+
+def worthwhile_s(network: Network, dtype: str, profile: Profile, devices: int = 1) -> float:
+    """The seconds of search that a network is worth: a share of what a greedy path takes."""
+    path = ContractionPath(network, _greedy(network, "greedy"), (), dtype)
+    return _share(predicted_s(path, profile) / devices)
+
+
+def _share(time_s: float) -> float:
+    return min(max(SHORTEST_SEARCH_S, SEARCH_SHARE * time_s), LONGEST_SEARCH_S)
 
 
 def _greedy(network: Network, method: str) -> tuple[tuple[int, ...], ...]:

@@ -40,6 +40,16 @@ class SizeType(click.ParamType):
             self.fail(f"{error.problem}; {error.remedy}")
 
 
+class SecondsType(click.FloatRange):
+    """Seconds, or `auto`."""
+
+    name = "SECONDS|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or "auto"."""
+        return value if value == "auto" else super().convert(value, param, ctx)
+
+
 class CountType(click.ParamType):
     """A positive integer: `4194304`, or a power such as `2^32`."""
 
@@ -78,5 +88,6 @@ FILE = FileType(path_type=Path)
 PROFILE = FileType(path_type=str)
 """The name of a shipped hardware profile, or of a TOML file."""
 SIZE = SizeType(unlimited=True)
+SECONDS = SecondsType(0, 1e9)
 COUNT = CountType()
 QUBITS = QubitsType()

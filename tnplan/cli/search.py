@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options import COUNT, FILE, PROFILE
+from tnplan.cli.options import COUNT, FILE, PROFILE, SECONDS
 
 if TYPE_CHECKING:
     from tnplan.api.progress import Progress
@@ -46,7 +46,9 @@ PARTITIONER = "kahypar"
     help="Start from this path; with joint it may be repeated: from the best of several, perhaps for other "
     "limits. The four cheapest are kept in mind.",
 )
-@click.option("--time", "time_s", type=click.FloatRange(0, 1e9), default=60.0, help="Seconds.")
+@click.option(
+    "--time", type=SECONDS, default="auto", help="Seconds; auto: a share of what the contraction will take."
+)
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64", "complex64", "complex128"]),
@@ -73,7 +75,7 @@ PARTITIONER = "kahypar"
 @click.option("--resume", is_flag=True, help="Continue an interrupted search from its checkpoint.")
 @click.option("-o", "--output", type=FILE, help="Default: NET.path.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def command(network: Path, time_s: float, output: Path | None, as_json: bool, **options: Any) -> None:
+def command(network: Path, time: float | str, output: Path | None, as_json: bool, **options: Any) -> None:
     """Find a contraction path under a memory limit.
 
     NET.json is a network file, cotengra's network JSON, or any path (its network is taken). The limit is
@@ -88,8 +90,8 @@ def command(network: Path, time_s: float, output: Path | None, as_json: bool, **
     from tnplan.planner.search.path_cost import path_cost
 
     target = output or Path(f"{network.name.removesuffix('.json')}.path.json")
-    with _Line(time_s) as line:
-        path = search(network, time_s=time_s, output=target, progress=line.show, **options)
+    with _Line(time) as line:
+        path = search(network, time=time, output=target, progress=line.show, **options)
     figures = path_cost(path)
     if as_json:
         click.echo(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta}))
@@ -118,7 +120,7 @@ def _predicted(path: ContractionPath) -> str:
 class _Line:
     """One line of progress on a terminal: seconds used of those given, and the best path so far."""
 
-    def __init__(self, time_s: float) -> None:
+    def __init__(self, time: float | str) -> None:
         from rich import progress
         from rich.console import Console
 
@@ -127,7 +129,7 @@ class _Line:
         columns = (
             progress.TextColumn("searching"),
             progress.TimeElapsedColumn(),
-            progress.TextColumn(f"of {time_s:.0f} s"),
+            progress.TextColumn("" if isinstance(time, str) else f"of {time:.0f} s"),
             progress.BarColumn(pulse_style="bar.complete"),
             progress.TextColumn("{task.description}"),
         )

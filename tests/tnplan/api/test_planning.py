@@ -105,7 +105,7 @@ def test_a_circuit_becomes_a_network() -> None:
     bell = tnplan.Circuit(2, (gate, tnplan.Gate("cx", (0, 1), np.eye(4, dtype=complex)[[0, 1, 3, 2]])))
     source = tnplan.network(bell, open_qubits=[1, 0], dtype="complex128", output="bell.json")
     assert source.meta["what"] == "circuit, amplitude of open qubits 1, 0, rank-simplified"
-    path = tnplan.search("bell.json", unlimited=True, methods=["greedy"], time_s=0)
+    path = tnplan.search("bell.json", unlimited=True, methods=["greedy"], time=0)
     amplitudes = tnplan.execute(tnplan.plan(path), device="cpu").array
     assert amplitudes == pytest.approx(np.eye(2) / np.sqrt(2))
 
@@ -126,7 +126,7 @@ def test_the_large_steps_of_a_schedule(capsys: pytest.CaptureFixture[str]) -> No
     [
         ({"unlimited": False}, "give one limit"), ({"max_tensor": 4}, "give one limit"),
         ({"devices": 2}, "belong together"), ({"resume": True}, "is for the method joint"),
-        ({"resume": True, "methods": ["joint"]}, "has no checkpoint"), ({"time_s": -1}, "--time"),
+        ({"resume": True, "methods": ["joint"]}, "has no checkpoint"), ({"time": -1}, "--time"), ({"time": "soon"}, "--time: is 'soon'"),
         ({"start": ["absent"]}, "absent"), ({"output": "absent/p.json"}, "absent/p.json"),
     ],
 )  # fmt: skip

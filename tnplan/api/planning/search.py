@@ -10,9 +10,10 @@ from pathlib import Path
 from tnplan.api.planning.load import known_profile
 from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.api.progress import Listener, Progress
+from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable
-from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any, read_network
 from tnplan.planner.networks.network import Network
@@ -21,8 +22,11 @@ from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import search_path
+from tnplan.planner.search.search_in_proportion import worthwhile_s
 from tnplan.planner.search.search_options import JOINT, METHODS, OBJECTIVES, SearchOptions
 
+LONGEST_S = 1e9
+"""The longest search that may be asked for."""
 Source = TensorNetwork | Network | ContractionPath | str | Path
 
 
@@ -34,7 +38,7 @@ def search(
     max_tensor: int | None = None,
     unlimited: bool = False,
     start: Sequence[ContractionPath | str | Path] = (),
-    time_s: float = 60.0,
+    time: float | str = "auto",
     dtype: str | None = None,
     seed: int = 0,
     minimize: str | None = None,
@@ -66,8 +70,9 @@ def search(
         No limit: nothing is sliced.
     start : sequence of ContractionPath or path
         Paths of the same network to start from; several for the method "joint" alone.
-    time_s : float
-        Seconds of the whole search, those before `resume` counted.
+    time : float or "auto"
+        Seconds of the whole search, those before `resume` counted. "auto": a share of the time that the
+        contraction is predicted to take, from a fraction of a second to a minute.
     dtype : {"float32", "float64", "complex64", "complex128"}, optional
         Default: the network's, complex64 where it has none.
     seed : int
@@ -106,7 +111,7 @@ def search(
     Examples
     --------
     >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
-    >>> tnplan.search(matrices, unlimited=True, methods=["greedy"], time_s=0).ssa_path
+    >>> tnplan.search(matrices, unlimited=True, methods=["greedy"], time=0).ssa_path
     ((0, 1),)
     """
     given, values = _read(network)
@@ -136,6 +141,7 @@ def search(
             minimize = "schedule"
     elif resume:
         raise InputError("--resume", "is for the method joint", "leave it out")
+    time_s = _seconds(time, given, dtype, profile, devices)
     options = SearchOptions(
         max_tensor_elements=max_tensor,
         memory_bytes=memory_bytes,
@@ -162,6 +168,18 @@ def search(
         if checkpoint is not None:
             Path(checkpoint).unlink(missing_ok=True)
     return path
+
+
+def _seconds(
+    time: float | str, given: TensorNetwork, dtype: str | None, profile: Profile | None, devices: int | None
+) -> float:
+    """The seconds of a search that were stated, or those that it is worth."""
+    if time == "auto":
+        machine = load_profile("cpu") if profile is None else profile
+        return worthwhile_s(given.network, dtype or given.dtype, machine, devices or 1)
+    if isinstance(time, str) or not is_number(time) or not 0 <= time <= LONGEST_S:
+        raise InputError("--time", f"is {time!r}", 'give seconds, or "auto"')
+    return time
 
 
 def _read(source: Source) -> tuple[TensorNetwork, str | Path | None]:
