@@ -56,13 +56,25 @@ class CupyInputBlock:
         self._unsent.append(number)
 
     def send(self) -> None:
-        """Copy from pinned memory what was set since the last time, in one piece."""
+        """Copy from pinned memory what was set since the last time; neighbours in one piece."""
         if not self._unsent:
             return
-        first, end = self._starts[min(self._unsent)], self._ends[max(self._unsent)]
-        runtime.memcpyAsync(
-            (self._block + first).ptr, self._pinned.ptr + first, end - first,
-            runtime.memcpyHostToDevice, self._stream.ptr,
-        )  # fmt: skip
+        for first, last in neighbours(self._unsent):
+            start, end = self._starts[first], self._ends[last]
+            runtime.memcpyAsync(
+                (self._block + start).ptr, self._pinned.ptr + start, end - start,
+                runtime.memcpyHostToDevice, self._stream.ptr,
+            )  # fmt: skip
         self._sent.record(self._stream)
         self._unsent.clear()
+
+
+def neighbours(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """The first and the last of every run of numbers that follow one another."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs

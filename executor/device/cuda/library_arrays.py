@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import cupy
@@ -24,15 +25,21 @@ def on_gpu(array: Any, stream: Any) -> Array:
     if type(array).__module__.partition(".")[0] != "torch":
         with stream:
             return cupy.from_dlpack(array)
-    array = array.resolve_conj().resolve_neg()
-    name = str(array.dtype).removeprefix("torch.")
-    if name == "bfloat16":
-        array, name = array.float(), "float32"
-    dtype = np.dtype(name)
-    strides = tuple(stride * dtype.itemsize for stride in array.stride())
-    size_bytes = array.untyped_storage().nbytes()
-    memory = cupy.cuda.UnownedMemory(array.data_ptr(), max(size_bytes, 1), array, array.device.index)
+    if array.is_conj() or array.is_neg():
+        array = array.resolve_conj().resolve_neg()
+    dtype = _numpy_dtype(array.dtype)
+    if dtype is None:
+        array, dtype = array.float(), np.dtype(np.float32)
+    strides = None if array.is_contiguous() else [stride * dtype.itemsize for stride in array.stride()]
+    memory = cupy.cuda.UnownedMemory(array.data_ptr(), max(array.nbytes, 1), array, array.device.index)
     return cupy.ndarray(tuple(array.shape), dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
+
+
+@cache
+def _numpy_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """NumPy's dtype for one of torch; None for bfloat16, which NumPy has not."""
+    name = str(dtype).removeprefix("torch.")
+    return None if name == "bfloat16" else np.dtype(name)
 
 
 @contextmanager

@@ -126,7 +126,8 @@ def test_the_large_steps_of_a_schedule(capsys: pytest.CaptureFixture[str]) -> No
     [
         ({"unlimited": False}, "give one limit"), ({"max_tensor": 4}, "give one limit"),
         ({"devices": 2}, "belong together"), ({"resume": True}, "is for the method joint"),
-        ({"resume": True, "methods": ["joint"]}, "has no checkpoint"), ({"time": -1}, "--time"), ({"time": "soon"}, "--time: is 'soon'"),
+        ({"resume": True, "methods": ["joint"]}, "has no checkpoint"), ({"time": -1}, "--time"),
+        ({"time": "soon"}, "--time: is 'soon'"),
         ({"start": ["absent"]}, "absent"), ({"output": "absent/p.json"}, "absent/p.json"),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -116,12 +117,16 @@ def _torch_values(array: Any) -> NDArray[Any]:
 def stated_dtype(array: Any) -> np.dtype[Any]:
     """The dtype of an array in NumPy's words; bfloat16, which NumPy has not, counts as float32."""
     dtype = getattr(array, "dtype", None)
-    if isinstance(dtype, np.dtype):
-        return np.dtype(np.float32) if dtype.name == "bfloat16" else dtype
-    name = str(dtype).rpartition(".")[2] if dtype is not None else ""
+    return np.asarray(array).dtype if dtype is None else _numpy_dtype(dtype)
+
+
+@cache
+def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's dtype for a dtype of any library."""
+    name = dtype.name if isinstance(dtype, np.dtype) else str(dtype).rpartition(".")[2]
     if name == "bfloat16":
         return np.dtype(np.float32)
-    return np.dtype(name) if name else np.asarray(array).dtype
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(name)
 
 
 def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
