@@ -295,7 +295,7 @@ def test_a_round_without_a_tree_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--unlimited", "--method", "greedy", "--resume"], "--resume is for the method joint"),
+        (["--unlimited", "--method", "greedy", "--resume"], "--resume: is for the method joint"),
         (["--unlimited", "--minimize", "schedule"], "--minimize: is schedule, without devices"),
         (["--unlimited", "--precision", "fp16x3"], "--precision: fp16x3 has no part in --minimize fused"),
         (

@@ -24,7 +24,7 @@ def command(line: str) -> int:
 
 def searched(**options: object) -> tuple[tnplan.TensorNetwork, tnplan.ContractionPath]:
     source = tnplan.workload.lattice(3, 3, 2, kind="trotter", dtype="complex128")
-    options = {"unlimited": True, "methods": ["greedy"], "time_s": 0} | options
+    options = {"unlimited": True, "methods": ["greedy"], "time": 0} | options
     return source, tnplan.search(source, **options)  # type: ignore[arg-type]
 
 
@@ -67,7 +67,7 @@ def test_files_are_those_of_the_commands(here: Path) -> None:
         json.loads((here / "sub" / name).read_text())["inputs"]
         == json.loads(Path("a.json").read_text())["inputs"]
     )
-    options = {"unlimited": True, "methods": ["greedy"], "time_s": 0}
+    options = {"unlimited": True, "methods": ["greedy"], "time": 0}
     path = tnplan.search(f"sub/{name}", output="b.path.json", **options)  # type: ignore[arg-type]
     assert command("search a.json --unlimited --method greedy --time 0 -o a.path.json") == 0
     written = [json.loads((here / f"{k}.path.json").read_text()) for k in "ab"]
