@@ -3,8 +3,8 @@
     python benchmarks/contraction/calls.py [--device gpu] [-o results.json]
 
 On a CPU with one thread: a PEPS of 5 x 5 tensors of bond 4 and a row of ten matrices of extent 2, cotengra's
-compiled contractor of the same path beside ours. On a GPU whole contractions of paths in `paths/`, from and to
-arrays of the host, and from and to torch's on the GPU; cotengra with torch on the same GPU beside them.
+compiled contractor of the same path beside ours. On a GPU whole contractions of paths in `paths/`, from and
+to arrays of the host, and from and to torch's on the GPU; cotengra with torch on the same GPU beside them.
 Medians after three calls, by turns in one run. Goals: on a CPU 1.2 times cotengra's time, ten matrices 60 us;
 on a GPU 0.5 times, and 1 ms besides the work itself.
 """
