@@ -199,7 +199,7 @@ def test_every_kernel_file_is_compiled_here() -> None:
 def distinct_defines(file: str) -> list[Defines]:
     """All definitions that a file is compiled with, in a fixed order."""
     distinct = {tuple(sorted(defines.items())) for defines in CASES[file]()}
-    assert len(distinct) >= 2
+    assert len(distinct) >= 2, "give two sets of definitions or more"
     return [dict(defines) for defines in sorted(distinct, key=str)]
 
 
