@@ -1,4 +1,4 @@
-"""`Optimizer` where quimb, cotengra and opt_einsum take one: the same values, and slices where they know them."""
+"""`Optimizer` in quimb, cotengra and opt_einsum: the same values, and slices where they know them."""
 
 from __future__ import annotations
 
