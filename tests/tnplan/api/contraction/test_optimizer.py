@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import cotengra
 import numpy as np
 import opt_einsum
 import pytest
-import quimb
-import quimb.tensor as qtn
 
 from tests.support.networks import random_path
 from tnplan.api.contraction.optimizer import Optimizer
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.tensors import random_tensors
 
+quimb = pytest.importorskip("quimb", reason="needs quimb")
+qtn = pytest.importorskip("quimb.tensor", reason="needs quimb")
+
 CHAIN = "ab,bc,cd,de,ef->af"
 
 
-def circuit(n: int) -> qtn.Circuit:
+def circuit(n: int) -> Any:
     """Layers of rotations and controlled phases."""
     made = qtn.Circuit(n)
     for layer in range(4):
