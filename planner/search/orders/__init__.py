@@ -1,0 +1,1 @@
+"""First trees from elimination orders of indices, and the reductions that come before."""

@@ -1,0 +1,79 @@
+"""A binary heap over the numbers 0 .. n-1 with keys that may change, least key first. Compiled.
+
+`heap` is (n + 1): the numbers in heap order, and how many there are in the last place. `place` is (n): where a
+number stands, or -1. `key` is (n).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+
+@numba.njit(cache=True)
+def new_heap(n: int) -> Any:
+    """An empty heap: the heap, the places and the keys."""
+    return np.zeros(n + 1, np.int64), np.full(n, -1, np.int64), np.zeros(n)
+
+
+@numba.njit(cache=True)
+def _up(heap: Any, place: Any, key: Any, at: int) -> None:
+    item = heap[at]
+    while at > 0:
+        above = (at - 1) >> 1
+        if key[heap[above]] <= key[item]:
+            break
+        heap[at] = heap[above]
+        place[heap[at]] = at
+        at = above
+    heap[at] = item
+    place[item] = at
+
+
+@numba.njit(cache=True)
+def _down(heap: Any, place: Any, key: Any, at: int) -> None:
+    n = heap[-1]
+    item = heap[at]
+    while True:
+        below = 2 * at + 1
+        if below >= n:
+            break
+        if below + 1 < n and key[heap[below + 1]] < key[heap[below]]:
+            below += 1
+        if key[heap[below]] >= key[item]:
+            break
+        heap[at] = heap[below]
+        place[heap[at]] = at
+        at = below
+    heap[at] = item
+    place[item] = at
+
+
+@numba.njit(cache=True)
+def put(heap: Any, place: Any, key: Any, item: int, value: float) -> None:
+    """Add a number, or change its key."""
+    key[item] = value
+    if place[item] < 0:
+        place[item] = heap[-1]
+        heap[heap[-1]] = item
+        heap[-1] += 1
+    _up(heap, place, key, place[item])
+    _down(heap, place, key, place[item])
+
+
+@numba.njit(cache=True)
+def remove(heap: Any, place: Any, key: Any, item: int) -> None:
+    """Take a number out, if it is in."""
+    at = place[item]
+    if at < 0:
+        return
+    place[item] = -1
+    heap[-1] -= 1
+    last = heap[heap[-1]]
+    if last != item:
+        heap[at] = last
+        place[last] = at
+        _up(heap, place, key, at)
+        _down(heap, place, key, place[last])

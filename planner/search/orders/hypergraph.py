@@ -1,0 +1,64 @@
+"""A network as arrays: which tensor has which indices, and the other way round. Knows no order and no tree.
+
+The result is one more tensor, the last, where indices are open: a tree over all of them is then one without a
+root, and every order may treat open indices like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log2
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Hypergraph(NamedTuple):
+    """Tensors 0 .. T-1 and indices 0 .. I-1 of extents above 1."""
+
+    tensor_starts: Ints
+    """(T + 1): where the indices of each tensor begin in `indices`."""
+    indices: Ints
+    index_starts: Ints
+    """(I + 1): where the tensors of each index begin in `tensors`."""
+    tensors: Ints
+    weights: Floats
+    """(I): log2 of the extents."""
+
+    @property
+    def n_tensors(self) -> int:
+        """Tensors, the result among them where indices are open."""
+        return len(self.tensor_starts) - 1
+
+
+def make_hypergraph(
+    inputs: Sequence[Sequence[str]], output: Sequence[str], sizes: Mapping[str, float]
+) -> Hypergraph:
+    """The arrays of a network. Indices stand once on a tensor at most; those of extent 1 are left out."""
+    numbers: dict[str, int] = {}
+    rows: list[list[int]] = []
+    terms = [*inputs, output] if any(sizes[index] > 1 for index in output) else [*inputs]
+    for term in terms:
+        rows.append([numbers.setdefault(index, len(numbers)) for index in term if sizes[index] > 1])
+    return from_rows(rows, np.array([log2(sizes[index]) for index in numbers]))
+
+
+def from_rows(rows: Sequence[Sequence[int]], weights: Floats) -> Hypergraph:
+    """The arrays of tensors that are given by the numbers of their indices."""
+    starts = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=starts[1:])
+    indices = np.array([index for row in rows for index in row], np.int64)
+    return transposed(starts, indices, weights)
+
+
+def transposed(starts: Ints, indices: Ints, weights: Floats) -> Hypergraph:
+    """The same with the tensors of each index."""
+    owners = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    order = np.argsort(indices, kind="stable")
+    index_starts = np.zeros(len(weights) + 1, np.int64)
+    np.cumsum(np.bincount(indices, minlength=len(weights)), out=index_starts[1:])
+    return Hypergraph(starts, indices, index_starts, owners[order].astype(np.int64), weights)
