@@ -19,6 +19,8 @@ DEGREE, FILL, GROWTH = 0, 1, 2
 that is small beside the largest tensor that it takes."""
 STAGE = 1e9
 """Between the keys of two stages."""
+MOST_BESIDE = 80
+"""With more indices beside it an index waits as if none of these were on one tensor."""
 MOST_PAIRWISE = 12
 """Of more tensors of one index the two smallest are contracted, of fewer the two with the smallest union."""
 
@@ -193,12 +195,11 @@ def _key(
         value = total
     elif rule.kind == GROWTH:
         value = total - rule.weight * (largest - graph.weights[v])
+    elif many > MOST_BESIDE:
+        value = 0.5 * total * total
     else:
         value = 0.0
         own = stamp[0]
-        for i in range(many):
-            u = work[i]
-            mark[u] = own
         for i in range(many):
             u = work[i]
             near = 0.0
