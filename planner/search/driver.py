@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tnplan.planner.search.anneal_state import (
+from tnplan.planner.search.annealer.anneal_state import (
     COST,
     Best,
     bits_of,
@@ -255,8 +255,8 @@ class _Annealing:
     """The compiled state of a round, begun at a tree."""
 
     def __init__(self, task: Task, source: Found, seed: int, number: int) -> None:
-        from tnplan.planner.search import anneal_kernel
-        from tnplan.planner.search.waist_kernel import restore, settle
+        from tnplan.planner.search.annealer import anneal_kernel
+        from tnplan.planner.search.annealer.waist_kernel import restore, settle
 
         self.kernel = anneal_kernel
         limit = math.inf if task.limit is None else float(task.limit)

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 from math import inf, log
 
-from tnplan.planner.search.anneal_state import Heat
+from tnplan.planner.search.annealer.anneal_state import Heat
 from tnplan.planner.search.annealing import Found
 
 HOT_SHARE, HOT_ODDS, FRESH_ODDS = 0.6, 0.7, 0.5

@@ -12,8 +12,8 @@ import numpy as np
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search import cotengra_search
-from tnplan.planner.search import waist_kernel as waist
-from tnplan.planner.search.anneal_state import (
+from tnplan.planner.search.annealer import waist_kernel as waist
+from tnplan.planner.search.annealer.anneal_state import (
     AnnealState,
     Best,
     Problem,

@@ -21,9 +21,9 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.networks.tensors import random_tensors
-from tnplan.planner.search import anneal_kernel as kernel
-from tnplan.planner.search import waist_kernel as waist
-from tnplan.planner.search.anneal_state import (
+from tnplan.planner.search.annealer import anneal_kernel as kernel
+from tnplan.planner.search.annealer import waist_kernel as waist
+from tnplan.planner.search.annealer.anneal_state import (
     Heat,
     bits_of,
     pairs_of,

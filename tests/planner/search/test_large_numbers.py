@@ -29,12 +29,12 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Schedule
-from tnplan.planner.search import anneal_kernel
-from tnplan.planner.search.anneal_state import COST, OVER
+from tnplan.planner.search.annealer import anneal_kernel
+from tnplan.planner.search.annealer.anneal_state import COST, OVER
+from tnplan.planner.search.annealer.waist_kernel import add_up
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import METHODS, OBJECTIVES
-from tnplan.planner.search.waist_kernel import add_up
 from tnplan.reporting.json_documents import schedule_document
 
 WAYS = [

@@ -24,7 +24,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.search.anneal_state import Heat
+from tnplan.planner.search.annealer.anneal_state import Heat
 from tnplan.planner.search.annealing import Effort, Found
 from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.path_cost import path_cost

@@ -12,9 +12,9 @@ import pytest
 from tests.support.search import odd_network, prepared, recount
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.network import Network
-from tnplan.planner.search import anneal_kernel as kernel
-from tnplan.planner.search import waist_kernel as waist
-from tnplan.planner.search.anneal_state import (
+from tnplan.planner.search.annealer import anneal_kernel as kernel
+from tnplan.planner.search.annealer import waist_kernel as waist
+from tnplan.planner.search.annealer.anneal_state import (
     HELD,
     WAIST,
     AnnealState,

@@ -13,7 +13,7 @@ import numba
 from numba.core import types
 from numba.extending import intrinsic
 
-from tnplan.planner.search.anneal_state import LARGEST
+from tnplan.planner.search.annealer.anneal_state import LARGEST
 
 EXACT = 2.0**53
 BARE: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}

@@ -12,8 +12,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from tnplan.planner.search.anneal_state import COST, HELD, LARGEST, OVER, WAIST
-from tnplan.planner.search.cost_kernel import BARE, INLINE, excess, ones_of, size_of, step_cost
+from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
+from tnplan.planner.search.annealer.cost_kernel import BARE, INLINE, excess, ones_of, size_of, step_cost
 
 LOWER = 1.0 - 1e-9
 BELOW, ABOVE, INNER, OUTER = 0, 1, 2, 3

@@ -2,7 +2,7 @@
 
 Imported lazily (numba loads slowly). Knows bitsets and numbers only: no names, files, machine or clock.
 
-Arguments `problem`, `state`, `best` and `heat` are the records of tnplan.planner.search.anneal_state.
+Arguments `problem`, `state`, `best` and `heat` are the records of tnplan.planner.search.annealer.anneal_state.
 """
 
 from __future__ import annotations
@@ -13,9 +13,17 @@ from typing import Any
 import numba
 import numpy as np
 
-from tnplan.planner.search.anneal_state import COST, HELD, LARGEST, OVER, WAIST
-from tnplan.planner.search.cost_kernel import BARE, EXACT, INLINE, excess, ones_of, size_of, step_cost
-from tnplan.planner.search.waist_kernel import (
+from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
+from tnplan.planner.search.annealer.cost_kernel import (
+    BARE,
+    EXACT,
+    INLINE,
+    excess,
+    ones_of,
+    size_of,
+    step_cost,
+)
+from tnplan.planner.search.annealer.waist_kernel import (
     add_up,
     count_inside,
     set_cost,
