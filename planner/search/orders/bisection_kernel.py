@@ -8,7 +8,7 @@ separator of the line graph.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -24,6 +24,20 @@ PATIENCE = 120
 """Moves of a pass without a gain."""
 LARGEST_NET = 400
 """Of an index on more tensors the moves are the same: it is cut in any case."""
+
+
+class Cuts(NamedTuple):
+    """How tensors are divided time and again."""
+
+    fewest: int
+    """Tensors that stay together."""
+    imbalance: float
+    depth: int
+    """Divisions on the way to the smallest part, at most."""
+    attempts: int
+    """Divisions of each part, of which the one that cuts least is taken."""
+    boundary: float
+    """What an index that is cut already adds to the mass of its tensors: more divides the boundary, too."""
 
 
 @numba.njit(cache=True)
@@ -272,14 +286,13 @@ def bisect(starts: Any, items: Any, mass: Any, weights: Any, imbalance: float, s
 
 
 @numba.njit(cache=True)
-def dissect(graph: Any, fewest: int, imbalance: float, depth: int, seed: int) -> Any:
-    """The stage of each index: those that part the whole come last, those of parts of `fewest` tensors first.
-
-    Parts are divided `depth` times at most.
-    """
+def dissect(graph: Any, cuts: Any, seed: int) -> Any:
+    """The stage of each index: those that part the whole come last, those of parts of few tensors first."""
+    fewest, depth = cuts.fewest, cuts.depth
     n, n_indices = graph.tensor_starts.size - 1, graph.weights.size
     stages = np.zeros(n_indices, np.int64)
     members = np.arange(n)
+    mass_of = np.ones(n)
     todo = [(0, n, 0)]
     free = np.ones(n_indices, np.bool_)
     names, mark = np.zeros(n_indices, np.int64), np.full(n_indices, -1, np.int64)
@@ -310,8 +323,14 @@ def dissect(graph: Any, fewest: int, imbalance: float, depth: int, seed: int) ->
                 items[used] = names[u]
                 used += 1
             starts[i - first + 1] = used
-        mass = np.ones(last - first)
-        side, _ = bisect(starts, items[:used], mass, weights[:count], imbalance, seed + 7919 * number)
+        mass = mass_of[members[first:last]]
+        side, least = np.zeros(last - first, np.int8), np.inf
+        for attempt in range(cuts.attempts):
+            other, cut = bisect(
+                starts, items[:used], mass, weights[:count], cuts.imbalance, seed + 7919 * number + attempt
+            )
+            if cut < least:
+                side, least = other, cut
         inside = np.zeros((2, count), np.int64)
         for i in range(first, last):
             for q in range(starts[i - first], starts[i - first + 1]):
@@ -330,6 +349,8 @@ def dissect(graph: Any, fewest: int, imbalance: float, depth: int, seed: int) ->
                 if free[u] and inside[0, names[u]] > 0 and inside[1, names[u]] > 0:
                     free[u] = False
                     stages[u] = depth - level
+                    for p in range(graph.index_starts[u], graph.index_starts[u + 1]):
+                        mass_of[graph.tensors[p]] += cuts.boundary * graph.weights[u]
         if low > first and low < last:
             todo.append((first, low, level + 1))
             todo.append((low, last, level + 1))
