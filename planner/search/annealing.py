@@ -45,6 +45,10 @@ TURNS: tuple[tuple[str, float, str | int], ...] = (
 ROUNDS_PER_DOUBLING = 6 * len(TURNS)
 
 
+Start = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
+"""A path of pairs, and what it slices."""
+
+
 @dataclass(frozen=True)
 class Effort:
     """How long to search: `time_s` in all, and at most so many trials and annealing rounds a worker."""
@@ -66,7 +70,7 @@ class Task:
     methods: tuple[str, ...]
     seed: int
     effort: Effort
-    starts: tuple[tuple[tuple[tuple[int, ...], ...], tuple[str, ...]], ...] = ()
+    starts: tuple[Start, ...] = ()
     """Trees to start from in place of trials, with what they slice."""
     element_weight: float = 0.0
     """What the joint search counts for an element read or written, in multiply-adds."""
@@ -240,22 +244,6 @@ def _in_range(sizes: Mapping[str, float]) -> Mapping[str, float]:
 def _bits(sizes: Mapping[str, float]) -> float:
     """log2 of the product of all sizes."""
     return sum(map(log2, sizes.values()))
-
-
-def power_in_range(task: Task, trees: Sequence[Found]) -> float:
-    """The power of all sizes with which the steps of these trees are well within floating point; 1 if they
-    are already."""
-    from cotengra import ContractionTree
-
-    if _bits(task.sizes) <= MOST_BITS:
-        return 1.0
-    bits = max(
-        ContractionTree.from_path(
-            task.inputs, task.output, task.sizes, ssa_path=tree.ssa_path
-        ).contraction_cost(log=2)
-        for tree in trees
-    )  # fmt: skip
-    return 1.0 if bits <= MOST_BITS else MOST_BITS / (2 * bits)
 
 
 def random_greedy(task: Task, number: int) -> Found:

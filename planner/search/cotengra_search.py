@@ -23,6 +23,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Found, Task, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import search_joint
+from tnplan.planner.search.orders.starts import core_for
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.search.ranking import SearchedNetwork
 from tnplan.planner.search.search_options import JOINT, METHODS, SearchOptions
@@ -51,7 +52,14 @@ def search_path(
         options.element_weight(dtype),
     )  # fmt: skip
     task, names = _with_network(asked, network, forced, options.from_paths)
-    frame = SearchedNetwork(network, dtype, names, frozenset(forced))
+    core = core_for(task) if options.joint and not task.starts else None
+    if core is not None:
+        present = {symbol for term in core.inputs for symbol in term}
+        sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
+        used_s = time.monotonic() - started
+        effort = replace(task.effort, time_s=max(task.effort.time_s - used_s, 0.0))
+        task = replace(task, inputs=core.inputs, sizes=sizes, effort=effort)
+    frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
 
     def tell(found: Found) -> None:
         if report is not None:

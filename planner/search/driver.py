@@ -6,47 +6,24 @@ memory and no machine, only the limit on a tensor's elements and what an element
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from math import inf
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
-import numpy as np
-
-from tnplan.planner.search.annealer.anneal_state import (
-    COST,
-    Best,
-    bits_of,
-    kept_words,
-    make_problem,
-    new_state,
-    pairs_of,
-    sliced_bits,
-    tree_of,
-)
-from tnplan.planner.search.annealing import (
-    Effort,
-    Found,
-    Task,
-    first_tree,
-    power_in_range,
-    random_greedy,
-    roots,
-    seeded,
-)
+from tnplan.planner.search.annealer.annealed import Annealed, Tell
+from tnplan.planner.search.annealing import Found, Start, Task, random_greedy, roots
 from tnplan.planner.search.checkpoint import SearchCheckpoint
+from tnplan.planner.search.orders.first_trees import first_trees
+from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Round
 
-SEED_TRIALS = 4
-SEED_SHARE = 0.4
-SEED_LIMIT_S = 20.0
-"""Trials take the fifth of it."""
 NOMINAL_MOVES_PER_S = 7e6
 ROUND_SHARE = 0.1
 MOVES_PER_TENSOR = 300_000
@@ -55,11 +32,14 @@ MOVES_OF_GREEDY, GREEDY_SHARE = 3_000, 0.25
 is at most this share of a full round."""
 RANK_SHARE = 0.3
 """The last share of the time, in which trees are ranked by predicted time where that is asked for."""
-CALL_MOVES = 800_000
-"""Moves of one call of the kernel: about a tenth of a second, in which the clock is not looked at."""
+FIRST_ORDERS = 1000
+"""Orders of rounds have numbers from here on, times DRAWN_TREES; the first trees have those below."""
+DRAWN_TREES = 4
+"""Of so many orders a round takes the best tree."""
+MOST_BITS = 960
+"""log2 of the largest cost that is counted in floating point."""
 SHORTEST = 0.1
 
-Tell = Callable[[Found], None]
 Result = TypeVar("Result")
 
 
@@ -108,30 +88,32 @@ def search_joint(
 def _ladder(task: Task, target: Target | None) -> ElitePool:
     """The trees that a search begins with. Of several given ones, the fastest as it was given comes first
     where their predicted time is asked for, else the cheapest; the others are in the pool."""
-    one_each = [replace(task, starts=(start,)) for start in task.starts] or [task]
-    trees = [_first(one) for one in one_each]
-    power = 1.0 if task.limit is not None else power_in_range(task, trees)
+    trees = [_given(task, start) for start in task.starts] or first_trees(task)
+    power = 1.0 if task.limit is not None else _power_in_range(task, trees)
     rooted = replace(task, sizes=roots(task.sizes, power))
     givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
     pool = sorted(firsts, key=lambda one: one.score)[:POOL]
     if target is None:
         return ElitePool(task.seed, pool[0], pool, power=power)
     fastest = None
-    if len(givens) > 1:
+    if len(task.starts) > 1:
         fits = [found for found in map(target.ranked, givens) if found.time_s is not None]
-        fastest = min(fits, key=lambda one: one.time_s or math.inf, default=None)
+        fastest = min(fits, key=lambda one: one.time_s or inf, default=None)
     first = fastest or min(givens, key=lambda one: one.score)
     return ElitePool(task.seed, first, pool, fastest, power=power)
 
 
-def _first(task: Task) -> Found:
-    """The given path or the best of a few trials, without a score."""
-    seed_s = min(SEED_SHARE * task.effort.time_s, SEED_LIMIT_S)
-    effort = Effort(seed_s, min(SEED_TRIALS, task.effort.max_trials), 0)
-    with seeded(task.seed):
-        tree = first_tree(replace(task, limit=None, minimize="flops", effort=effort))
-    steps = tuple(tuple(map(int, step)) for step in tree.get_ssa_path())
-    return Found(0.0, steps, tuple(symbol for symbol in tree.sliced_inds if task.sizes[symbol] > 1))
+def _given(task: Task, start: Start) -> Found:
+    """A given path, without a score."""
+    ssa_path, sliced = start
+    return Found(0.0, ssa_path, tuple(symbol for symbol in sliced if task.sizes[symbol] > 1))
+
+
+def _power_in_range(task: Task, trees: Sequence[Found]) -> float:
+    """The power of all sizes with which the steps of these trees are well within floating point; 1 if they
+    are already."""
+    bits = max(tree_bits(task, tree) for tree in trees)
+    return 1.0 if bits <= MOST_BITS else MOST_BITS / (2 * bits)
 
 
 def _begun(task: Task, found: Found) -> tuple[Found, Found]:
@@ -141,8 +123,8 @@ def _begun(task: Task, found: Found) -> tuple[Found, Found]:
     """
     if len(task.inputs) <= 2:
         return found, found
-    annealing = _Annealing(task, found, task.seed, 0)
-    given, first = annealing.given, annealing.sliced()
+    annealed = Annealed(task, found, 0)
+    given, first = annealed.given, annealed.sliced()
     return given or first, first
 
 
@@ -159,7 +141,7 @@ def _climb(
     time_s, most = task.effort.time_s, task.effort.max_rounds
     ends = began + time_s
     full = min(ROUND_SHARE * time_s * NOMINAL_MOVES_PER_S, float(MOVES_PER_TENSOR * len(task.inputs)))
-    fresh = MOVES_OF_GREEDY * len(task.inputs) <= GREEDY_SHARE * full
+    greedy = MOVES_OF_GREEDY * len(task.inputs) <= GREEDY_SHARE * full
     planned = min(most * MEAN_LENGTH, time_s * n_workers * NOMINAL_MOVES_PER_S / max(full, 1.0))
     if target is not None:
         planned *= 1.0 - RANK_SHARE
@@ -185,7 +167,7 @@ def _climb(
             while going and len(flying) < n_workers:
                 left_s = ends - time.monotonic()
                 late = left_s < RANK_SHARE * time_s or ladder.given >= planned
-                given = ladder.next(planned, target is not None and late, fresh)
+                given = ladder.next(planned, target is not None and late, greedy)
                 wanted = given.length * full
                 possible_s = left_s - given.ranks * rank_s
                 moves = wanted if pace_s == 0.0 else min(wanted, possible_s / pace_s)
@@ -241,9 +223,9 @@ def carry_out(
     done = 0
     if given.anneals:
         weighted = replace(task, element_weight=task.element_weight * given.weight_factor)
-        source = random_greedy(task, given.number) if given.kind == "fresh" else given.source
-        annealing = _Annealing(weighted, source, task.seed, given.number)
-        done = annealing.run(given, moves, ends, tell)
+        source = _source(task, given)
+        annealing = Annealed(weighted, source, given.number)
+        done = annealing.run(given.heat, moves, ends, tell)
         found = annealing.best_found()
     annealed = time.monotonic()
     if found is not None and given.ranks and target is not None:
@@ -251,62 +233,12 @@ def carry_out(
     return SearchOutcome(found, done, annealed - before, time.monotonic() - annealed)
 
 
-class _Annealing:
-    """The compiled state of a round, begun at a tree."""
-
-    def __init__(self, task: Task, source: Found, seed: int, number: int) -> None:
-        from tnplan.planner.search.annealer import anneal_kernel
-        from tnplan.planner.search.annealer.waist_kernel import restore, settle
-
-        self.kernel = anneal_kernel
-        limit = math.inf if task.limit is None else float(task.limit)
-        self.problem = make_problem(
-            task.inputs, task.output, task.sizes, limit, task.element_weight, task.waist_limit
-        )
-        self.bits = bits_of(task.sizes)
-        n = len(task.inputs)
-        self.state = new_state(self.problem, n, (seed, number))
-        kept = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
-        self.best = Best(*tree_of(source.ssa_path, n), kept, np.full(1, math.inf))
-        restore(self.problem, self.state, *self.best[:4])
-        self.given = None if self.state.counts[1] else replace(source, score=self._score())
-        """The tree that it began at, with its score; None where it is over the limit."""
-        settle(self.problem, self.state)
-
-    def _score(self) -> float:
-        return math.log2(self.state.totals[COST]) + sum(
-            math.log2(self.problem.extents[bit]) for bit in self.state.sliced[: self.state.counts[0]]
-        )
-
-    def sliced(self) -> Found:
-        """The tree that it began at, sliced on until it is within the limit, with its score."""
-        self.kernel.slice_to_limit(self.problem, self.state)
-        self.kernel.keep_best(self.problem, self.state, self.best)
-        found = self.best_found()
-        assert found is not None
-        return found
-
-    def run(self, given: Round, moves: float, ends: float, tell: Tell | None) -> int:
-        """Make the moves, and tell of each better tree; how many were made."""
-        block = self.kernel.BLOCK
-        blocks = max(1, round(moves / block))
-        at_once = max(1, CALL_MOVES // block)
-        done = 0
-        while done < blocks and time.monotonic() <= ends:
-            score = float(self.best.score[0])
-            last = min(blocks, done + at_once)
-            self.kernel.anneal(self.problem, self.state, self.best, given.heat, done, last, blocks)
-            done = last
-            if tell is not None and self.best.score[0] < score:
-                found = self.best_found()
-                assert found is not None
-                tell(found)
-        return done * block
-
-    def best_found(self) -> Found | None:
-        """The best tree within the limit, if any was."""
-        score = float(self.best.score[0])
-        if not math.isfinite(score):
-            return None
-        names: dict[int, Any] = {bit: symbol for symbol, bit in self.bits.items()}
-        return Found(score, pairs_of(self.best), tuple(names[bit] for bit in sliced_bits(self.best)))
+def _source(task: Task, given: Round) -> Found:
+    """The tree that a round starts from; those of a round's own follow from its number."""
+    if given.kind == "greedy":
+        return random_greedy(task, given.number)
+    if given.kind != "order":
+        return given.source
+    starts = OrderStarts(task)
+    first = DRAWN_TREES * (given.number + FIRST_ORDERS)
+    return min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda one: one.score)

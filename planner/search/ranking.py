@@ -16,6 +16,7 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Found
+from tnplan.planner.search.orders.core import Core
 
 TENSORS_OF_A_STEP = 0.5
 """What the largest steps hold, in tensors of the limit: chains work in place, and the largest tensors mostly
@@ -31,12 +32,15 @@ class SearchedNetwork:
     names: dict[str, str]
     forced: frozenset[str]
     """Indices that are sliced in any case."""
+    core: Core | None = None
+    """What is searched of the network; None for all of it."""
 
     def path(self, found: Found) -> ContractionPath:
         """The path of a tree, its predicted time in `meta` where it is known."""
         sliced = {self.names[symbol] for symbol in found.sliced} | self.forced
         meta = {} if found.time_s is None else {"predicted_s": found.time_s}
-        return ContractionPath(self.network, found.ssa_path, tuple(sorted(sliced)), self.dtype, meta=meta)
+        pairs = found.ssa_path if self.core is None else self.core.whole(found.ssa_path)
+        return ContractionPath(self.network, pairs, tuple(sorted(sliced)), self.dtype, meta=meta)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,13 @@ from math import inf, log
 from tnplan.planner.search.annealer.anneal_state import Heat
 from tnplan.planner.search.annealing import Found
 
-HOT_SHARE, HOT_ODDS, FRESH_ODDS = 0.6, 0.7, 0.5
-"""In the first share of a search most rounds start hot, half of these from trees of their own: in which basin
-one ends depends on where it starts, hot or not. Short ones end in good basins as often as long ones; the
-others go on from the best of them."""
+HOT_SHARE, HOT_ODDS = 0.6, 0.7
+"""In the first share of a search most rounds start hot, many from trees of their own: in which basin one ends
+depends on where it starts, hot or not. Short ones end in good basins as often as long ones; the others go on
+from the best of them."""
+HOT_KINDS = ("first", "greedy", "order")
+HALVING_BITS, MOST_HALVINGS = 3.0, 3.0
+"""A kind whose best tree is so many times 2 worse comes up half as often, down to 2^-MOST_HALVINGS."""
 HOT, WARM = (15.0, 50.0), (3.0, 25.0)
 """Between these `local` is drawn: with more of it warm rounds lose a good tree and bring none back."""
 SHORTEST_LENGTH = 0.1
@@ -29,9 +32,10 @@ NEAR_LENGTH = 0.05
 
 @dataclass(frozen=True)
 class Round:
-    """A round. `first`, `fresh` and `warm` anneal, `rank` asks for a tree's predicted time, `near` does both.
+    """A round. `rank` asks for a tree's predicted time, `near` does that and anneals, the others anneal.
 
-    A `fresh` one starts from a greedy tree of its own in place of `source`, the first tree.
+    `greedy` and `order` start from trees of their own in place of `source`, the first tree: cotengra's greedy
+    ones, or those of orders.
     """
 
     number: int
@@ -70,6 +74,8 @@ class ElitePool:
     """Rounds given so far."""
     given: float = 0.0
     """Their lengths added up."""
+    origins: dict[str, float] = field(default_factory=dict)
+    """The best score that hot rounds of a kind have led to."""
     power: float = 1.0
     """Scores count with extents to this power; below 1 where sizes are beyond floating point."""
 
@@ -78,25 +84,32 @@ class ElitePool:
         """The fastest tree where trees are ranked, else the cheapest."""
         return self.fastest or self.pool[0]
 
-    def next(self, planned: float, ranking: bool, fresh: bool = True) -> Round:
+    def next(self, planned: float, ranking: bool, greedy: bool = True) -> Round:
         """The next round of a search that is planned to have `planned` full rounds in all.
 
-        When `ranking`, the pool and the first tree are ranked, then others near the fastest. `fresh` says
-        whether rounds may have trees of their own.
+        When `ranking`, the pool and the first tree are ranked, then others near the fastest. `greedy` says
+        whether rounds have time for greedy trees of their own.
         """
         number, draw = self.number, random.Random(f"{self.seed} {self.number}")
-        chosen = self._near(number, draw) if ranking else self._anneal(number, draw, planned, fresh)
+        chosen = self._near(number, draw) if ranking else self._anneal(number, draw, planned, greedy)
         self.number += 1
         self.given += chosen.length
         return chosen
 
-    def _anneal(self, number: int, draw: random.Random, planned: float, fresh: bool) -> Round:
+    def _anneal(self, number: int, draw: random.Random, planned: float, greedy: bool) -> Round:
         length = _between(draw, SHORTEST_LENGTH, 1.0)
         if number == 0 or (self.given < HOT_SHARE * planned and draw.random() < HOT_ODDS):
-            kind = "fresh" if number and fresh and draw.random() < FRESH_ODDS else "first"
+            kind = self._hot_kind(draw, greedy) if number else "first"
             return Round(number, kind, self.first, _heat(draw, HOT, (0.28, 0.57)), length)
         place = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
         return Round(number, "warm", self.pool[place], _heat(draw, WARM, (0.1, 0.4)), length)
+
+    def _hot_kind(self, draw: random.Random, greedy: bool) -> str:
+        """Where a hot round starts: the kinds that led to better trees come up more often."""
+        kinds = [kind for kind in HOT_KINDS if greedy or kind != "greedy"]
+        best = min(self.origins.values(), default=0.0)
+        odds = [2.0 ** -min((self.origins.get(kind, best) - best) / HALVING_BITS, MOST_HALVINGS) for kind in kinds]
+        return draw.choices(kinds, odds)[0]
 
     def _near(self, number: int, draw: random.Random) -> Round:
         for source in (*self.pool, self.first):
@@ -115,7 +128,9 @@ class ElitePool:
             if found.time_s is not None and found.time_s < _time_s(self.fastest):
                 self.fastest = found
             return self.best is not before
-        if given.kind != "fresh" and found.score < given.source.score and given.source in self.pool:
+        if given.kind in HOT_KINDS:
+            self.origins[given.kind] = min(found.score, self.origins.get(given.kind, inf))
+        if given.kind in ("first", "warm") and found.score < given.source.score and given.source in self.pool:
             self.pool.remove(given.source)
         if found not in self.pool:
             self.pool = sorted([*self.pool, found], key=lambda one: one.score)[:POOL]

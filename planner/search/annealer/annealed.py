@@ -1,0 +1,93 @@
+"""One round of the joint search: the compiled state, begun at a tree, and what becomes of it.
+
+Knows no processes and no rounds but its own.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tnplan.planner.search.annealer.anneal_state import (
+    COST,
+    Best,
+    Heat,
+    bits_of,
+    kept_words,
+    make_problem,
+    new_state,
+    pairs_of,
+    sliced_bits,
+    tree_of,
+)
+from tnplan.planner.search.annealing import Found, Task
+
+CALL_MOVES = 800_000
+"""Moves of one call of the kernel: about a tenth of a second, in which the clock is not looked at."""
+Tell = Callable[[Found], None]
+
+
+class Annealed:
+    """The compiled state of a round, begun at a tree."""
+
+    def __init__(self, task: Task, source: Found, number: int) -> None:
+        from tnplan.planner.search.annealer import anneal_kernel
+        from tnplan.planner.search.annealer.waist_kernel import restore, settle
+
+        self.kernel = anneal_kernel
+        limit = math.inf if task.limit is None else float(task.limit)
+        self.problem = make_problem(
+            task.inputs, task.output, task.sizes, limit, task.element_weight, task.waist_limit
+        )
+        self.bits = bits_of(task.sizes)
+        n = len(task.inputs)
+        self.state = new_state(self.problem, n, (task.seed, number))
+        kept = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
+        self.best = Best(*tree_of(source.ssa_path, n), kept, np.full(1, math.inf))
+        restore(self.problem, self.state, *self.best[:4])
+        self.given = None if self.state.counts[1] else replace(source, score=self._score())
+        """The tree that it began at, with its score; None where it is over the limit."""
+        settle(self.problem, self.state)
+
+    def _score(self) -> float:
+        return math.log2(self.state.totals[COST]) + sum(
+            math.log2(self.problem.extents[bit]) for bit in self.state.sliced[: self.state.counts[0]]
+        )
+
+    def sliced(self) -> Found:
+        """The tree that it began at, sliced on until it is within the limit, with its score."""
+        self.kernel.slice_to_limit(self.problem, self.state)
+        self.kernel.keep_best(self.problem, self.state, self.best)
+        found = self.best_found()
+        assert found is not None
+        return found
+
+    def run(self, heat: Heat, moves: float, ends: float, tell: Tell | None) -> int:
+        """Make the moves, and tell of each better tree; how many were made."""
+        block = self.kernel.BLOCK
+        blocks = max(1, round(moves / block))
+        at_once = max(1, CALL_MOVES // block)
+        done = 0
+        while done < blocks and time.monotonic() <= ends:
+            score = float(self.best.score[0])
+            last = min(blocks, done + at_once)
+            self.kernel.anneal(self.problem, self.state, self.best, heat, done, last, blocks)
+            done = last
+            if tell is not None and self.best.score[0] < score:
+                found = self.best_found()
+                assert found is not None
+                tell(found)
+        return done * block
+
+    def best_found(self) -> Found | None:
+        """The best tree within the limit, if any was."""
+        score = float(self.best.score[0])
+        if not math.isfinite(score):
+            return None
+        names: dict[int, Any] = {bit: symbol for symbol, bit in self.bits.items()}
+        return Found(score, pairs_of(self.best), tuple(names[bit] for bit in sliced_bits(self.best)))

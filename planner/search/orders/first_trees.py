@@ -1,0 +1,46 @@
+"""The trees that a search without given paths begins with: of orders, and of cotengra's trials where time allows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from tnplan.planner.search.annealing import Effort, Found, Task, first_tree, seeded
+from tnplan.planner.search.orders.starts import OrderStarts
+
+ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
+ORDER_LIMIT_S, TRIAL_LIMIT_S = 4.0, 20.0
+MOST_TREES = 4
+ORDERS_PER_TRIAL = 8
+"""Of one trial that the effort allows."""
+TRIALS = 4
+TRIAL_S_PER_TENSOR = 4e-4
+QUICK = 300
+"""Tensors up to which one trial is made whatever the time."""
+
+
+def first_trees(task: Task) -> list[Found]:
+    """The best of some orders, cheapest first, and the best of cotengra's trials."""
+    if len(task.inputs) <= 2:
+        return [Found(0.0, ((0, 1),) if len(task.inputs) == 2 else (), ())]
+    time_s, n = task.effort.time_s, len(task.inputs)
+    starts = OrderStarts(task)
+    ends = time.monotonic() + min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
+    found: dict[float, Found] = {}
+    for number in range(ORDERS_PER_TRIAL * task.effort.max_trials):
+        if number and time.monotonic() > ends:
+            break
+        tree = starts.tree(number)
+        found.setdefault(round(tree.score, 6), tree)
+    trees = [found[score] for score in sorted(found)[:MOST_TREES]]
+    trial_s = min(TRIAL_SHARE * time_s, TRIAL_LIMIT_S)
+    trials = min(TRIALS, task.effort.max_trials, int(trial_s / (TRIAL_S_PER_TENSOR * n)))
+    if trials or n <= QUICK:
+        trees = [*trees[: MOST_TREES - 1], _trial(task, starts, max(trials, 1), trial_s)]
+    return trees
+
+
+def _trial(task: Task, starts: OrderStarts, trials: int, trial_s: float) -> Found:
+    with seeded(task.seed):
+        tree = first_tree(replace(task, limit=None, minimize="flops", effort=Effort(trial_s / 0.2, trials, 0)))
+    return starts.improved([(int(a), int(b)) for a, b in tree.get_ssa_path()])

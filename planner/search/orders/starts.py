@@ -1,0 +1,123 @@
+"""Trees to start from, each of an order that is drawn: fronts, dissections, greedy eliminations.
+
+Every one takes near-linear time and memory, and small parts of it are put in their best order. Knows no slices
+and no limit.
+"""
+
+from __future__ import annotations
+
+import random
+from math import inf, log2
+
+import numpy as np
+
+from tnplan.planner.search.annealer.anneal_state import Best, pairs_of, tree_of
+from tnplan.planner.search.annealing import Found, Task
+from tnplan.planner.search.orders.core import Core, core_of
+from tnplan.planner.search.orders.hypergraph import make_hypergraph
+from tnplan.planner.search.orders.trees import rooted
+
+FIRST_KINDS = ("front", "elimination", "front", "dissection")
+"""Of the first numbers; then all are drawn."""
+PULLS, FRONT_NOISE = (0.0, 0.25, 0.5, 1.0), (1e-3, 2.0)
+FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
+IMBALANCE = 0.05, 0.5
+GROWTH_WEIGHT = 0.4, 1.0
+KEY_NOISE = 1e-6, 1e-2
+QUICK_TREES = 2
+SHARE_BITS, MOST_BITS = 7, 16
+"""A step before the core costs at most 2^-7 of a tree's mean step, and never more than 2^16 multiply-adds."""
+PART_SIZES = 6, 8
+"""Tensors of the parts that are put in their best order."""
+
+
+class OrderStarts:
+    """Trees of a task by number; the same number gives the same tree."""
+
+    def __init__(self, task: Task) -> None:
+        self.n = len(task.inputs)
+        self.seed, self.weight = task.seed, task.element_weight
+        self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
+
+    def tree(self, number: int) -> Found:
+        """A tree without slices, its score log2 of its cost."""
+        draw = random.Random(f"{self.seed} {number} order")
+        kind = FIRST_KINDS[number] if number < len(FIRST_KINDS) else draw.choice(FIRST_KINDS)
+        if len(self.graph.weights) == 0:
+            kind = "elimination"
+        return self.improved(rooted(self._pairs(kind, draw, number == 0), self.n))
+
+    def _pairs(self, kind: str, draw: random.Random, plain: bool) -> np.ndarray:
+        from tnplan.planner.search.orders.bisection_kernel import Cuts, dissect
+        from tnplan.planner.search.orders.elimination_kernel import DEGREE, FILL, GROWTH, Rule, eliminate
+        from tnplan.planner.search.orders.front_kernel import grow
+
+        seed = draw.getrandbits(31)
+        pairs: np.ndarray
+        if kind == "front":
+            pull, noise = (0.5, 0.3) if plain else (draw.choice(PULLS), _between(draw, *FRONT_NOISE))
+            pairs = grow(self.graph, pull, noise, seed)
+            return pairs
+        stages = np.zeros(len(self.graph.weights), np.int64)
+        if kind == "dissection":
+            cuts = Cuts(
+                draw.choice(FEWEST), draw.uniform(*IMBALANCE), draw.choice(DEPTHS), draw.choice(ATTEMPTS),
+                draw.choice(BOUNDARIES),
+            )  # fmt: skip
+            stages = dissect(self.graph, cuts, seed)
+        rule = Rule(
+            draw.choice((DEGREE, FILL, GROWTH, GROWTH)), draw.uniform(*GROWTH_WEIGHT),
+            _between(draw, *KEY_NOISE),
+        )  # fmt: skip
+        pairs = eliminate(self.graph, stages, rule, seed)
+        return pairs
+
+    def improved(self, pairs: list[tuple[int, int]], limit_bits: float = inf) -> Found:
+        """The tree of a path with small parts in their best order, its score log2 of its cost."""
+        from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
+        from tnplan.planner.search.subtrees.optimal_kernel import sweep
+
+        if self.n < 2:
+            return Found(0.0, (), ())
+        left, right, _ = tree_of(pairs, self.n)
+        graph, root = self.graph, 2 * self.n - 2
+        for size in PART_SIZES:
+            sweep(graph, graph.weights, left, right, root, size, limit_bits, self.weight)
+        legs = all_legs(graph, graph.weights, left, right, products_in_order(left, right, root))
+        bits, _ = total_bits(legs, self.weight, left, right)
+        return Found(float(bits), path_of(left, right), ())
+
+
+def core_for(task: Task) -> Core:
+    """The core of a task: what is done before it takes a small share of what quick trees cost."""
+    n = len(task.inputs)
+    if n <= 2:
+        return core_of(task.inputs, task.output, task.sizes, -inf)
+    starts = OrderStarts(task)
+    bits = min(starts.tree(number).score for number in range(QUICK_TREES))
+    most = min(bits - log2(n) - SHARE_BITS, MOST_BITS)
+    if task.limit is not None:
+        most = min(most, 0.5 * log2(task.limit))
+    return core_of(task.inputs, task.output, task.sizes, most)
+
+
+def tree_bits(task: Task, tree: Found) -> float:
+    """log2 of the cost of a tree without slices."""
+    from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
+
+    left, right, _ = tree_of(tree.ssa_path, len(task.inputs))
+    graph = make_hypergraph(task.inputs, task.output, task.sizes)
+    legs = all_legs(graph, graph.weights, left, right, products_in_order(left, right, left.size - 1))
+    return float(total_bits(legs, task.element_weight, left, right)[0])
+
+
+def path_of(left: np.ndarray, right: np.ndarray) -> tuple[tuple[int, int], ...]:
+    """The path of a tree from its children."""
+    n = (left.size + 1) // 2
+    parent = np.full(left.size, -1, np.int64)
+    parent[left[n:]] = parent[right[n:]] = np.arange(n, left.size)
+    return pairs_of(Best(left, right, parent, np.zeros(0, np.uint64), np.zeros(1)))
+
+
+def _between(draw: random.Random, low: float, high: float) -> float:
+    return float(low * (high / low) ** draw.random())
