@@ -61,7 +61,7 @@ def cotengra(network: Network, seconds: float, seed: int) -> float | None:
     random.seed(seed)
     optimizer = HyperOptimizer(
         methods=list(METHODS), minimize="flops", max_time=seconds, max_repeats=1_000_000, parallel=False,
-        optlib="optuna", seed=seed, on_trial_error="ignore", reconf_opts={},
+        optlib="optuna", on_trial_error="ignore", reconf_opts={},
     )  # fmt: skip
     try:
         tree = optimizer.search(terms, tuple(symbols[index] for index in network.output), sizes)

@@ -7,6 +7,7 @@ memory and no machine, only the limit on a tensor's elements and what an element
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from math import inf
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
+from tnplan.planner.common.errors import InputError
 from tnplan.planner.search.annealer.annealed import Annealed, Tell
 from tnplan.planner.search.annealing import Found, Start, Task, random_greedy, roots
 from tnplan.planner.search.checkpoint import SearchCheckpoint
@@ -39,6 +41,7 @@ DRAWN_TREES = 4
 MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point."""
 SHORTEST = 0.1
+from tnplan.planner.search.subtrees.regions import LargeTree, is_large
 
 Result = TypeVar("Result")
 
@@ -123,6 +126,11 @@ def _begun(task: Task, found: Found) -> tuple[Found, Found]:
     """
     if len(task.inputs) <= 2:
         return found, found
+    if is_large(task):
+        large = LargeTree(task, found)
+        if not large.fits:
+            raise InputError("--max-tensor", "is below what open indices need", "allow larger tensors")
+        return (large.found(),) * 2
     annealed = Annealed(task, found, 0)
     given, first = annealed.given, annealed.sliced()
     return given or first, first
@@ -224,9 +232,14 @@ def carry_out(
     if given.anneals:
         weighted = replace(task, element_weight=task.element_weight * given.weight_factor)
         source = _source(task, given)
-        annealing = Annealed(weighted, source, given.number)
-        done = annealing.run(given.heat, moves, ends, tell)
-        found = annealing.best_found()
+        if is_large(task):
+            large = LargeTree(weighted, source)
+            done = large.improve(given.heat, moves, ends, random.Random(f"{task.seed} {given.number} region"))
+            found = large.found() if large.fits else None
+        else:
+            annealing = Annealed(weighted, source, given.number)
+            done = annealing.run(given.heat, moves, ends, tell)
+            found = annealing.best_found()
     annealed = time.monotonic()
     if found is not None and given.ranks and target is not None:
         found = target.ranked(replace(found, time_s=None, ranks=given.source.ranks))

@@ -39,12 +39,18 @@ def make_hypergraph(
     inputs: Sequence[Sequence[str]], output: Sequence[str], sizes: Mapping[str, float]
 ) -> Hypergraph:
     """The arrays of a network. Indices stand once on a tensor at most; those of extent 1 are left out."""
-    numbers: dict[str, int] = {}
-    rows: list[list[int]] = []
+    numbers = {index: number for number, index in enumerate(index_names(inputs, output, sizes))}
     terms = [*inputs, output] if any(sizes[index] > 1 for index in output) else [*inputs]
-    for term in terms:
-        rows.append([numbers.setdefault(index, len(numbers)) for index in term if sizes[index] > 1])
+    rows = [[numbers[index] for index in term if sizes[index] > 1] for term in terms]
     return from_rows(rows, np.array([log2(sizes[index]) for index in numbers]))
+
+
+def index_names(
+    inputs: Sequence[Sequence[str]], output: Sequence[str], sizes: Mapping[str, float]
+) -> list[str]:
+    """The name of each index of the arrays."""
+    names = (index for term in (*inputs, output) for index in term if sizes[index] > 1)
+    return list(dict.fromkeys(names))
 
 
 def from_rows(rows: Sequence[Sequence[int]], weights: Floats) -> Hypergraph:

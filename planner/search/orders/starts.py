@@ -11,11 +11,11 @@ from math import inf, log2
 
 import numpy as np
 
-from tnplan.planner.search.annealer.anneal_state import Best, pairs_of, tree_of
+from tnplan.planner.search.annealer.anneal_state import tree_of
 from tnplan.planner.search.annealing import Found, Task
 from tnplan.planner.search.orders.core import Core, core_of
-from tnplan.planner.search.orders.hypergraph import make_hypergraph
-from tnplan.planner.search.orders.trees import rooted
+from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
+from tnplan.planner.search.orders.trees import path_of, rooted
 
 FIRST_KINDS = ("front", "elimination", "front", "dissection")
 """Of the first numbers; then all are drawn."""
@@ -32,15 +32,20 @@ PART_SIZES = 6, 8
 
 
 class OrderStarts:
-    """Trees of a task by number; the same number gives the same tree."""
+    """Trees of a task by number; the same number gives the same tree.
+
+    The score of one is log2 of its cost, under a limit with what has to be sliced of it.
+    """
 
     def __init__(self, task: Task) -> None:
         self.n = len(task.inputs)
         self.seed, self.weight = task.seed, task.element_weight
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
+        self.limit_bits = inf if task.limit is None else log2(task.limit)
+        self.closed = closed_indices(task)
 
     def tree(self, number: int) -> Found:
-        """A tree without slices, its score log2 of its cost."""
+        """A tree without slices."""
         draw = random.Random(f"{self.seed} {number} order")
         kind = FIRST_KINDS[number] if number < len(FIRST_KINDS) else draw.choice(FIRST_KINDS)
         if len(self.graph.weights) == 0:
@@ -72,20 +77,24 @@ class OrderStarts:
         pairs = eliminate(self.graph, stages, rule, seed)
         return pairs
 
-    def improved(self, pairs: list[tuple[int, int]], limit_bits: float = inf) -> Found:
-        """The tree of a path with small parts in their best order, its score log2 of its cost."""
-        from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
+    def improved(self, pairs: list[tuple[int, int]]) -> Found:
+        """The tree of a path with small parts in their best order."""
+        from tnplan.planner.search.subtrees.legs_kernel import products_in_order
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
+        from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
 
         if self.n < 2:
             return Found(0.0, (), ())
         left, right, _ = tree_of(pairs, self.n)
         graph, root = self.graph, 2 * self.n - 2
         for size in PART_SIZES:
-            sweep(graph, graph.weights, left, right, root, size, limit_bits, self.weight)
-        legs = all_legs(graph, graph.weights, left, right, products_in_order(left, right, root))
-        bits, _ = total_bits(legs, self.weight, left, right)
-        return Found(float(bits), path_of(left, right), ())
+            sweep(graph, graph.weights, left, right, root, size, inf, self.weight)
+        order = products_in_order(left, right, root)
+        weights = graph.weights.copy()
+        if self.limit_bits < inf:
+            slice_to_bits(graph, weights, self.closed, left, right, order, self.limit_bits)
+        bits = cost_bits(graph, weights, left, right, self.weight) + float((graph.weights - weights).sum())
+        return Found(bits, path_of(left, right), ())
 
 
 def core_for(task: Task) -> Core:
@@ -94,7 +103,7 @@ def core_for(task: Task) -> Core:
     if n <= 2:
         return core_of(task.inputs, task.output, task.sizes, -inf)
     starts = OrderStarts(task)
-    bits = min(starts.tree(number).score for number in range(QUICK_TREES))
+    bits = min(tree_bits(task, starts.tree(number)) for number in range(QUICK_TREES))
     most = min(bits - log2(n) - SHARE_BITS, MOST_BITS)
     if task.limit is not None:
         most = min(most, 0.5 * log2(task.limit))
@@ -103,20 +112,23 @@ def core_for(task: Task) -> Core:
 
 def tree_bits(task: Task, tree: Found) -> float:
     """log2 of the cost of a tree without slices."""
-    from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
-
     left, right, _ = tree_of(tree.ssa_path, len(task.inputs))
     graph = make_hypergraph(task.inputs, task.output, task.sizes)
-    legs = all_legs(graph, graph.weights, left, right, products_in_order(left, right, left.size - 1))
-    return float(total_bits(legs, task.element_weight, left, right)[0])
+    return cost_bits(graph, graph.weights, left, right, task.element_weight)
 
 
-def path_of(left: np.ndarray, right: np.ndarray) -> tuple[tuple[int, int], ...]:
-    """The path of a tree from its children."""
-    n = (left.size + 1) // 2
-    parent = np.full(left.size, -1, np.int64)
-    parent[left[n:]] = parent[right[n:]] = np.arange(n, left.size)
-    return pairs_of(Best(left, right, parent, np.zeros(0, np.uint64), np.zeros(1)))
+def cost_bits(graph: Hypergraph, weights: Floats, left: Ints, right: Ints, element_weight: float) -> float:
+    """log2 of the cost of a tree of one slice; indices of weight 0 are sliced."""
+    from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
+
+    legs = all_legs(graph, weights, left, right, products_in_order(left, right, left.size - 1))
+    return float(total_bits(legs, element_weight, left, right)[0])
+
+
+def closed_indices(task: Task) -> np.ndarray:
+    """Which indices of the arrays may be sliced: those that are summed."""
+    opened = set(task.output)
+    return np.array([name not in opened for name in index_names(task.inputs, task.output, task.sizes)])
 
 
 def _between(draw: random.Random, low: float, high: float) -> float:

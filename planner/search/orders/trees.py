@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.planner.search.annealer.anneal_state import Best, pairs_of
+
 
 def rooted(pairs: Any, n: int) -> list[tuple[int, int]]:
     """The pairs (SSA) of a tree over n tensors from those over n, or over n and the result as the last one.
@@ -40,3 +42,11 @@ def rooted(pairs: Any, n: int) -> list[tuple[int, int]]:
         beside = names[a if b == below else b]
         last = beside if last is None else product(last, beside)
     return made
+
+
+def path_of(left: np.ndarray, right: np.ndarray) -> tuple[tuple[int, int], ...]:
+    """The path of a tree from its children."""
+    n = (left.size + 1) // 2
+    parent = np.full(left.size, -1, np.int64)
+    parent[left[n:]] = parent[right[n:]] = np.arange(n, left.size)
+    return pairs_of(Best(left, right, parent, np.zeros(0, np.uint64), np.zeros(1)))

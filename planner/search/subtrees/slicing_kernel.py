@@ -1,0 +1,68 @@
+"""Indices to slice until every tensor is within a limit, with the legs as lists. Compiled."""
+
+from __future__ import annotations
+
+from math import exp2
+from typing import Any
+
+import numba
+import numpy as np
+
+from tnplan.planner.search.subtrees.legs_kernel import all_legs
+
+NEGLIGIBLE_BITS = 60.0
+SLACK = 1e-9
+
+
+@numba.njit(cache=True)
+def slice_to_bits(
+    graph: Any, weights: Any, may: Any, left: Any, right: Any, order: Any, limit: float
+) -> bool:  # fmt: skip
+    """Slice indices until no tensor is over 2^limit; whether that can be.
+
+    Each tensor over it gives the index that is in the costliest steps, unless one of its own is taken already;
+    then all is counted again. `weights` becomes 0 for what is sliced; `may` says which are allowed.
+    """
+    saved, taken = np.zeros(weights.size), np.zeros(weights.size, np.bool_)
+    while True:
+        legs = all_legs(graph, weights, left, right, order)
+        if legs.size.max() <= limit + SLACK:
+            return True
+        _add_shares(legs, left, right, order, saved)
+        taken[:] = False
+        found = False
+        for v in np.argsort(-legs.size):
+            if legs.size[v] <= limit + SLACK:
+                break
+            best, mine = -1, False
+            for q in range(legs.start[v], legs.start[v] + legs.length[v]):
+                u = legs.pool[0, q]
+                mine = mine or taken[u]
+                if may[u] and weights[u] > 0.0 and (best < 0 or saved[u] > saved[best]):
+                    best = u
+            if not mine and best >= 0:
+                taken[best] = True
+                found = True
+        if not found:
+            return False
+        for u in range(weights.size):
+            if taken[u]:
+                weights[u] = 0.0
+
+
+@numba.njit(cache=True)
+def _add_shares(legs: Any, left: Any, right: Any, order: Any, saved: Any) -> None:
+    """For each index, the cost of the steps that it is in, in units of the costliest step."""
+    saved[:] = 0.0
+    most = legs.span.max()
+    for p in order:
+        if legs.span[p] < most - NEGLIGIBLE_BITS:
+            continue
+        share = exp2(legs.span[p] - most)
+        a, b = left[p], right[p]
+        for q in range(legs.start[a], legs.start[a] + legs.length[a]):
+            saved[legs.pool[0, q]] += share
+            legs.mark[legs.pool[0, q]] = p
+        for q in range(legs.start[b], legs.start[b] + legs.length[b]):
+            if legs.mark[legs.pool[0, q]] != p:
+                saved[legs.pool[0, q]] += share
