@@ -24,7 +24,7 @@ from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.orders.first_trees import first_trees
 from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
 from tnplan.planner.search.ranking import Target
-from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Round
+from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Round, warm_heat
 
 NOMINAL_MOVES_PER_S = 7e6
 ROUND_SHARE = 0.1
@@ -97,13 +97,13 @@ def _ladder(task: Task, target: Target | None) -> ElitePool:
     givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
     pool = sorted(firsts, key=lambda one: one.score)[:POOL]
     if target is None:
-        return ElitePool(task.seed, pool[0], pool, power=power)
+        return ElitePool(task.seed, pool[0], pool, limited=task.limit is not None, power=power)
     fastest = None
     if len(task.starts) > 1:
         fits = [found for found in map(target.ranked, givens) if found.time_s is not None]
         fastest = min(fits, key=lambda one: one.time_s or inf, default=None)
     first = fastest or min(givens, key=lambda one: one.score)
-    return ElitePool(task.seed, first, pool, fastest, power=power)
+    return ElitePool(task.seed, first, pool, fastest, limited=task.limit is not None, power=power)
 
 
 def _given(task: Task, start: Start) -> Found:
@@ -236,6 +236,10 @@ def carry_out(
             large = LargeTree(weighted, source)
             done = large.improve(given.heat, moves, ends, random.Random(f"{task.seed} {given.number} region"))
             found = large.found() if large.fits else None
+        elif given.kind == "descent" and task.limit is not None:
+            annealing = Annealed(replace(weighted, limit=None), source, given.number)
+            done = annealing.descend(task.limit, (given.heat, warm_heat(task.seed, given.number)), moves, ends)
+            found = annealing.best_found()
         else:
             annealing = Annealed(weighted, source, given.number)
             done = annealing.run(given.heat, moves, ends, tell)
@@ -250,8 +254,8 @@ def _source(task: Task, given: Round) -> Found:
     """The tree that a round starts from; those of a round's own follow from its number."""
     if given.kind == "greedy":
         return random_greedy(task, given.number)
-    if given.kind != "order":
+    if given.kind not in ("order", "descent"):
         return given.source
-    starts = OrderStarts(task)
+    starts = OrderStarts(task if given.kind == "order" else replace(task, limit=None))
     first = DRAWN_TREES * (given.number + FIRST_ORDERS)
     return min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda one: one.score)

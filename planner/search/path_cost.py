@@ -11,6 +11,10 @@ from tnplan.planner.passes.tree.build import build
 from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 
 
+MOST_PLACES = 300_000
+"""Sliced indices times steps, up to which an order of the loops is looked for."""
+
+
 @dataclass(frozen=True)
 class PathCost:
     """Multiply-adds (m n k of every step, all slices), and the elements of a slice's largest tensor."""
@@ -50,7 +54,12 @@ def path_cost(path: ContractionPath) -> PathCost:
 
 def log10_mnk_planned(path: ContractionPath) -> float:
     """The multiply-adds of all slices as they are planned, where memory is no limit: what slices share counts
-    once, and what is summed early as often as that sum needs it."""
+    once, and what is summed early as often as that sum needs it.
+
+    Without slices, or with so many that such an order is not looked for, these are all of all slices.
+    """
+    if not path.sliced_inds or len(path.sliced_inds) * len(path.ssa_path) > MOST_PLACES:
+        return path_cost(path).log10_mnk_all_slices
     tree = build(path)
     loop_nest = InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).loop_nest(inf)
     operations = 0

@@ -17,7 +17,7 @@ HOT_SHARE, HOT_ODDS = 0.6, 0.7
 """In the first share of a search most rounds start hot, many from trees of their own: in which basin one ends
 depends on where it starts, hot or not. Short ones end in good basins as often as long ones; the others go on
 from the best of them."""
-HOT_KINDS = ("first", "greedy", "order")
+HOT_KINDS = ("first", "greedy", "order", "descent")
 HALVING_BITS, MOST_HALVINGS = 3.0, 3.0
 """A kind whose best tree is so many times 2 worse comes up half as often, down to 2^-MOST_HALVINGS."""
 HOT, WARM = (15.0, 50.0), (3.0, 25.0)
@@ -35,7 +35,7 @@ class Round:
     """A round. `rank` asks for a tree's predicted time, `near` does that and anneals, the others anneal.
 
     `greedy` and `order` start from trees of their own in place of `source`, the first tree: cotengra's greedy
-    ones, or those of orders.
+    ones, or those of orders. `descent` starts from an order too, without the limit, and approaches it from above.
     """
 
     number: int
@@ -76,6 +76,8 @@ class ElitePool:
     """Their lengths added up."""
     origins: dict[str, float] = field(default_factory=dict)
     """The best score that hot rounds of a kind have led to."""
+    limited: bool = False
+    """Whether tensors have a limit."""
     power: float = 1.0
     """Scores count with extents to this power; below 1 where sizes are beyond floating point."""
 
@@ -100,6 +102,8 @@ class ElitePool:
         length = _between(draw, SHORTEST_LENGTH, 1.0)
         if number == 0 or (self.given < HOT_SHARE * planned and draw.random() < HOT_ODDS):
             kind = self._hot_kind(draw, greedy) if number else "first"
+            if number == 1 and self.limited:
+                kind = "descent"
             return Round(number, kind, self.first, _heat(draw, HOT, (0.28, 0.57)), length)
         place = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
         return Round(number, "warm", self.pool[place], _heat(draw, WARM, (0.1, 0.4)), length)
@@ -107,6 +111,7 @@ class ElitePool:
     def _hot_kind(self, draw: random.Random, greedy: bool) -> str:
         """Where a hot round starts: the kinds that led to better trees come up more often."""
         kinds = [kind for kind in HOT_KINDS if greedy or kind != "greedy"]
+        kinds = [kind for kind in kinds if self.limited or kind != "descent"]
         best = min(self.origins.values(), default=0.0)
         odds = [2.0 ** -min((self.origins.get(kind, best) - best) / HALVING_BITS, MOST_HALVINGS) for kind in kinds]
         return draw.choices(kinds, odds)[0]
@@ -139,6 +144,11 @@ class ElitePool:
 
 def _time_s(found: Found | None) -> float:
     return inf if found is None or found.time_s is None else found.time_s
+
+
+def warm_heat(seed: int, number: int) -> Heat:
+    """The heat of a round's second part."""
+    return _heat(random.Random(f"{seed} {number} warm"), WARM, (0.1, 0.4))
 
 
 def _heat(draw: random.Random, weights: tuple[float, float], hots: tuple[float, float]) -> Heat:

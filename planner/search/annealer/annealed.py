@@ -29,6 +29,9 @@ from tnplan.planner.search.annealing import Found, Task
 
 CALL_MOVES = 800_000
 """Moves of one call of the kernel: about a tenth of a second, in which the clock is not looked at."""
+FREE_SHARE = 0.4
+STAGE_BITS, MOST_STAGES = 2.0, 8
+"""Bits by which the limit falls at once; more where these would be too many stages."""
 Tell = Callable[[Found], None]
 
 
@@ -83,6 +86,35 @@ class Annealed:
                 assert found is not None
                 tell(found)
         return done * block
+
+    def tighten(self, limit: float) -> None:
+        """Go on from the best tree with a limit, sliced until it is within that."""
+        from tnplan.planner.search.annealer.waist_kernel import restore
+
+        kept = self.best.score[0] < math.inf
+        tree = self.best[:4] if kept else (
+            self.state.left.copy(), self.state.right.copy(), self.state.parent.copy(), self.state.kept.copy()
+        )  # fmt: skip
+        self.problem = self.problem._replace(limit=float(limit))
+        self.best = Best(*tree, np.full(1, math.inf))
+        restore(self.problem, self.state, *tree)
+        self.kernel.slice_to_limit(self.problem, self.state)
+        self.kernel.keep_best(self.problem, self.state, self.best)
+
+    def descend(self, limit: float, heats: tuple[Heat, Heat], moves: float, ends: float) -> int:
+        """Anneal without a limit, then under lower and lower ones, the last the one wanted; the moves made.
+
+        The first part of the moves is at the first heat, the others at the second.
+        """
+        done = self.run(heats[0], FREE_SHARE * moves, ends, None)
+        self.tighten(math.inf)
+        high, low = math.log2(self.state.size.max()), math.log2(limit)
+        stages = min(max(round((high - low) / STAGE_BITS), 1), MOST_STAGES)
+        for stage in range(1, stages + 1):
+            bits = high + (low - high) * stage / stages
+            self.tighten(limit if stage == stages else 2.0 ** max(bits, low))
+            done += self.run(heats[1], (1.0 - FREE_SHARE) * moves / stages, ends, None)
+        return done
 
     def best_found(self) -> Found | None:
         """The best tree within the limit, if any was."""

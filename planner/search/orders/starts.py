@@ -19,7 +19,7 @@ from tnplan.planner.search.orders.trees import path_of, rooted
 
 FIRST_KINDS = ("front", "elimination", "front", "dissection")
 """Of the first numbers; then all are drawn."""
-PULLS, FRONT_NOISE = (0.0, 0.25, 0.5, 1.0), (1e-3, 2.0)
+PULLS, FRONT_NOISE = (0.0, 0.0, 0.05, 0.25, 0.5, 1.0), (1e-3, 2.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
 GROWTH_WEIGHT = 0.4, 1.0
@@ -60,7 +60,7 @@ class OrderStarts:
         seed = draw.getrandbits(31)
         pairs: np.ndarray
         if kind == "front":
-            pull, noise = (0.5, 0.3) if plain else (draw.choice(PULLS), _between(draw, *FRONT_NOISE))
+            pull, noise = (0.0, 0.3) if plain else (draw.choice(PULLS), _between(draw, *FRONT_NOISE))
             pairs = grow(self.graph, pull, noise, seed)
             return pairs
         stages = np.zeros(len(self.graph.weights), np.int64)
@@ -88,7 +88,7 @@ class OrderStarts:
         left, right, _ = tree_of(pairs, self.n)
         graph, root = self.graph, 2 * self.n - 2
         for size in PART_SIZES:
-            sweep(graph, graph.weights, left, right, root, size, inf, self.weight)
+            sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.weight)
         order = products_in_order(left, right, root)
         weights = graph.weights.copy()
         if self.limit_bits < inf:

@@ -22,6 +22,9 @@ from tnplan.planner.search.subtrees.legs_kernel import all_legs, join, products_
 
 MOST_TENSORS = 12
 BETTER = 1.0 - 1e-9
+OVER = 4.0
+"""log2 of what a product costs more for each bit that it is over the limit: one slice for it costs a bit at
+least, and slices of products that are far apart multiply."""
 UNCUT = 1e-7
 
 
@@ -29,8 +32,7 @@ UNCUT = 1e-7
 def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: float, ref: float) -> Any:
     """The cheapest order of k tensors: the first part of each set (2^k), and the cost in 2^ref; inf for none.
 
-    `everywhere` and `closed` are w and z by set; they are used up. Steps that cost more than 2^ref are left out,
-    and products above 2^limit_bits.
+    `everywhere` and `closed` are w and z by set; they are used up. Steps that cost more than 2^ref are left out.
     """
     full = (1 << k) - 1
     for i in range(k):
@@ -48,8 +50,9 @@ def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: 
         cost[1 << i] = 0.0
     for s in range(3, full + 1):
         low = s & -s
-        if s == low or (size[s] > limit_bits and s != full):
+        if s == low:
             continue
+        over = OVER * max(size[s] - limit_bits, 0.0)
         touched = size[s] + closed[s]
         rest = s ^ low
         least = np.inf
@@ -60,7 +63,7 @@ def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: 
             a, b = low | part, rest ^ part
             so_far = cost[a] + cost[b]
             if so_far < least:
-                bits = step_bits(weight, touched - closed[a] - closed[b], size[a], size[b], size[s]) - ref
+                bits = step_bits(weight, touched - closed[a] - closed[b], size[a], size[b], size[s]) - ref + over
                 if bits <= 0.1:
                     now = so_far + exp2(bits)
                     if now < least:
@@ -94,6 +97,14 @@ def region_below(legs: Any, left: Any, right: Any, v: int, most: int, tops: Any,
 
 
 @numba.njit(cache=True)
+def _bits(legs: Any, left: Any, right: Any, v: int, limit_bits: float, weight: float) -> float:
+    """log2 of what a product costs, with what it costs for being over the limit."""
+    a, b = left[v], right[v]
+    bits = step_bits(weight, legs.span[v], legs.size[a], legs.size[b], legs.size[v])
+    return bits + OVER * max(legs.size[v] - limit_bits, 0.0)
+
+
+@numba.njit(cache=True)
 def sweep(
     graph: Any, weights: Any, left: Any, right: Any, root: int, most: int, limit_bits: float, weight: float
 ) -> Any:
@@ -101,11 +112,12 @@ def sweep(
 
     Parts whose steps all cost next to nothing beside the whole are left. Returns the number of better parts.
     """
-    n = (left.size + 1) // 2
     order = products_in_order(left, right, root)
     legs = all_legs(graph, weights, left, right, order)
-    costliest = legs.span.max()
-    threshold = costliest + log2(UNCUT)
+    threshold = -np.inf
+    for v in order:
+        threshold = max(threshold, _bits(legs, left, right, v, limit_bits, weight))
+    threshold += log2(UNCUT)
     tops, inner = np.empty(most + 1, np.int64), np.empty(most + 1, np.int64)
     seen, masks, counts = np.empty(graph.weights.size, np.int64), legs.mark.copy(), legs.mark.copy()
     masks[:] = 0
@@ -113,22 +125,19 @@ def sweep(
     better = 0
     for place in range(order.size):
         v = order[place]
-        if legs.span[v] < threshold and legs.span[left[v]] < threshold and legs.span[right[v]] < threshold:
-            continue
         k, opened = region_below(legs, left, right, v, most, tops, inner)
         if k < 3:
             continue
-        old, ref, over = 0.0, -np.inf, False
+        costly = False
         for i in range(opened):
-            u = inner[i]
-            bits = step_bits(weight, legs.span[u], legs.size[left[u]], legs.size[right[u]], legs.size[u])
-            ref = max(ref, bits)
-            over = over or (u != v and legs.size[u] > limit_bits)
+            costly = costly or _bits(legs, left, right, inner[i], limit_bits, weight) >= threshold
+        if not costly:
+            continue
+        old, ref = 0.0, -np.inf
         for i in range(opened):
-            u = inner[i]
-            old += exp2(
-                step_bits(weight, legs.span[u], legs.size[left[u]], legs.size[right[u]], legs.size[u]) - ref
-            )
+            ref = max(ref, _bits(legs, left, right, inner[i], limit_bits, weight))
+        for i in range(opened):
+            old += exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
         everywhere, closed = np.zeros(1 << k), np.zeros(1 << k)
         many = 0
         for i in range(k):
@@ -146,7 +155,7 @@ def sweep(
                 closed[masks[u]] += weights[u]
             masks[u] = 0
             counts[u] = 0
-        first, cost = best_order(everywhere, closed, k, np.inf if over else limit_bits, weight, ref)
+        first, cost = best_order(everywhere, closed, k, limit_bits, weight, ref)
         if not cost < old * BETTER:
             continue
         better += 1
