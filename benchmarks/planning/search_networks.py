@@ -2,13 +2,13 @@
 
 Usage: python benchmarks/planning/search_networks.py [--case TEXT] [--seconds 60] [--seeds 1]
        [--limits] [--no-rivals] [-o results.json]
-Goals: log10 of the multiply-adds never more than 0.3 above the best rival's, and below it in the median of all
-networks; after 5 seconds within 1.0 of the best rival's; with --limits, a largest tensor of 4 and 10 bits less
-costs at most 2^4 and 2^10 times what the tree without a limit costs.
+Goals: log10 of the multiply-adds never more than 0.3 above the best rival's, and below it in the median of
+all networks; after 5 seconds within 1.0 of the best rival's; with --limits, a largest tensor of 4 and 10 bits
+less costs at most 2^4 and 2^10 times what the tree without a limit costs.
 Rivals, each with all the seconds: cotengra's hyper-optimizer over greedy, random-greedy, labels and kahypar
 with its reconfiguration of sub-trees; METIS's nested dissection of the line graph, its separators last, and
-min-fill between (packages kahypar, optuna and pymetis). The trial under way at the end counts. All are counted
-by the same code. A dash stands for a rival that finished no trial. Rows of other networks and efforts in the
+min-fill between (packages kahypar, optuna and pymetis). The trial under way at the end counts. All are
+counted by the same code. A dash stands for a rival that finished no trial. Rows of other networks and efforts in the
 output file stay.
 """
 
@@ -46,8 +46,9 @@ COLUMNS = ("network", "tensors", "ours, 5 s", "ours", "width", "cotengra", "diss
 def joint(network: Network, limit: int | None, seconds: float, seed: int) -> PathCost:
     """What the joint search finds."""
     options = SearchOptions(
-        max_tensor_elements=limit, effort=Effort(time_s=seconds), seed=seed, minimize="flops", methods=(JOINT,)
-    )
+        max_tensor_elements=limit, effort=Effort(time_s=seconds), seed=seed, minimize="flops",
+        methods=(JOINT,),
+    )  # fmt: skip
     return path_cost(search_path(network, DTYPE, options))
 
 
@@ -73,7 +74,7 @@ def cotengra(network: Network, seconds: float, seed: int) -> float | None:
 
 
 def dissection(network: Network, seconds: float, seed: int) -> float | None:
-    """The same of METIS's order, and of min-fill within so many of its first indices, the best in the time."""
+    """The same of METIS's order, and of min-fill among its first indices, the best in the time."""
     from pymetis import nested_dissection
 
     from tnplan.planner.search.orders.elimination_kernel import FILL, Rule, eliminate

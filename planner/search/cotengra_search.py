@@ -54,7 +54,7 @@ def search_path(
     task, names = _with_network(asked, network, forced, options.from_paths)
     core = core_for(task) if options.joint and not task.starts else None
     if core is not None:
-        present = {symbol for term in core.inputs for symbol in term}
+        present = {symbol for term in (*core.inputs, task.output) for symbol in term}
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
         used_s = time.monotonic() - started
         effort = replace(task.effort, time_s=max(task.effort.time_s - used_s, 0.0))

@@ -25,6 +25,7 @@ from tnplan.planner.search.orders.first_trees import first_trees
 from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Round, warm_heat
+from tnplan.planner.search.subtrees.regions import LargeTree, is_large
 
 NOMINAL_MOVES_PER_S = 7e6
 ROUND_SHARE = 0.1
@@ -41,8 +42,6 @@ DRAWN_TREES = 4
 MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point."""
 SHORTEST = 0.1
-from tnplan.planner.search.subtrees.regions import LargeTree, is_large
-
 Result = TypeVar("Result")
 
 
@@ -234,11 +233,13 @@ def carry_out(
         source = _source(task, given)
         if is_large(task):
             large = LargeTree(weighted, source)
-            done = large.improve(given.heat, moves, ends, random.Random(f"{task.seed} {given.number} region"))
+            draw = random.Random(f"{task.seed} {given.number} region")
+            done = large.improve(given.heat, moves, ends, draw)
             found = large.found() if large.fits else None
         elif given.kind == "descent" and task.limit is not None:
             annealing = Annealed(replace(weighted, limit=None), source, given.number)
-            done = annealing.descend(task.limit, (given.heat, warm_heat(task.seed, given.number)), moves, ends)
+            heats = given.heat, warm_heat(task.seed, given.number)
+            done = annealing.descend(task.limit, heats, moves, ends)
             found = annealing.best_found()
         else:
             annealing = Annealed(weighted, source, given.number)

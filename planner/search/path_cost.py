@@ -10,7 +10,6 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.tree.build import build
 from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 
-
 MOST_PLACES = 300_000
 """Sliced indices times steps, up to which an order of the loops is looked for."""
 

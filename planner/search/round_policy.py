@@ -35,7 +35,7 @@ class Round:
     """A round. `rank` asks for a tree's predicted time, `near` does that and anneals, the others anneal.
 
     `greedy` and `order` start from trees of their own in place of `source`, the first tree: cotengra's greedy
-    ones, or those of orders. `descent` starts from an order too, without the limit, and approaches it from above.
+    ones, or those of orders. `descent` starts from an order too, without a limit, and comes to it from above.
     """
 
     number: int
@@ -113,7 +113,8 @@ class ElitePool:
         kinds = [kind for kind in HOT_KINDS if greedy or kind != "greedy"]
         kinds = [kind for kind in kinds if self.limited or kind != "descent"]
         best = min(self.origins.values(), default=0.0)
-        odds = [2.0 ** -min((self.origins.get(kind, best) - best) / HALVING_BITS, MOST_HALVINGS) for kind in kinds]
+        behind = [(self.origins.get(kind, best) - best) / HALVING_BITS for kind in kinds]
+        odds = [2.0 ** -min(halvings, MOST_HALVINGS) for halvings in behind]
         return draw.choices(kinds, odds)[0]
 
     def _near(self, number: int, draw: random.Random) -> Round:

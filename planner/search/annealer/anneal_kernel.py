@@ -2,7 +2,7 @@
 
 Imported lazily (numba loads slowly). Knows bitsets and numbers only: no names, files, machine or clock.
 
-Arguments `problem`, `state`, `best` and `heat` are the records of tnplan.planner.search.annealer.anneal_state.
+Arguments `problem`, `state`, `best` and `heat` are the records of `anneal_state`.
 """
 
 from __future__ import annotations

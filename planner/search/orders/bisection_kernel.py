@@ -1,4 +1,4 @@
-"""Tensors in two parts of about the same size with few indices in both: multilevel, with passes of moves. Compiled.
+"""Tensors in two parts of about the same size with few indices in both: multilevel, with moves. Compiled.
 
 Pairs of tensors that share most are joined until few are left; these are divided by growing a part from a
 tensor at random; then the pairs are taken apart again, and after each such level tensors are moved from part
@@ -22,6 +22,9 @@ TRIES = 6
 PASSES = 4
 PATIENCE = 120
 """Moves of a pass without a gain."""
+LEAST_GAIN, TIE = 1e-7, 1e-6
+LOCKED = 1e300
+"""The key of a cell that was moved in a pass."""
 LARGEST_NET = 400
 """Of an index on more tensors the moves are the same: it is cut in any case."""
 
@@ -132,76 +135,102 @@ def _gain(cells: Any, inside: Any, weights: Any, side: Any, c: int) -> float:
 
 
 @numba.njit(cache=True)
+def _flip(cells: Any, mass: Any, inside: Any, weight: Any, side: Any, c: int) -> None:
+    """Move a cell to the other part."""
+    starts, items = cells
+    here = side[c]
+    side[c] = 1 - here
+    weight[here] -= mass[c]
+    weight[1 - here] += mass[c]
+    for q in range(starts[c], starts[c + 1]):
+        inside[here, items[q]] -= 1
+        inside[1 - here, items[q]] += 1
+
+
+@numba.njit(cache=True)
+def _queued(cells: Any, inside: Any, weights: Any, side: Any, all_of_them: bool) -> Any:
+    """A heap of the cells on the border, by what moving them gains."""
+    starts, items = cells
+    heap, place, key = new_heap(side.size)
+    for c in range(side.size):
+        border = all_of_them
+        for q in range(starts[c], starts[c + 1]):
+            border = border or inside[1 - side[c], items[q]] > 0
+        if border:
+            value = -_gain(cells, inside, weights, side, c) + TIE * np.random.random()
+            put(heap, place, key, c, value)
+    return heap, place, key
+
+
+@numba.njit(cache=True)
+def _update(cells: Any, nets: Any, inside: Any, weights: Any, side: Any, queue: Any, c: int) -> None:
+    """The gains of the neighbours of a cell that was moved; a cell in no heap and not moved comes in."""
+    (starts, items), (net_starts, pins) = cells, nets
+    heap, place, key = queue
+    here = 1 - side[c]
+    for q in range(starts[c], starts[c + 1]):
+        net = items[q]
+        if net_starts[net + 1] - net_starts[net] > LARGEST_NET:
+            continue
+        # Gains change only where a part has one pin or none, or had.
+        if inside[here, net] > 1 and inside[1 - here, net] > 2:
+            continue
+        for p in range(net_starts[net], net_starts[net + 1]):
+            d = pins[p]
+            if key[d] < LOCKED:
+                value = -_gain(cells, inside, weights, side, d) + TIE * np.random.random()
+                put(heap, place, key, d, value)
+
+
+@numba.njit(cache=True)
+def _pass(
+    cells: Any, nets: Any, mass: Any, weights: Any, part: Any, most: float, cut: float
+) -> float:  # fmt: skip
+    """Moves, each of the best cell, of which those up to the least cut are kept; the cut then."""
+    side, inside, weight = part
+    queue = _queued(cells, inside, weights, side, max(weight[0], weight[1]) > most)
+    heap, place, key = queue
+    moved = np.empty(side.size, np.int64)
+    many, best, best_at, now = 0, cut, 0, cut
+    best_over = max(weight[0], weight[1]) - most
+    while heap[-1] > 0 and many - best_at < PATIENCE:
+        c = heap[0]
+        remove(heap, place, key, c)
+        key[c] = LOCKED
+        here = side[c]
+        if weight[1 - here] + mass[c] > most and weight[1 - here] + mass[c] >= weight[here]:
+            continue
+        now -= _gain(cells, inside, weights, side, c)
+        _flip(cells, mass, inside, weight, side, c)
+        moved[many] = c
+        many += 1
+        _update(cells, nets, inside, weights, side, queue, c)
+        over = max(weight[0], weight[1]) - most
+        if now < best - LEAST_GAIN if over <= 0.0 and best_over <= 0.0 else over < best_over:
+            best, best_over, best_at = now, over, many
+    for i in range(many - 1, best_at - 1, -1):
+        _flip(cells, mass, inside, weight, side, moved[i])
+    return best
+
+
+@numba.njit(cache=True)
 def _improve(cells: Any, nets: Any, mass: Any, weights: Any, side: Any, most: float) -> float:
     """Passes of moves; `side` becomes that of the least cut, which is returned. No part is above `most`."""
-    (starts, items), (net_starts, pins) = cells, nets
-    n, n_nets = starts.size - 1, net_starts.size - 1
-    inside = np.zeros((2, n_nets), np.int64)
+    starts, items = cells
+    inside = np.zeros((2, weights.size), np.int64)
     weight = np.zeros(2)
-    for c in range(n):
+    for c in range(side.size):
         weight[side[c]] += mass[c]
         for q in range(starts[c], starts[c + 1]):
             inside[side[c], items[q]] += 1
     cut = 0.0
-    for net in range(n_nets):
+    for net in range(weights.size):
         if inside[0, net] > 0 and inside[1, net] > 0:
             cut += weights[net]
-    moved = np.empty(n, np.int64)
     for _ in range(PASSES):
-        heap, place, key = new_heap(n)
-        locked = np.zeros(n, np.bool_)
-        for c in range(n):
-            edge = max(weight[0], weight[1]) > most
-            for q in range(starts[c], starts[c + 1]):
-                edge = edge or inside[1 - side[c], items[q]] > 0
-            if edge:
-                put(heap, place, key, c, -_gain(cells, inside, weights, side, c) + 1e-6 * np.random.random())
-        many, best, best_over, best_at, now = 0, cut, max(weight[0], weight[1]) - most, 0, cut
-        began, began_over = cut, best_over
-        while heap[-1] > 0 and many - best_at < PATIENCE:
-            c = heap[0]
-            remove(heap, place, key, c)
-            locked[c] = True
-            here = side[c]
-            if weight[1 - here] + mass[c] > most and weight[1 - here] + mass[c] >= weight[here]:
-                continue
-            now -= _gain(cells, inside, weights, side, c)
-            side[c] = 1 - here
-            weight[here] -= mass[c]
-            weight[1 - here] += mass[c]
-            moved[many] = c
-            many += 1
-            for q in range(starts[c], starts[c + 1]):
-                net = items[q]
-                inside[here, net] -= 1
-                inside[1 - here, net] += 1
-            for q in range(starts[c], starts[c + 1]):
-                net = items[q]
-                if net_starts[net + 1] - net_starts[net] > LARGEST_NET:
-                    continue
-                # Gains change only where a part has one pin or none, or had.
-                if inside[here, net] > 1 and inside[1 - here, net] > 2:
-                    continue
-                for p in range(net_starts[net], net_starts[net + 1]):
-                    d = pins[p]
-                    if not locked[d]:
-                        value = -_gain(cells, inside, weights, side, d) + 1e-6 * np.random.random()
-                        put(heap, place, key, d, value)
-            over = max(weight[0], weight[1]) - most
-            better = now < best - 1e-7 if over <= 0.0 and best_over <= 0.0 else over < best_over
-            if better:
-                best, best_over, best_at = now, over, many
-        for i in range(many - 1, best_at - 1, -1):
-            c = moved[i]
-            here = side[c]
-            side[c] = 1 - here
-            weight[here] -= mass[c]
-            weight[1 - here] += mass[c]
-            for q in range(starts[c], starts[c + 1]):
-                inside[here, items[q]] -= 1
-                inside[1 - here, items[q]] += 1
-        cut = best
-        if cut >= began - 1e-7 and best_over >= began_over:
+        before, over = cut, max(weight[0], weight[1]) - most
+        cut = _pass(cells, nets, mass, weights, (side, inside, weight), most, before)
+        if cut >= before - LEAST_GAIN and max(weight[0], weight[1]) - most >= over:
             break
     return cut
 
@@ -295,63 +324,62 @@ def dissect(graph: Any, cuts: Any, seed: int) -> Any:
     mass_of = np.ones(n)
     todo = [(0, n, 0)]
     free = np.ones(n_indices, np.bool_)
-    names, mark = np.zeros(n_indices, np.int64), np.full(n_indices, -1, np.int64)
+    names = np.full(n_indices, -1, np.int64)
     number = 0
     while len(todo) > 0:
         first, last, level = todo.pop()
         if last - first <= fewest or level >= depth:
             continue
         number += 1
-        starts = np.zeros(last - first + 1, np.int64)
-        count, used = 0, 0
-        for i in range(first, last):
-            used += graph.tensor_starts[members[i] + 1] - graph.tensor_starts[members[i]]
-        items = np.empty(used, np.int64)
-        weights = np.empty(min(used, n_indices))
-        used = 0
-        for i in range(first, last):
-            t = members[i]
-            for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
-                u = graph.indices[q]
-                if not free[u]:
-                    continue
-                if mark[u] != number:
-                    mark[u] = number
-                    names[u] = count
-                    weights[count] = graph.weights[u]
-                    count += 1
-                items[used] = names[u]
-                used += 1
-            starts[i - first + 1] = used
-        mass = mass_of[members[first:last]]
+        starts, items, present = _part(graph, members[first:last], free, names)
         side, least = np.zeros(last - first, np.int8), np.inf
         for attempt in range(cuts.attempts):
             other, cut = bisect(
-                starts, items[:used], mass, weights[:count], cuts.imbalance, seed + 7919 * number + attempt
-            )
+                starts, items, mass_of[members[first:last]], graph.weights[present], cuts.imbalance,
+                seed + 7919 * number + attempt,
+            )  # fmt: skip
             if cut < least:
                 side, least = other, cut
-        inside = np.zeros((2, count), np.int64)
-        for i in range(first, last):
-            for q in range(starts[i - first], starts[i - first + 1]):
-                inside[side[i - first], items[q]] += 1
+        inside = np.zeros((2, present.size), np.int64)
+        for row in range(side.size):
+            for q in range(starts[row], starts[row + 1]):
+                inside[side[row], items[q]] += 1
+        for place in range(present.size):
+            if inside[0, place] > 0 and inside[1, place] > 0:
+                u = present[place]
+                free[u] = False
+                stages[u] = depth - level
+                for p in range(graph.index_starts[u], graph.index_starts[u + 1]):
+                    mass_of[graph.tensors[p]] += cuts.boundary * graph.weights[u]
         part = members[first:last].copy()
-        low, high = first, last
-        for i in range(part.size):
-            if side[i] == 0:
-                members[low] = part[i]
-                low += 1
-            else:
-                high -= 1
-                members[high] = part[i]
-            for q in range(graph.tensor_starts[part[i]], graph.tensor_starts[part[i] + 1]):
-                u = graph.indices[q]
-                if free[u] and inside[0, names[u]] > 0 and inside[1, names[u]] > 0:
-                    free[u] = False
-                    stages[u] = depth - level
-                    for p in range(graph.index_starts[u], graph.index_starts[u + 1]):
-                        mass_of[graph.tensors[p]] += cuts.boundary * graph.weights[u]
-        if low > first and low < last:
-            todo.append((first, low, level + 1))
-            todo.append((low, last, level + 1))
+        middle = first + np.sum(side == 0)
+        members[first:middle], members[middle:last] = part[side == 0], part[side == 1]
+        if first < middle < last:
+            todo.append((first, middle, level + 1))
+            todo.append((middle, last, level + 1))
     return stages
+
+
+@numba.njit(cache=True)
+def _part(graph: Any, tensors: Any, free: Any, names: Any) -> Any:
+    """Some tensors as rows of their own numbers of free indices, and which these are."""
+    starts = np.zeros(tensors.size + 1, np.int64)
+    used = 0
+    for t in tensors:
+        used += graph.tensor_starts[t + 1] - graph.tensor_starts[t]
+    items, present = np.empty(used, np.int64), np.empty(min(used, names.size), np.int64)
+    count, used = 0, 0
+    for i in range(tensors.size):
+        for q in range(graph.tensor_starts[tensors[i]], graph.tensor_starts[tensors[i] + 1]):
+            u = graph.indices[q]
+            if not free[u]:
+                continue
+            if names[u] < 0:
+                names[u] = count
+                present[count] = u
+                count += 1
+            items[used] = names[u]
+            used += 1
+        starts[i + 1] = used
+    names[present[:count]] = -1
+    return starts, items[:used], present[:count]

@@ -1,9 +1,9 @@
 """What is left of a network after contractions that cost next to nothing and close no way to a good tree.
 
-In the line graph, where indices are vertices and every tensor makes its own a clique, two things are safe:
+In the line graph, where indices are vertices and the indices of a tensor a clique, two things are safe:
 
-- indices that all are neighbours are put on one tensor: the graph stays as it is. Doubles, dominated tensors and
-  the edges of a clique go this way;
+- indices that all are neighbours are put on one tensor: the graph stays as it is. Doubles, dominated
+  tensors and the edges of a clique go this way;
 - an index is summed where the result is no larger than the largest of its tensors (simplicial, almost
   simplicial and series vertices; Bodlaender, Koster and van den Eijkhof, 2005).
 """

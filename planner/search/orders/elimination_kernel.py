@@ -1,7 +1,7 @@
 """Greedy elimination of indices: all tensors of an index are contracted, time and again. Compiled.
 
-The tensors that are left are the cliques of the line graph, so that the graph itself is never written down: an
-elimination takes time and memory of the tensors that it touches. Knows no names and no tree's root.
+The tensors that are left are the cliques of the line graph, so that the graph itself is never written down:
+an elimination takes time and memory of the tensors that it touches. Knows no names and no tree's root.
 """
 
 from __future__ import annotations
@@ -71,54 +71,54 @@ def eliminate(graph: Any, stages: Any, rule: Any, seed: int) -> Any:
         new = -1
         while count[v] > 1:
             k = count[v]
-            first = graph.index_starts[v]
-            bucket[:k] = holders[first : first + k]
+            bucket[:k] = holders[graph.index_starts[v] : graph.index_starts[v] + k]
             a, b = _pair(graph, bucket, k, start, length, size, pool, mark, stamp)
             new = n_tensors + made
             pairs[0, made], pairs[1, made] = a, b
             made += 1
             need = length[a] + length[b]
             if used + need > pool.size:
-                live = 0
-                for e in range(new):
-                    live += length[e] if alive[e] else 0
-                fresh = np.empty(2 * (live + need) + pool.size // 2, np.int64)
-                used = 0
-                for e in range(new):
-                    if alive[e]:
-                        fresh[used : used + length[e]] = pool[start[e] : start[e] + length[e]]
-                        start[e] = used
-                        used += length[e]
-                pool = fresh
+                pool, used = _compacted(pool, need, start, length, alive)
             start[new] = used
             stamp[0] += 1
             for e in (a, b):
                 for q in range(start[e], start[e] + length[e]):
                     u = pool[q]
-                    if mark[u] == stamp[0]:
-                        continue
-                    mark[u] = stamp[0]
-                    _move(graph, holders, count, u, a, b, new)
-                    if count[u] > 1:
-                        pool[used] = u
-                        used += 1
-                        size[new] += graph.weights[u]
-                    else:
-                        count[u] = 0
-                        remove(heap, place, key, u)
+                    if mark[u] != stamp[0]:
+                        mark[u] = stamp[0]
+                        _move(graph, holders, count, u, a, b, new)
+                        if count[u] > 1:
+                            pool[used] = u
+                            used += 1
+                            size[new] += graph.weights[u]
+                        else:
+                            remove(heap, place, key, u)
             length[new] = used - start[new]
             alive[new] = True
             alive[a], alive[b] = False, False
         remove(heap, place, key, v)
-        if new < 0:
-            continue
-        first, last = start[new], start[new] + length[new]
-        for q in range(first, last):
-            u = pool[q]
-            if count[u] > 1:
+        if new >= 0:
+            for q in range(start[new], start[new] + length[new]):
+                u = pool[q]
                 value = _key(graph, rule, u, start, length, size, pool, holders, count, mark, stamp, work)
                 put(heap, place, key, u, stages[u] * STAGE + value)
     return _rest(pairs, made, n_tensors, alive, size)
+
+
+@numba.njit(cache=True)
+def _compacted(pool: Any, need: int, start: Any, length: Any, alive: Any) -> Any:
+    """A pool of what is alive with room for so much more, and how much of it is used."""
+    live = need
+    for e in range(start.size):
+        live += length[e] if alive[e] else 0
+    fresh = np.empty(2 * live + pool.size // 2, np.int64)
+    used = 0
+    for e in range(start.size):
+        if alive[e]:
+            fresh[used : used + length[e]] = pool[start[e] : start[e] + length[e]]
+            start[e] = used
+            used += length[e]
+    return fresh, used
 
 
 @numba.njit(cache=True)

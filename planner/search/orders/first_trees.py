@@ -1,11 +1,11 @@
-"""The trees that a search without given paths begins with: of orders, and of cotengra's trials where time allows."""
+"""The trees that a search begins with that is given none: of orders, and of cotengra's trials."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
 
-from tnplan.planner.search.annealing import Effort, Found, Task, first_tree, seeded
+from tnplan.planner.search.annealing import HYPER_SHARE, Effort, Found, Task, first_tree, seeded
 from tnplan.planner.search.orders.starts import OrderStarts
 
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
@@ -42,5 +42,6 @@ def first_trees(task: Task) -> list[Found]:
 
 def _trial(task: Task, starts: OrderStarts, trials: int, trial_s: float) -> Found:
     with seeded(task.seed):
-        tree = first_tree(replace(task, limit=None, minimize="flops", effort=Effort(trial_s / 0.2, trials, 0)))
+        effort = Effort(trial_s / HYPER_SHARE, trials, 0)
+        tree = first_tree(replace(task, limit=None, minimize="flops", effort=effort))
     return starts.improved([(int(a), int(b)) for a, b in tree.get_ssa_path()])

@@ -1,7 +1,7 @@
 """A binary heap over the numbers 0 .. n-1 with keys that may change, least key first. Compiled.
 
-`heap` is (n + 1): the numbers in heap order, and how many there are in the last place. `place` is (n): where a
-number stands, or -1. `key` is (n).
+`heap` is (n + 1): the numbers in heap order, and how many there are in the last place. `place` is (n): where
+a number stands, or -1. `key` is (n).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Trees to start from, each of an order that is drawn: fronts, dissections, greedy eliminations.
 
-Every one takes near-linear time and memory, and small parts of it are put in their best order. Knows no slices
-and no limit.
+Every one takes near-linear time and memory, and small parts of it are put in their best order.
 """
 
 from __future__ import annotations

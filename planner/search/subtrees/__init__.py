@@ -1,1 +1,1 @@
-"""Parts of a contraction tree put in a better order, the rest as it is; memory of all legs, not of all pairs."""
+"""Parts of a contraction tree put in a better order, with the legs as lists and the rest as it is."""

@@ -1,8 +1,8 @@
 """The legs of a contraction tree as lists, and what the tree costs. Compiled.
 
-A leg of a node is an index with a tensor in the node's sub-tree and one outside; with it goes the number of its
-tensors inside. All costs are logarithms to base 2, so that none is beyond floating point. Nodes are numbered
-as in `anneal_state`: 0 .. n-1 the tensors, n .. 2n-2 the products.
+A leg of a node is an index with a tensor in the node's sub-tree and one outside; with it goes the number of
+its tensors inside. All costs are logarithms to base 2, so that none is beyond floating point. Nodes are
+numbered as in `anneal_state`: 0 .. n-1 the tensors, n .. 2n-2 the products.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Legs(NamedTuple):
 
 @numba.njit(cache=True)
 def leaf_legs(graph: Any, weights: Any, n: int) -> Any:
-    """The legs of the tensors, with room for those of products. `weights`: log2 of extents, 0 for sliced ones.
+    """The legs of the tensors, with room for those of products. `weights`: log2 of extents, 0 for sliced.
 
     `n` tensors are in the tree; where the graph has one more, that is the result.
     """

@@ -6,8 +6,8 @@ indices that are on just the tensors of the set m, and z(m) the same of those th
     touched(S) = sum of w(m) with m and S not disjoint,   closed(S) = sum of z(m) with m within S,
 
 the product of S has log2 of its size touched(S) - closed(S), and the step from A and B to S has touched(S) -
-closed(A) - closed(B) for its multiply-adds. The sums over all sets take k 2^k additions, so that the legs of a
-part are read once, however many there are.
+closed(A) - closed(B) for its multiply-adds. The sums over all sets take k 2^k additions, so that the legs of
+a part are read once, however many there are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ UNCUT = 1e-7
 def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: float, ref: float) -> Any:
     """The cheapest order of k tensors: the first part of each set (2^k), and the cost in 2^ref; inf for none.
 
-    `everywhere` and `closed` are w and z by set; they are used up. Steps that cost more than 2^ref are left out.
+    `everywhere` and `closed` are w and z by set; they are used up. Steps that cost more than 2^ref are left
+    out.
     """
     full = (1 << k) - 1
     for i in range(k):
@@ -63,7 +64,8 @@ def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: 
             a, b = low | part, rest ^ part
             so_far = cost[a] + cost[b]
             if so_far < least:
-                bits = step_bits(weight, touched - closed[a] - closed[b], size[a], size[b], size[s]) - ref + over
+                span = touched - closed[a] - closed[b]
+                bits = step_bits(weight, span, size[a], size[b], size[s]) - ref + over
                 if bits <= 0.1:
                     now = so_far + exp2(bits)
                     if now < least:
@@ -77,7 +79,7 @@ def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: 
 
 @numba.njit(cache=True)
 def region_below(legs: Any, left: Any, right: Any, v: int, most: int, tops: Any, inner: Any) -> Any:
-    """The products of a part below v and its tensors, at most `most`: the costliest products are opened first."""
+    """The products of a part below v and its tensors, at most `most`: the costliest are opened first."""
     n = (left.size + 1) // 2
     tops[0], k, opened = v, 1, 0
     while k < most:
@@ -159,7 +161,7 @@ def sweep(
         if not cost < old * BETTER:
             continue
         better += 1
-        legs = _rebuilt(legs, weights, left, right, v, first, (tops, k), (inner, opened))
+        legs = _rebuilt(legs, weights, left, right, v, first, (tops, k), inner)
     return better
 
 
@@ -168,7 +170,7 @@ def _rebuilt(
     legs: Any, weights: Any, left: Any, right: Any, v: int, first: Any, leaves: Any, products: Any
 ) -> Any:
     """The legs after the products of a part are made anew; v stays the last."""
-    (tops, k), (inner, opened) = leaves, products
+    (tops, k), inner = leaves, products
     sets, nodes = np.empty(2 * k, np.int64), np.empty(2 * k, np.int64)
     sets[0], nodes[0] = (1 << k) - 1, v
     filled, taken, at = 1, 1, 0

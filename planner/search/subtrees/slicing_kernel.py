@@ -12,6 +12,7 @@ from tnplan.planner.search.subtrees.legs_kernel import all_legs
 
 NEGLIGIBLE_BITS = 60.0
 SLACK = 1e-9
+BITS_AT_ONCE = 6.0
 
 
 @numba.njit(cache=True)
@@ -20,8 +21,9 @@ def slice_to_bits(
 ) -> bool:  # fmt: skip
     """Slice indices until no tensor is over 2^limit; whether that can be.
 
-    Each tensor over it gives the index that is in the costliest steps, unless one of its own is taken already;
-    then all is counted again. `weights` becomes 0 for what is sliced; `may` says which are allowed.
+    Each tensor over it gives the index that is in the costliest steps, and another one for each BITS_AT_ONCE
+    bits, unless one of its own is taken already; then all is counted again. `weights` becomes 0 for what is
+    sliced; `may` says which are allowed.
     """
     saved, taken = np.zeros(weights.size), np.zeros(weights.size, np.bool_)
     while True:
@@ -34,15 +36,22 @@ def slice_to_bits(
         for v in np.argsort(-legs.size):
             if legs.size[v] <= limit + SLACK:
                 break
-            best, mine = -1, False
-            for q in range(legs.start[v], legs.start[v] + legs.length[v]):
-                u = legs.pool[0, q]
-                mine = mine or taken[u]
-                if may[u] and weights[u] > 0.0 and (best < 0 or saved[u] > saved[best]):
-                    best = u
-            if not mine and best >= 0:
-                taken[best] = True
-                found = True
+            first, last = legs.start[v], legs.start[v] + legs.length[v]
+            mine = False
+            for q in range(first, last):
+                mine = mine or taken[legs.pool[0, q]]
+            if mine:
+                continue
+            for _ in range(1 + int((legs.size[v] - limit) / BITS_AT_ONCE)):
+                best = -1
+                for q in range(first, last):
+                    u = legs.pool[0, q]
+                    free = may[u] and weights[u] > 0.0 and not taken[u]
+                    if free and (best < 0 or saved[u] > saved[best]):
+                        best = u
+                if best >= 0:
+                    taken[best] = True
+                    found = True
         if not found:
             return False
         for u in range(weights.size):
