@@ -4,8 +4,8 @@ In the line graph, where indices are vertices and the indices of a tensor a cliq
 
 - indices that all are neighbours are put on one tensor: the graph stays as it is. Doubles, dominated
   tensors and the edges of a clique go this way;
-- an index is summed where the result is no larger than the largest of its tensors (simplicial, almost
-  simplicial and series vertices; Bodlaender, Koster and van den Eijkhof, 2005).
+- an index is summed where the result is no larger than the largest of its tensors: what is left is a minor of
+  the graph (simplicial, almost simplicial and series vertices; Bodlaender, Koster and van den Eijkhof, 2005).
 """
 
 from __future__ import annotations

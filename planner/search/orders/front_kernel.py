@@ -14,6 +14,9 @@ import numpy as np
 
 from tnplan.planner.search.orders.heap_kernel import new_heap, put, remove
 
+AGE = 1e-5
+"""Bits that a step waits less for each step since the front came to it."""
+
 
 @numba.njit(cache=True)
 def _distances(graph: Any, first: int) -> Any:
@@ -56,7 +59,7 @@ def grow(graph: Any, pull: float, noise: float, seed: int) -> Any:
     distance, _ = _distances(graph, end)
     left = np.diff(graph.index_starts)
     whole = left.copy()
-    done = np.zeros(n, np.bool_)
+    done, seen = np.zeros(n, np.bool_), np.full(n, -1, np.int64)
     heap, place, key = new_heap(n)
     order = np.random.permutation(n)
     nth = -1
@@ -89,7 +92,9 @@ def grow(graph: Any, pull: float, noise: float, seed: int) -> Any:
                 other = graph.tensors[p]
                 if done[other]:
                     continue
-                value = -pull * distance[other] + noise * np.random.random()
+                if seen[other] < 0:
+                    seen[other] = step
+                value = AGE * seen[other] - pull * distance[other] + noise * np.random.random()
                 for o in range(graph.tensor_starts[other], graph.tensor_starts[other + 1]):
                     w = graph.indices[o]
                     value += graph.weights[w] if left[w] == whole[w] else 0.0

@@ -18,7 +18,7 @@ from tnplan.planner.search.orders.trees import path_of, rooted
 
 FIRST_KINDS = ("front", "elimination", "front", "dissection")
 """Of the first numbers; then all are drawn."""
-PULLS, FRONT_NOISE = (0.0, 0.0, 0.05, 0.25, 0.5, 1.0), (1e-3, 2.0)
+PULLS, FRONT_NOISE = (0.0, 0.0, 0.05, 0.25, 0.5, 1.0), (1e-6, 2.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
 GROWTH_WEIGHT = 0.4, 1.0
@@ -59,7 +59,7 @@ class OrderStarts:
         seed = draw.getrandbits(31)
         pairs: np.ndarray
         if kind == "front":
-            pull, noise = (0.0, 0.3) if plain else (draw.choice(PULLS), _between(draw, *FRONT_NOISE))
+            pull, noise = (0.0, 1e-6) if plain else (draw.choice(PULLS), _between(draw, *FRONT_NOISE))
             pairs = grow(self.graph, pull, noise, seed)
             return pairs
         stages = np.zeros(len(self.graph.weights), np.int64)

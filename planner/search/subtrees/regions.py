@@ -1,8 +1,8 @@
 """Annealing of a large tree part by part: memory of all legs, and moves that cost what a small network's do.
 
 A region is a product and the costliest ones below it, down to some hundred tensors. It is a network of its
-own, its result the legs of the product, and is annealed as one; where that makes it cheaper the tree takes it.
-What is sliced stays.
+own, its result the legs of the product, and is annealed as one; where that makes it cheaper the tree takes
+it. What is sliced stays.
 """
 
 from __future__ import annotations

@@ -276,18 +276,31 @@ def test_ladder_decides_by_number_and_trees_alone() -> None:
         assert ladder.best.score == min(tree.score for tree in ladder.pool)
         assert len(ladder.pool) <= POOL
     assert kinds[0][0] == "first"
-    assert {"first", "fresh", "warm"} == {kind for kind, _ in kinds}
+    assert {"first", "greedy", "order", "warm"} == {kind for kind, _ in kinds}
     early = sum(length for _, length in kinds)
-    hot = sum(length for kind, length in kinds if kind in ("first", "fresh"))
+    hot = sum(length for kind, length in kinds if kind != "warm")
     assert 0.0 < hot < HOT_SHARE * 20.0 + 1.0 < early
-    large = ElitePool(3, first, [first])
-    assert {"first", "warm"} == {large.next(20.0, False, fresh=False).kind for _ in range(60)}
+    large = ElitePool(3, first, [first], limited=True)
+    kinds_there = [large.next(20.0, False, greedy=False).kind for _ in range(60)]
+    assert {"first", "order", "descent", "warm"} == set(kinds_there)
+    assert kinds_there[1] == "descent"
+
+
+def test_kinds_that_lead_to_better_trees_come_up_more_often() -> None:
+    first = Found(90.0, ((0, 1),), ())
+    ladder = ElitePool(3, first, [first])
+    seen = []
+    for number in range(200):
+        given = ladder.next(1e9, False)
+        seen.append(given.kind)
+        ladder.take(given, Found(30.0 if given.kind == "order" else 60.0, ((1, 0),), (str(number),)))
+    assert seen.count("order") > 3 * seen.count("greedy") > 0
 
 
 def test_a_round_without_a_tree_changes_nothing() -> None:
     first = Found(90.0, ((0, 1),), ())
     ladder = ElitePool(0, first, [first])
-    assert not ladder.take(Round(0, "fresh", first, HEAT), None)
+    assert not ladder.take(Round(0, "order", first, HEAT), None)
     assert not ladder.take(Round(0, "rank", first, HEAT), first)
     assert ladder.best is first
 
