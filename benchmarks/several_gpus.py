@@ -55,7 +55,7 @@ PATHS: dict[str, dict[int, tuple[str, ...]]] = {
     "zuchongzhi_n60_m24": {
         1: ("b32_schedule_s41", "b34_schedule_s402"),
         4: ("b35_schedule_d8", "b35_schedule_p4"),
-        8: ("b35_schedule_d8", "b35_schedule_p8"),
+        8: ("b35_schedule_d8", "b35_schedule_p4", "b35_schedule_p8"),
     },
     "rectangular_5x7_l20": {1: ("b32_fused",), 4: ("b32_fused", "b34_fused")},
     "rectangular_6x6_l20": {1: ("b32_fused",)},
@@ -63,8 +63,8 @@ PATHS: dict[str, dict[int, tuple[str, ...]]] = {
     "sycamore_n53_m20": {1: ("b32_fused_s1",)},
     "peps_7x8_D16": {1: ("b32_time",)},
 }
-"""For each network, and the number of GPUs from which on they are tried, the paths that the planner expects to
-be the fastest in the memory of H100s or of H200s. The most important networks are first."""
+"""For each network, and the number of GPUs from which on they are tried, the paths that the planner expects
+to be the fastest in the memory of H100s or of H200s. The most important network is first."""
 SHARED = ("rectangular_6x6_l20_b34_fused", "triangular_7x7_l24_b34_schedule", "sycamore_n53_m20_b34_fused")
 """Paths of which no GPU holds a slice, beside the faster ones whose slices need no exchanges."""
 SMALL = "sycamore_n53_m10_b22_flops"
@@ -177,6 +177,7 @@ def path_file(stem: str) -> Path:
 def batches(machine: Machine) -> Iterator[list[Stage]]:
     """All stages, the most important first; those of a batch run at the same time, on a GPU each."""
     networks = list(PATHS)
+    first, *others = networks
     halves = (networks[:3], networks[3:])
     alone = [
         Stage(
@@ -186,11 +187,15 @@ def batches(machine: Machine) -> Iterator[list[Stage]]:
         for number, (half, precision) in enumerate((h, p) for h in halves for p in PRECISIONS)
     ]  # fmt: skip
     count = max(len(machine.gpus), 1)
-    yield from (alone[first : first + count] for first in range(0, len(alone), count))
+    yield from (alone[start : start + count] for start in range(0, len(alone), count))
     few = "" if machine.ranks > 1 else "it needs several ranks"
+    group = () if machine.small else ("--group", str(machine.ranks))
     for precision in PRECISIONS:
-        words = replay(machine, machine.ranks, precision, networks)
-        yield [Stage(f"slices, {precision}", words, 75, machine.ranks, refusal=few)]
+        words = (*replay(machine, machine.ranks, precision, [first]), *group)
+        yield [Stage(f"slices, {precision}, {first}", words, 35, machine.ranks, refusal=few)]
+    for precision in PRECISIONS:
+        words = replay(machine, machine.ranks, precision, others)
+        yield [Stage(f"slices, {precision}, other networks", words, 55, machine.ranks, refusal=few)]
     gpus_alone = "it has no form for CPUs" if machine.small else few
     words = script("layout/exchange.py", "--shard-gib", 4)
     yield [Stage("changes of layout", words, 20, machine.ranks, refusal=gpus_alone)]
@@ -206,10 +211,10 @@ def batches(machine: Machine) -> Iterator[list[Stage]]:
     size = ("--device", "cpu", "--log2", 14) if machine.small else ("--device", "gpu", "--log2", 26)
     words = script("codecs/compressed_exchange.py", *size)
     yield [Stage("compressed exchanges", words, 30, machine.ranks, refusal=few)]
-    others = [pauli(machine, 1, ""), diagonalization(machine, 1, "")]
-    yield from [others] if count > 1 else [[stage] for stage in others]
+    lone = [pauli(machine, 1, ""), diagonalization(machine, 1, "")]
+    yield from [lone] if count > 1 else [[stage] for stage in lone]
     words = replay_paths(machine, "fp32", SHARED)
-    yield [Stage("slices that GPUs share, fp32", words, 45, machine.ranks, refusal=gpus_alone)]
+    yield [Stage("slices, fp32, that GPUs share", words, 45, machine.ranks, refusal=gpus_alone)]
     absent = "" if find_spec("cutensor") else "cuTENSORMp is not installed"
     words = replay(machine, machine.ranks, "fp32", networks[1:2])
     words = (*words, "--engine", "cutensormp")
