@@ -6,6 +6,7 @@ Knows flat views, boxes and strides; never schedules or ranks. `contract`, `copy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from math import frexp, inf
 from pathlib import Path
@@ -40,7 +41,8 @@ ADD_BLOCKS_A_MULTIPROCESSOR = 8
 
 
 class CupyDevice:
-    """GPU `device_id` of this host, for the thread that makes it; to be closed by that thread.
+    """GPU `device_id` of this host, for the thread that makes it, until that thread closes or leaves it; for
+    any thread inside `current()`.
 
     It `has_neighbours` where other threads of this process have GPUs that exchange with it.
     """
@@ -50,7 +52,7 @@ class CupyDevice:
     def __init__(self, device_id: int, has_neighbours: bool = False) -> None:
         self.device_id = device_id
         self.has_neighbours = has_neighbours
-        self._outer = runtime.getDevice()
+        self._outer: int | None = runtime.getDevice()
         runtime.setDevice(device_id)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._properties = runtime.getDeviceProperties(device_id)
@@ -63,11 +65,22 @@ class CupyDevice:
     def close(self) -> None:
         """Wait for all work, give the arena back, and leave the thread on the GPU that it was on."""
         try:
-            self.synchronize()
+            with self.current():
+                self.synchronize()
         finally:
             self._arena = self.staging = None
             self._scratch = cupy.ndarray(0, np.uint8)
+            self.leave()
+
+    def current(self) -> AbstractContextManager[Any]:
+        """This GPU is the current one of the thread inside."""
+        return cupy.cuda.Device(self.device_id)
+
+    def leave(self) -> None:
+        """Leave the thread that made this on the GPU that it was on; later work comes in `current()`."""
+        if self._outer is not None:
             runtime.setDevice(self._outer)
+            self._outer = None
 
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena; raises InputError where the GPU has too little free memory."""
