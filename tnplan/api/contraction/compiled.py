@@ -59,6 +59,8 @@ class CompiledContraction:
         self.schedule = schedule
         self._lock = threading.Lock()
         self._dtype = np.dtype(schedule.dtype)
+        self._equal_dtypes: set[Any] = set()
+        """Other libraries' names of the dtype, as far as they have been met."""
         self._batched = frozenset(batched)
         self._shapes = [tuple(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
         constants = constants or {}
@@ -188,7 +190,7 @@ class CompiledContraction:
 
     def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
         """Contract arrays on this GPU to one there; the host waits for nothing."""
-        from tnplan.executor.device.cuda.library_arrays import empty, in_order, on_gpu
+        from tnplan.executor.device.cuda.library_arrays import empty, in_order, values_on_gpu
 
         assert kind.gpu is not None
         with self._lock:
@@ -202,11 +204,11 @@ class CompiledContraction:
                 self._check(array, number)
             with ranks.working():
                 result, flat = empty(shape, self._dtype, kind.library, next(iter(arrays.values())))
-                values = {number: on_gpu(array, device.stream) for number, array in arrays.items()}
+                pieces = list(self._pieces(arrays, self._length(arrays)))
                 with in_order(device.stream, kind.library, kind.gpu), device.stream:
                     self._has_run = False
-                    for first, piece in self._pieces(values, self._length(arrays)):
-                        ranks.rank.run(piece)
+                    for first, piece in pieces:
+                        ranks.rank.run(values_on_gpu(piece, self._dtype, device.stream))
                         _store(flat, ranks.rank.program.result, first if self._batched else None)
                     self._has_run = True
             return (result, self._exponent()) if self._strips else result
@@ -234,10 +236,12 @@ class CompiledContraction:
         The last piece is the last so many values, some of them once more; of a shorter batch, its own values
         again and again.
         """
-        if length is None:
+        at_once = length if length is None else self.schedule.output_shape[0]
+        if length == at_once:
             yield 0, values
             return
-        at_once = self.schedule.output_shape[0]
+        assert length is not None
+        assert at_once is not None
         for start in range(0, length, at_once):
             first = max(0, min(start, length - at_once))
             taken = (
@@ -267,7 +271,7 @@ class CompiledContraction:
     def _check(self, array: Any, number: int) -> None:
         """Raise InputError where an array does not fit an input."""
         shape = self._shapes[number]
-        if array.shape == shape and array.dtype is self._dtype:
+        if array.shape == shape and (array.dtype is self._dtype or array.dtype in self._equal_dtypes):
             return
         found = tuple(array.shape)
         if number in self._batched:
@@ -276,7 +280,9 @@ class CompiledContraction:
             problem = f"has shape {tuple(array.shape)}, and was compiled for {self._shapes[number]}"
             raise InputError(f"array {number}", problem, "give an array of that shape, or compile again")
         dtype = stated_dtype(array)
-        if dtype != self._dtype and not np.can_cast(dtype, self._dtype):
+        if dtype == self._dtype:
+            self._equal_dtypes.add(array.dtype)
+        elif not np.can_cast(dtype, self._dtype):
             problem = f"has dtype {dtype}, and would be rounded to {self._dtype}"
             raise InputError(f"array {number}", problem, "convert it, or compile for a wider dtype")
 
