@@ -1,4 +1,4 @@
-"""Random einsum calls of every syntax, dtype and library that is there against numpy.einsum; memory of many calls.
+"""Random einsum calls of every syntax, dtype and library against numpy.einsum; memory of many calls.
 
     python benchmarks/contraction/random_calls.py [--calls 10000] [--device gpu] [-o results.json]
 
