@@ -20,7 +20,6 @@ from statistics import median
 from typing import Any
 
 import networkx as nx
-import numpy as np
 from calls import environment, lattice
 from shared import RESULTS
 
