@@ -204,7 +204,8 @@ def batches(machine: Machine) -> Iterator[list[Stage]]:
     words = script("statevector/statevector_ranks.py", "--qubits", "33,34", "--rounds", 2)
     yield [Stage("state vectors", words, 75, machine.ranks, refusal=gpus_alone)]
     test = ROOT / "tests" / "tnplan" / "cli" / "test_execute_groups.py"
-    words = ("-m", "pytest", "-q", "-rs", "-n", "3", "-p", "no:cacheprovider", str(test))
+    without = ("-p", "no:cacheprovider", "-p", "no:benchmark")
+    words = ("-m", "pytest", "-q", "-rs", "-n", "3", *without, str(test))
     chosen = ("-k", "cpu" if machine.small else "gpu")
     four = "" if machine.small or machine.ranks >= 4 else "it needs four GPUs"
     yield [Stage("groups of 1, 2 and 4, a kill", (*words, *chosen), 45, refusal=four, result=False)]

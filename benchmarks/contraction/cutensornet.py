@@ -227,7 +227,7 @@ def compared(
         }  # fmt: skip
     row["environment"] |= {
         "cutensornet": peer.version(),
-        "cutensor": ".".join(map(str, cutensor.library().version)),
+        "cutensor": ".".join(map(str, cutensor.version(cutensor.bindings()))),
     }
     return row
 

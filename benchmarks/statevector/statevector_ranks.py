@@ -116,7 +116,7 @@ def measured(name: str, n: int, ranks: Communicator, rounds: int, nccl: float) -
     return {
         "circuit": name, "qubits": n, "ranks": ranks.size, "n_passes": len(passes),
         "n_exchanges": len(exchanges), "n_overlaps": len(overlaps),
-        "direct": all(step.call is not None for step in exchanges), "equal": equal,
+        "equal": equal,
         "overlapped_s": overlapped_s, "total_s": total_s, "passes_s": passes_s, "exchanges_s": exchanges_s,
         "exchanges": each, "in_parts": in_parts, "sent_bytes": sent, "rate_bytes_per_s": rate,
         "nccl_share": rate / nccl if rate else None, "over_sum": total_s / (passes_s + exchanges_s),
