@@ -94,12 +94,13 @@ def main() -> int:
         row = measured(name)
         rows.append(row)
         ratio = row["ours"] / row["network"]
-        print(
-            f"{name:30} host {row['ours'] * 1e3:8.3f} of {row['network'] * 1e3:8.3f} ms, {ratio:.3f}; GPU "
-            f"{row['ours_there'] * 1e3:8.3f} of {row['network_there'] * 1e3:8.3f} ms; their path {row['path_s']:.1f} s, "
-            f"{row['slices']} slices{'  MISSED' if ratio > GOAL else ''}",
-            flush=True,
+        host, there = (
+            f"{row[f'ours{way}'] * 1e3:8.3f} of {row[f'network{way}'] * 1e3:8.3f} ms"
+            for way in ("", "_there")
         )
+        found = f"their path {row['path_s']:.1f} s, {row['slices']} slices"
+        missed = "  MISSED" if ratio > GOAL else ""
+        print(f"{name:30} host {host}, {ratio:.3f}; GPU {there}; {found}{missed}", flush=True)
         document = {"environment": environment("gpu"), "rows": rows}
         write_text(options.output or RESULTS / "network_calls.json", json.dumps(document, indent=1) + "\n")
     return int(any(row["ours"] > GOAL * row["network"] for row in rows))
