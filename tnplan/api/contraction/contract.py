@@ -27,6 +27,9 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.passes.lowering.keep_results import keep_results
 
+CALLS_WITH_CONSTANTS = 1000
+"""Calls that a contraction with constants is planned for."""
+
 
 def contract(
     network: Any,
@@ -136,6 +139,7 @@ def compile(
     batch: int | None = None,
     batched: Sequence[int] | None = None,
     keep: bool = False,
+    calls: int | None = None,
     optimize: Any = "auto",
     hardware: Profile | str | Path | None = None,
     memory: float | None = None,
@@ -168,6 +172,10 @@ def compile(
     keep : bool
         Keep all results in between as far as the memory allows, so that `CompiledContraction.update` with a
         few new tensors repeats only what depends on them.
+    calls : int, optional
+        About how often it will be called. The search for a path weighs what is contracted once against what
+        is contracted in each call, and takes the longer the more it can gain. Default: the batch; 1000 where
+        there are constants; else 1.
     optimize, hardware, memory, precision, device, devices, threads, strip_exponent
         As in `contract`.
 
@@ -192,21 +200,26 @@ def compile(
     fixed = dict(constants or {})
     given = [one for one in (*request.call.operands, *fixed.values()) if hasattr(one, "__dlpack_device__")]
     gpu = common_kind(given).gpu if given else None
-    options = ContractionOptions(
-        optimize, hardware, memory, precision, device, devices, threads, gpu, strip_exponent
-    )
     n_tensors = len(request.call.inputs)
     _check_numbers("constants", fixed, n_tensors)
-    if dtype is None:
-        dtype = _stated(request)
-    if dtype not in DTYPES:
-        raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
     changing = [number for number in range(n_tensors) if number not in fixed]
     in_batch: Sequence[int] = ()
     if batch is not None:
         in_batch = changing if batched is None else batched
         _check_numbers("batched", in_batch, n_tensors)
-        planned = find_batched(request, dtype, options, check_count("batch", batch), in_batch)
+        check_count("batch", batch)
+    if calls is None:
+        calls = batch or (CALLS_WITH_CONSTANTS if fixed else 1)
+    options = ContractionOptions(
+        optimize, hardware, memory, precision, device, devices, threads, gpu, strip_exponent,
+        calls, tuple(changing if batch is None else in_batch),
+    )  # fmt: skip
+    if dtype is None:
+        dtype = _stated(request)
+    if dtype not in DTYPES:
+        raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
+    if batch is not None:
+        planned = find_batched(request, dtype, options, batch, in_batch)
     else:
         planned = find_schedule(request, dtype, options)
     schedule = planned.schedule

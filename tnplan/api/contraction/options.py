@@ -14,7 +14,10 @@ from tnplan.planner.hardware.profile import Profile
 
 @dataclass(frozen=True)
 class ContractionOptions:
-    """How a contraction is planned and where it runs, as in `contract`; `gpu` is that of the arrays."""
+    """How a contraction is planned and where it runs, as in `contract`; `gpu` is that of the arrays.
+
+    Of `calls` calls, each has new values of the tensors `changing`; of all where that is None.
+    """
 
     optimize: Any = "auto"
     hardware: Profile | str | Path | None = None
@@ -25,10 +28,13 @@ class ContractionOptions:
     threads: int | None = None
     gpu: int | None = None
     strip_exponent: bool = False
+    calls: int = 1
+    changing: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         check_device(self.device)
         check_count("devices", self.devices)
+        check_count("calls", self.calls)
         if self.threads is not None:
             check_count("threads", self.threads)
         if self.strip_exponent and self.devices > 1:

@@ -27,6 +27,7 @@ from tnplan.planner.networks.importers.checks import integer_steps
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes import pipeline
 from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.search.repeated_calls import search_for_calls
 from tnplan.planner.search.search_in_proportion import predicted_s, search_in_proportion
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
@@ -118,7 +119,11 @@ def _search(network: Network, dtype: str, options: ContractionOptions) -> Contra
             raise InputError("memory", f"is {options.memory} bytes", "allow at least some tensors")
         # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
         limit = 2 ** int(log2(elements))
-        return search_in_proportion(network, dtype, _profile(options, device), max_elements=limit)
+        profile = _profile(options, device)
+        if options.calls == 1:
+            return search_in_proportion(network, dtype, profile, max_elements=limit)
+        changing = range(len(network.inputs)) if options.changing is None else options.changing
+        return search_for_calls(network, dtype, profile, changing, options.calls, limit)
     if isinstance(optimize, list | tuple):
         path = list(optimize)
     else:
