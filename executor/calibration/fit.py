@@ -28,7 +28,9 @@ def chip_rates(
 
     On chip is what the memory's time leaves of a chain's, as a root of squares. A device hides more than that
     behind the memory, so that where little is left it says little; an error of it changes the chain's time by
-    its share of the square, which is its weight. Raises ValueError where chains are no slower than the memory.
+    its share of the square, which is its weight.
+
+    Raises ValueError where chains are no slower than the memory.
     """
     rows, weights = [], []
     for chain in chains:

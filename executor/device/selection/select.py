@@ -18,7 +18,7 @@ from tnplan.executor.device.protocols.device import Device
 from tnplan.planner.common.errors import InputError
 
 DEVICES = ("auto", "cpu", "gpu")
-PROFILES = (("H200", "h200-nvlink"), ("H100", "dgx-h100"), ("B200", "gb200-nvl72"))
+PROFILES = (("H200", "h200-nvlink"), ("H100", "h100-nvlink"), ("B200", "gb200-nvl72"))
 """Part of a GPU's name, and the shipped profile of machines that have it; the first one for others."""
 
 
