@@ -30,9 +30,9 @@ CHAINS = (
     (3,) * 3, (3,) * 4, (3,) * 5, (3,) * 6, (2,) * 5, (3, 2, 3, 3), (3, 4, 3), (4, 3, 3, 3), (4, *(3,) * 7),
     (4, 4, 3), (5, 5), (6,),
 )  # fmt: skip
-"""Fused chains that are measured: log2 of k (and n) of each branch. Slices of circuits and lattices are in chains
-of these kinds most of the time. One small branch alone would tell nothing: its work on chip hides behind the
-memory."""
+"""Fused chains that are measured: log2 of k (and n) of each branch. Slices of circuits and lattices spend
+their time in chains of these kinds. One small branch alone would tell nothing: its work on chip hides behind
+the memory."""
 
 
 @dataclass(frozen=True)
