@@ -96,7 +96,7 @@ def test_chains_are_measured_where_the_base_has_them(tmp_path: Path) -> None:
     file, heard = tmp_path / "base.toml", list[str]()
     file.write_text(profile_text(base))
     profile = calibrate(
-        file, device="cpu", size=SIZE, dtypes=("complex64",), progress=lambda at: heard.append(at.text)
+        file, device="cpu", size=1 << 20, dtypes=("complex64",), progress=lambda at: heard.append(at.text)
     )
     for name, rate in (("fused_flop_per_s", 1e10), ("fused_tile_bytes_per_s", 1e12)):
         rates = getattr(profile, name)
