@@ -73,9 +73,17 @@ PARTITIONER = "kahypar"
 @click.option("--workers", type=click.IntRange(1), default=1, help="Processes that search at once.")
 @click.option("--checkpoint", type=FILE, help="Where joint keeps its state [default: OUTPUT.ckpt].")
 @click.option("--resume", is_flag=True, help="Continue an interrupted search from its checkpoint.")
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="First run cotengra's methods, each as long and for flops, and print a table of all. The path "
+    "written is that of --method.",
+)
 @click.option("-o", "--output", type=FILE, help="Default: NET.path.json, here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def command(network: Path, time: float | str, output: Path | None, as_json: bool, **options: Any) -> None:
+def command(
+    network: Path, time: float | str, compare: bool, output: Path | None, as_json: bool, **options: Any
+) -> None:
     """Find a contraction path under a memory limit.
 
     NET.json is a network file, cotengra's network JSON, or any path (its network is taken). The limit is
@@ -90,18 +98,59 @@ def command(network: Path, time: float | str, output: Path | None, as_json: bool
     from tnplan.planner.search.path_cost import path_cost
 
     target = output or Path(f"{network.name.removesuffix('.json')}.path.json")
+    others = _others(network, time, options) if compare else {}
     with _Line(time) as line:
         path = search(network, time=time, output=target, progress=line.show, **options)
     figures = path_cost(path)
+    named = ", ".join(options["methods"]) or JOINT
+    rows = {**others, named: path} if compare else {}
     if as_json:
-        click.echo(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta}))
+        compared = {"compared": {name: one.meta for name, one in rows.items()}} if compare else {}
+        click.echo(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta, **compared}))
         return
+    if compare:
+        click.echo(_table(rows))
     click.echo(
         f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds, "
         f"10^{path.meta['log10_mnk_planned']:.3f} as slices share and sum them, largest tensor "
         f"2^{figures.log2_largest:.2f} elements, {_slices(figures.n_slices, len(path.sliced_inds))}"
         f"{_predicted(path)}"
     )
+
+
+def _others(network: Path, time: float | str, options: dict[str, Any]) -> dict[str, ContractionPath]:
+    """The paths of cotengra's methods, one after the other."""
+    from importlib.util import find_spec
+
+    from tnplan.api.planning.search import search
+
+    names = [*METHODS, *([PARTITIONER] if find_spec(PARTITIONER) else [])]
+    kept = ("devices", "hardware", "max_tensor", "unlimited", "dtype", "seed", "workers")
+    same = {name: options[name] for name in kept}
+    paths = {}
+    for name in names:
+        with _Line(time, name) as line:
+            paths[name] = search(
+                network, time=time, methods=[name], minimize="flops", progress=line.show, **same
+            )
+    return paths
+
+
+def _table(rows: dict[str, ContractionPath]) -> str:
+    """The methods beside each other, in Markdown."""
+    from tnplan.planner.search.path_cost import path_cost
+
+    lines = [
+        "| method | log10 multiply-adds | as planned | log2 largest | sliced | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, path in rows.items():
+        cost = path_cost(path)
+        lines.append(
+            f"| {name} | {cost.log10_mnk_all_slices:.3f} | {path.meta['log10_mnk_planned']:.3f} "
+            f"| {cost.log2_largest:.2f} | {len(path.sliced_inds)} | {path.meta['time_s']:.1f} |"
+        )
+    return "\n".join(lines)
 
 
 def _slices(n_slices: int, n_sliced: int) -> str:
@@ -120,14 +169,14 @@ def _predicted(path: ContractionPath) -> str:
 class _Line:
     """One line of progress on a terminal: seconds used of those given, and the best path so far."""
 
-    def __init__(self, time: float | str) -> None:
+    def __init__(self, time: float | str, name: str = "") -> None:
         from rich import progress
         from rich.console import Console
 
         self.console = Console(stderr=True)
         self.said_s = -LOG_EVERY_S
         columns = (
-            progress.TextColumn("searching"),
+            progress.TextColumn(f"searching {name}".rstrip()),
             progress.TimeElapsedColumn(),
             progress.TextColumn("" if isinstance(time, str) else f"of {time:.0f} s"),
             progress.BarColumn(pulse_style="bar.complete"),

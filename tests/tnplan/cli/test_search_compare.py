@@ -1,0 +1,42 @@
+"""`tnplan search --compare`: every method has a row, and the last one is the path that is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tnplan.cli.search import command
+from tnplan.planner.networks.path_file import load_path, save_network
+from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.search_options import METHODS
+from tnplan.planner.workloads.mixed import peps_network
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    save_network(peps_network(4, 4, 0), "n.json", dtype="complex64")
+    return "n.json"
+
+
+def test_methods_stand_beside_each_other(network: str) -> None:
+    done = CliRunner().invoke(command, [network, "--unlimited", "--time", "0.3", "--compare", "-o", "p.json"])
+    assert done.exit_code == 0, done.output
+    rows = [line.split(" | ") for line in done.output.splitlines() if line.startswith("| ")][1:]
+    assert [row[0].removeprefix("| ") for row in rows][: len(METHODS)] == list(METHODS)
+    cost = path_cost(load_path("p.json"))
+    assert rows[-1][0] == "| joint"
+    assert rows[-1][1] == f"{cost.log10_mnk_all_slices:.3f}"
+    assert rows[-1][3] == f"{cost.log2_largest:.2f}"
+
+
+def test_the_same_as_json(network: str) -> None:
+    arguments = ["--max-tensor", "2^9", "--time", "0.3", "--compare", "-o", "p.json", "--json"]
+    done = CliRunner().invoke(command, [network, *arguments])
+    assert done.exit_code == 0, done.output
+    figures = json.loads(done.stdout)
+    assert {*METHODS, "joint"} <= figures["compared"].keys()
+    assert figures["compared"]["joint"]["log10_mnk_all_slices"] == figures["log10_mnk_all_slices"]
