@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--paths", type=Path, help="folder for the best path of each case")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    joint(kings(4), 4, 1.0, 1, 0)  # compiles
+    joint(kings(12), 10, 1.0, 1, 0)  # compiles
     print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS))
     for case, network in chosen(options.case):
         row = measure(case, network, options)

@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--no-rivals", dest="rivals", action="store_false")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    joint(NETWORKS["surface_9"](), 64, 1.0, 0)  # compiles
+    joint(NETWORKS["surface_9"](), 2**6, 1.0, 0)  # compiles
     columns = COLUMNS + tuple(f"2^-{bits}" for bits in BITS_AWAY if options.limits)
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
     for name in NETWORKS:

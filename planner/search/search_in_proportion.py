@@ -5,6 +5,7 @@ Every stage begins only where the best path so far is predicted to take longer t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, log2
 
@@ -21,7 +22,7 @@ from tnplan.planner.search.search_options import JOINT, SearchOptions
 TRIALS_FROM_S = 1e-3
 """Predicted seconds of a contraction from which on random greedy trials are made, which take milliseconds."""
 ANNEALING_FROM_S = 1.0
-"""Predicted seconds from which on the compiled annealing begins: its kernel alone loads for half a second."""
+"""Predicted seconds from which on orders and annealing begin: their kernels alone load for a second."""
 SEARCH_SHARE = 0.3
 """Seconds of search a predicted second."""
 LONGEST_SEARCH_S = 60.0
@@ -39,38 +40,62 @@ def search_in_proportion(
     if predicted_s(path, profile) > TRIALS_FROM_S:
         other = replace(path, ssa_path=_greedy(network, "random-greedy"))
         path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
+    limit = None if max_elements == inf else int(max_elements)
+    if predicted_s(path, profile) >= ANNEALING_FROM_S or not _fits(path, max_elements):
+        path = _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements)
     time_s = predicted_s(path, profile)
-    fits = path_cost(path).log2_largest <= log2(max_elements)
-    if fits and time_s < ANNEALING_FROM_S:
+    if _fits(path, max_elements) and time_s < ANNEALING_FROM_S:
         return path
     effort_s = _share(time_s)
     cache = PathCache(path_cache_folder())
     known = cache.find(network, dtype, max_elements)
-    if known is not None and path_cost(known.path).log2_largest > log2(max_elements):
+    if known is not None and not _fits(known.path, max_elements):
         known = None
     if known is not None and known.time_s >= effort_s:
         return known.path
     options = SearchOptions(
-        max_tensor_elements=None if max_elements == inf else int(max_elements),
+        max_tensor_elements=limit,
         effort=Effort(time_s=effort_s),
         seed=seed,
         methods=(JOINT,),
-        from_paths=[path if known is None else known.path],
+        from_paths=[] if known is None else [known.path],
     )
     found = search_path(network, dtype, options)
+    if known is None:
+        found = _cheapest((found, path), max_elements)
     cost = path_cost(found).log10_mnk_all_slices
     cache.keep(CachedPath(found, cost, effort_s), max_elements)
     return found
 
 
 def worthwhile_s(network: Network, dtype: str, profile: Profile, devices: int = 1) -> float:
-    """The seconds of search that a network is worth: a share of what a greedy path takes."""
+    """The seconds of search that a network is worth: a share of what a path takes that is found quickly."""
     path = ContractionPath(network, _greedy(network, "greedy"), (), dtype)
+    if predicted_s(path, profile) >= ANNEALING_FROM_S:
+        path = _cheapest((path, _of_orders(network, dtype, None, 0)), inf)
     return _share(predicted_s(path, profile) / devices)
 
 
 def _share(time_s: float) -> float:
     return min(max(SHORTEST_SEARCH_S, SEARCH_SHARE * time_s), LONGEST_SEARCH_S)
+
+
+def _of_orders(network: Network, dtype: str, limit: int | None, seed: int) -> ContractionPath:
+    """The first tree of the joint search, without annealing."""
+    effort = Effort(time_s=0.0, max_rounds=0)
+    return search_path(
+        network, dtype, SearchOptions(max_tensor_elements=limit, effort=effort, seed=seed, methods=(JOINT,))
+    )
+
+
+def _cheapest(paths: Sequence[ContractionPath], max_elements: float) -> ContractionPath:
+    """The path with the fewest multiply-adds, of those within the limit where there are any."""
+    fitting = [path for path in paths if _fits(path, max_elements)] or paths
+    return min(fitting, key=lambda one: path_cost(one).log10_mnk_all_slices)
+
+
+def _fits(path: ContractionPath, max_elements: float) -> bool:
+    return path_cost(path).log2_largest <= log2(max_elements)
 
 
 def _greedy(network: Network, method: str) -> tuple[tuple[int, ...], ...]:

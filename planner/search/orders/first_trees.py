@@ -10,6 +10,8 @@ from tnplan.planner.search.orders.starts import OrderStarts
 
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
 ORDER_LIMIT_S, TRIAL_LIMIT_S = 4.0, 20.0
+FIRST_ORDERS, FIRST_ORDERS_S = 4, 1.0
+"""So many orders are tried whatever the time, where they take no longer than that."""
 MOST_TREES = 4
 ORDERS_PER_TRIAL = 8
 """Of one trial that the effort allows."""
@@ -25,10 +27,12 @@ def first_trees(task: Task) -> list[Found]:
         return [Found(0.0, ((0, 1),) if len(task.inputs) == 2 else (), ())]
     time_s, n = task.effort.time_s, len(task.inputs)
     starts = OrderStarts(task)
-    ends = time.monotonic() + min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
+    began = time.monotonic()
+    ends = began + min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
     found: dict[float, Found] = {}
     for number in range(ORDERS_PER_TRIAL * task.effort.max_trials):
-        if number and time.monotonic() > ends:
+        now = time.monotonic()
+        if number and now > ends and (number >= FIRST_ORDERS or now > began + FIRST_ORDERS_S):
             break
         tree = starts.tree(number)
         found.setdefault(round(tree.score, 6), tree)

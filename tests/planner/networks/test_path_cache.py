@@ -13,6 +13,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import FOLDER_VARIABLE, CachedPath, PathCache, path_cache_folder
 from tnplan.planner.search import search_in_proportion as proportion
+from tnplan.planner.search.search_options import SearchOptions
 
 SIZES = {"a": 2, "b": 3, "c": 100, "d": 5}
 NETWORK = Network((("a", "b"), ("b", "c"), ("c", "d")), ("a", "d"), SIZES)
@@ -90,8 +91,9 @@ def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_search_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def search(network: Network, dtype: str, options: object) -> ContractionPath:
-        made.append(options)
+    def search(network: Network, dtype: str, options: SearchOptions) -> ContractionPath:
+        if options.effort.time_s > 0:
+            made.append(options)
         return ContractionPath(network, CHEAP.ssa_path, (), dtype)
 
     monkeypatch.setattr(proportion, "search_path", search)
