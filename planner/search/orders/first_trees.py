@@ -10,8 +10,8 @@ from tnplan.planner.search.orders.starts import OrderStarts
 
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
 ORDER_LIMIT_S, TRIAL_LIMIT_S = 4.0, 20.0
-FIRST_ORDERS, FIRST_ORDERS_S = 4, 1.0
-"""So many orders are tried whatever the time, where they take no longer than that."""
+FIRST_ORDERS, FIRST_SHARE, FIRST_ORDERS_S = 4, 0.3, 1.0
+"""So many orders are tried where they take no more than this share of the time, or a second."""
 MOST_TREES = 4
 ORDERS_PER_TRIAL = 8
 """Of one trial that the effort allows."""
@@ -29,10 +29,11 @@ def first_trees(task: Task) -> list[Found]:
     starts = OrderStarts(task)
     began = time.monotonic()
     ends = began + min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
+    first_ends = began + max(FIRST_SHARE * time_s, FIRST_ORDERS_S)
     found: dict[float, Found] = {}
     for number in range(ORDERS_PER_TRIAL * task.effort.max_trials):
         now = time.monotonic()
-        if number and now > ends and (number >= FIRST_ORDERS or now > began + FIRST_ORDERS_S):
+        if number and now > ends and (number >= FIRST_ORDERS or now > first_ends):
             break
         tree = starts.tree(number)
         found.setdefault(round(tree.score, 6), tree)

@@ -16,14 +16,17 @@ from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.trees import path_of, rooted
 
-FIRST_KINDS = ("front", "elimination", "front", "dissection")
+FIRST_KINDS = ("front", "dissection", "elimination", "front")
 """Of the first numbers; then all are drawn."""
 PULLS, FRONT_NOISE = (0.0, 0.0, 0.05, 0.25, 0.5, 1.0), (1e-6, 2.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
+PLAIN_CUTS = (20, 0.1, 30, 1, 1.0)
+"""The first dissection's, in the order of `Cuts`."""
 GROWTH_WEIGHT = 0.4, 1.0
 KEY_NOISE = 1e-6, 1e-2
-QUICK_TREES = 2
+QUICK_TREES, QUICK_TENSORS = 2, 2000
+"""Trees that say what a network costs, for larger ones than that the first one alone."""
 SHARE_BITS, MOST_BITS = 7, 16
 """A step before the core costs at most 2^-7 of a tree's mean step, and never more than 2^16 multiply-adds."""
 PART_SIZES = 6, 8
@@ -49,7 +52,7 @@ class OrderStarts:
         kind = FIRST_KINDS[number] if number < len(FIRST_KINDS) else draw.choice(FIRST_KINDS)
         if len(self.graph.weights) == 0:
             kind = "elimination"
-        return self.improved(rooted(self._pairs(kind, draw, number == 0), self.n))
+        return self.improved(rooted(self._pairs(kind, draw, number < 2), self.n))
 
     def _pairs(self, kind: str, draw: random.Random, plain: bool) -> np.ndarray:
         from tnplan.planner.search.orders.bisection_kernel import Cuts, dissect
@@ -64,11 +67,11 @@ class OrderStarts:
             return pairs
         stages = np.zeros(len(self.graph.weights), np.int64)
         if kind == "dissection":
-            cuts = Cuts(
+            cuts = PLAIN_CUTS if plain else (
                 draw.choice(FEWEST), draw.uniform(*IMBALANCE), draw.choice(DEPTHS), draw.choice(ATTEMPTS),
                 draw.choice(BOUNDARIES),
             )  # fmt: skip
-            stages = dissect(self.graph, cuts, seed)
+            stages = dissect(self.graph, Cuts(*cuts), seed)
         rule = Rule(
             draw.choice((DEGREE, FILL, GROWTH, GROWTH)), draw.uniform(*GROWTH_WEIGHT),
             _between(draw, *KEY_NOISE),
@@ -102,7 +105,8 @@ def core_for(task: Task) -> Core:
     if n <= 2:
         return core_of(task.inputs, task.output, task.sizes, -inf)
     starts = OrderStarts(task)
-    bits = min(tree_bits(task, starts.tree(number)) for number in range(QUICK_TREES))
+    trees = QUICK_TREES if n <= QUICK_TENSORS else 1
+    bits = min(tree_bits(task, starts.tree(number)) for number in range(trees))
     most = min(bits - log2(n) - SHARE_BITS, MOST_BITS)
     if task.limit is not None:
         most = min(most, 0.5 * log2(task.limit))
