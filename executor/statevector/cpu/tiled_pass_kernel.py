@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from tnplan.executor.device.cpu.compiled.kernel import kernel
 from tnplan.executor.statevector.cpu.tile_room import APART, LANE_BITS, LANES
 from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, PHASES
 
 ONE, TWO = np.uint64(1), np.uint64(2)
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+jit = kernel(nogil=True, error_model="numpy", fastmath={"contract"})
 
 
 @jit
