@@ -1,6 +1,6 @@
 """The numba kernels of one shard of terms in a hash table: splits, meetings, Cliffords, sweeps.
 
-Imported lazily (numba loads slowly). `rows` are the `ShardArrays` of a shard. A term i has the row keys[i]
+`rows` are the `ShardArrays` of a shard. A term i has the row keys[i]
 (W words of x, W of z; columns are contiguous), its coefficient, its frequency and the tag of its row, a
 linear hash of 32 bits: that of P Q is the xor of theirs. `slots` is a table of 2^k entries, k at most 32,
 with linear probing: 0 is free, else the low 32 bits are i + 1 and the high 32 the tag. Rows are 0 .. n-1, of
@@ -109,26 +109,26 @@ def rebuild(tags: Any, where: Any, n: int, slots: Any) -> None:
 
 
 @jit
-def anticommuting(keys: Any, n: int, generator: Any, hits: Any) -> int:
+def anticommuting(keys: Any, n: int, generator: Any, hits: Any, columns: Any) -> int:
     """Write the numbers of the terms that anticommute with `generator` to `hits`; return how many.
 
     Reads those columns of `keys` alone that `generator` looks at: z where it has x, and x where it has z.
     """
     words = generator.size // 2
-    columns, masks = np.zeros(generator.size, np.int64), np.zeros(generator.size, np.uint64)
     used = 0
     for w in range(generator.size):
         if generator[w] != FREE:
-            columns[used], masks[used] = (w + words) % generator.size, generator[w]
+            columns[used] = (w + words) % generator.size
             used += 1
     count = 0
     if used == 1:
-        a, mask = keys[:, columns[0]], masks[0]
+        a, mask = keys[:, columns[0]], generator[columns[0] - words]
         for i in range(n):
             hits[count] = i
             count += count_bits(a[i] & mask) & 1
     elif used == 2:
-        a, b, mask, other = keys[:, columns[0]], keys[:, columns[1]], masks[0], masks[1]
+        a, mask = keys[:, columns[0]], generator[columns[0] - words]
+        b, other = keys[:, columns[1]], generator[columns[1] - words]
         for i in range(n):
             hits[count] = i
             count += count_bits((a[i] & mask) ^ (b[i] & other)) & 1
@@ -142,7 +142,7 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any) -> int:
         for i in range(n):
             both = FREE
             for u in range(used):
-                both ^= keys[i, columns[u]] & masks[u]
+                both ^= keys[i, columns[u]] & generator[columns[u] - words]
             hits[count] = i
             count += count_bits(both) & 1
     return count
@@ -177,9 +177,9 @@ def split(
     Returns the branches listed, and the L1 norm, squares and number of those below `cut`, which are not, but
     zeros. `where` has the places of terms in the list. Frequencies are kept where they are to be followed.
     """
-    keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _ = rows
+    keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _, used = rows
     words = generator.size // 2
-    used, n_used, generator_power = np.zeros(words, np.int64), 0, np.int64(0)
+    n_used, generator_power = 0, np.int64(0)
     for w in range(words):
         if generator[w] | generator[words + w] != FREE:
             generator_power += count_bits(generator[w] & generator[words + w])
