@@ -41,11 +41,11 @@ def stirred(value: Any) -> Any:
 
 
 @jit
-def tag_of(keys: Any, i: Any) -> Any:
-    """The tag of row i, a linear hash of 32 bits."""
+def tag_of(row: Any) -> Any:
+    """The tag of a row, a linear hash of 32 bits."""
     value = FREE
-    for w in range(keys.shape[1]):
-        value = stirred(stirred(value ^ keys[i, w]))
+    for word in row:
+        value = stirred(stirred(value ^ word))
     value = stirred(stirred(value))
     return np.uint32((value ^ (value >> HALF)) & LOW)
 
@@ -54,7 +54,7 @@ def tag_of(keys: Any, i: Any) -> Any:
 def tag_all(keys: Any, n: int, tags: Any) -> None:
     """Write the tags of the first `n` rows."""
     for i in range(n):
-        tags[i] = tag_of(keys, i)
+        tags[i] = tag_of(keys[i])
 
 
 @inline
@@ -236,7 +236,7 @@ def merge_branches(
     keys, coefficients, tags, frequencies, slots, where, spare, union, hits = rows[:9]
     sources, source_tags, senders, values, counts, generator = branches
     targets = rows.targets
-    mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator.reshape((1, -1)), 0)
+    mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
     fresh = merged = 0
     for begin in range(0, senders.size, BLOCK):
         end = min(senders.size, begin + BLOCK)
