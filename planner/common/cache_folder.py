@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 CACHE_VARIABLE = "TNPLAN_CACHE_DIR"
@@ -36,10 +37,8 @@ def _places(environment: Mapping[str, str]) -> Iterator[Path]:
     given, base = environment.get(CACHE_VARIABLE), environment.get("XDG_CACHE_HOME")
     if given:
         yield Path(given)
-    try:
+    with suppress(RuntimeError):  # there is no home
         yield (Path(base) if base else Path.home() / ".cache") / "tnplan"
-    except RuntimeError:  # no home
-        pass
     private = private_folder()
     if private is not None:
         yield private

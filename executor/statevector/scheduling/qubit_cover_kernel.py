@@ -36,7 +36,7 @@ def grow(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
 
 @jit
 def remaining(targets: Any, masks: Any, left: Any, held: int, out: Any) -> int:
-    """Write the gates that are left when those that can be done with the bits of `held` are; return how many."""
+    """Write the gates left when those that can be done with the bits of `held` are; return how many."""
     blocked = fixed = count = 0
     for k in left:
         if targets[k] & ~held or masks[k] & blocked or targets[k] & fixed:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.device.cpu.compiled.ahead import compiled_elsewhere
 from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, find_object, load_object
 
 Types = tuple[Any, ...]
@@ -98,6 +99,8 @@ class Kernel:
             made = None
             if not any(os.environ.get(name, "0") not in ("", "0") for name in DEBUG_VARIABLES):
                 made = find_object(self, types)
+                if made is None:
+                    made = compiled_elsewhere(self, lambda: find_object(self, types))
                 if made is None:
                     from tnplan.executor.device.cpu.compiled.compile_kernel import compile_and_keep
 

@@ -1,4 +1,4 @@
-"""Object code of kernels on disk, by all that it depends on, and loaded into this process. Imports no numba."""
+"""Object code of kernels on disk, by all that it depends on, and loaded into this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -57,7 +57,7 @@ def find_object(kernel: Any, types: tuple[Any, ...]) -> CompiledObject | None:
         entry = json.loads(head)
         if not text.startswith(MAGIC) or hashlib.sha256(code).hexdigest() != entry.pop("sha256"):
             return None
-        return CompiledObject(code, entry["name"], entry["returns"], entry["is_tuple"], tuple(entry["symbols"]))
+        return CompiledObject(code, **{**entry, "symbols": tuple(entry["symbols"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -193,5 +193,3 @@ def _constant(value: Any) -> bytes:
     if isinstance(value, type):
         return _type_text(value).encode()
     return f"{type(value).__name__} {value!r}".encode()
-
-
