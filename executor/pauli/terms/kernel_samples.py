@@ -18,9 +18,9 @@ from tnplan.executor.pauli.terms.truncation import TermLimits
 LIMITS = TermLimits(0.0, 1, 1, 1, False)
 
 
-def expected(dtype: str) -> list[Samples]:
-    """What a propagation by rotations calls."""
-    return [Samples(__name__, "of_rotations", (dtype,), (many.__name__,))]
+def rotation_kernels(dtype: str) -> list[Samples]:
+    """What a propagation by rotations alone calls."""
+    return [Samples(__name__, "of_rotations", (dtype,)), Samples(__name__, "of_tables", (dtype,))]
 
 
 def _one_term(dtype: str) -> HashTerms:
@@ -33,17 +33,18 @@ def of_rotations(dtype: str) -> list[Sample]:
     rotations = RotationBatch(np.zeros((1, 2), np.uint64), reals, reals, np.zeros(1, np.bool_), numbers)
     return [
         (many.rotate_shards, (tables, rotations, 0.0, LIMITS, False, 0, 0, 1)),
-        (many.begin_rotations, (tables, 2)),
-        (many.end_rotations, (tables, 2)),
     ]
 
 
 def of_tables(dtype: str) -> list[Sample]:
-    """The kernels that make a table of terms."""
-    arrays, kernel = _one_term(dtype).arrays, hash_table_kernel
+    """The kernels that make tables of terms, before rotations and after them."""
+    term, kernel = _one_term(dtype), hash_table_kernel
+    arrays, tables = term.arrays, shard_tables([term], 1)
     return [
         (kernel.tag_all, (arrays.keys, 0, arrays.tags)),
         (kernel.rebuild, (arrays.tags, arrays.where, 0, arrays.slots)),
+        (many.begin_rotations, (tables, 2)),
+        (many.end_rotations, (tables, 2)),
     ]
 
 

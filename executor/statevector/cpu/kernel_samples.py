@@ -12,14 +12,13 @@ from tnplan.executor.statevector.scheduling import qubit_cover_kernel
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
+COVERS = Samples(__name__, "of_covers")
+"""What sorts gates into passes."""
 
-def expected(dtype: str) -> list[Samples]:
-    """What a simulation calls after its gates are sorted into passes."""
-    passes, measures = (module.__name__ for module in (tiled_pass_kernel, measure_kernel))
-    return [
-        Samples(__name__, "of_passes", (dtype,), (passes,)),
-        Samples(__name__, "of_measures", (dtype,), (measures,)),
-    ]
+
+def state_kernels(dtype: str) -> list[Samples]:
+    """What is done with a state of this dtype."""
+    return [Samples(__name__, "of_passes", (dtype,)), Samples(__name__, "of_measures", (dtype,))]
 
 
 def of_passes(dtype: str) -> list[Sample]:

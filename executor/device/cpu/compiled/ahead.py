@@ -1,7 +1,4 @@
-"""Kernels compiled by processes beside this one: those that a job will need soon, when the first is missing.
-
-A job says which kernels it will call (`expect`). Nothing happens while all are in the cache.
-"""
+"""Kernels compiled by processes beside this one, when a job says that it will call them soon."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from threading import Lock
 from typing import Any
 
-from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, objects_folder
-from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, find_object, objects_folder
 
 Sample = tuple[Any, tuple[Any, ...]]
 """A kernel, and arguments of the types that it is called with."""
@@ -25,64 +22,67 @@ LOOK_AGAIN_S = 0.005
 
 @dataclass(frozen=True)
 class Samples:
-    """The kernels of an engine: `function` of `module`, called with `arguments`, gives a list of `Sample`.
-
-    The kernels of `modules` are among them; this process waits for these instead of compiling them too.
-    """
+    """Kernels that one process compiles: `function` of `module`, called with `arguments`, lists `Sample`."""
 
     module: str
     function: str
-    arguments: tuple[str, ...]
-    modules: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+
+    def all(self) -> list[Sample]:
+        """The kernels with their arguments."""
+        found: list[Sample] = getattr(import_module(self.module), self.function)(*self.arguments)
+        return found
 
 
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
-    modules: tuple[str, ...]
+    kernels: list[Any]
 
 
-_expected: list[Samples] = []
-_workers: list[_Worker] = []
+_workers: dict[Samples, _Worker] = {}
 _lock = Lock()
 
 
-def expect(several: Iterable[Samples]) -> None:
-    """Say which kernels will be called soon."""
+def compile_soon(several: Iterable[Samples]) -> None:
+    """Start a process for each of these of which something is not in the cache."""
+    if objects_folder() is None:
+        return
     with _lock:
-        _expected.extend(one for one in several if one not in _expected)
+        for one in several:
+            samples = one.all()
+            if one not in _workers and not all(is_compiled(*sample) for sample in samples):
+                _workers[one] = _Worker(_started(one), [kernel for kernel, _ in samples])
 
 
-def compiled_elsewhere(kernel: Any, find: Callable[[], CompiledObject | None]) -> CompiledObject | None:
-    """What another process makes of a missing kernel, as soon as it is there; None where none makes it.
+def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether the cache has a kernel for the types of these arguments."""
+    from tnplan.executor.device.cpu.compiled.kernel import argument_types
 
-    Starts the processes for all kernels that are expected.
-    """
-    _start()
-    module = kernel.function.__module__
-    mine = [one for one in _workers if module in one.modules]
-    while mine:
-        running = [one for one in mine if one.process.poll() is None]
+    return find_object(kernel, argument_types(*arguments)) is not None
+
+
+def compiled_elsewhere(
+    kernel: Any, find: Callable[[], CompiledObject | None]
+) -> CompiledObject | None:  # fmt: skip
+    """What another process makes of a missing kernel, as soon as it is there; None where none makes it."""
+    with _lock:
+        makers = [worker.process for worker in _workers.values() if kernel in worker.kernels]
+    while makers:
+        running = [process for process in makers if process.poll() is None]
         found = find()
-        if found is not None or not running:
+        if found is not None:
             return found
-        mine = running
+        makers = running
         time.sleep(LOOK_AGAIN_S)
     return None
 
 
-def _start() -> None:
-    """Start a process for each of the expected samples, the first ones, with a core for each and for this."""
-    with _lock:
-        expected, _expected[:] = list(_expected), []
-        if not expected or objects_folder() is None:
-            return
-        for one in expected[: max(1, cores() - 1)]:
-            worker = [sys.executable, "-m", f"{__package__}.worker"]
-            command = [*worker, one.module, one.function, *one.arguments]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                env=environment,
-            )  # fmt: skip
-            _workers.append(_Worker(process, one.modules))
+def _started(one: Samples) -> subprocess.Popen[bytes]:
+    """A process that compiles; what it cannot do is done, and said, where the kernel is called."""
+    worker = [sys.executable, "-m", f"{__package__}.worker"]
+    return subprocess.Popen(
+        [*worker, one.module, one.function, *one.arguments],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip

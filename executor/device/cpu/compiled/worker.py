@@ -1,4 +1,4 @@
-"""A process that compiles kernels: python -m ... .compiled.worker MODULE FUNCTION ARGUMENTS.
+"""A process that compiles kernels: python -m tnplan.executor.device.cpu.compiled.worker MODULE FUNCTION ...
 
 The function, called with the other arguments, gives the kernels with arguments of their types.
 """
@@ -6,31 +6,20 @@ The function, called with the other arguments, gives the kernels with arguments 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 
-from tnplan.executor.device.cpu.compiled.ahead import Sample
-from tnplan.executor.device.cpu.compiled.kernel import argument_types
-from tnplan.executor.device.cpu.compiled.object_cache import find_object
+from tnplan.executor.device.cpu.compiled.ahead import Samples, is_compiled
 
 
-def compile_missing(samples: list[Sample]) -> int:
+def compile_missing(samples: Samples) -> int:
     """Compile those kernels that are not in the cache; return how many."""
-    count = 0
-    for kernel, arguments in samples:
-        types = argument_types(*arguments)
-        if find_object(kernel, types) is None:
-            from tnplan.executor.device.cpu.compiled.compile_kernel import compile_and_keep
+    missing = [sample for sample in samples.all() if not is_compiled(*sample)]
+    for kernel, arguments in missing:
+        from tnplan.executor.device.cpu.compiled.compile_kernel import compile_and_keep
+        from tnplan.executor.device.cpu.compiled.kernel import argument_types
 
-            compile_and_keep(kernel, types)
-            count += 1
-    return count
-
-
-def main() -> None:
-    """Compile what the command line names."""
-    module, function, *arguments = sys.argv[1:]
-    compile_missing(getattr(import_module(module), function)(*arguments))
+        compile_and_keep(kernel, argument_types(*arguments))
+    return len(missing)
 
 
 if __name__ == "__main__":
-    main()
+    compile_missing(Samples(sys.argv[1], sys.argv[2], tuple(sys.argv[3:])))
