@@ -48,10 +48,14 @@ def compile_soon(several: Iterable[Samples]) -> None:
     """Start a process for each of these of which something is not in the cache."""
     if objects_folder() is None:
         return
-    with _lock:
-        for one in several:
-            samples = one.all()
-            if one not in _workers and not all(is_compiled(*sample) for sample in samples):
+    for one in several:
+        if one in _workers:
+            continue
+        samples = one.all()
+        if all(is_compiled(*sample) for sample in samples):
+            continue
+        with _lock:
+            if one not in _workers:
                 _workers[one] = _Worker(_started(one), [kernel for kernel, _ in samples])
 
 
