@@ -17,6 +17,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from tnplan.executor.device.cpu.compiled.kernel import Kernel, Late, Types, c_types
 from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, keep_object, target_machine
+from tnplan.planner.common.numba_cache import cached_njit
 
 BARE: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """No counts of references to arrays, and nothing for calls from Python: both take time to compile."""
@@ -86,7 +87,8 @@ def _module_globals(kernel: Kernel, bare: bool) -> dict[str, Any]:
                 function.__code__, made, function.__name__, function.__defaults__, function.__closure__
             )
             copy.__module__ = name
-            made[key] = numba.njit(**value.options, **(BARE if bare else {}))(copy)
+            compiled = numba.njit(**BARE, **value.options) if bare else cached_njit(**value.options)
+            made[key] = compiled(copy)
     for key, value in list(made.items()):
         if isinstance(value, Kernel):
             made[key] = _module_globals(value, bare)[value.function.__name__]

@@ -115,12 +115,18 @@ def target_machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
-    # What numba takes too: code that is loaded at once and stays where it is.
-    reloc = "static" if target.name.startswith("x86") else "default"
-    return target.create_target_machine(
-        opt=3, cpu=llvm.get_host_cpu_name(), features=_features(), reloc=reloc, codemodel="jitdefault",
-        jit=True,
-    )  # fmt: skip
+    return target.create_target_machine(**_machine_options())
+
+
+def _machine_options() -> dict[str, Any]:
+    """What numba takes too: code for this processor that is loaded at once and stays where it is."""
+    import llvmlite.binding as llvm
+
+    reloc = "static" if llvm.get_process_triple().startswith("x86") else "default"
+    return {
+        "opt": 3, "cpu": llvm.get_host_cpu_name(), "features": _features(), "reloc": reloc,
+        "codemodel": "jitdefault", "jit": True,
+    }  # fmt: skip
 
 
 @cache
@@ -146,10 +152,8 @@ def _type_text(entry: Any) -> str:
 
 @cache
 def _environment() -> str:
-    import llvmlite.binding as llvm
-
     versions = [version(name) for name in ("numba", "llvmlite", "numpy")]
-    return "\0".join((*versions, sys.version, llvm.get_host_cpu_name(), _features()))
+    return "\0".join((*versions, sys.version, repr(_machine_options())))
 
 
 def _used(value: Any, seen: set[int]) -> Iterator[bytes]:
