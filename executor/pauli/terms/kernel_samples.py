@@ -58,7 +58,7 @@ def of_steps(dtype: str) -> list[Sample]:
     sent = arrays.senders, arrays.values, arrays.counts
     branches = Branches(arrays.keys, arrays.tags, *sent, word)
     packed = Branches(np.zeros((2, 2), np.uint64), arrays.tags, *sent, word)
-    layer = clifford_layer((Clifford.identity((0,)),), 1)
+    layer = clifford_layer((Clifford((0,), np.arange(4), np.ones(4)),), 1)
     keys, coefficients = arrays.keys, arrays.coefficients
     return [
         (kernel.merge_branches, (arrays, 0, 0, branches, False, True, 0)),
