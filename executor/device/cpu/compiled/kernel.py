@@ -71,7 +71,7 @@ class Kernel:
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self.function, self.options = function, options
-        self._calls: dict[Types, Callable[[list[Any]], Any]] = {}
+        self.loaded: dict[Types, Callable[[list[Any]], Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         types: list[Any] = []
@@ -79,7 +79,7 @@ class Kernel:
         for argument in arguments:
             _take_apart(argument, types, words)
         key = tuple(types)
-        call = self._calls.get(key)
+        call = self.loaded.get(key)
         if call is None:
             call = self._loaded(key, arguments)
         return call(words) if call is not _BY_NUMBA else self.dispatcher(*arguments)
@@ -94,8 +94,8 @@ class Kernel:
     def _loaded(self, types: Types, arguments: tuple[Any, ...]) -> Callable[[list[Any]], Any]:
         """What calls the code for these types, from the cache or compiled now."""
         with _compiling:
-            if types in self._calls:
-                return self._calls[types]
+            if types in self.loaded:
+                return self.loaded[types]
             made = None
             if not any(os.environ.get(name, "0") not in ("", "0") for name in DEBUG_VARIABLES):
                 made = find_object(self, types)
@@ -109,7 +109,7 @@ class Kernel:
             call = _BY_NUMBA
             if made is not None and address is not None:
                 call = _native_call(self.function.__name__, address, made, types)
-            self._calls[types] = call
+            self.loaded[types] = call
             return call
 
 
