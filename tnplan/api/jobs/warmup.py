@@ -193,8 +193,9 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
             ("single steps of Pauli words", TERMS, "of_steps", real),
         ):
             parts[f"{label}, {precision}"] = partial(_compile, Samples(module, function, (dtype,)))
-        parts[f"diagonalization, {precision}"] = partial(_diagonalize, precision, "cpu")
         parts[f"contraction, {number}"] = partial(_contract, number, "cpu")
+    for precision in ("fp64", "mixed"):
+        parts[f"diagonalization, {precision}"] = partial(_diagonalize, precision, "cpu")
     covers = partial(_compile, Samples(STATE, "of_covers"))
     return {**parts, "sorting of gates": covers, "codecs": _compress, "search of paths": _search}
 
@@ -206,8 +207,9 @@ def _gpu_parts() -> dict[str, Callable[[], None]]:
         for label, job in (("state vectors", _simulate), ("Pauli words", _propagate)):
             parts[f"{label} on the GPU, {precision}"] = partial(job, precision, "gpu")
         parts[f"small state vectors on the GPU, {precision}"] = partial(_simulate, precision, "gpu", 14)
-        parts[f"diagonalization on the GPU, {precision}"] = partial(_diagonalize, precision, "gpu")
         parts[f"contraction on the GPU, {number}"] = partial(_contract, number, "gpu")
+    for precision in ("fp64", "mixed"):
+        parts[f"diagonalization on the GPU, {precision}"] = partial(_diagonalize, precision, "gpu")
     return parts
 
 
