@@ -25,10 +25,11 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         folder = cache_folder("numba")
         if folder is None:
             return numba.njit(**options)(function)
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
+        config: Any = numba.config
+        before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
         try:
             return numba.njit(cache=True, **options)(function)
         finally:
-            numba.config.CACHE_DIR = before
+            config.CACHE_DIR = before
 
     return compiled

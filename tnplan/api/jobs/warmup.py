@@ -48,7 +48,7 @@ class Warmup:
     Examples
     --------
     >>> tnplan.warmup(device="cpu")  # doctest: +SKIP
-    Warmup(compiled=112, time_s=61.2, folder=PosixPath('/home/user/.cache/tnplan'))
+    Warmup(compiled=67, time_s=24.1, folder=PosixPath('tnplan-cache'))
     """
 
     compiled: int

@@ -51,16 +51,16 @@ def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
             return BY_NUMBA  # which says what is wrong, if it cannot do it either
         done = dispatcher.overloads[arguments]
         module = llvm.parse_assembly(dispatcher.inspect_llvm(arguments))
-    name, result = done.fndesc.llvm_func_name, done.signature.return_type
-    parts = tuple(result) if isinstance(result, types.BaseTuple) else (result,)
+    name: str = done.fndesc.llvm_func_name
+    result: Any = done.signature.return_type
+    is_tuple = isinstance(result, types.BaseTuple)
+    parts = tuple(result) if is_tuple else (result,)
     returns = "" if result == types.none else "".join(NUMBERS.get(part, "?") for part in parts)
     if "?" in returns or not _is_as_called(module.get_function(name), kinds):
         return BY_NUMBA
     declared = [one.name for one in module.functions if one.is_declaration]
     symbols = tuple(one for one in declared if not one.startswith("llvm."))
-    return CompiledObject(
-        _object_code(module), name, returns, isinstance(result, types.BaseTuple), symbols
-    )  # fmt: skip
+    return CompiledObject(_object_code(module), name, returns, is_tuple, symbols)
 
 
 def dispatcher_of(kernel: Kernel) -> Any:
@@ -135,20 +135,21 @@ def entry_alone() -> Iterator[None]:
     then: with these steps left out the same kernel is compiled in two thirds of the time.
     """
     depth = _Depth()
-    optimize = CPUCodeLibrary._optimize_final_module
+    linked: Any = CPUCodeLibrary
+    ready: Any = JITCodeLibrary
+    optimize, finish = linked._optimize_final_module, ready._finalize_specific
 
     def optimize_entry(library: Any) -> None:
         if depth.now <= 1:
             optimize(library)
 
-    finish = JITCodeLibrary._finalize_specific
-    CPUCodeLibrary._optimize_final_module = optimize_entry
-    JITCodeLibrary._finalize_specific = lambda library: None
+    linked._optimize_final_module = optimize_entry
+    ready._finalize_specific = lambda library: None
     try:
         with event.install_listener("numba:compile", depth):
             yield
     finally:
-        CPUCodeLibrary._optimize_final_module, JITCodeLibrary._finalize_specific = optimize, finish
+        linked._optimize_final_module, ready._finalize_specific = optimize, finish
 
 
 class _Depth(event.Listener):

@@ -20,6 +20,7 @@ import numpy as np
 
 from tnplan.executor.device.cpu.compiled.ahead import compiled_elsewhere
 from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, find_object, load_object
+from tnplan.planner.common.arrays import Array
 
 Types = tuple[Any, ...]
 """The types of arguments; see `argument_types`."""
@@ -106,7 +107,7 @@ class Kernel:
 
                     made = compile_and_keep(self, types)
             address = None if made is None else load_object(made)
-            call = _BY_NUMBA
+            call: Callable[[list[Any]], Any] = _BY_NUMBA
             if made is not None and address is not None:
                 call = _native_call(self.function.__name__, address, made, types)
             self.loaded[types] = call
@@ -135,7 +136,7 @@ def _take_apart(value: Any, types: list[Any], words: list[Any]) -> None:
         flags = value.flags
         order = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
         types.append((value.dtype.str, value.ndim, order))
-        words += (None, None, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides)
+        words += (None, None, value.size, value.itemsize, _address(value), *value.shape, *value.strides)
     elif isinstance(value, tuple):
         types += (type(value), len(value))
         for entry in value:
@@ -147,6 +148,13 @@ def _take_apart(value: Any, types: list[Any], words: list[Any]) -> None:
             value = value.item()
         types.append(character)
         words.append(value)
+
+
+def _address(array: Array) -> int:
+    """Where an array lies; NumPy's own answer takes five times as long."""
+    if array.size and array.flags.writeable and array.flags.c_contiguous:
+        return ctypes.addressof(ctypes.c_byte.from_buffer(array.data))
+    return int(array.ctypes.data)
 
 
 def c_types(types: Types) -> list[Any]:
