@@ -1,4 +1,4 @@
-"""Functions compiled by numba and kept where tnplan keeps them, if there is a place. Imports numba when used."""
+"""Functions compiled by numba and kept where tnplan keeps them, if there is a place. Imports numba late."""
 
 from __future__ import annotations
 
