@@ -33,7 +33,9 @@ from tnplan.api.planning.search import search as search
 from tnplan.api.planning.show import UseChain as UseChain
 from tnplan.api.planning.show import show as show
 from tnplan.api.planning.tensor_network import TensorNetwork as TensorNetwork
+from tnplan.api.plot import plot as plot
 from tnplan.api.progress import Progress as Progress
+from tnplan.api.progress import ProgressBar as ProgressBar
 from tnplan.executor.observables.pauli_sum import PauliSum as PauliSum
 from tnplan.executor.pauli.terms.truncation import Truncation as Truncation
 from tnplan.executor.sbd.basis.determinants import DeterminantList as DeterminantList

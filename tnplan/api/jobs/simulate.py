@@ -130,7 +130,7 @@ def simulate(
     threads: int | None = None,
     memory: float | str | None = None,
     output: str | Path | None = None,
-    progress: Listener | None = None,
+    progress: Listener | bool | None = None,
 ) -> Simulation:
     """Simulate a circuit or a program with all its amplitudes, and answer what is asked.
 
