@@ -142,6 +142,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "PauliSum": lambda: tnplan.PauliSum(1, np.zeros((1000, 2), np.uint64), np.ones(1000)),
     "Profile": lambda: tnplan.load_profile("dgx-h100"),
     "Progress": lambda: tnplan.Progress(1, 2, "text", "x" * 1000),
+    "ProgressBar": lambda: tnplan.ProgressBar(),
     "Projection": lambda: tnplan.report([matrices()], [1, 2, 4, 8], hardware="dgx-h100"),
     "Reset": lambda: tnplan.Reset(0),
     "Schedule": lambda: tnplan.plan(matrices(), hardware="dgx-h100", devices=8),

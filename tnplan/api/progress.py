@@ -55,6 +55,8 @@ class ProgressBar:
     Examples
     --------
     >>> bar = tnplan.ProgressBar()
+    >>> bar
+    ProgressBar(on standard error)
     >>> tnplan.execute(schedule, progress=bar)  # doctest: +SKIP
     """
 
@@ -62,6 +64,9 @@ class ProgressBar:
         self._notebook = _in_notebook()
         self._handle: Any = None
         self._last_s = -LOGGED_EVERY_S
+
+    def __repr__(self) -> str:
+        return f"ProgressBar({'in a notebook' if self._notebook else 'on standard error'})"
 
     def __call__(self, at: Progress) -> None:
         """Show it, where it is time to or the job is done."""
