@@ -52,7 +52,7 @@ def find_object(kernel: Any, types: tuple[Any, ...]) -> CompiledObject | None:
     if folder is None:
         return None
     try:
-        text = (folder / f"{object_key(kernel, types)}.o").read_bytes()
+        text = (folder / f"{_name(kernel, types)}.o").read_bytes()
         head, code = text.removeprefix(MAGIC).split(b"\n", 1)
         entry = json.loads(head)
         if not text.startswith(MAGIC) or hashlib.sha256(code).hexdigest() != entry.pop("sha256"):
@@ -71,7 +71,7 @@ def keep_object(kernel: Any, types: tuple[Any, ...], made: CompiledObject) -> No
     head = json.dumps({**entry, "sha256": hashlib.sha256(made.code).hexdigest()}).encode()
     try:
         write_file(
-            folder / f"{object_key(kernel, types)}.o",
+            folder / f"{_name(kernel, types)}.o",
             lambda stream: stream.write(MAGIC + head + b"\n" + made.code),
         )
     except (InputError, WriteError, OSError):
@@ -134,6 +134,12 @@ def _features() -> str:
     import llvmlite.binding as llvm
 
     return str(llvm.get_host_cpu_features().flatten())
+
+
+@cache
+def _name(kernel: Any, types: tuple[Any, ...]) -> str:
+    """The key, made once: a kernel is looked for again while another process compiles it."""
+    return object_key(kernel, types)
 
 
 def object_key(kernel: Any, types: tuple[Any, ...]) -> str:
