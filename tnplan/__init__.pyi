@@ -22,6 +22,8 @@ from tnplan.api.jobs.propagate import propagate as propagate
 from tnplan.api.jobs.simulate import Simulation as Simulation
 from tnplan.api.jobs.simulate import simulate as simulate
 from tnplan.api.jobs.sqd import sci_solver as sci_solver
+from tnplan.api.jobs.warmup import Warmup as Warmup
+from tnplan.api.jobs.warmup import warmup as warmup
 from tnplan.api.planning.load import load_path as load_path
 from tnplan.api.planning.load import load_schedule as load_schedule
 from tnplan.api.planning.network import network as network

@@ -117,6 +117,7 @@ def diagonalized() -> tnplan.Diagonalization:
 
 
 BUILT: dict[str, Callable[[], Any]] = {
+    "Warmup": lambda: tnplan.Warmup(67, 24.1, None),
     "CarryOver": lambda: tnplan.CarryOver("a/prefix", ratio=0.5),
     "Channel": lambda: tnplan.Channel((0,), (np.eye(2),)),
     "Circuit": circuit,
