@@ -10,7 +10,7 @@ from tnplan.planner.search.orders.starts import OrderStarts
 
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
 ORDER_LIMIT_S, TRIAL_LIMIT_S = 4.0, 20.0
-FIRST_ORDERS, FIRST_SHARE, FIRST_ORDERS_S = 4, 0.3, 1.0
+FIRST_ORDERS, FIRST_SHARE, FIRST_ORDERS_S = 5, 0.3, 1.0
 """So many orders are tried where they take no more than this share of the time, or a second."""
 MOST_TREES = 4
 ORDERS_PER_TRIAL = 8

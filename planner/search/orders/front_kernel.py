@@ -46,17 +46,29 @@ def _distances(graph: Any, first: int) -> Any:
 
 
 @numba.njit(cache=True)
-def grow(graph: Any, pull: float, noise: float, seed: int) -> Any:
+def _potential(graph: Any, sideways: bool) -> Any:
+    """How far each tensor is from the end to which the front goes."""
+    _, end = _distances(graph, np.random.randint(graph.tensor_starts.size - 1))
+    distance, opposite = _distances(graph, end)
+    if sideways:
+        far, _ = _distances(graph, opposite)
+        far, _ = _distances(graph, np.argmax(np.minimum(distance, far)))
+        distance = distance - far
+    return distance
+
+
+@numba.njit(cache=True)
+def grow(graph: Any, pull: float, sideways: bool, noise: float, seed: int) -> Any:
     """The pairs (2, T - 1) of a tree over all tensors, named once (SSA): each joins the one that grows.
 
     A step farther from the other end counts `pull` bits of the front; what is drawn has about `noise` bits.
+    The two ends are as far from each other as tensors can be, or, with `sideways`, the other end is halfway
+    beside: on a lattice the front is then parallel to a side, and else oblique.
     """
     np.random.seed(seed)
     n = graph.tensor_starts.size - 1
     pairs = np.zeros((2, max(n - 1, 0)), np.int64)
-    distance, end = _distances(graph, np.random.randint(n))
-    distance, end = _distances(graph, end)
-    distance, _ = _distances(graph, end)
+    distance = _potential(graph, sideways)
     left = np.diff(graph.index_starts)
     whole = left.copy()
     done, seen = np.zeros(n, np.bool_), np.full(n, -1, np.int64)

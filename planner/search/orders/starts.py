@@ -16,9 +16,12 @@ from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.trees import path_of, rooted
 
-FIRST_KINDS = ("front", "dissection", "elimination", "front")
+FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
 """Of the first numbers; then all are drawn."""
-PULLS, FRONT_NOISE = (0.0, 0.0, 0.05, 0.25, 0.5, 1.0), (1e-6, 2.0)
+PLAIN_FRONTS = {0: (1.0, True, 1e-6), 2: (0.0, False, 1e-6), 3: (0.25, False, 0.3)}
+"""Pull, direction and noise of the first fronts: for lattices, chains of any width, and graphs."""
+SIDEWAYS = 0.4
+PULLS, FRONT_NOISES = (0.0, 0.0, 0.25, 0.5, 1.0), (1e-6, 0.01, 0.3, 1.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
 PLAIN_CUTS = (20, 0.1, 30, 1, 1.0)
@@ -52,9 +55,9 @@ class OrderStarts:
         kind = FIRST_KINDS[number] if number < len(FIRST_KINDS) else draw.choice(FIRST_KINDS)
         if len(self.graph.weights) == 0:
             kind = "elimination"
-        return self.improved(rooted(self._pairs(kind, draw, number < 2), self.n))
+        return self.improved(rooted(self._pairs(kind, draw, number), self.n))
 
-    def _pairs(self, kind: str, draw: random.Random, plain: bool) -> np.ndarray:
+    def _pairs(self, kind: str, draw: random.Random, number: int) -> np.ndarray:
         from tnplan.planner.search.orders.bisection_kernel import Cuts, dissect
         from tnplan.planner.search.orders.elimination_kernel import DEGREE, FILL, GROWTH, Rule, eliminate
         from tnplan.planner.search.orders.front_kernel import grow
@@ -62,12 +65,12 @@ class OrderStarts:
         seed = draw.getrandbits(31)
         pairs: np.ndarray
         if kind == "front":
-            pull, noise = (0.0, 1e-6) if plain else (draw.choice(PULLS), _between(draw, *FRONT_NOISE))
-            pairs = grow(self.graph, pull, noise, seed)
+            drawn = draw.choice(PULLS), draw.random() < SIDEWAYS, draw.choice(FRONT_NOISES)
+            pairs = grow(self.graph, *PLAIN_FRONTS.get(number, drawn), seed)
             return pairs
         stages = np.zeros(len(self.graph.weights), np.int64)
         if kind == "dissection":
-            cuts = PLAIN_CUTS if plain else (
+            cuts = PLAIN_CUTS if number == 1 else (
                 draw.choice(FEWEST), draw.uniform(*IMBALANCE), draw.choice(DEPTHS), draw.choice(ATTEMPTS),
                 draw.choice(BOUNDARIES),
             )  # fmt: skip
