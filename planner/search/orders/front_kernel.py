@@ -52,7 +52,7 @@ def _potential(graph: Any, sideways: bool) -> Any:
     distance, opposite = _distances(graph, end)
     if sideways:
         far, _ = _distances(graph, opposite)
-        far, _ = _distances(graph, np.argmax(np.minimum(distance, far)))
+        far, _ = _distances(graph, int(np.argmax(np.minimum(distance, far))))
         distance = distance - far
     return distance
 
