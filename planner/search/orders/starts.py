@@ -20,7 +20,8 @@ FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
 """Of the first numbers; then all are drawn."""
 PLAIN_FRONTS = {0: (1.0, True, 1e-6), 2: (0.0, False, 1e-6), 3: (0.25, False, 0.3)}
 """Pull, direction and noise of the first fronts: for lattices, chains of any width, and graphs."""
-SIDEWAYS = 0.4
+SIDEWAYS, SIDEWAYS_TENSORS = 0.4, 20_000
+"""How often, and up to how many tensors: along the long side of a long strip the legs would fill the memory."""
 PULLS, FRONT_NOISES = (0.0, 0.0, 0.25, 0.5, 1.0), (1e-6, 0.01, 0.3, 1.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
@@ -66,7 +67,8 @@ class OrderStarts:
         pairs: np.ndarray
         if kind == "front":
             drawn = draw.choice(PULLS), draw.random() < SIDEWAYS, draw.choice(FRONT_NOISES)
-            pairs = grow(self.graph, *PLAIN_FRONTS.get(number, drawn), seed)
+            pull, sideways, noise = PLAIN_FRONTS.get(number, drawn)
+            pairs = grow(self.graph, pull, sideways and self.n <= SIDEWAYS_TENSORS, noise, seed)
             return pairs
         stages = np.zeros(len(self.graph.weights), np.int64)
         if kind == "dissection":
