@@ -21,7 +21,7 @@ FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
 PLAIN_FRONTS = {0: (1.0, True, 1e-6), 2: (0.0, False, 1e-6), 3: (0.25, False, 0.3)}
 """Pull, direction and noise of the first fronts: for lattices, chains of any width, and graphs."""
 SIDEWAYS, SIDEWAYS_TENSORS = 0.4, 20_000
-"""How often, and up to how many tensors: along the long side of a long strip the legs would fill the memory."""
+"""How often, and up to how many tensors: along the long side of a strip the legs would fill the memory."""
 PULLS, FRONT_NOISES = (0.0, 0.0, 0.25, 0.5, 1.0), (1e-6, 0.01, 0.3, 1.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
