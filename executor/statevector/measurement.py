@@ -149,7 +149,7 @@ def answer(
         width = program.n_qubits
         texts = [format(value, f"0{width}b") for value in values.tolist()]
         if measured:
-            texts = [_bits_of(text, measured, program.n_bits) for text in texts]
+            texts = [_bits_of(text, measured, program) for text in texts]
         counts = _summed(zip(texts, numbers.tolist(), strict=True))
     return Answer(
         counts,
@@ -173,6 +173,7 @@ def _from_trajectories(
     texts, values = [], []
     for shot in range(question.shots):
         bits = np.zeros(program.n_bits, np.uint8)
+        bits[: len(program.start)] = program.start
         if shot:
             simulator.restart()
         simulator.run(steps, bits)
@@ -181,7 +182,7 @@ def _from_trajectories(
             qubits = format(int(simulator.sample(1)[0]), f"0{program.n_qubits}b")
         for bit, qubit in measured.items():
             bits[bit] = int(qubits[qubit])
-        texts.append("".join(map(str, bits)) if writes else qubits)
+        texts.append("".join(map(str, bits[: program.n_bits - program.n_scratch])) if writes else qubits)
         if question.observable is not None:
             values.append(simulator.expectation(question.observable))
         if progress is not None:
@@ -195,9 +196,11 @@ def _from_trajectories(
     return Answer(counts, mean, deviation, None, None, simulator.norm())
 
 
-def _bits_of(qubits: str, measured: dict[int, int], n_bits: int) -> str:
+def _bits_of(qubits: str, measured: dict[int, int], program: CircuitProgram) -> str:
     """The string of the classical bits for the values of the qubits that go to them."""
-    return "".join(qubits[measured[bit]] if bit in measured else "0" for bit in range(n_bits))
+    start = "".join(map(str, program.start)).ljust(program.n_bits, "0")
+    n_shown = program.n_bits - program.n_scratch
+    return "".join(qubits[measured[bit]] if bit in measured else start[bit] for bit in range(n_shown))
 
 
 def _summed(pairs: Any) -> dict[str, int]:

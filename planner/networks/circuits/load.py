@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
 from tnplan.planner.networks.circuits.circuit import Circuit
 from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program
-from tnplan.planner.networks.circuits.qasm.circuit import parse_qasm
-from tnplan.planner.networks.circuits.qasm.program import parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.read import parse_qasm, parse_qasm_program
 from tnplan.planner.networks.circuits.qsim import parse_qsim
 
-SEARCHED = 100_000
-"""Characters at the start of a file in which an OPENQASM statement is looked for."""
 
 
-def load_circuit(path: str | Path) -> Circuit:
+def load_circuit(path: str | Path, parameters: Mapping[str, Any] | None = None) -> Circuit:
     """Read a circuit from an OpenQASM 2 or 3 file, or a qsim file.
 
     Parameters
     ----------
     path : path
-        OpenQASM has an OPENQASM statement, or a name that ends in .qasm; everything else is read as qsim.
+        A file whose name ends in .qasm, or whose first line is no number of qubits, is OpenQASM.
+    parameters : mapping, optional
+        Values of what an OpenQASM 3 file declares as `input`, by their names.
 
     Returns
     -------
@@ -37,17 +39,19 @@ def load_circuit(path: str | Path) -> Circuit:
     --------
     >>> circuit = tnplan.load_circuit("bell.qasm")  # doctest: +SKIP
     """
-    text, is_qasm = _read(path)
-    return parse_qasm(text, str(path)) if is_qasm else parse_qsim(text, str(path))
+    text, is_qasm = _read(path, parameters)
+    return parse_qasm(text, str(path), parameters or {}) if is_qasm else parse_qsim(text, str(path))
 
 
-def load_program(path: str | Path) -> CircuitProgram:
+def load_program(path: str | Path, parameters: Mapping[str, Any] | None = None) -> CircuitProgram:
     """Read a program: the files of `load_circuit` with their measurements, resets and conditions.
 
     Parameters
     ----------
     path : path
         An OpenQASM file, or a qsim file, which has gates alone.
+    parameters : mapping, optional
+        Values of what an OpenQASM 3 file declares as `input`, by their names.
 
     Returns
     -------
@@ -63,11 +67,23 @@ def load_program(path: str | Path) -> CircuitProgram:
     --------
     >>> program = tnplan.load_program("teleport.qasm")  # doctest: +SKIP
     """
-    text, is_qasm = _read(path)
-    return parse_qasm_program(text, str(path)) if is_qasm else circuit_program(parse_qsim(text, str(path)))
+    text, is_qasm = _read(path, parameters)
+    if is_qasm:
+        return parse_qasm_program(text, str(path), parameters or {})
+    return circuit_program(parse_qsim(text, str(path)))
 
 
-def _read(path: str | Path) -> tuple[str, bool]:
-    """The text of a file, and whether it is OpenQASM."""
+def _read(path: str | Path, parameters: Mapping[str, Any] | None) -> tuple[str, bool]:
+    """The text of a file, and whether it is OpenQASM: its name or its contents say so."""
     text = read_text(path, "a qsim or OpenQASM file")
-    return text, Path(path).suffix == ".qasm" or "OPENQASM" in text[:SEARCHED]
+    is_qasm = Path(path).suffix == ".qasm" or "OPENQASM" in text or _has_statements(text)
+    if parameters and not is_qasm:
+        raise InputError(str(path), "is a qsim file, which has no parameters", "leave --set out")
+    return text, is_qasm
+
+
+def _has_statements(text: str) -> bool:
+    """Whether a text begins as no qsim file does, and has the ends of statements."""
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return not first.isdigit() and ";" in text
