@@ -29,7 +29,7 @@ from tnplan.planner.networks.circuits.program import (
     Reset,
     final_measurements,
 )
-from tnplan.planner.networks.circuits.qasm.program import parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.read import parse_qasm_program
 from tnplan.planner.networks.circuits.qsim import save_qsim
 
 

@@ -7,14 +7,14 @@ one is expanded. Modifiers of a definition that is expanded go to each gate in i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from tnplan.planner.networks.circuits.circuit import Gate, global_phase
-from tnplan.planner.networks.circuits.gates import Kind
+from tnplan.planner.networks.circuits.gates import Kind, X
 from tnplan.planner.networks.circuits.qasm.multi_control import multi_controlled
 from tnplan.planner.networks.circuits.qasm.standard_gates import BUILT_IN, INCLUDED, TURNS, controlled
 from tnplan.planner.networks.circuits.qasm.values import Refusal
@@ -22,7 +22,8 @@ from tnplan.planner.networks.circuits.qasm.values import Refusal
 LARGEST_FUSED = 3
 """Qubits of a definition that becomes one gate."""
 LARGEST_GATE = 6
-"""Qubits of a gate that is held as a matrix."""
+"""Qubits of a gate of a program; a circuit, which other engines take too, has `LARGEST_OF_CIRCUIT`."""
+LARGEST_OF_CIRCUIT = 3
 LARGEST_EXPANSION = 1_000_000
 """Statements that definitions, subroutines and loops of a file may run, all together."""
 BODIES_KEPT = 4096
@@ -72,9 +73,13 @@ class GateCalls:
     """The gates that a file knows, and what their calls become.
 
     `body` gives the calls in a definition for its angles; their qubits are numbers of the definition's.
+    `standard` gives the definition of a standard gate on several qubits. A gate has a matrix for at most
+    `largest` qubits.
     """
 
     body: Callable[[Definition, tuple[float, ...]], tuple[Call, ...]]
+    standard: Callable[[str], Definition]
+    largest: int = LARGEST_GATE
     kinds: dict[str, Kind] = field(default_factory=lambda: dict(BUILT_IN))
     definitions: dict[str, Definition] = field(default_factory=dict)
     spent: int = 0
@@ -105,20 +110,19 @@ class GateCalls:
 
     def gates(self, call: Call) -> Iterator[Gate]:
         """The gates that a call becomes."""
-        n = len(call.qubits)
-        is_small = isinstance(call.target, Kind) or len(call.target.qubits) <= LARGEST_FUSED
-        if is_small and n <= LARGEST_GATE:
-            name, params, matrix = self._matrix(call.name, call.target, call.params, call.modifiers)
-            if n:
-                yield Gate(name, call.qubits, matrix, params)
-            else:
-                yield global_phase(float(np.angle(matrix[0, 0])))
-        elif isinstance(call.target, Kind):
-            yield from self._many_controls(call)
-        else:
-            for inner in self._expanded(call):
-                self.spend()
-                yield from self.gates(inner)
+        n, target = len(call.qubits), call.target
+        if n <= self.largest and (isinstance(target, Kind) or len(target.qubits) <= LARGEST_FUSED):
+            name, params, matrix = self._matrix(call.name, target, call.params, call.modifiers)
+            yield Gate(name, call.qubits, matrix, params) if n else global_phase(float(np.angle(matrix[0, 0])))
+            return
+        if isinstance(target, Kind):
+            if target.n_qubits <= 1:
+                yield from self._many_controls(call)
+                return
+            call = replace(call, target=self.standard(call.name))
+        for inner in self._expanded(call):
+            self.spend()
+            yield from self.gates(inner)
 
     def _new_matrix(
         self, name: str, target: Kind | Definition, params: tuple[float, ...], modifiers: tuple[Modifier, ...]
@@ -160,7 +164,7 @@ class GateCalls:
         """The calls inside a definition, each with the modifiers of its call."""
         assert isinstance(call.target, Definition)
         if any(word == "pow" and value != int(value) for word, value in call.modifiers):
-            yield from self._by_matrix(call)
+            yield self._with_power(call)
             return
         yield from self._modified(call, call.modifiers, call.qubits)
 
@@ -191,47 +195,40 @@ class GateCalls:
                     controls + inner.qubits,
                 )  # fmt: skip
 
-    def _by_matrix(self, call: Call) -> Iterator[Call]:
-        """A call whose power is no integer, by its matrix."""
-        n = len(call.qubits)
-        if n > LARGEST_GATE:
+    def _with_power(self, call: Call) -> Call:
+        """A call whose power is no integer: of the one gate in its definition, or by its matrix."""
+        assert isinstance(call.target, Definition)
+        body, n = self._body(call.target, call.params), len(call.qubits)
+        if len(body) == 1:
+            first = n_controls(call.modifiers)
+            on = (*call.qubits[:first], *(call.qubits[first + k] for k in body[0].qubits))
+            return replace(body[0], modifiers=(*call.modifiers, *body[0].modifiers), qubits=on)
+        if n > self.largest:
             raise Refusal(
                 f"takes a power that is no integer of a gate on {n} qubits",
-                f"give an integer, or a gate on {LARGEST_GATE} qubits or fewer",
+                f"give an integer, or a gate on {self.largest} qubits or fewer",
             )
-        name, params, matrix = self._matrix(call.name, call.target, call.params, call.modifiers)
-        yield Call(name, Kind(n, 0, lambda: matrix), (), (), call.qubits)
+        name, _, matrix = self._matrix(call.name, call.target, call.params, call.modifiers)
+        return Call(name, Kind(n, 0, lambda: matrix), (), (), call.qubits)
 
     def _many_controls(self, call: Call) -> Iterator[Gate]:
-        """A standard gate under so many controls that its matrix would be too large, by smaller gates."""
-        *outer, = call.modifiers
-        controls: list[tuple[int, int]] = []
-        qubits, inner = call.qubits, tuple(outer)
-        while inner and inner[0][0] in ("ctrl", "negctrl"):
-            (word, count), inner = inner[0], inner[1:]
-            controls += [(qubit, int(word == "ctrl")) for qubit in qubits[:count]]
-            qubits = qubits[count:]
-        if len(qubits) > LARGEST_GATE or not controls:
-            raise Refusal(f"acts on {len(call.qubits)} qubits", "write inv and pow behind ctrl")
-        name, params, matrix = self._matrix(call.name, call.target, call.params, inner)
-        if len(qubits) > 1:
-            raise Refusal(
-                f"is {name} under {len(controls)} controls, on {len(call.qubits)} qubits",
-                f"use a gate on one qubit, or at most {LARGEST_GATE} qubits in all",
-            )
-        negative = [Gate("x", (qubit,), controlled_x(), ()) for qubit, value in controls if not value]
+        """A gate on one qubit, or a phase, under so many controls that its matrix would be too large."""
+        inner = tuple(modifier for modifier in call.modifiers if modifier[0] in ("inv", "pow"))
+        values = [
+            int(word == "ctrl") for word, count in call.modifiers if word in ("ctrl", "negctrl")
+            for _ in range(count)
+        ]  # fmt: skip
+        matrix = self._matrix(call.name, call.target, call.params, inner)[2]
+        if len(matrix) == 1:
+            matrix = np.diag([1, matrix[0, 0]])
+        negative = [
+            Gate("x", (qubit,), X) for qubit, value in zip(call.qubits, values, strict=False) if not value
+        ]
         yield from negative
-        phase = matrix if qubits else np.diag([1, matrix[0, 0]])
-        on = [qubit for qubit, _ in controls] + list(qubits)
-        for gate in multi_controlled(on[:-1], on[-1], phase):
+        for gate in multi_controlled(call.qubits[:-1], call.qubits[-1], matrix):
             self.spend()
             yield gate
         yield from negative
-
-
-def controlled_x() -> np.ndarray:
-    """The matrix of X."""
-    return np.array([[0, 1], [1, 0]], np.complex128)
 
 
 _NAMES = {"U": "u", "CX": "cx", "phase": "p", "cphase": "cp"}

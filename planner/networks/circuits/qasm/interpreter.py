@@ -32,7 +32,9 @@ from tnplan.planner.networks.circuits.qasm.source import (
     parse_source,
     shown,
 )
+from tnplan.planner.networks.circuits.qasm.standard_gates import DEFINITIONS
 from tnplan.planner.networks.circuits.qasm.values import (
+    MOST_BITS,
     BitString,
     FixedWidth,
     Measured,
@@ -75,17 +77,20 @@ class Interpreter:
     ----------
     parameters
         Values of what a file declares as input: numbers, or text of OpenQASM.
+    largest_gate
+        Qubits of a gate that is not split.
     """
 
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, parameters: Mapping[str, Any], largest_gate: int) -> None:
         self.recorder, self.scopes = Recorder(), Scopes()
         self.evaluator = Evaluator(self.scopes, self.recorder, self.call)
-        self.gates = GateCalls(self._body)
+        self.gates = GateCalls(self._body, self._standard, largest_gate)
         self.declarations = Declarations(self.evaluator, parameters)
         self._calls: list[Call] | None = None
         self._definition: Definition | None = None
         self._file, self._included = "", 0
         self._repeats = 0
+        self._standards: dict[str, Definition] = {}
         none = lambda node: None  # noqa: E731
         declare = self.declarations
         self._handlers: dict[str, Callable[[Any], None]] = {
@@ -263,9 +268,15 @@ class Interpreter:
             raise Refusal(f"defines gate {shown(name)!r} with one name for two things", "use other names")
         if name in self.gates.definitions or isinstance(self.scopes.find(name), Subroutine):
             raise Refusal(f"defines {shown(name)!r}, which is there already", "give it another name")
-        self.gates.definitions[name] = Definition(
-            shown(name), tuple(params), tuple(qubits), node.body, self._file, len(self.gates.definitions)
-        )
+        self.gates.definitions[name] = _definition(node, self._file, len(self.gates.definitions))
+
+    def _standard(self, name: str) -> Definition:
+        """The definition of a standard gate; those of the file are not seen in it."""
+        if not self._standards:
+            source = parse_source(DEFINITIONS, "standard gates")
+            nodes = [node for node in source.statements if type(node).__name__ == "QuantumGateDefinition"]
+            self._standards = {node.name.name: _definition(node, source.place, 0) for node in nodes}
+        return self._standards[name]
 
     def _define_subroutine(self, node: Any) -> None:
         name = node.name.name
@@ -422,7 +433,7 @@ class Interpreter:
             otherwise()
 
     def _match(self, node: Any) -> Match | None:
-        """A condition that a register of bits, of which all were measured, is a number."""
+        """A condition that a register of more measured bits than a table has is a number."""
         if type(node).__name__ != "BinaryExpression" or node.op.name != "==":
             return None
         left = self.evaluator.value(node.lhs)
@@ -442,7 +453,8 @@ class Interpreter:
             else:
                 value |= (wanted >> k & 1) << len(bits)
                 bits.append(item.bits[0])
-        return Match(tuple(bits), value) if 0 <= wanted < 1 << len(left.items) and len(bits) > 1 else None
+        is_possible = 0 <= wanted < 1 << len(left.items)
+        return Match(tuple(bits), value) if is_possible and len(bits) > MOST_BITS else None
 
     def _switch(self, node: Any) -> None:
         target = self.evaluator.value(node.target)
@@ -524,6 +536,11 @@ class Interpreter:
 
 def _jump(word: str) -> None:
     raise Jump(word)
+
+
+def _definition(node: Any, place: str, number: int) -> Definition:
+    params, qubits = [one.name for one in node.arguments], [one.name for one in node.qubits]
+    return Definition(shown(node.name.name), tuple(params), tuple(qubits), node.body, place, number)
 
 
 def _operand(indexed: tuple[str, int]) -> Any:

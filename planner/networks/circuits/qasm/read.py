@@ -8,6 +8,7 @@ from typing import Any
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.program import BitAssignment, CircuitProgram, Measurement
+from tnplan.planner.networks.circuits.qasm.gate_calls import LARGEST_GATE, LARGEST_OF_CIRCUIT
 from tnplan.planner.networks.circuits.qasm.interpreter import Interpreter
 from tnplan.planner.networks.circuits.qasm.source import Source, parse_source
 from tnplan.planner.networks.path_file import placed
@@ -33,7 +34,7 @@ def parse_qasm_program(
 
 def program_of(source: Source, parameters: Mapping[str, Any]) -> CircuitProgram:
     """The program of statements, with values for their inputs."""
-    run = _run(source, parameters)
+    run = _run(source, parameters, LARGEST_GATE)
     operations, n_bits, start, n_scratch = run.recorder.finished()
     n_qubits = run.evaluator.n_qubits
     return placed(source.place, lambda: CircuitProgram(n_qubits, n_bits, operations, start, n_scratch))
@@ -41,7 +42,7 @@ def program_of(source: Source, parameters: Mapping[str, Any]) -> CircuitProgram:
 
 def circuit_of(source: Source, parameters: Mapping[str, Any]) -> Circuit:
     """The circuit of statements, with values for their inputs."""
-    run = _run(source, parameters)
+    run = _run(source, parameters, LARGEST_OF_CIRCUIT)
     gates: list[Gate] = []
     done: set[int] = set()
     for operation, place in zip(run.recorder.operations, run.recorder.places, strict=True):
@@ -64,8 +65,8 @@ def circuit_of(source: Source, parameters: Mapping[str, Any]) -> Circuit:
     return placed(source.place, lambda: Circuit(run.evaluator.n_qubits, tuple(gates)))
 
 
-def _run(source: Source, parameters: Mapping[str, Any]) -> Interpreter:
-    run = Interpreter(parameters)
+def _run(source: Source, parameters: Mapping[str, Any], largest_gate: int) -> Interpreter:
+    run = Interpreter(parameters, largest_gate)
     try:
         run.run(source)
     except RecursionError:

@@ -97,3 +97,35 @@ INCLUDED: dict[str, Kind] = {
 
 TURNS = frozenset(name for name, kind in INCLUDED.items() if kind.n_params == 1 and name != "u0") | {"gphase"}
 """Gates whose matrix for an angle a is the power a of one matrix."""
+
+DEFINITIONS = """OPENQASM 3.0;
+include "stdgates.inc";
+gate CX a, b { ctrl @ x a, b; }
+gate cx a, b { ctrl @ x a, b; }
+gate cy a, b { ctrl @ y a, b; }
+gate cz a, b { ctrl @ z a, b; }
+gate ch a, b { ctrl @ h a, b; }
+gate csx a, b { ctrl @ sx a, b; }
+gate cp(t) a, b { ctrl @ p(t) a, b; }
+gate cu1(t) a, b { ctrl @ p(t) a, b; }
+gate cphase(t) a, b { ctrl @ p(t) a, b; }
+gate crx(t) a, b { ctrl @ rx(t) a, b; }
+gate cry(t) a, b { ctrl @ ry(t) a, b; }
+gate crz(t) a, b { ctrl @ rz(t) a, b; }
+gate cu3(t, p, l) a, b { ctrl @ U(t, p, l) a, b; }
+gate cu(t, p, l, g) a, b { ctrl @ gphase(g) a; ctrl @ U(t, p, l) a, b; }
+gate swap a, b { ctrl @ x a, b; ctrl @ x b, a; ctrl @ x a, b; }
+gate rzz(t) a, b { ctrl @ x a, b; rz(t) b; ctrl @ x a, b; }
+gate rxx(t) a, b { h a; h b; ctrl @ x a, b; rz(t) b; ctrl @ x a, b; h a; h b; }
+gate ccx a, b, c { ctrl(2) @ x a, b, c; }
+gate ccz a, b, c { ctrl(2) @ z a, b, c; }
+gate cswap a, b, c { ctrl @ x c, b; ctrl(2) @ x a, b, c; ctrl @ x c, b; }
+gate rccx a, b, c { ctrl @ z a, c; ctrl(2) @ x a, b, c; ctrl(2) @ gphase(pi / 2) a, b; }
+gate rc3x a, b, c, d {
+  ctrl(3) @ x a, b, c, d; ctrl(3) @ gphase(-pi / 2) a, b, c; ctrl(2) @ z a, b, d; ctrl(2) @ gphase(pi / 2) a, b;
+}
+gate c3x a, b, c, d { ctrl(3) @ x a, b, c, d; }
+gate c3sqrtx a, b, c, d { ctrl(3) @ sx a, b, c, d; }
+gate c4x a, b, c, d, e { ctrl(4) @ x a, b, c, d, e; }
+"""
+"""Standard gates on several qubits by gates on one and controls, for where a matrix would be too large."""
