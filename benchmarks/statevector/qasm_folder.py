@@ -2,8 +2,8 @@
 
 The state of a file without measurements on its way is compared amplitude for amplitude, phase included, with
 that of Qiskit; up to --small qubits also an amplitude by contraction and three expectation values by Pauli
-propagation. A file that measures or resets on its way is compared with the counts of Aer by a chi-square test.
-A file that Qiskit does not read is listed as such. Needs qiskit, qiskit-qasm3-import and qiskit-aer.
+propagation. A file that measures or resets on its way is compared with Aer's counts by a chi-square test.
+What Qiskit does not read is listed as such. Needs qiskit, qiskit-qasm3-import and qiskit-aer.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def compared_counts(path: Path, program: CircuitProgram, circuit: Any) -> dict[s
 
 
 def same_distribution(a: dict[str, int], b: dict[str, int]) -> float:
-    """The probability of counts that differ so much, if both are of one distribution; rare ones are joined."""
+    """The probability of counts that differ so much if both are of one distribution; rare ones are joined."""
     pairs = [(a.get(key, 0), b.get(key, 0)) for key in {*a, *b}]
     rare = [pair for pair in pairs if sum(pair) < 10]
     pairs = [pair for pair in pairs if sum(pair) >= 10] + [

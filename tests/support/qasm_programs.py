@@ -1,7 +1,7 @@
 """Random OpenQASM 3 programs with classical control, and the same programs in Python, to compare with.
 
-Qubits stay in basis states: gates are X and controlled X, and a coin is H on a fresh qubit, measured at once. So
-an outcome is decided by the coins alone, and plain Python says what it is.
+Qubits stay in basis states: gates are X and controlled X, and a coin is H on a fresh qubit, measured at once.
+So an outcome is decided by the coins alone, and plain Python says what it is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def signed(value: int) -> int:
     return (value + 128) % 256 - 128
 
 
-class Ends(Exception):
+class NoCoinError(Exception):
     """No coin is left."""
 
 
@@ -55,7 +55,7 @@ class World:
         try:
             return next(self.coins)
         except StopIteration:
-            raise Ends from None
+            raise NoCoinError from None
 
     def x(self, target: int, *controls: int) -> None:
         """X where the controls are 1."""
@@ -124,8 +124,9 @@ class Writer:
         left, right = self.number(loop), self.number(loop)
         sign = self.random.choice(["<", ">", "<=", ">=", "==", "!="])
         simple = [
-            (f"i {sign} {self.random.randint(-3, 6)}", None), ("b", "bool(b)"), (f"c[{k}]", f"bool(W.c[{k}])"),
-            ("d == 1", "d == 1"), ("!d", "not d"), (f"c == {self.random.randrange(8)}", None),
+            (f"i {sign} {self.random.randint(-3, 6)}", None), ("b", "bool(b)"),
+            (f"c[{k}]", f"bool(W.c[{k}])"), ("d == 1", "d == 1"), ("!d", "not d"),
+            (f"c == {self.random.randrange(8)}", None),
             (f"u {sign} 20", None), (f"u[{k}]", f"bool(u >> {k} & 1)"), ("b ^ c[0]", "bool(b ^ W.c[0])"),
             (f"{left[0]} {sign} {right[0]}", f"{left[1]} {sign} {right[1]}"), ("~d == 1", "d == 0"),
             ("c[0:1] == 2", "W.c[:2] == [0, 1]"), ("popcount(c) > 1", "sum(W.c) > 1"),
@@ -249,7 +250,7 @@ class Writer:
 
 
 def executed(python: Sequence[str], coins: Sequence[int]) -> World:
-    """What plain Python makes of a program; raises `Ends` where the coins do not suffice."""
+    """What plain Python makes of a program; raises `NoCoinError` where the coins do not suffice."""
     world = World(iter(coins))
     names: dict[str, Any] = {
         "W": world, "signed": signed, "d": 1, "b": 0, "i": 3, "u": 5, "f": 0.5, "n": 2,

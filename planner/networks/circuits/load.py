@@ -14,7 +14,6 @@ from tnplan.planner.networks.circuits.qasm.read import parse_qasm, parse_qasm_pr
 from tnplan.planner.networks.circuits.qsim import parse_qsim
 
 
-
 def load_circuit(path: str | Path, parameters: Mapping[str, Any] | None = None) -> Circuit:
     """Read a circuit from an OpenQASM 2 or 3 file, or a qsim file.
 
@@ -71,6 +70,23 @@ def load_program(path: str | Path, parameters: Mapping[str, Any] | None = None) 
     if is_qasm:
         return parse_qasm_program(text, str(path), parameters or {})
     return circuit_program(parse_qsim(text, str(path)))
+
+
+def given_circuit(circuit: Circuit | str | Path, parameters: Mapping[str, Any] | None) -> Circuit:
+    """A circuit as it is, or that of a file with values for its inputs."""
+    if not isinstance(circuit, Circuit):
+        return load_circuit(circuit, parameters)
+    check_no_parameters(parameters)
+    return circuit
+
+
+def check_no_parameters(parameters: Mapping[str, Any] | None) -> None:
+    """Refuse values for the inputs of what is no file."""
+    if parameters:
+        raise InputError(
+            f"parameter {next(iter(parameters))}", "is given beside a circuit that is no file",
+            "give the file, or leave it out",
+        )  # fmt: skip
 
 
 def _read(path: str | Path, parameters: Mapping[str, Any] | None) -> tuple[str, bool]:

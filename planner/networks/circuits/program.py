@@ -231,9 +231,10 @@ class CircuitProgram:
         Circuit(self.n_qubits, ())
         if len(self.start) > self.n_bits or not 0 <= self.n_scratch <= self.n_bits:
             raise InputError(
-                "program", f"has {self.n_bits} bits, {len(self.start)} that start and {self.n_scratch} scratch",
-                f"give at most {self.n_bits}",
-            )  # fmt: skip
+                "program",
+                f"has {self.n_bits} bits, values for {len(self.start)}, and {self.n_scratch} scratch bits",
+                f"give at most {self.n_bits} of each",
+            )
         _check(self.operations, self.n_qubits, self.n_bits, "operation")
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ Changelog of `tnplan.pauli`, the JSON of a result:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_suffix, check_writable, file_path, write_text
 from tnplan.planner.common.units import size_text
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate, GlobalPhase
-from tnplan.planner.networks.circuits.load import load_circuit
+from tnplan.planner.networks.circuits.load import given_circuit
 
 FORMAT = "tnplan.pauli"
 RECORD_FORMAT = "tnplan.pauli-record"
@@ -100,6 +100,7 @@ class _Propagation:
     """The arguments of `propagate` besides the circuit, the observable and the job's options."""
 
     truncation: Truncation
+    parameters: Mapping[str, Any] | None
     state: str | None
     depolarize: float
     picture: str
@@ -116,6 +117,7 @@ def propagate(
     observable: PauliSum | str,
     truncation: Truncation | None = None,
     *,
+    parameters: Mapping[str, Any] | None = None,
     state: str | None = None,
     depolarize: float = 0.0,
     picture: str = "heisenberg",
@@ -145,6 +147,8 @@ def propagate(
         A sum of Pauli words O, such as "0.5*X0 X1 - Z3".
     truncation : Truncation, optional
         Which terms are dropped. Default: none.
+    parameters : mapping, optional
+        Values of what an OpenQASM 3 file declares as `input`, by their names.
     state : str, optional
         A bit string, character k for qubit k. Default: all 0.
     depolarize : float
@@ -188,8 +192,9 @@ def propagate(
     options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
     limits = Truncation() if truncation is None else truncation
     asked = _Propagation(
-        limits, state, depolarize, picture, gradient, keep, stop_above, precision, when_full, record
-    )
+        limits, parameters, state, depolarize, picture, gradient, keep, stop_above, precision, when_full,
+        record,
+    )  # fmt: skip
     job = Job(
         prepare=lambda: _prepare(circuit, observable, asked, options),
         work=lambda rank, problem: _work(rank, problem, asked, options.output),
@@ -308,7 +313,7 @@ def _problem(circuit: Circuit | Path, observable: PauliSum | str, asked: _Propag
     probability = asked.depolarize
     if not is_number(probability) or not 0 <= probability <= 1:
         raise InputError("--depolarizing", f"probability is {probability!r}", "give 0 to 1")
-    read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
+    read = given_circuit(circuit, asked.parameters)
     terms = observable if isinstance(observable, PauliSum) else parse(observable, read.n_qubits)
     if terms.n_qubits != read.n_qubits:
         raise InputError(

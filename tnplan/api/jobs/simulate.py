@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -48,7 +48,7 @@ from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path, write_text
 from tnplan.planner.networks.circuits.circuit import Circuit
-from tnplan.planner.networks.circuits.load import load_program
+from tnplan.planner.networks.circuits.load import check_no_parameters, load_program
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program, final_measurements
 
@@ -117,6 +117,7 @@ def simulate(
     observable: PauliSum | str | None = None,
     amplitudes: Sequence[str] = (),
     marginal: Sequence[int] = (),
+    parameters: Mapping[str, Any] | None = None,
     depolarize: float = 0.0,
     mode: str = "compiled",
     seed: int | None = None,
@@ -147,6 +148,8 @@ def simulate(
         Bit strings whose amplitudes are asked for; character k is qubit k.
     marginal : sequence of int
         Qubits the probabilities of whose values are asked for.
+    parameters : mapping, optional
+        Values of what an OpenQASM 3 file declares as `input`, by their names.
     depolarize : float
         The probability that the qubits of a gate are depolarized after it.
     mode : {"compiled", "stages", "gates"}
@@ -184,7 +187,7 @@ def simulate(
     def prepare() -> _Request:
         if not is_number(depolarize):
             raise InputError("--depolarizing", f"is {depolarize!r}", "give a probability")
-        program = depolarized(_program(circuit), depolarize)
+        program = depolarized(_program(circuit, parameters), depolarize)
         terms = observable
         if not isinstance(terms, PauliSum | None):
             terms = parse(terms, program.n_qubits)
@@ -296,10 +299,13 @@ def _seed(seed: int | None) -> int:
     return secrets.randbits(63) if seed is None else check_count("--seed", seed, 0)
 
 
-def _program(circuit: CircuitProgram | Circuit | str | Path) -> CircuitProgram:
-    if isinstance(circuit, CircuitProgram):
-        return circuit
-    return circuit_program(circuit) if isinstance(circuit, Circuit) else load_program(file_path(circuit))
+def _program(
+    circuit: CircuitProgram | Circuit | str | Path, parameters: Mapping[str, Any] | None
+) -> CircuitProgram:
+    if not isinstance(circuit, CircuitProgram | Circuit):
+        return load_program(file_path(circuit), parameters)
+    check_no_parameters(parameters)
+    return circuit_program(circuit) if isinstance(circuit, Circuit) else circuit
 
 
 def _listed(place: str, values: Any) -> tuple[Any, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import Circuit
-from tnplan.planner.networks.circuits.load import load_circuit
+from tnplan.planner.networks.circuits.load import given_circuit
 from tnplan.planner.networks.network_file import check_store
 from tnplan.planner.networks.simplify import simplify as simplified
 
@@ -19,6 +20,7 @@ COMPLEX = ("complex64", "complex128")
 def network(
     circuit: Circuit | str | Path,
     *,
+    parameters: Mapping[str, Any] | None = None,
     amplitude: str | None = None,
     open_qubits: Sequence[int] | None = None,
     dtype: str = "complex64",
@@ -33,6 +35,8 @@ def network(
     ----------
     circuit : Circuit or path
         A circuit, or a qsim or OpenQASM file.
+    parameters : mapping, optional
+        Values of what an OpenQASM 3 file declares as `input`, by their names.
     amplitude : str, optional
         0, 1 or . (open) for each qubit. Default: all 0.
     open_qubits : sequence of int, optional
@@ -65,7 +69,7 @@ def network(
     source = None if isinstance(circuit, Circuit) else Path(circuit)
     if output is not None:
         check_store(output, source)
-    read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
+    read = given_circuit(circuit, parameters)
     structure, arrays = circuit_network(read, amplitude, open_qubits)
     if simplify:
         structure, arrays = simplified(structure, arrays)

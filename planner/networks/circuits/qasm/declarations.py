@@ -111,7 +111,8 @@ class Declarations:
         found: Any = self.evaluator.named(name)
         if self.scopes.is_global(name) and not _is_constant(found):
             raise Refusal(
-                f"uses {shown(name)!r} of the whole file in a subroutine", "give it as an argument, or return it"
+                f"uses {shown(name)!r} of the whole file in a subroutine",
+                "give it as an argument, or return it",
             )
         for index in indices:
             if isinstance(found, Slot):
@@ -167,10 +168,6 @@ class Declarations:
         """A new variable of a type; bits of the whole file are results."""
         if kind.kind == "bit":
             n = 1 if kind.width is None else kind.width
-            if n > LARGEST_CIRCUIT:
-                raise Refusal(
-                    f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use {LARGEST_CIRCUIT} of each at most"
-                )
             bits = Bits(
                 tuple(
                     self.recorder.declare(Slot(False, Type("bit"), is_constant), is_result) for _ in range(n)
@@ -242,7 +239,9 @@ class Declarations:
             parts = [(chosen, applied(truth, value))]
         else:
             whole = converted(value, Type("bit", len(chosen)))
-            parts = [(place, applied(lambda known, k=k: known.bit(k), whole)) for k, place in enumerate(chosen)]
+            parts = [
+                (place, applied(lambda known, k=k: known.bit(k), whole)) for k, place in enumerate(chosen)
+            ]
         new = old
         for place, bit in parts:
             new = applied(lambda number, on, place=place: _with_bit(number, place, on), new, bit)

@@ -1,6 +1,6 @@
 """Expressions of OpenQASM: their values, the types that a file names, and the parts that indices choose.
 
-Takes nodes of the reference parser. What has to be known and is decided by measured bits raises `Undetermined`.
+Takes nodes of the reference parser. What has to be known, and measured bits decide, raises `Undetermined`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from tnplan.planner.networks.circuits.qasm.operators import (
     divide_literals,
 )
 from tnplan.planner.networks.circuits.qasm.recorder import Recorder, Slot
-from tnplan.planner.networks.circuits.qasm.scopes import Array, Bits, Ignored, Named, Qubits, Scopes, Subroutine
+from tnplan.planner.networks.circuits.qasm.scopes import (
+    Array,
+    Bits,
+    Ignored,
+    Named,
+    Qubits,
+    Scopes,
+    Subroutine,
+)
 from tnplan.planner.networks.circuits.qasm.source import shown
 from tnplan.planner.networks.circuits.qasm.values import (
     LARGEST_WIDTH,
@@ -174,11 +182,12 @@ class Evaluator:
             return self._number_part(found, elements[0])
         if not isinstance(found, Bits | Qubits) or found.is_single:
             raise Refusal(f"uses an index for {shown(name)!r}, which has none", "leave the index out")
-        items = found.slots if isinstance(found, Bits) else found.numbers
+        items: Any = found.slots if isinstance(found, Bits) else found.numbers
         chosen = self.indices(elements[0], len(items))
+        made: Any = type(found)
         if isinstance(chosen, int):
-            return type(found)((items[chosen],), True)
-        return type(found)(tuple(items[k] for k in chosen))  # type: ignore[arg-type]
+            return made((items[chosen],), True)
+        return made(tuple(items[k] for k in chosen))
 
     def indices(self, element: Any, size: int) -> int | Sequence[int]:
         """One index, or those of a range or a set, of something with `size` parts; -1 is the last."""
@@ -189,7 +198,7 @@ class Evaluator:
             return [_inside(self.whole(item), size) for item in element.values]
         return _inside(self.whole(element), size)
 
-    def range(self, node: Any) -> range:
+    def numbers(self, node: Any) -> Sequence[int]:
         """The numbers of a range, both ends included."""
         if node.start is None or node.end is None:
             raise Refusal("has a range without its ends", "write [first:last]")
@@ -255,7 +264,7 @@ class Evaluator:
     def _array_index(self, element: Any) -> Callable[[int], int | Sequence[int]]:
         return lambda size: self.indices(element, size)
 
-    def _range(self, node: Any, size: int) -> range:
+    def _range(self, node: Any, size: int) -> Sequence[int]:
         step = 1 if node.step is None else self.whole(node.step)
         if step == 0:
             raise Refusal("has a range of step 0", "give another step")

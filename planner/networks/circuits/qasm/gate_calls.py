@@ -1,4 +1,4 @@
-"""Gates that a file calls: standard ones, those that it defines, and modifiers. Makes matrices and expansions.
+"""Gates that a file calls: standard ones, those that it defines, and modifiers; their matrices and parts.
 
 A definition on at most `LARGEST_FUSED` qubits is one gate, whose matrix is made once for its angles; a larger
 one is expanded. Modifiers of a definition that is expanded go to each gate in it. Knows no variable.
@@ -113,7 +113,8 @@ class GateCalls:
         n, target = len(call.qubits), call.target
         if n <= self.largest and (isinstance(target, Kind) or len(target.qubits) <= LARGEST_FUSED):
             name, params, matrix = self._matrix(call.name, target, call.params, call.modifiers)
-            yield Gate(name, call.qubits, matrix, params) if n else global_phase(float(np.angle(matrix[0, 0])))
+            phase = None if n else float(np.angle(matrix[0, 0]))
+            yield Gate(name, call.qubits, matrix, params) if phase is None else global_phase(phase)
             return
         if isinstance(target, Kind):
             if target.n_qubits <= 1:
@@ -241,7 +242,7 @@ def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
         return np.linalg.matrix_power(matrix if exponent >= 0 else matrix.conj().T, abs(int(exponent)))
     for angle in (0.7390851, 2.2118673, 1.3023469):
         mixed = np.exp(1j * angle) * matrix
-        values, vectors = np.linalg.eigh(mixed + mixed.conj().T)
+        vectors = np.linalg.eigh(mixed + mixed.conj().T)[1]
         eigenvalues = np.einsum("ji,jk,ki->i", vectors.conj(), matrix, vectors)
         if np.allclose((vectors * eigenvalues) @ vectors.conj().T, matrix, rtol=0, atol=SAME):
             phases = np.angle(eigenvalues)

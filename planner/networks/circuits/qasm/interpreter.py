@@ -12,37 +12,24 @@ from typing import Any
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
-from tnplan.planner.networks.circuits.program import Reset
 from tnplan.planner.networks.circuits.qasm.declarations import Declarations
 from tnplan.planner.networks.circuits.qasm.expressions import Evaluator, Undetermined, known
-from tnplan.planner.networks.circuits.qasm.gate_calls import (
-    Call,
-    Definition,
-    GateCalls,
-    Modifier,
-    n_controls,
-    n_qubits,
-)
+from tnplan.planner.networks.circuits.qasm.quantum_statements import QuantumStatements
 from tnplan.planner.networks.circuits.qasm.recorder import Match, Recorder, Slot
-from tnplan.planner.networks.circuits.qasm.scopes import Bits, Qubits, Scopes, Subroutine
+from tnplan.planner.networks.circuits.qasm.scopes import Bits, Scopes, Subroutine
 from tnplan.planner.networks.circuits.qasm.source import (
-    PlainGate,
-    PlainMeasurement,
     Source,
     parse_source,
     shown,
 )
-from tnplan.planner.networks.circuits.qasm.standard_gates import DEFINITIONS
 from tnplan.planner.networks.circuits.qasm.values import (
     MOST_BITS,
     BitString,
     FixedWidth,
     Measured,
     Refusal,
-    Type,
     applied,
     integer,
-    real,
     truth,
 )
 
@@ -84,23 +71,21 @@ class Interpreter:
     def __init__(self, parameters: Mapping[str, Any], largest_gate: int) -> None:
         self.recorder, self.scopes = Recorder(), Scopes()
         self.evaluator = Evaluator(self.scopes, self.recorder, self.call)
-        self.gates = GateCalls(self._body, self._standard, largest_gate)
         self.declarations = Declarations(self.evaluator, parameters)
-        self._calls: list[Call] | None = None
-        self._definition: Definition | None = None
+        self.quantum = QuantumStatements(self.declarations, self.call, self._run_body, largest_gate)
+        self.gates = self.quantum.gates
         self._file, self._included = "", 0
         self._repeats = 0
-        self._standards: dict[str, Definition] = {}
         none = lambda node: None  # noqa: E731
-        declare = self.declarations
+        declare, quantum = self.declarations, self.quantum
         self._handlers: dict[str, Callable[[Any], None]] = {
-            "PlainGate": self._plain_gate,
-            "PlainMeasurement": self._plain_measurement,
-            "QuantumGate": lambda node: self._gate(node.name.name, node.arguments, node),
-            "QuantumPhase": lambda node: self._gate("gphase", [node.argument], node),
-            "QuantumMeasurementStatement": lambda node: self._measure(node.measure.qubit, node.target),
-            "QuantumReset": self._reset,
-            "QuantumBarrier": lambda node: [self.evaluator.qubits(one) for one in node.qubits] and None,
+            "PlainGate": quantum.plain_gate,
+            "PlainMeasurement": quantum.plain_measurement,
+            "QuantumGate": lambda node: quantum.gate(node.name.name, node.arguments, node),
+            "QuantumPhase": lambda node: quantum.gate("gphase", [node.argument], node),
+            "QuantumMeasurementStatement": lambda node: quantum.measure(node.measure.qubit, node.target),
+            "QuantumReset": quantum.reset,
+            "QuantumBarrier": quantum.barrier,
             "DelayInstruction": none,
             "Box": lambda node: self._block(node.body),
             "CompoundStatement": lambda node: self._block(node.statements),
@@ -112,9 +97,9 @@ class Interpreter:
             "ContinueStatement": lambda node: _jump("continue"),
             "EndStatement": lambda node: _jump("end"),
             "ReturnStatement": self._return,
-            "ExpressionStatement": lambda node: self.evaluator.value(node.expression) and None,
+            "ExpressionStatement": self._expression,
             "Include": self._include,
-            "QuantumGateDefinition": self._define_gate,
+            "QuantumGateDefinition": lambda node: quantum.define(node, self._file),
             "SubroutineDefinition": self._define_subroutine,
             "ClassicalAssignment": declare.assign,
             "QubitDeclaration": declare.qubits,
@@ -179,6 +164,12 @@ class Interpreter:
         del self.recorder.live[n_live:]
         return result
 
+    def _run_body(self, statements: Sequence[Any], place: str) -> None:
+        """Run the statements of a definition, whose file is `place`."""
+        with self._in_file(place, self.evaluator.version), self._again():
+            for statement in statements:
+                self.execute(statement)
+
     @contextmanager
     def _in_file(self, place: str, version: int) -> Iterator[None]:
         before = self._file, self.evaluator.version
@@ -213,7 +204,7 @@ class Interpreter:
 
     def _split(self, statement: Any, value: Measured, n_effects: int) -> None:
         """Run a statement for each value of the bits that decide it."""
-        if self._calls is not None or self.recorder.effects != n_effects:
+        if self.quantum.in_definition or self.recorder.effects != n_effects:
             raise InputError(
                 self._label(statement), "depends on bits that it measures itself", "write two statements"
             )
@@ -261,161 +252,9 @@ class Interpreter:
         self.run(parse_source(text, str(path), self.evaluator.version))
         self._included -= 1
 
-    def _define_gate(self, node: Any) -> None:
-        name = node.name.name
-        params, qubits = [one.name for one in node.arguments], [one.name for one in node.qubits]
-        if len({*params, *qubits}) != len(params) + len(qubits):
-            raise Refusal(f"defines gate {shown(name)!r} with one name for two things", "use other names")
-        if name in self.gates.definitions or isinstance(self.scopes.find(name), Subroutine):
-            raise Refusal(f"defines {shown(name)!r}, which is there already", "give it another name")
-        self.gates.definitions[name] = _definition(node, self._file, len(self.gates.definitions))
-
-    def _standard(self, name: str) -> Definition:
-        """The definition of a standard gate; those of the file are not seen in it."""
-        if not self._standards:
-            source = parse_source(DEFINITIONS, "standard gates")
-            nodes = [node for node in source.statements if type(node).__name__ == "QuantumGateDefinition"]
-            self._standards = {node.name.name: _definition(node, source.place, 0) for node in nodes}
-        return self._standards[name]
-
     def _define_subroutine(self, node: Any) -> None:
         name = node.name.name
         self.scopes.define(name, Subroutine(name, node.arguments, node.body, node.return_type, self._file))
-
-    def _body(self, definition: Definition, params: tuple[float, ...]) -> tuple[Call, ...]:
-        """The calls in a definition, its qubits being 0, 1, ..."""
-        outer, calls, place = self._calls, [], self.recorder.place
-        self._calls, inside, self._definition = calls, self._definition, definition
-        with self.scopes.subroutine(), self._in_file(definition.place, self.evaluator.version), self._again():
-            for name, value in zip(definition.params, params, strict=True):
-                self.scopes.define(name, Slot(value, Type("angle"), True))
-            for number, name in enumerate(definition.qubits):
-                self.scopes.define(name, Qubits((number,), True))
-            for statement in definition.body:
-                self.execute(statement)
-        self._calls, self._definition, self.recorder.place = outer, inside, place
-        return tuple(calls)
-
-    def _plain_gate(self, item: PlainGate) -> None:
-        name = item.name
-        if isinstance(self.scopes.find(name), Subroutine):
-            raise Refusal(f"calls the subroutine {name!r} with indexed qubits", "write name(arguments)")
-        params = tuple(real(known(self.evaluator.value(one))) for one in item.arguments)
-        qubits = []
-        for register, index in item.operands:
-            found = self.scopes.find(register)
-            if not isinstance(found, Qubits) or found.is_single:
-                self.evaluator.named(register)
-                raise Refusal(f"uses an index for {shown(register)!r}", "name a register of qubits")
-            if index >= len(found.numbers):
-                raise Refusal(
-                    f"has index {index} of {len(found.numbers)}", f"use 0 to {len(found.numbers) - 1}"
-                )
-            qubits.append(found.numbers[index])
-        self._apply(name, params, (), tuple(qubits))
-
-    def _plain_measurement(self, item: PlainMeasurement) -> None:
-        register, index = item.qubit
-        qubits, bits = self.scopes.find(register), self.scopes.find(item.target[0])
-        if (
-            isinstance(qubits, Qubits) and isinstance(bits, Bits)
-            and not (qubits.is_single or bits.is_single)
-            and index < len(qubits.numbers) and item.target[1] < len(bits.slots)
-        ):  # fmt: skip
-            self._measure_one(qubits.numbers[index], bits.slots[item.target[1]])
-            return
-        self._measure(_operand(item.qubit), _operand(item.target))
-
-    def _gate(self, name: str, arguments: Sequence[Any], node: Any) -> None:
-        found = self.scopes.find(name)
-        if isinstance(found, Subroutine):
-            if node.modifiers:
-                raise Refusal(f"modifies the subroutine {name!r}", "modify gates alone")
-            self.call(found, [*arguments, *node.qubits])
-            return
-        params = tuple(real(known(self.evaluator.value(one))) for one in arguments)
-        modifiers = tuple(self._modifier(one) for one in node.modifiers)
-        operands = [self.evaluator.qubits(one) for one in node.qubits]
-        lengths = {len(one.numbers) for one in operands if not one.is_single}
-        if len(lengths) > 1:
-            raise Refusal(f"acts on registers of {sorted(lengths)} qubits", "use registers of one length")
-        for k in range(lengths.pop() if lengths else 1):
-            self._apply(
-                name, params, modifiers,
-                tuple(one.numbers[0 if one.is_single else k] for one in operands),
-            )  # fmt: skip
-
-    def _modifier(self, node: Any) -> Modifier:
-        word = node.modifier.name
-        if word == "inv":
-            return word, None
-        if word == "pow":
-            return word, real(known(self.evaluator.value(node.argument)))
-        count = 1 if node.argument is None else self.evaluator.size(node.argument)
-        return word, count
-
-    def _apply(
-        self, name: str, params: tuple[float, ...], modifiers: tuple[Modifier, ...], qubits: tuple[int, ...]
-    ) -> None:
-        """Record a gate on single qubits, or keep the call inside a definition."""
-        within = self._definition
-        target = self.gates.find(name, None if within is None else within.number)
-        if target is None:
-            if name in self.gates.definitions:
-                raise Refusal(f"uses gate {shown(name)!r} inside its own definition", "define it before")
-            raise Refusal(
-                f"uses gate {shown(name)!r}, which is not defined",
-                "define it before, or include stdgates.inc (version 3) or qelib1.inc (version 2)",
-            )
-        expected = target.n_params if not isinstance(target, Definition) else len(target.params)
-        if len(params) != expected:
-            raise Refusal(f"has {len(params)} angles", f"give {expected}")
-        wanted = n_qubits(target) + n_controls(modifiers)
-        if len(qubits) != wanted:
-            raise Refusal(f"acts on {len(qubits)} qubits", f"give {wanted}")
-        if len(set(qubits)) != len(qubits):
-            raise Refusal("acts on one qubit twice", "name each qubit once")
-        call = Call(shown(name), target, params, modifiers, qubits)
-        if self._calls is not None:
-            self._calls.append(call)
-            return
-        self.recorder.touched.update(qubits)
-        for gate in self.gates.gates(call):
-            self.recorder.emit(gate)
-
-    def _measure(self, operand: Any, target: Any) -> None:
-        self._outside_definition()
-        qubits = self.evaluator.qubits(operand)
-        if target is None:
-            for qubit in qubits.numbers:
-                self.recorder.measured_bit(qubit)
-            return
-        found = self.declarations.target(target)
-        if not isinstance(found, Bits):
-            slots = tuple(self.recorder.measured_bit(qubit) for qubit in qubits.numbers)
-            self.declarations.set(target, self.evaluator.bits_value(Bits(slots, qubits.is_single)))
-            return
-        if len(found.slots) != len(qubits.numbers):
-            raise Refusal(
-                f"measures {len(qubits.numbers)} qubits into {len(found.slots)} bits", "use registers of one length"
-            )
-        for qubit, slot in zip(qubits.numbers, found.slots, strict=True):
-            self._measure_one(qubit, slot)
-
-    def _measure_one(self, qubit: int, slot: Slot) -> None:
-        if slot.is_constant:
-            raise Refusal("measures into a constant", "measure into a bit")
-        self.recorder.measure(qubit, slot)
-
-    def _reset(self, node: Any) -> None:
-        self._outside_definition()
-        for qubit in self.evaluator.qubits(node.qubits).numbers:
-            if qubit in self.recorder.touched:
-                self.recorder.emit(Reset(qubit))
-
-    def _outside_definition(self) -> None:
-        if self._calls is not None:
-            raise Refusal("is no gate, and stands in the definition of one", "define a subroutine with def")
 
     def _if(self, node: Any) -> None:
         match = self._match(node.condition)
@@ -443,7 +282,8 @@ class Interpreter:
         if not isinstance(right, int | FixedWidth):
             return None
         wanted = integer(right)
-        bits, value = [], 0
+        bits: list[int] = []
+        value = 0
         for k, item in enumerate(left.items):
             if isinstance(item, bool):
                 if item != bool(wanted >> k & 1):
@@ -462,7 +302,8 @@ class Interpreter:
         bodies = [body.statements for _, body in node.cases]
         bodies.append([] if node.default is None else node.default.statements)
         chosen = applied(
-            lambda value: next((k for k, case in enumerate(cases) if integer(value) in case), len(cases)), target
+            lambda value: next((k for k, case in enumerate(cases) if integer(value) in case), len(cases)),
+            target,
         )
         if not isinstance(chosen, Measured):
             self._block(bodies[chosen])
@@ -471,7 +312,7 @@ class Interpreter:
         self.recorder.branch(chosen.bits, chosen.table, actions, assume=False)
 
     def _while(self, node: Any) -> None:
-        self._outside_definition()
+        self.quantum.outside_definition()
         with self._again():
             while True:
                 before = self.recorder.effects
@@ -518,16 +359,19 @@ class Interpreter:
         """What a loop goes over."""
         kind = type(node).__name__
         if kind == "RangeDefinition":
-            return self.evaluator.range(node)
+            return self.evaluator.numbers(node)
         if kind == "DiscreteSet":
             return [self.evaluator.value(one) for one in node.values]
-        found = self.declarations.target(node) if kind == "Identifier" else self.evaluator.value(node)
+        found = self.evaluator.named(node.name) if kind == "Identifier" else self.evaluator.value(node)
         if isinstance(found, Bits):
             return [self.recorder.read(slot) for slot in found.slots]
         items = self.declarations.items(found)
         if items is None:
             raise Refusal("goes over what is no range", "write [first:last], a set, bits or an array")
         return items
+
+    def _expression(self, node: Any) -> None:
+        self.evaluator.value(node.expression)
 
     def _return(self, node: Any) -> None:
         value = None if node.expression is None else self.evaluator.value(node.expression)
@@ -536,16 +380,3 @@ class Interpreter:
 
 def _jump(word: str) -> None:
     raise Jump(word)
-
-
-def _definition(node: Any, place: str, number: int) -> Definition:
-    params, qubits = [one.name for one in node.arguments], [one.name for one in node.qubits]
-    return Definition(shown(node.name.name), tuple(params), tuple(qubits), node.body, place, number)
-
-
-def _operand(indexed: tuple[str, int]) -> Any:
-    """The node of a name with an index."""
-    from openqasm3 import ast
-
-    return ast.IndexedIdentifier(ast.Identifier(indexed[0]), [[ast.IntegerLiteral(indexed[1])]])
-

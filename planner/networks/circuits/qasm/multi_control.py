@@ -1,4 +1,4 @@
-"""A gate of one qubit under many controls, as gates on at most three qubits (Barenco et al. 1995, section 7)."""
+"""A gate on one qubit under many controls, as gates on at most three (Barenco et al. 1995, section 7)."""
 
 from __future__ import annotations
 

@@ -152,7 +152,9 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 def _inverted(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
-    return wrapped(value.kind, value.width, ~value.value) if isinstance(value, FixedWidth) else ~integer(value)
+    if isinstance(value, FixedWidth):
+        return wrapped(value.kind, value.width, ~value.value)
+    return ~integer(value)
 
 
 def _negative(value: Any) -> Any:

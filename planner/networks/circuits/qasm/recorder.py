@@ -1,7 +1,7 @@
-"""The operations that a file becomes, and classical values on the way: known ones, and those that are measured.
+"""The operations that a file becomes, and classical values on the way: those that are known or measured.
 
-A file is run while it is read. What it does is known as long as no measured bit decides it; where one does, all
-ways are run, and what differs afterwards becomes a table over the bits. Knows no syntax.
+A file is run while it is read. What it does is known as long as no measured bit decides it; where one does,
+all ways are run, and what differs afterwards becomes a table over the bits. Knows no syntax.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from tnplan.planner.networks.circuits.qasm.values import (
     Type,
     applied,
     bit_value,
-    check_bits,
     measured,
 )
 
@@ -259,7 +258,7 @@ class Recorder:
         return memory.value is slot.value
 
     def _spill(self, memory: Memory, owner: Slot) -> None:
-        """Copy a memory that is to be overwritten, if the value of another variable than its owner needs it."""
+        """Copy a memory that is to be overwritten, if a value of another variable than its owner needs it."""
         number = memory.number
         if not memory.is_written:
             return
@@ -335,8 +334,8 @@ class Recorder:
             names = tuple(kept.get(bit, bit) for bit in bits)
             chooser = Measured(names, tuple(ways))
         for memory in memories:
-            values = {way.changed.get(memory, memory.value) for way in done}
-            self.write(memory, values.pop() if len(values) == 1 else None)
+            held = {way.changed.get(memory, memory.value) for way in done}
+            self.write(memory, held.pop() if len(held) == 1 else None)
         for slot in slots:
             values = [way.changed.get(slot, slot.value) for way in done]
             if slot in needed:

@@ -1,8 +1,8 @@
 """The text of an OpenQASM file becomes statements, each with its line. Knows the grammar, not the meaning.
 
-The reference parser (extra `qasm`) reads what people write by hand. It takes 0.2 ms a statement, so that gates
-and measurements of indexed qubits outside of blocks, of which long files consist, are read here: their text is
-blanked out before the reference parser sees the rest, and all is put together in the order of the file.
+The reference parser (extra `qasm`) reads what people write by hand. It takes 0.2 ms a statement, so that
+gates and measurements of indexed qubits outside of blocks, of which long files consist, are read here: their
+text is blanked out before the reference parser sees the rest, and all is put together in the file's order.
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ INDEXED = re.compile(rf"({NAME})\s*\[\s*(\d+)\s*\]")
 PLAIN_MEASUREMENT = re.compile(
     rf"\s*(?:({OPERAND})\s*=\s*measure\s+({OPERAND})|measure\s+({OPERAND})\s*->\s*({OPERAND}))\s*;"
 )
-NO_GATES = frozenset(
-    "qreg creg reset measure barrier qubit bit let return delay nop int uint float angle bool complex const "
-    "duration stretch input output else end break continue gphase include OPENQASM pragma opaque".split()
-)
+NO_GATES = frozenset((
+    "qreg", "creg", "reset", "measure", "barrier", "qubit", "bit", "let", "return", "delay", "nop",
+    "int", "uint", "float", "angle", "bool", "complex", "const", "duration", "stretch", "input",
+    "output", "else", "end", "break", "continue", "gphase", "include", "OPENQASM", "pragma",
+    "opaque",
+))  # fmt: skip
 """Words that stand before an indexed name and are no gates."""
 FLOAT = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
-WORDS_3 = frozenset(
-    "def cal defcal gate extern box let break continue if else end return for while in switch case default "
-    "pragma input output const readonly mutable qubit void bool bit int uint float angle complex array "
-    "duration stretch gphase inv pow ctrl negctrl durationof delay nop defcalgrammar im true false".split()
-)
+WORDS_3 = frozenset((
+    "def", "cal", "defcal", "extern", "box", "let", "break", "continue", "else", "end", "return",
+    "for", "while", "in", "switch", "case", "default", "pragma", "input", "output", "const",
+    "readonly", "mutable", "qubit", "void", "bool", "bit", "int", "uint", "float", "angle",
+    "complex", "array", "duration", "stretch", "gphase", "inv", "pow", "ctrl", "negctrl",
+    "durationof", "sizeof", "delay", "nop", "defcalgrammar", "im", "true", "false",
+))  # fmt: skip
 """Words of OpenQASM 3 that are names as any other in OpenQASM 2."""
-ESCAPE = "ʹ"
+ESCAPE = "\u02b9"
 """Behind such a name of version 2, so that the reference parser takes it for one: a letter, in no file."""
-KEPT_2 = frozenset(("gate", "if"))
 WORD_OR_POWER = re.compile(rf'"[^"\n]*"|\^|\bopaque\b[^;]*;|{NAME}')
 LONGEST_NESTING = 200
 """Brackets inside brackets: the reference parser calls itself for each."""
@@ -155,7 +158,7 @@ def _as_version_3(bare: str) -> str:
             return "**"
         if word.startswith("opaque") and word.endswith(";"):
             return _blank(word)
-        return word + ESCAPE if word in WORDS_3 and word not in KEPT_2 else word
+        return word + ESCAPE if word in WORDS_3 else word
 
     return WORD_OR_POWER.sub(changed, bare)
 

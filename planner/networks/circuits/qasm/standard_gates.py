@@ -122,7 +122,8 @@ gate ccz a, b, c { ctrl(2) @ z a, b, c; }
 gate cswap a, b, c { ctrl @ x c, b; ctrl(2) @ x a, b, c; ctrl @ x c, b; }
 gate rccx a, b, c { ctrl @ z a, c; ctrl(2) @ x a, b, c; ctrl(2) @ gphase(pi / 2) a, b; }
 gate rc3x a, b, c, d {
-  ctrl(3) @ x a, b, c, d; ctrl(3) @ gphase(-pi / 2) a, b, c; ctrl(2) @ z a, b, d; ctrl(2) @ gphase(pi / 2) a, b;
+  ctrl(3) @ x a, b, c, d; ctrl(3) @ gphase(-pi / 2) a, b, c;
+  ctrl(2) @ z a, b, d; ctrl(2) @ gphase(pi / 2) a, b;
 }
 gate c3x a, b, c, d { ctrl(3) @ x a, b, c, d; }
 gate c3sqrtx a, b, c, d { ctrl(3) @ sx a, b, c, d; }

@@ -70,7 +70,7 @@ class Measured:
     bits: tuple[int, ...]
     table: tuple[Any, ...]
 
-    def given(self, known: Mapping[int, bool]) -> Any:
+    def given(self, known: dict[int, bool]) -> Any:
         """The value where some bits are known."""
         if not any(bit in known for bit in self.bits):
             return self

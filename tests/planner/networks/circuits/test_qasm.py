@@ -15,8 +15,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GlobalPhase
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import Channel, CircuitProgram, Conditional
-from tnplan.planner.networks.circuits.qasm.read import parse_qasm
-from tnplan.planner.networks.circuits.qasm.read import parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.read import parse_qasm, parse_qasm_program
 
 pytest.importorskip("qiskit", reason="needs the extra qasm")
 pytest.importorskip("qiskit_qasm3_import", reason="needs the extra qasm")

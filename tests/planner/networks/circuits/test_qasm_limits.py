@@ -15,8 +15,7 @@ from tnplan.cli.main import run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.load import load_circuit, load_program
 from tnplan.planner.networks.circuits.program import Conditional
-from tnplan.planner.networks.circuits.qasm.read import parse_qasm
-from tnplan.planner.networks.circuits.qasm.read import parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.read import parse_qasm, parse_qasm_program
 
 qasm2 = pytest.importorskip("qiskit.qasm2", reason="needs the extra qasm")
 pytest.importorskip("qiskit_qasm3_import", reason="needs the extra qasm")
