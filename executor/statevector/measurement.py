@@ -68,7 +68,7 @@ class Answer:
     Parameters
     ----------
     counts
-        How often each string of the classical bits came, or of all qubits where nothing is measured.
+        How often each string of the classical bits came, or of all qubits where none of them is measured.
     expectation
         The value of the observable; a float where its coefficients are real.
     deviation
@@ -148,7 +148,7 @@ def answer(
         values, numbers = np.unique(simulator.sample(question.shots), return_counts=True)
         width = program.n_qubits
         texts = [format(value, f"0{width}b") for value in values.tolist()]
-        if measured:
+        if measured and program.n_bits > program.n_scratch:
             texts = [_bits_of(text, measured, program) for text in texts]
         counts = _summed(zip(texts, numbers.tolist(), strict=True))
     return Answer(
@@ -169,7 +169,7 @@ def _from_trajectories(
     assert question.shots is not None
     operations, measured = without_final_measurements(program.operations)
     steps = prepare_program(operations)
-    writes = measures(program.operations)
+    writes = measures(program.operations) and program.n_bits > program.n_scratch
     texts, values = [], []
     for shot in range(question.shots):
         bits = np.zeros(program.n_bits, np.uint8)

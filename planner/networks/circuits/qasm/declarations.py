@@ -63,8 +63,15 @@ class Declarations:
         if kind.kind in ("duration", "stretch"):
             self.scopes.define(name, Ignored(f"a {kind.kind}"))
             return
-        value = None if node.init_expression is None else self.evaluator.value(node.init_expression)
-        self.scopes.define(name, self._new(kind, value, is_result=len(self.scopes.blocks) == 1))
+        is_result, start = len(self.scopes.blocks) == 1, node.init_expression
+        if kind.kind == "bit" and type(start).__name__ == "QuantumMeasurement":
+            bits = self._new(kind, None, is_result=is_result)
+            assert isinstance(bits, Bits)
+            self.measure(self.evaluator.qubits(start.qubit), bits)
+            self.scopes.define(name, bits)
+            return
+        value = None if start is None else self.evaluator.value(start)
+        self.scopes.define(name, self._new(kind, value, is_result=is_result))
 
     def constant(self, node: Any) -> None:
         """`const int n = 3;`"""
@@ -134,6 +141,18 @@ class Declarations:
             self._set_array(found, value)
         else:
             raise Refusal("gives a value to what is no variable", "name a variable")
+
+    def measure(self, qubits: Qubits, bits: Bits) -> None:
+        """Measure qubits into bits."""
+        if len(bits.slots) != len(qubits.numbers):
+            raise Refusal(
+                f"measures {len(qubits.numbers)} qubits into {len(bits.slots)} bits",
+                "use registers of one length",
+            )
+        for qubit, slot in zip(qubits.numbers, bits.slots, strict=True):
+            if slot.is_constant:
+                raise Refusal("measures into a constant", "measure into a bit")
+            self.recorder.measure(qubit, slot)
 
     def convert(self, value: Any, kind: Type) -> Any:
         """A value as a type."""

@@ -137,6 +137,10 @@ class GateCalls:
                 turn = name in TURNS and (exponent == int(exponent) or not inner)
                 if turn and not inner and isinstance(target, Kind):
                     return self._matrix(name, target, (exponent * params[0],), ())
+                if abs(exponent) > LARGEST_EXPANSION:
+                    raise Refusal(
+                        f"takes the power {exponent:g}", f"use {LARGEST_EXPANSION} at most, of either sign"
+                    )
                 matrix = power(matrix, exponent)
                 if turn:
                     return name, (exponent * params[0],), matrix
@@ -147,8 +151,8 @@ class GateCalls:
             matrix = np.asarray(target.matrix(*params), np.complex128)
         else:
             matrix = self._product(self._body(target, params), len(target.qubits))
-        if not np.isfinite(matrix).all():
-            raise Refusal("has a matrix that is not finite", "let all angles inside it be finite")
+            if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=SAME):
+                raise Refusal("has so many gates inside that rounding spoils it", "use fewer")
         return _NAMES.get(name, name), params, matrix
 
     def _product(self, calls: Sequence[Call], n: int) -> np.ndarray:
@@ -238,7 +242,7 @@ _NAMES = {"U": "u", "CX": "cx", "phase": "p", "cphase": "cp"}
 
 def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
     """A power of a unitary; phases of its eigenvalues are in (-pi, pi], -1 being exp(i pi)."""
-    if exponent == int(exponent) and abs(exponent) <= 2**62:
+    if exponent == int(exponent):
         return np.linalg.matrix_power(matrix if exponent >= 0 else matrix.conj().T, abs(int(exponent)))
     for angle in (0.7390851, 2.2118673, 1.3023469):
         mixed = np.exp(1j * angle) * matrix

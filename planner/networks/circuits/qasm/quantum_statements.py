@@ -91,7 +91,8 @@ class QuantumStatements:
             and not (qubits.is_single or bits.is_single)
             and index < len(qubits.numbers) and item.target[1] < len(bits.slots)
         ):  # fmt: skip
-            self._measure_one(qubits.numbers[index], bits.slots[item.target[1]])
+            one = Qubits((qubits.numbers[index],), True)
+            self.declarations.measure(one, Bits((bits.slots[item.target[1]],), True))
             return
         self.measure(_operand(item.qubit), _operand(item.target))
 
@@ -128,13 +129,7 @@ class QuantumStatements:
             slots = tuple(self.recorder.measured_bit(qubit) for qubit in qubits.numbers)
             self.declarations.set(target, self.evaluator.bits_value(Bits(slots, qubits.is_single)))
             return
-        if len(found.slots) != len(qubits.numbers):
-            raise Refusal(
-                f"measures {len(qubits.numbers)} qubits into {len(found.slots)} bits",
-                "use registers of one length",
-            )
-        for qubit, slot in zip(qubits.numbers, found.slots, strict=True):
-            self._measure_one(qubit, slot)
+        self.declarations.measure(qubits, found)
 
     def reset(self, node: Any) -> None:
         """A reset; one of a qubit that nothing has acted on does nothing."""
@@ -212,11 +207,6 @@ class QuantumStatements:
         self.recorder.touched.update(qubits)
         for gate in self.gates.gates(call):
             self.recorder.emit(gate)
-
-    def _measure_one(self, qubit: int, slot: Slot) -> None:
-        if slot.is_constant:
-            raise Refusal("measures into a constant", "measure into a bit")
-        self.recorder.measure(qubit, slot)
 
 
 def _definition(node: Any, place: str, number: int) -> Definition:

@@ -397,14 +397,12 @@ def _tree(bits: tuple[int, ...], leaves: Sequence[tuple[Operation, ...]]) -> tup
     """Conditions that do leaves[row] where the bits have the value `row`."""
     if all(leaf is leaves[0] for leaf in leaves):
         return leaves[0]
-    for leaf in (leaves[-1], leaves[0]):
-        rows = [row for row, other in enumerate(leaves) if other is not leaf]
-        if all(leaves[row] is leaves[rows[0]] for row in rows):
-            if len(rows) == 1:
-                return (Conditional(bits, rows[0], leaves[rows[0]], leaf),)
-            same = [row for row, other in enumerate(leaves) if other is leaf]
-            if len(same) == 1:
-                return (Conditional(bits, same[0], leaf, leaves[rows[0]]),)
+    kinds = {id(leaf): leaf for leaf in leaves}
+    if len(kinds) == 2:
+        for leaf, other in (tuple(kinds.values()), tuple(kinds.values())[::-1]):
+            rows = [row for row, one in enumerate(leaves) if one is leaf]
+            if len(rows) == 1 and (leaf or len(leaves) > 2):
+                return (Conditional(bits, rows[0], leaf, other),)
     low, high = _tree(bits[1:], leaves[::2]), _tree(bits[1:], leaves[1::2])
     return (Conditional(bits[:1], 1, high, low),) if low or high else ()
 

@@ -38,7 +38,7 @@ NO_GATES = frozenset((
     "opaque",
 ))  # fmt: skip
 """Words that stand before an indexed name and are no gates."""
-FLOAT = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
+FLOAT = re.compile(r"\s*-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 WORDS_3 = frozenset((
     "def", "cal", "defcal", "extern", "box", "let", "break", "continue", "else", "end", "return",
     "for", "while", "in", "switch", "case", "default", "pragma", "input", "output", "const",
