@@ -53,7 +53,7 @@ def test_an_expectation_value() -> None:
 
 
 def test_a_gradient() -> None:
-    pytest.importorskip("qiskit", reason="needs the extra qasm")
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM.partition("h q[0]")[0] + "rx(0.3) q[0];\nrx(0.5) q[1];\n")
     done = run_example("pauli.md", 1)["done"]
     first, second = (entry["derivative"] for entry in done.report["gradient"])
@@ -80,7 +80,7 @@ def test_contractions() -> None:
 
 
 def test_a_simulation() -> None:
-    pytest.importorskip("qiskit", reason="needs the extra qasm")
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM + "measure q -> c;\n")
     done = run_example("statevector.md", 0)["done"]
     assert set(done.answer.counts) == {"00", "11"}

@@ -117,6 +117,7 @@ def diagonalized() -> tnplan.Diagonalization:
 
 
 BUILT: dict[str, Callable[[], Any]] = {
+    "BitAssignment": lambda: tnplan.BitAssignment(0, tuple(range(10)), (True,) * 1024),
     "CarryOver": lambda: tnplan.CarryOver("a/prefix", ratio=0.5),
     "Channel": lambda: tnplan.Channel((0,), (np.eye(2),)),
     "Circuit": circuit,
@@ -152,6 +153,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "Truncation": lambda: tnplan.Truncation(1e-4, 1e-5, 8, 8, 8, 10**6, 10),
     "UseChain": lambda: tnplan.show(tnplan.plan(matrices())),
     "WriteError": lambda: tnplan.WriteError("a file"),
+    "WhileLoop": lambda: tnplan.WhileLoop((0,), 1, (flip(),) * 1000),
 }
 """How an object of every public type comes about."""
 

@@ -157,7 +157,7 @@ class WhileLoop:
         return f"WhileLoop({len(self.body)} operations while bits {bits} are {self.value})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BitAssignment:
     """A classical bit takes a value that depends on others.
 
@@ -177,7 +177,8 @@ class BitAssignment:
 
     Examples
     --------
-    >>> exclusive_or = tnplan.BitAssignment(2, (0, 1), (False, True, True, False))
+    >>> tnplan.BitAssignment(2, (0, 1), (False, True, True, False))
+    BitAssignment(bit 2 from bits 0, 1)
     """
 
     bit: int
@@ -190,6 +191,9 @@ class BitAssignment:
                 "bit assignment", f"has {len(self.table)} values for {len(self.bits)} bits",
                 f"give {2 ** len(self.bits)}",
             )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"BitAssignment(bit {self.bit} from bits {', '.join(map(str, self.bits)) or 'none'})"
 
 
 Operation = Gate | Measurement | Reset | Channel | Conditional | WhileLoop | BitAssignment

