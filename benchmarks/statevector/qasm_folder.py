@@ -26,7 +26,7 @@ from tnplan.planner.networks.circuits.program import CircuitProgram, final_measu
 
 EXACT = 1e-10
 """How far amplitudes and values may be from Qiskit's."""
-SHOTS = 4000
+SHOTS = 1000
 RARE = 1e-6
 """Counts that are less likely than this are another distribution."""
 BY_QISKIT = 12

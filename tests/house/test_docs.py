@@ -87,6 +87,15 @@ def test_a_simulation() -> None:
     assert done.answer.expectation == pytest.approx(1)
 
 
+def test_an_openqasm_file_with_inputs() -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    Path("ansatz.qasm").write_text(
+        'include "stdgates.inc"; input float theta; input int layers; qubit[2] q;\n'
+        "for int k in [1:layers] rx(theta) q;"
+    )
+    assert run_example("openqasm.md", 0)["done"].answer.expectation == pytest.approx(cos(0.9) ** 2)
+
+
 def test_a_diagonalization() -> None:
     integrals = random_integrals(6, 5, 5, 0)
     found = run_example(

@@ -25,7 +25,7 @@ from tnplan.planner.networks.circuits.qasm.source import parse_value, shown
 from tnplan.planner.networks.circuits.qasm.values import (
     BitString,
     FixedWidth,
-    StatementProblem,
+    Mistake,
     Type,
     applied,
     converted,
@@ -90,7 +90,7 @@ class Declarations:
             return
         name, kind = node.identifier.name, self.evaluator.type(node.type)
         if name not in self.parameters:
-            raise StatementProblem(f"has no value for {name!r}", f"give one: --set {name}=VALUE")
+            raise Mistake(f"has no value for {name!r}", f"give one: --set {name}=VALUE")
         self.used.add(name)
         value = self.convert(self._given(name, kind), kind)
         self.scopes.define(name, self._new(kind, value, is_constant=True))
@@ -117,7 +117,7 @@ class Declarations:
         name, indices = (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
         found: Any = self.evaluator.named(name)
         if self.scopes.is_global(name) and not _is_constant(found):
-            raise StatementProblem(
+            raise Mistake(
                 f"uses {shown(name)!r} of the whole file in a subroutine",
                 "give it as an argument, or return it",
             )
@@ -140,24 +140,24 @@ class Declarations:
         elif isinstance(found, Array):
             self._set_array(found, value)
         else:
-            raise StatementProblem("gives a value to what is no variable", "name a variable")
+            raise Mistake("gives a value to what is no variable", "name a variable")
 
     def measure(self, qubits: Qubits, bits: Bits) -> None:
         """Measure qubits into bits."""
         if len(bits.slots) != len(qubits.numbers):
-            raise StatementProblem(
+            raise Mistake(
                 f"measures {len(qubits.numbers)} qubits into {len(bits.slots)} bits",
                 "use registers of one length",
             )
         for qubit, slot in zip(qubits.numbers, bits.slots, strict=True):
             if slot.is_constant:
-                raise StatementProblem("measures into a constant", "measure into a bit")
+                raise Mistake("measures into a constant", "measure into a bit")
             self.recorder.measure(qubit, slot)
 
     def convert(self, value: Any, kind: Type) -> Any:
         """A value as a type."""
         if isinstance(value, Array | Named):
-            raise StatementProblem(f"makes {kind} of what is no number", "give a number or bits")
+            raise Mistake(f"makes {kind} of what is no number", "give a number or bits")
         return converted(value, kind)
 
     def as_type(self, value: Any, node: Any) -> Any:
@@ -167,7 +167,7 @@ class Declarations:
     def arguments(self, subroutine: Subroutine, nodes: Sequence[Any]) -> list[tuple[str, Named]]:
         """The names of a subroutine's arguments and what they stand for in a call."""
         if len(nodes) != len(subroutine.arguments):
-            raise StatementProblem(
+            raise Mistake(
                 f"gives {subroutine.name} {len(nodes)} arguments", f"give {len(subroutine.arguments)}"
             )
         return [
@@ -203,7 +203,7 @@ class Declarations:
     def _bits(self, value: Any, bits: Bits) -> Sequence[Any]:
         """The bits that a value has for a register."""
         if isinstance(value, Array | Named):
-            raise StatementProblem("makes bits of what is no number", "give a number or bits")
+            raise Mistake("makes bits of what is no number", "give a number or bits")
         if bits.is_single:
             if isinstance(value, BitString | FixedWidth):
                 value = self._single(value)
@@ -219,10 +219,10 @@ class Declarations:
         """The bit of a register of one, or of a number."""
         if isinstance(value, BitString):
             if len(value.items) != 1:
-                raise StatementProblem(f"makes one bit of {len(value.items)}", "give one bit")
+                raise Mistake(f"makes one bit of {len(value.items)}", "give one bit")
             return value.items[0]
         if value.kind == "bit" and value.width != 1:
-            raise StatementProblem(f"makes one bit of {value.width}", "give one bit")
+            raise Mistake(f"makes one bit of {value.width}", "give one bit")
         return truth(value)
 
     def _given(self, name: str, kind: Type) -> Any:
@@ -239,12 +239,12 @@ class Declarations:
             return FixedWidth("bit", len(value), int(value, 2))
         try:
             return self.evaluator.value(parse_value(value, place))
-        except StatementProblem as problem:
+        except Mistake as problem:
             raise InputError(place, f"{value[:40]!r}: {problem.problem}", problem.remedy) from None
 
     def _set_slot(self, slot: Slot, value: Any) -> None:
         if slot.is_constant:
-            raise StatementProblem("gives a value to a constant", "name a variable")
+            raise Mistake("gives a value to a constant", "name a variable")
         self.recorder.write(slot, value)
 
     def _set_part(self, part: _Part, value: Any) -> None:
@@ -252,7 +252,7 @@ class Declarations:
         old = self.recorder.read(part.slot)
         kind = part.slot.type
         if kind.width is None or kind.kind == "float" or len(part.index) != 1:
-            raise StatementProblem("sets a bit of a number without a width", "give it one, such as uint[8]")
+            raise Mistake("sets a bit of a number without a width", "give it one, such as uint[8]")
         chosen = self.evaluator.indices(part.index[0], kind.width)
         if isinstance(chosen, int):
             parts = [(chosen, applied(truth, value))]
@@ -274,7 +274,7 @@ class Declarations:
                 return Bits(first.slots + second.slots)
             if isinstance(first, Qubits) and isinstance(second, Qubits):
                 return Qubits(first.numbers + second.numbers)
-            raise StatementProblem("puts qubits and bits together", "use one kind")
+            raise Mistake("puts qubits and bits together", "use one kind")
         if kind == "IndexExpression":
             base = self._aliased(node.collection)
             found = self.evaluator.part(base, node.index, "the alias")
@@ -283,7 +283,7 @@ class Declarations:
             if kind == "Identifier" and self.scopes.find(node.name) is None:
                 found = self.evaluator.qubits(node)
         if not isinstance(found, Bits | Qubits):
-            raise StatementProblem("gives another name to what is no register", "name a register")
+            raise Mistake("gives another name to what is no register", "name a register")
         return found
 
     def _argument(self, argument: Any, node: Any) -> Named:
@@ -291,7 +291,7 @@ class Declarations:
             qubits = self.evaluator.qubits(_as_operand(node))
             size = None if argument.size is None else self.evaluator.size(argument.size)
             if len(qubits.numbers) != (1 if size is None else size):
-                raise StatementProblem(
+                raise Mistake(
                     f"gives {len(qubits.numbers)} qubits for {argument.name.name!r}", f"give {size or 1}"
                 )
             return Qubits(qubits.numbers, size is None)
@@ -299,7 +299,7 @@ class Declarations:
             found = self._aliased_array(node)
             base = self.evaluator.type(argument.type.base_type)
             if found.base != base:
-                raise StatementProblem(f"gives an array of {found.base} for one of {base}", "use one type")
+                raise Mistake(f"gives an array of {found.base} for one of {base}", "use one type")
             return found
         kind = self.evaluator.type(argument.type)
         return self._new(kind, self.evaluator.value(node))
@@ -311,14 +311,14 @@ class Declarations:
         elif type(node).__name__ == "IndexExpression" and type(node.collection).__name__ == "Identifier":
             found = self.evaluator.part(self.evaluator.named(node.collection.name), node.index, "the array")
         if not isinstance(found, Array):
-            raise StatementProblem("gives what is no array for one", "give an array")
+            raise Mistake("gives what is no array for one", "give an array")
         return found
 
     def _array(self, node: Any, start: Any) -> Array:
         base = self.evaluator.type(node.base_type)
         sizes = [self.evaluator.size(one) for one in node.dimensions]
         if np.prod(sizes, dtype=object) > LARGEST_CIRCUIT:
-            raise StatementProblem("has a large array", f"use {LARGEST_CIRCUIT} entries at most")
+            raise Mistake("has a large array", f"use {LARGEST_CIRCUIT} entries at most")
 
         def made(level: int) -> Any:
             if level == len(sizes):
@@ -336,7 +336,7 @@ class Declarations:
             return [self._array_value(one) for one in node.values]
         try:
             found: Any = self._aliased_array(node)
-        except StatementProblem:
+        except Mistake:
             return self.evaluator.value(node)
         return self._contents(found.slots)
 
@@ -353,7 +353,7 @@ class Declarations:
                 for slot, one in zip(slots, values, strict=True):
                     put(slot, one)
             else:
-                raise StatementProblem("gives an array a value of another shape", "give one of its shape")
+                raise Mistake("gives an array a value of another shape", "give one of its shape")
 
         put(array.slots, value)
 
@@ -393,7 +393,7 @@ def _as_operand(node: Any) -> Any:
     if type(node).__name__ != "IndexExpression":
         if type(node).__name__ in ("Identifier", "IndexedIdentifier"):
             return node
-        raise StatementProblem("gives what is no qubit for one", "give qubits")
+        raise Mistake("gives what is no qubit for one", "give qubits")
     from openqasm3 import ast
 
     indices: list[Any] = []
@@ -401,5 +401,5 @@ def _as_operand(node: Any) -> Any:
         indices.insert(0, node.index)
         node = node.collection
     if type(node).__name__ != "Identifier":
-        raise StatementProblem("gives what is no qubit for one", "give qubits")
+        raise Mistake("gives what is no qubit for one", "give qubits")
     return ast.IndexedIdentifier(node, indices)

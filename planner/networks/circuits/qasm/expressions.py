@@ -34,7 +34,7 @@ from tnplan.planner.networks.circuits.qasm.values import (
     BitString,
     FixedWidth,
     Measured,
-    StatementProblem,
+    Mistake,
     Type,
     applied,
     bit_string,
@@ -108,7 +108,7 @@ class Evaluator:
         if visit is None:
             words = {"DurationLiteral": "a duration", "DurationOf": "durationof", "ArrayLiteral": "an array"}
             what = words.get(type(node).__name__, type(node).__name__)
-            raise StatementProblem(f"uses {what} where a number or bits stand", "write a number")
+            raise Mistake(f"uses {what} where a number or bits stand", "write a number")
         return visit(node)
 
     def whole(self, node: Any) -> int:
@@ -122,13 +122,13 @@ class Evaluator:
             return found
         if name in CONSTANTS and (self.version == 3 or name == "pi"):
             return Slot(CONSTANTS[name], Type("float"), True)
-        raise StatementProblem(f"uses {shown(name)!r}, which is not declared", "declare it before")
+        raise Mistake(f"uses {shown(name)!r}, which is not declared", "declare it before")
 
     def type(self, node: Any) -> Type:
         """The type that a file names."""
         kind = TYPES.get(type(node).__name__)
         if kind is None:
-            raise StatementProblem("uses a type that is not supported here", "use a scalar type")
+            raise Mistake("uses a type that is not supported here", "use a scalar type")
         size = getattr(node, "size", None)
         if size is None:
             return Type(kind)
@@ -138,11 +138,11 @@ class Evaluator:
         """The number in the brackets of a type."""
         width = self.whole(node)
         if width > LARGEST_WIDTH:
-            raise StatementProblem(
+            raise Mistake(
                 f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use {LARGEST_CIRCUIT} of each at most"
             )
         if width < 1:
-            raise StatementProblem(f"has the size {width}", "give a positive one")
+            raise Mistake(f"has the size {width}", "give a positive one")
         return width
 
     def qubits(self, node: Any) -> Qubits:
@@ -154,13 +154,13 @@ class Evaluator:
         for index in indices:
             found = self.part(found, index, name)
         if not isinstance(found, Qubits):
-            raise StatementProblem(f"uses {shown(name)!r} for a qubit", "give a qubit")
+            raise Mistake(f"uses {shown(name)!r} for a qubit", "give a qubit")
         return found
 
     def new_qubits(self, size: int | None) -> Qubits:
         """Qubits that are declared."""
         if self._physical:
-            raise StatementProblem("declares qubits beside physical ones", "use qubits of one kind")
+            raise Mistake("declares qubits beside physical ones", "use qubits of one kind")
         first = self.n_qubits
         self.n_qubits += 1 if size is None else size
         self._check_qubits()
@@ -175,13 +175,13 @@ class Evaluator:
         if isinstance(found, Array):
             return self._array_part(found, elements)
         if len(elements) != 1:
-            raise StatementProblem(f"uses {len(elements)} indices for {shown(name)!r}", "give one")
+            raise Mistake(f"uses {len(elements)} indices for {shown(name)!r}", "give one")
         if isinstance(found, Slot) and isinstance(found.value, FixedWidth | Measured):
             return self._number_part(self.recorder.read(found), elements[0])
         if isinstance(found, FixedWidth | BitString):
             return self._number_part(found, elements[0])
         if not isinstance(found, Bits | Qubits) or found.is_single:
-            raise StatementProblem(f"uses an index for {shown(name)!r}, which has none", "leave the index out")
+            raise Mistake(f"uses an index for {shown(name)!r}, which has none", "leave the index out")
         items: Any = found.slots if isinstance(found, Bits) else found.numbers
         chosen = self.indices(elements[0], len(items))
         made: Any = type(found)
@@ -201,10 +201,10 @@ class Evaluator:
     def numbers(self, node: Any) -> Sequence[int]:
         """The numbers of a range, both ends included."""
         if node.start is None or node.end is None:
-            raise StatementProblem("has a range without its ends", "write [first:last]")
+            raise Mistake("has a range without its ends", "write [first:last]")
         step = 1 if node.step is None else self.whole(node.step)
         if step == 0:
-            raise StatementProblem("has a range of step 0", "give another step")
+            raise Mistake("has a range of step 0", "give another step")
         return range(self.whole(node.start), self.whole(node.end) + (1 if step > 0 else -1), step)
 
     def bits_value(self, bits: Bits) -> Any:
@@ -214,7 +214,7 @@ class Evaluator:
 
     def _physical_qubit(self, name: str) -> Qubits:
         if self.n_qubits and not self._physical:
-            raise StatementProblem("uses physical qubits beside declared ones", "use qubits of one kind")
+            raise Mistake("uses physical qubits beside declared ones", "use qubits of one kind")
         self._physical = True
         qubit = int(name[1:][:18])
         self.n_qubits = max(self.n_qubits, qubit + 1)
@@ -223,7 +223,7 @@ class Evaluator:
 
     def _check_qubits(self) -> None:
         if self.n_qubits > LARGEST_CIRCUIT:
-            raise StatementProblem(
+            raise Mistake(
                 f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use {LARGEST_CIRCUIT} of each at most"
             )
 
@@ -236,7 +236,7 @@ class Evaluator:
         if isinstance(found, Named):
             words = {Qubits: "qubits", Array: "an array", Subroutine: "a subroutine"}
             what = found.what if isinstance(found, Ignored) else words[type(found)]
-            raise StatementProblem(f"uses {shown(name)!r}, which is {what}, for a value", "give a number or bits")
+            raise Mistake(f"uses {shown(name)!r}, which is {what}, for a value", "give a number or bits")
         return found
 
     def _indexed_expression(self, node: Any) -> Any:
@@ -267,7 +267,7 @@ class Evaluator:
     def _range(self, node: Any, size: int) -> Sequence[int]:
         step = 1 if node.step is None else self.whole(node.step)
         if step == 0:
-            raise StatementProblem("has a range of step 0", "give another step")
+            raise Mistake("has a range of step 0", "give another step")
         first, last = (0, size - 1) if step > 0 else (size - 1, 0)
         first = first if node.start is None else _inside(self.whole(node.start), size)
         last = last if node.end is None else _inside(self.whole(node.end), size)
@@ -299,13 +299,13 @@ class Evaluator:
         if isinstance(found, Subroutine):
             return self.call(found, node.arguments)
         if isinstance(found, Ignored):
-            raise StatementProblem(f"calls {name!r}, which is {found.what}", "define it with def")
+            raise Mistake(f"calls {name!r}, which is {found.what}", "define it with def")
         function = (FUNCTIONS if self.version == 3 else FUNCTIONS_2).get(name)
         if function is None:
-            raise StatementProblem(f"calls {shown(name)!r}, which is no function", "define it with def")
+            raise Mistake(f"calls {shown(name)!r}, which is no function", "define it with def")
         expected = ARGUMENTS.get(name, 1)
         if len(node.arguments) != expected:
-            raise StatementProblem(f"gives {name} {len(node.arguments)} arguments", f"give {expected}")
+            raise Mistake(f"gives {name} {len(node.arguments)} arguments", f"give {expected}")
         return applied(function, *map(self.value, node.arguments))
 
     def _size(self, node: Any) -> int:
@@ -315,12 +315,12 @@ class Evaluator:
         if isinstance(found, Bits | Qubits) and dimension == 0:
             return len(found.slots if isinstance(found, Bits) else found.numbers)
         if not isinstance(found, Array):
-            raise StatementProblem("takes the size of what is no array", "give an array or a register")
+            raise Mistake("takes the size of what is no array", "give an array or a register")
         level = found.slots
         for _ in range(dimension):
             level = level[0] if isinstance(level, list) else None
         if not isinstance(level, list):
-            raise StatementProblem(f"takes size {dimension} of an array that has it not", "give a smaller index")
+            raise Mistake(f"takes size {dimension} of an array that has it not", "give a smaller index")
         return len(level)
 
     def _concatenation(self, node: Any) -> Any:
@@ -332,7 +332,7 @@ class Evaluator:
             elif isinstance(value, FixedWidth) and value.kind == "bit":
                 items += [value.bit(k) for k in range(value.width)]
             else:
-                raise StatementProblem("puts together what are no registers of bits", "use registers")
+                raise Mistake("puts together what are no registers of bits", "use registers")
         return bit_string(tuple(items))
 
     def _measurement(self, node: Any) -> Any:
@@ -343,14 +343,14 @@ class Evaluator:
 
 def _width(value: Any) -> int:
     if not isinstance(value, FixedWidth):
-        raise StatementProblem("uses an index for a number without a width", "give it one, such as uint[8]")
+        raise Mistake("uses an index for a number without a width", "give it one, such as uint[8]")
     return value.width
 
 
 def _inside(index: int, size: int) -> int:
     """An index from 0, of which -1 is the last."""
     if not -size <= index < size:
-        raise StatementProblem(f"has index {index} of {size}", f"use 0 to {size - 1}")
+        raise Mistake(f"has index {index} of {size}", f"use 0 to {size - 1}")
     return index % size
 
 
@@ -359,7 +359,7 @@ def _chosen(slots: Any, indices: Sequence[Callable[[int], int | Sequence[int]]])
     if not indices:
         return slots
     if not isinstance(slots, list):
-        raise StatementProblem("has more indices than its array has dimensions", "give fewer")
+        raise Mistake("has more indices than its array has dimensions", "give fewer")
     chosen = indices[0](len(slots))
     if isinstance(chosen, int):
         return _chosen(slots[chosen], indices[1:])

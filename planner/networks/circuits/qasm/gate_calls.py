@@ -17,7 +17,7 @@ from tnplan.planner.networks.circuits.circuit import Gate, global_phase
 from tnplan.planner.networks.circuits.gates import Kind, X
 from tnplan.planner.networks.circuits.qasm.multi_control import multi_controlled
 from tnplan.planner.networks.circuits.qasm.standard_gates import BUILT_IN, INCLUDED, TURNS, controlled
-from tnplan.planner.networks.circuits.qasm.values import StatementProblem
+from tnplan.planner.networks.circuits.qasm.values import Mistake
 
 LARGEST_FUSED = 3
 """Qubits of a definition that becomes one gate."""
@@ -103,7 +103,7 @@ class GateCalls:
         """Count a statement of a definition, a subroutine or a loop."""
         self.spent += 1
         if self.spent > LARGEST_EXPANSION:
-            raise StatementProblem(
+            raise Mistake(
                 f"runs more than {LARGEST_EXPANSION} statements of loops and definitions",
                 "use fewer rounds or smaller definitions",
             )
@@ -138,7 +138,7 @@ class GateCalls:
                 if turn and not inner and isinstance(target, Kind):
                     return self._matrix(name, target, (exponent * params[0],), ())
                 if abs(exponent) > LARGEST_EXPANSION:
-                    raise StatementProblem(
+                    raise Mistake(
                         f"takes the power {exponent:g}", f"use {LARGEST_EXPANSION} at most, of either sign"
                     )
                 matrix = power(matrix, exponent)
@@ -152,7 +152,7 @@ class GateCalls:
         else:
             matrix = self._product(self._body(target, params), len(target.qubits))
             if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=SAME):
-                raise StatementProblem("has so many gates inside that rounding spoils it", "use fewer")
+                raise Mistake("has so many gates inside that rounding spoils it", "use fewer")
         return _NAMES.get(name, name), params, matrix
 
     def _product(self, calls: Sequence[Call], n: int) -> np.ndarray:
@@ -209,7 +209,7 @@ class GateCalls:
             on = (*call.qubits[:first], *(call.qubits[first + k] for k in body[0].qubits))
             return replace(body[0], modifiers=(*call.modifiers, *body[0].modifiers), qubits=on)
         if n > self.largest:
-            raise StatementProblem(
+            raise Mistake(
                 f"takes a power that is no integer of a gate on {n} qubits",
                 f"give an integer, or a gate on {self.largest} qubits or fewer",
             )
@@ -252,4 +252,4 @@ def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
             phases = np.angle(eigenvalues)
             phases = np.where(phases < -np.pi + SAME, phases + 2 * np.pi, phases)
             return np.asarray((vectors * np.exp(1j * exponent * phases)) @ vectors.conj().T)
-    raise StatementProblem("takes a power of what is not unitary", "let all angles inside it be finite")
+    raise Mistake("takes a power of what is not unitary", "let all angles inside it be finite")

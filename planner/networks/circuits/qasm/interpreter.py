@@ -27,7 +27,7 @@ from tnplan.planner.networks.circuits.qasm.values import (
     BitString,
     FixedWidth,
     Measured,
-    StatementProblem,
+    Mistake,
     applied,
     integer,
     truth,
@@ -134,11 +134,11 @@ class Interpreter:
                 self.gates.spend()
             handler = self._handlers.get(kind)
             if handler is None:
-                raise StatementProblem(*REFUSED.get(kind, (f"is not supported ({kind})", "write it with gates")))
+                raise Mistake(*REFUSED.get(kind, (f"is not supported ({kind})", "write it with gates")))
             handler(statement)
         except Undetermined as undetermined:
             self._split(statement, undetermined.value, n_effects)
-        except StatementProblem as problem:
+        except Mistake as problem:
             raise InputError(self._label(statement), problem.problem, problem.remedy) from None
         self.recorder.place = before
 
@@ -159,7 +159,7 @@ class Interpreter:
                 result = jump.value
             if subroutine.result is not None:
                 if result is None:
-                    raise StatementProblem(f"calls {subroutine.name}, which returns nothing", "let it return a value")
+                    raise Mistake(f"calls {subroutine.name}, which returns nothing", "let it return a value")
                 result = self.declarations.as_type(result, subroutine.result)
         del self.recorder.live[n_live:]
         return result
@@ -213,7 +213,7 @@ class Interpreter:
             self.recorder.branch(
                 value.bits, rows, [self._way(lambda: self.execute(statement)) for _ in rows], assume=True
             )
-        except StatementProblem as problem:
+        except Mistake as problem:
             raise InputError(self._label(statement), problem.problem, problem.remedy) from None
 
     @staticmethod
@@ -224,7 +224,7 @@ class Interpreter:
             try:
                 action()
             except Jump as jump:
-                raise StatementProblem(
+                raise Mistake(
                     f"has a {jump.word} that measured bits decide", "put into an if what it leaves out"
                 ) from None
 
@@ -243,11 +243,11 @@ class Interpreter:
             return
         path = Path(self._file).parent / node.filename
         if self._included >= DEEPEST_INCLUDE:
-            raise StatementProblem(f"includes {node.filename!r} inside {DEEPEST_INCLUDE} others", "include fewer")
+            raise Mistake(f"includes {node.filename!r} inside {DEEPEST_INCLUDE} others", "include fewer")
         try:
             text = read_text(path, "an OpenQASM file")
         except InputError as error:
-            raise StatementProblem(f"includes {node.filename!r}: {error}", "put the file beside this one") from None
+            raise Mistake(f"includes {node.filename!r}: {error}", "put the file beside this one") from None
         self._included += 1
         self.run(parse_source(text, str(path), self.evaluator.version))
         self._included -= 1
@@ -319,7 +319,7 @@ class Interpreter:
                 holds = applied(truth, self.evaluator.value(node.while_condition))
                 if isinstance(holds, Measured):
                     if self.recorder.effects != before:
-                        raise StatementProblem("measures in its condition", "measure into a bit inside the loop")
+                        raise Mistake("measures in its condition", "measure into a bit inside the loop")
                     self.recorder.loop(
                         lambda: applied(truth, self.evaluator.value(node.while_condition)),
                         self._way(lambda: self._block(node.block)),
@@ -367,7 +367,7 @@ class Interpreter:
             return [self.recorder.read(slot) for slot in found.slots]
         items = self.declarations.items(found)
         if items is None:
-            raise StatementProblem("goes over what is no range", "write [first:last], a set, bits or an array")
+            raise Mistake("goes over what is no range", "write [first:last], a set, bits or an array")
         return items
 
     def _expression(self, node: Any) -> None:

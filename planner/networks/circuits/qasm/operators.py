@@ -14,7 +14,7 @@ from typing import Any
 
 from tnplan.planner.networks.circuits.qasm.values import (
     FixedWidth,
-    StatementProblem,
+    Mistake,
     described,
     integer,
     number,
@@ -37,11 +37,11 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
         try:
             return _sized(function(x, y), a, b)
         except ZeroDivisionError:
-            raise StatementProblem("divides by 0", "give another divisor") from None
+            raise Mistake("divides by 0", "give another divisor") from None
         except OverflowError:
-            raise StatementProblem("has a number that is too large", "let all numbers be finite") from None
+            raise Mistake("has a number that is too large", "let all numbers be finite") from None
         except TypeError:
-            raise StatementProblem(f"calculates with {described(a)} and {described(b)}", "use other types") from None
+            raise Mistake(f"calculates with {described(a)} and {described(b)}", "use other types") from None
 
     return calculate
 
@@ -50,7 +50,7 @@ def _turned(function: Callable[[Any, Any], Any], a: FixedWidth, b: FixedWidth) -
     """The sum or difference of two angles, as an integer of the wider width."""
     width = max(a.width, b.width)
     if function not in (operator.add, operator.sub):
-        raise StatementProblem("multiplies or divides two angles", "cast one to float")
+        raise Mistake("multiplies or divides two angles", "cast one to float")
     return int(function(a.value << (width - a.width), b.value << (width - b.width)))
 
 
@@ -59,7 +59,7 @@ def _sized(result: Any, a: Any, b: Any) -> Any:
     if not isinstance(result, int) or isinstance(result, bool):
         return result
     if result.bit_length() > LARGEST_BITS:
-        raise StatementProblem("has an integer that is too large", f"let integers have {LARGEST_BITS} bits at most")
+        raise Mistake("has an integer that is too large", f"let integers have {LARGEST_BITS} bits at most")
     if not (isinstance(a, FixedWidth) and isinstance(b, FixedWidth)):
         return result
     if "bit" in (a.kind, b.kind):
@@ -79,7 +79,7 @@ def divide_literals(a: Any, b: Any) -> Any:
     """The quotient of two literals: a real number unless it is whole, as in `arccos(3/5)`."""
     x, y = number(a), number(b)
     if y == 0:
-        raise StatementProblem("divides by 0", "give another divisor")
+        raise Mistake("divides by 0", "give another divisor")
     return x // y if isinstance(x, int) and isinstance(y, int) and x % y == 0 else x / y
 
 
@@ -89,7 +89,7 @@ def _remainder(x: Any, y: Any) -> Any:
 
 def _power(x: Any, y: Any) -> Any:
     if isinstance(x, int) and isinstance(y, int) and y >= 0 and x.bit_length() * y > LARGEST_BITS:
-        raise StatementProblem("has an integer that is too large", f"let integers have {LARGEST_BITS} bits at most")
+        raise Mistake("has an integer that is too large", f"let integers have {LARGEST_BITS} bits at most")
     return x**y
 
 
@@ -114,7 +114,7 @@ def _shift(left: bool) -> Callable[[Any, Any], Any]:
     def calculate(a: Any, b: Any) -> Any:
         places = integer(b)
         if not 0 <= places <= LARGEST_BITS:
-            raise StatementProblem(f"shifts by {places}", f"shift by 0 to {LARGEST_BITS}")
+            raise Mistake(f"shifts by {places}", f"shift by 0 to {LARGEST_BITS}")
         shifted = _bits(a) << places if left else _bits(a) >> places
         if isinstance(a, FixedWidth):
             return wrapped(a.kind, a.width, shifted)
@@ -133,7 +133,7 @@ def _compare(function: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
         try:
             return bool(function(number(a), number(b)))
         except TypeError:
-            raise StatementProblem("compares complex numbers", "compare their parts") from None
+            raise Mistake("compares complex numbers", "compare their parts") from None
 
     return calculate
 
@@ -174,7 +174,7 @@ def _function(on_real: Callable[[float], float], on_complex: Callable[..., Any] 
                 return on_complex(plain)
             return on_real(real(plain))
         except (ValueError, OverflowError):
-            raise StatementProblem(f"takes a function of {plain}", "give a number where it has a value") from None
+            raise Mistake(f"takes a function of {plain}", "give a number where it has a value") from None
 
     return calculate
 
@@ -182,7 +182,7 @@ def _function(on_real: Callable[[float], float], on_complex: Callable[..., Any] 
 def _rotated(sign: int) -> Callable[[Any, Any], Any]:
     def calculate(a: Any, b: Any) -> Any:
         if not isinstance(a, FixedWidth):
-            raise StatementProblem("rotates what has no width", "give bit[n] or uint[n]")
+            raise Mistake("rotates what has no width", "give bit[n] or uint[n]")
         places = sign * integer(b) % a.width
         low = a.value & ((1 << a.width) - 1)
         return wrapped(a.kind, a.width, low << places | low >> (a.width - places))
@@ -193,7 +193,7 @@ def _rotated(sign: int) -> Callable[[Any, Any], Any]:
 def _popcount(value: Any) -> int:
     if isinstance(value, bool | FixedWidth):
         return _bits(value).bit_count()
-    raise StatementProblem("counts the bits of what has no width", "give bit[n] or uint[n]")
+    raise Mistake("counts the bits of what has no width", "give bit[n] or uint[n]")
 
 
 def _pow(a: Any, b: Any) -> Any:

@@ -23,7 +23,7 @@ from tnplan.planner.networks.circuits.qasm.recorder import Slot
 from tnplan.planner.networks.circuits.qasm.scopes import Bits, Qubits, Subroutine
 from tnplan.planner.networks.circuits.qasm.source import PlainGate, PlainMeasurement, parse_source, shown
 from tnplan.planner.networks.circuits.qasm.standard_gates import DEFINITIONS
-from tnplan.planner.networks.circuits.qasm.values import StatementProblem, Type, real
+from tnplan.planner.networks.circuits.qasm.values import Mistake, Type, real
 
 
 class QuantumStatements:
@@ -58,25 +58,25 @@ class QuantumStatements:
         name = node.name.name
         params, qubits = [one.name for one in node.arguments], [one.name for one in node.qubits]
         if len({*params, *qubits}) != len(params) + len(qubits):
-            raise StatementProblem(f"defines gate {shown(name)!r} with one name for two things", "use other names")
+            raise Mistake(f"defines gate {shown(name)!r} with one name for two things", "use other names")
         if name in self.gates.definitions or isinstance(self.scopes.find(name), Subroutine):
-            raise StatementProblem(f"defines {shown(name)!r}, which is there already", "give it another name")
+            raise Mistake(f"defines {shown(name)!r}, which is there already", "give it another name")
         self.gates.definitions[name] = _definition(node, place, len(self.gates.definitions))
 
     def plain_gate(self, item: PlainGate) -> None:
         """A gate on indexed qubits."""
         name = item.name
         if isinstance(self.scopes.find(name), Subroutine):
-            raise StatementProblem(f"calls the subroutine {name!r} with indexed qubits", "write name(arguments)")
+            raise Mistake(f"calls the subroutine {name!r} with indexed qubits", "write name(arguments)")
         params = tuple(real(known(self.evaluator.value(one))) for one in item.arguments)
         qubits = []
         for register, index in item.operands:
             found = self.scopes.find(register)
             if not isinstance(found, Qubits) or found.is_single:
                 self.evaluator.named(register)
-                raise StatementProblem(f"uses an index for {shown(register)!r}", "name a register of qubits")
+                raise Mistake(f"uses an index for {shown(register)!r}", "name a register of qubits")
             if index >= len(found.numbers):
-                raise StatementProblem(
+                raise Mistake(
                     f"has index {index} of {len(found.numbers)}", f"use 0 to {len(found.numbers) - 1}"
                 )
             qubits.append(found.numbers[index])
@@ -101,7 +101,7 @@ class QuantumStatements:
         found = self.scopes.find(name)
         if isinstance(found, Subroutine):
             if node.modifiers:
-                raise StatementProblem(f"modifies the subroutine {name!r}", "modify gates alone")
+                raise Mistake(f"modifies the subroutine {name!r}", "modify gates alone")
             self.call(found, [*arguments, *node.qubits])
             return
         params = tuple(real(known(self.evaluator.value(one))) for one in arguments)
@@ -109,7 +109,7 @@ class QuantumStatements:
         operands = [self.evaluator.qubits(one) for one in node.qubits]
         lengths = {len(one.numbers) for one in operands if not one.is_single}
         if len(lengths) > 1:
-            raise StatementProblem(f"acts on registers of {sorted(lengths)} qubits", "use registers of one length")
+            raise Mistake(f"acts on registers of {sorted(lengths)} qubits", "use registers of one length")
         for k in range(lengths.pop() if lengths else 1):
             self._apply(
                 name, params, modifiers,
@@ -146,7 +146,7 @@ class QuantumStatements:
     def outside_definition(self) -> None:
         """Refuse what stands in the definition of a gate."""
         if self._calls is not None:
-            raise StatementProblem("is no gate, and stands in the definition of one", "define a subroutine with def")
+            raise Mistake("is no gate, and stands in the definition of one", "define a subroutine with def")
 
     def _body(self, definition: Definition, params: tuple[float, ...]) -> tuple[Call, ...]:
         """The calls in a definition, its qubits being 0, 1, ..."""
@@ -187,19 +187,19 @@ class QuantumStatements:
         target = self.gates.find(name, None if within is None else within.number)
         if target is None:
             if name in self.gates.definitions:
-                raise StatementProblem(f"uses gate {shown(name)!r} inside its own definition", "define it before")
-            raise StatementProblem(
+                raise Mistake(f"uses gate {shown(name)!r} inside its own definition", "define it before")
+            raise Mistake(
                 f"uses gate {shown(name)!r}, which is not defined",
                 "define it before, or include stdgates.inc (version 3) or qelib1.inc (version 2)",
             )
         expected = target.n_params if not isinstance(target, Definition) else len(target.params)
         if len(params) != expected:
-            raise StatementProblem(f"has {len(params)} angles", f"give {expected}")
+            raise Mistake(f"has {len(params)} angles", f"give {expected}")
         wanted = n_qubits(target) + n_controls(modifiers)
         if len(qubits) != wanted:
-            raise StatementProblem(f"acts on {len(qubits)} qubits", f"give {wanted}")
+            raise Mistake(f"acts on {len(qubits)} qubits", f"give {wanted}")
         if len(set(qubits)) != len(qubits):
-            raise StatementProblem("acts on one qubit twice", "name each qubit once")
+            raise Mistake("acts on one qubit twice", "name each qubit once")
         call = Call(shown(name), target, params, modifiers, qubits)
         if self._calls is not None:
             self._calls.append(call)

@@ -20,7 +20,7 @@ from tnplan.planner.networks.circuits.program import (
 )
 from tnplan.planner.networks.circuits.qasm.values import (
     Measured,
-    StatementProblem,
+    Mistake,
     Type,
     applied,
     bit_value,
@@ -106,7 +106,7 @@ class Recorder:
             slot.memory = Memory(len(self.declared))
             self.declared.append(slot)
             if len(self.declared) > LARGEST_CIRCUIT:
-                raise StatementProblem(f"makes more than {LARGEST_CIRCUIT} bits", f"use {LARGEST_CIRCUIT} at most")
+                raise Mistake(f"makes more than {LARGEST_CIRCUIT} bits", f"use {LARGEST_CIRCUIT} at most")
         self.live.append(slot)
         return slot
 
@@ -191,7 +191,7 @@ class Recorder:
             changing += missed
         others = [slot for slot in changing if not slot.is_bit]
         if others:
-            raise StatementProblem(
+            raise Mistake(
                 f"changes a variable of type {others[0].type} in a loop whose rounds measured bits decide",
                 "change bits and bools alone in it",
             )
@@ -200,7 +200,7 @@ class Recorder:
         holds = condition()
         if not isinstance(holds, Measured):
             if holds:
-                raise StatementProblem("repeats without end", "let the body change its condition")
+                raise Mistake("repeats without end", "let the body change its condition")
             return
         true_rows = [row for row, value in enumerate(holds.table) if value]
         bits, value, again = holds.bits, true_rows[0], None
@@ -326,7 +326,7 @@ class Recorder:
         kept: dict[int, int] = {}
         if needed:
             if not ways:
-                raise StatementProblem(
+                raise Mistake(
                     f"changes variables where {len(bits)} measured bits have a value",
                     "let only gates depend on it, or compare fewer bits",
                 )

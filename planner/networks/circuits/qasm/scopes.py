@@ -9,7 +9,7 @@ from typing import Any
 
 from tnplan.planner.networks.circuits.qasm.recorder import Slot
 from tnplan.planner.networks.circuits.qasm.source import shown
-from tnplan.planner.networks.circuits.qasm.values import StatementProblem, Type
+from tnplan.planner.networks.circuits.qasm.values import Mistake, Type
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Scopes:
     def define(self, name: str, what: Named) -> None:
         """Give a name to something; no name stands for two things in one block."""
         if name in self.blocks[-1]:
-            raise StatementProblem(f"declares {shown(name)!r}, which is there already", "give it another name")
+            raise Mistake(f"declares {shown(name)!r}, which is there already", "give it another name")
         self.blocks[-1][name] = what
 
     @contextmanager

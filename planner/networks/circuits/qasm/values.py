@@ -1,7 +1,7 @@
 """Classical values of OpenQASM: numbers of a fixed width, bit strings, and values that measured bits decide.
 
 Values are bool, int, float and complex of Python, `FixedWidth`, `BitString` and `Measured`. Knows no variable
-and no syntax. Refusals are raised as `StatementProblem`, without a place: who has the line adds it.
+and no syntax. Refusals are raised as `Mistake`, without a place: who has the line adds it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGEST_WIDTH = 100_000
 TURN = 2 * math.pi
 
 
-class StatementProblem(Exception):  # noqa: N818
+class Mistake(Exception):  # noqa: N818
     """What is wrong, and the remedy, before somebody who knows the place makes an InputError of it."""
 
     def __init__(self, problem: str, remedy: str) -> None:
@@ -126,7 +126,7 @@ def applied(function: Callable[..., Any], *values: Any) -> Any:
 def check_bits(n_bits: int) -> None:
     """Refuse tables over too many bits."""
     if n_bits > MOST_BITS:
-        raise StatementProblem(
+        raise Mistake(
             f"depends on {n_bits} measured bits", f"let values depend on {MOST_BITS} measured bits at most"
         )
 
@@ -151,7 +151,7 @@ def number(value: Any) -> Any:
         return TURN * value.value / (1 << value.width) if value.kind == "angle" else value.value
     if isinstance(value, bool | int | float | complex):
         return value
-    raise StatementProblem("calculates with what is no number", "use numbers and bits")
+    raise Mistake("calculates with what is no number", "use numbers and bits")
 
 
 def truth(value: Any) -> bool:
@@ -165,7 +165,7 @@ def integer(value: Any) -> int:
     if isinstance(plain, float) and plain.is_integer():
         plain = int(plain)
     if not isinstance(plain, int) or (isinstance(value, FixedWidth) and value.kind == "angle"):
-        raise StatementProblem(f"uses {described(value)} for a whole number", "give an int or a uint")
+        raise Mistake(f"uses {described(value)} for a whole number", "give an int or a uint")
     return int(plain)
 
 
@@ -173,13 +173,13 @@ def real(value: Any) -> float:
     """A value that has to be a finite real number."""
     plain = number(value)
     if isinstance(plain, complex):
-        raise StatementProblem(f"uses {described(value)} for a real number", "give a real number")
+        raise Mistake(f"uses {described(value)} for a real number", "give a real number")
     try:
         found = float(plain)
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):
-        raise StatementProblem(f"has the number {found}", "let all numbers be finite")
+        raise Mistake(f"has the number {found}", "let all numbers be finite")
     return found
 
 
@@ -208,22 +208,22 @@ def converted(value: Any, kind: Type) -> Any:
 def _converted(value: Any, kind: Type) -> Any:
     convert = _CONVERSIONS.get(kind.kind)
     if convert is None:
-        raise StatementProblem(f"has a value of type {kind}", "use bool, bit, int, uint, float, angle or complex")
+        raise Mistake(f"has a value of type {kind}", "use bool, bit, int, uint, float, angle or complex")
     return convert(value, kind.width)
 
 
 def _to_integer(value: Any, kind: str, width: int | None) -> Any:
     if isinstance(value, FixedWidth) and value.kind == "angle":
-        raise StatementProblem(f"makes {kind} of an angle", "cast it to bits first")
+        raise Mistake(f"makes {kind} of an angle", "cast it to bits first")
     plain = value.value if isinstance(value, FixedWidth) else number(value)
     if isinstance(plain, float):
         plain = math.trunc(real(plain))
     if isinstance(plain, complex):
-        raise StatementProblem(f"makes {kind} of a complex number", "take its real part")
+        raise Mistake(f"makes {kind} of a complex number", "take its real part")
     if width is not None:
         return wrapped(kind, width, int(plain))
     if kind == "uint" and plain < 0:
-        raise StatementProblem(f"makes uint of {plain}", "give no negative number")
+        raise Mistake(f"makes uint of {plain}", "give no negative number")
     return int(plain)
 
 
@@ -248,11 +248,11 @@ def _to_bits(value: Any, width: int | None) -> Any:
         return truth(value)
     if isinstance(value, FixedWidth):
         if value.width != width:
-            raise StatementProblem(f"makes bit[{width}] of {value.kind}[{value.width}]", "use one width")
+            raise Mistake(f"makes bit[{width}] of {value.kind}[{value.width}]", "use one width")
         return wrapped("bit", width, value.value)
     plain = integer(value)
     if not 0 <= plain < 1 << width:
-        raise StatementProblem(f"makes bit[{width}] of {plain}", f"give 0 to 2^{width} - 1")
+        raise Mistake(f"makes bit[{width}] of {plain}", f"give 0 to 2^{width} - 1")
     return wrapped("bit", width, plain)
 
 

@@ -6,15 +6,14 @@ import os
 import re
 import threading
 import time
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.circuits import unitary
 from tnplan.cli.main import run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.load import load_circuit, load_program
@@ -27,16 +26,6 @@ HEAD2 = 'OPENQASM 2.0;\ninclude "qelib1.inc";\n'
 HEAD3 = 'OPENQASM 3.0;\ninclude "stdgates.inc";\n'
 LONG = "9" * 20
 ANGLES = "0.3, 0.5, 0.7, 0.9"
-
-
-def unitary(gates: Sequence[Any], n: int) -> np.ndarray:
-    """The matrix of gates, one after another."""
-    result: np.ndarray = np.eye(2**n, dtype=np.complex128).reshape((2,) * n + (2**n,))
-    for gate in gates:
-        q = len(gate.qubits)
-        result = np.tensordot(gate.matrix.reshape((2,) * (2 * q)), result, (range(q, 2 * q), gate.qubits))
-        result = np.moveaxis(result, range(q), gate.qubits)
-    return result.reshape(2**n, 2**n)
 
 
 def controlled(matrix: np.ndarray, value: int = 1) -> np.ndarray:
