@@ -48,6 +48,7 @@ from tnplan.planner.networks.circuits.circuit import Circuit as Circuit
 from tnplan.planner.networks.circuits.circuit import Gate as Gate
 from tnplan.planner.networks.circuits.load import load_circuit as load_circuit
 from tnplan.planner.networks.circuits.load import load_program as load_program
+from tnplan.planner.networks.circuits.parametric import ParametricCircuit as ParametricCircuit
 from tnplan.planner.networks.circuits.program import BitAssignment as BitAssignment
 from tnplan.planner.networks.circuits.program import Channel as Channel
 from tnplan.planner.networks.circuits.program import CircuitProgram as CircuitProgram

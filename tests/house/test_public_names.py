@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from types import ModuleType
 from typing import Any
 
@@ -103,6 +104,13 @@ def circuit() -> tnplan.Circuit:
     return tnplan.Circuit(12, (flip(),) * 1000)
 
 
+def parametric() -> tnplan.ParametricCircuit:
+    with NamedTemporaryFile("w", suffix=".qsim") as file:
+        file.write("1\n0 h 0\n")
+        file.flush()
+        return tnplan.ParametricCircuit(file.name)
+
+
 def integrals() -> tnplan.Integrals:
     return tnplan.from_arrays(np.diag(np.arange(8.0)), np.zeros((8,) * 4), 2, 2)
 
@@ -139,6 +147,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "Measurement": lambda: tnplan.Measurement(0, 0),
     "Network": lambda: matrices().network,
     "Optimizer": lambda: tnplan.Optimizer(10.0, max_tensor=2**30),
+    "ParametricCircuit": parametric,
     "PauliSum": lambda: tnplan.PauliSum(1, np.zeros((1000, 2), np.uint64), np.ones(1000)),
     "Profile": lambda: tnplan.load_profile("dgx-h100"),
     "Progress": lambda: tnplan.Progress(1, 2, "text", "x" * 1000),

@@ -1,28 +1,26 @@
-"""A circuit file of any format that we read, told apart by its contents. Read once: it may be a pipe."""
+"""Circuits of any kind that we read: files, told apart by their contents, and objects of other libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import read_text
 from tnplan.planner.networks.circuits.circuit import Circuit
-from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program
-from tnplan.planner.networks.circuits.qasm.read import parse_qasm, parse_qasm_program
-from tnplan.planner.networks.circuits.qsim import parse_qsim
+from tnplan.planner.networks.circuits.parametric import ParametricCircuit, check_no_parameters
+from tnplan.planner.networks.circuits.program import CircuitProgram, as_circuit, circuit_program
 
 
-def load_circuit(path: str | Path, parameters: Mapping[str, Any] | None = None) -> Circuit:
-    """Read a circuit from an OpenQASM 2 or 3 file, or a qsim file.
+def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> Circuit:
+    """Read a circuit from an OpenQASM 2 or 3 file, a qsim file, or a circuit of another library.
 
     Parameters
     ----------
-    path : path
-        A file whose name ends in .qasm, or whose first line is no number of qubits, is OpenQASM.
+    source : path or object
+        A file: OpenQASM if its name ends in .qasm, or its first line is no number of qubits. Or a circuit of
+        Qiskit, Cirq or quimb, a tape of PennyLane, or a `ParametricCircuit`.
     parameters : mapping, optional
-        Values of what an OpenQASM 3 file declares as `input`, by their names.
+        Values of the parameters by their names: what an OpenQASM 3 file declares as `input`, Qiskit's
+        parameters, Cirq's symbols.
 
     Returns
     -------
@@ -32,25 +30,27 @@ def load_circuit(path: str | Path, parameters: Mapping[str, Any] | None = None) 
     Raises
     ------
     InputError
-        For a file that cannot be read; the message names the line.
+        For what cannot be read; the message names the line of a file.
 
     Examples
     --------
     >>> circuit = tnplan.load_circuit("bell.qasm")  # doctest: +SKIP
     """
-    text, is_qasm = _read(path, parameters)
-    return parse_qasm(text, str(path), parameters or {}) if is_qasm else parse_qsim(text, str(path))
+    if isinstance(source, Circuit | CircuitProgram):
+        check_no_parameters(parameters, "circuit")
+        return source if isinstance(source, Circuit) else as_circuit(source, "program")
+    return _parametric(source).bind(parameters or {})
 
 
-def load_program(path: str | Path, parameters: Mapping[str, Any] | None = None) -> CircuitProgram:
-    """Read a program: the files of `load_circuit` with their measurements, resets and conditions.
+def load_program(source: Any, parameters: Mapping[str, Any] | None = None) -> CircuitProgram:
+    """Read a program: what `load_circuit` reads, with measurements, resets, conditions and loops.
 
     Parameters
     ----------
-    path : path
-        An OpenQASM file, or a qsim file, which has gates alone.
+    source : path or object
+        A file or a circuit of another library, as for `load_circuit`.
     parameters : mapping, optional
-        Values of what an OpenQASM 3 file declares as `input`, by their names.
+        Values of the parameters by their names.
 
     Returns
     -------
@@ -60,46 +60,19 @@ def load_program(path: str | Path, parameters: Mapping[str, Any] | None = None) 
     Raises
     ------
     InputError
-        For a file that cannot be read; the message names the line.
+        For what cannot be read; the message names the line of a file.
 
     Examples
     --------
     >>> program = tnplan.load_program("teleport.qasm")  # doctest: +SKIP
     """
-    text, is_qasm = _read(path, parameters)
-    if is_qasm:
-        return parse_qasm_program(text, str(path), parameters or {})
-    return circuit_program(parse_qsim(text, str(path)))
+    if isinstance(source, Circuit | CircuitProgram):
+        check_no_parameters(parameters, "circuit")
+        return circuit_program(source) if isinstance(source, Circuit) else source
+    return _parametric(source).bind_program(parameters or {})
 
 
-def given_circuit(circuit: Circuit | str | Path, parameters: Mapping[str, Any] | None) -> Circuit:
-    """A circuit as it is, or that of a file with values for its inputs."""
-    if not isinstance(circuit, Circuit):
-        return load_circuit(circuit, parameters)
-    check_no_parameters(parameters)
-    return circuit
-
-
-def check_no_parameters(parameters: Mapping[str, Any] | None) -> None:
-    """Refuse values for the inputs of what is no file."""
-    if parameters:
-        raise InputError(
-            f"parameter {next(iter(parameters))}", "is given beside a circuit that is no file",
-            "give the file, or leave it out",
-        )  # fmt: skip
-
-
-def _read(path: str | Path, parameters: Mapping[str, Any] | None) -> tuple[str, bool]:
-    """The text of a file, and whether it is OpenQASM: its name or its contents say so."""
-    text = read_text(path, "a qsim or OpenQASM file")
-    is_qasm = Path(path).suffix == ".qasm" or "OPENQASM" in text or _has_statements(text)
-    if parameters and not is_qasm:
-        raise InputError(str(path), "is a qsim file, which has no parameters", "leave --set out")
-    return text, is_qasm
-
-
-def _has_statements(text: str) -> bool:
-    """Whether a text begins as no qsim file does, and has the ends of statements."""
-    lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line and not line.startswith("#")), "")
-    return not first.isdigit() and ";" in text
+def _parametric(source: Any) -> ParametricCircuit:
+    if isinstance(source, ParametricCircuit):
+        return source
+    return ParametricCircuit(source)

@@ -252,6 +252,16 @@ def circuit_program(circuit: Circuit) -> CircuitProgram:
     return CircuitProgram(circuit.n_qubits, 0, circuit.gates)
 
 
+def as_circuit(program: CircuitProgram, place: str) -> Circuit:
+    """The gates of a program whose measurements are all at its end; `place` names it in errors."""
+    if final_measurements(program) is None:
+        raise InputError(
+            place, "measures, resets, branches or is noisy on its way",
+            "use gates alone and measure at the end, or simulate it: tnplan.simulate",
+        )  # fmt: skip
+    return Circuit(program.n_qubits, tuple(one for one in program.operations if isinstance(one, Gate)))
+
+
 def inner_operations(operation: Operation) -> tuple[Operation, ...]:
     """What is inside a condition or a loop, of both ways; nothing for all else."""
     if isinstance(operation, Conditional):

@@ -219,7 +219,8 @@ NAN = PauliSum(2, parse("Z0", 2).keys, np.array([math.nan]))
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"circuit": None}, "file None: is no name of a file"), ({"observable": 5}, "--observable: is 5"),
+        ({"circuit": None}, "circuit: is of type NoneType; give a file"),
+        ({"observable": 5}, "--observable: is 5"),
         ({"observable": parse("Z2", 3)}, "is a sum on 3 qubits; give one on 2"),
         ({"observable": NAN}, "magnitudes add up to nan"),
         ({"truncation": 5}, "truncation: is 5"), ({"device": "tpu"}, "--device: 'tpu' is unknown"),

@@ -65,6 +65,14 @@ def circuit_of(source: Source, parameters: Mapping[str, Any]) -> Circuit:
     return placed(source.place, lambda: Circuit(run.evaluator.n_qubits, tuple(gates)))
 
 
+def input_names(source: Source) -> tuple[str, ...]:
+    """The inputs that a file declares."""
+    return tuple(
+        node.identifier.name for node in source.statements
+        if type(node).__name__ == "IODeclaration" and node.io_identifier.name == "input"
+    )  # fmt: skip
+
+
 def _run(source: Source, parameters: Mapping[str, Any], largest_gate: int) -> Interpreter:
     run = Interpreter(parameters, largest_gate)
     try:
