@@ -26,7 +26,10 @@ from tnplan.planner.networks.circuits.program import CircuitProgram, final_measu
 
 EXACT = 1e-10
 """How far amplitudes and values may be from Qiskit's."""
-SHOTS = 1000
+SHOTS, FEW_SHOTS = 1000, 100
+"""Runs of a program that measures on its way; few where one is more than `MOST_OF_A_SHOT`."""
+MOST_OF_A_SHOT = 1 << 24
+"""Operations times amplitudes."""
 RARE = 1e-6
 """Counts that are less likely than this are another distribution."""
 BY_QISKIT = 12
@@ -156,10 +159,11 @@ def compared_counts(path: Path, program: CircuitProgram, circuit: Any) -> dict[s
 
     if not measures(program.operations):
         return {"result": "no result to compare"}
+    shots = SHOTS if len(program.operations) << program.n_qubits < MOST_OF_A_SHOT else FEW_SHOTS
     simulator = AerSimulator()
-    run = simulator.run(transpile(circuit, simulator, optimization_level=0), shots=SHOTS, seed_simulator=1)
+    run = simulator.run(transpile(circuit, simulator, optimization_level=0), shots=shots, seed_simulator=1)
     theirs = {key.replace(" ", "")[::-1]: value for key, value in run.result().get_counts().items()}
-    done = tnplan.simulate(program, shots=SHOTS, seed=1, device="cpu", threads=1)
+    done = tnplan.simulate(program, shots=shots, seed=1, device="cpu", threads=1)
     ours = done.answer.counts or {}
     p = same_distribution(ours, theirs)
     return {"p": round(p, 6), "result": "equal counts" if p > RARE else "DIFFERENT"}

@@ -46,7 +46,7 @@ class ParametricCircuit:
         if not isinstance(source, str | os.PathLike):
             self._place = place_of(source)
         else:
-            text, self._place = read_text(source, "a qsim or OpenQASM file"), str(source)
+            text, self._place = read_text(str(source), "a qsim or OpenQASM file"), str(source)
             self._source = (
                 parse_source(text, self._place)
                 if is_qasm(self._place, text)

@@ -356,7 +356,7 @@ def test_bad_options_are_one_line(
         (lambda: tnplan.simulate(Circuit(2, ()), observable=INFINITE), "magnitudes sum to inf"),
         (lambda: tnplan.simulate(Circuit(2, ()), marginal=(0.0,)), "--marginal: is 0.0"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(Circuit(27, ()), marginal=range(27)), "--marginal: has 27 qubits"),
-        (lambda: tnplan.simulate(5), "file 5: is no name of a file"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(5), "circuit: is of type int; give a file"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(Circuit(2, ()), save=5), "file 5: is no name"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(NOT_UNITARY, shots=1), r"operation 1, inner gate 0 \(n\): is not unitary"),
     ],
