@@ -227,7 +227,7 @@ def compared(
         }  # fmt: skip
     row["environment"] |= {
         "cutensornet": peer.version(),
-        "cutensor": ".".join(map(str, cutensor.library().version)),
+        "cutensor": ".".join(map(str, cutensor.version(cutensor.bindings()))),
     }
     return row
 
@@ -304,8 +304,9 @@ def main() -> int:
     print(HEADER, flush=True)
     rows: list[dict[str, Any]] = []
     measured_files: set[Path] = set()
+    refused: dict[str, str] = {}
     for name, files in work:
-        for file, schedule in planned(files, setting, 1):
+        for file, schedule in planned(files, setting, 1, refused):
             expected_s = schedule.predicted.once_s + schedule.predicted.slice_s
             if file in measured_files:
                 continue
@@ -323,6 +324,7 @@ def main() -> int:
             every = kept(options.output, rows)
             write_text(options.output, json.dumps({"goals": GOALS, "rows": every}, indent=1) + "\n")
     texts = list(missed(rows))
+    print("".join(f"{path} is left out, {reason}\n" for path, reason in refused.items()), end="")
     print("\n".join(f"missed: {text}" for text in texts))
     return 1 if texts else 0
 

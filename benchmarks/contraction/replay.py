@@ -19,7 +19,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,8 +103,18 @@ def candidates(case: Case, devices: int) -> list[Path]:
     return [file for file in files if path_cost(load_path(file)).log2_largest <= limit]
 
 
-def planned(files: Sequence[Path], setting: Setting, most: int) -> list[tuple[Path, Schedule]]:
-    """The schedules of the paths with the least predicted times, best first; refusals are printed."""
+def by_network(files: Sequence[Path]) -> list[tuple[str, list[Path]]]:
+    """The names of the networks of these paths, each with its paths."""
+    found: dict[str, list[Path]] = {}
+    for file in files:
+        found.setdefault(re.sub(r"_(b[0-9]+|unsliced)_.*", "", file.stem), []).append(file)
+    return list(found.items())
+
+
+def planned(
+    files: Sequence[Path], setting: Setting, most: int, left_out: dict[str, str]
+) -> list[tuple[Path, Schedule]]:
+    """The schedules of the paths with the least predicted times, best first; refusals go to `left_out`."""
     found = []
     for file in files:
         try:
@@ -114,7 +124,7 @@ def planned(files: Sequence[Path], setting: Setting, most: int) -> list[tuple[Pa
                 ranks_per_group=setting.ranks_per_group,
             )  # fmt: skip
         except InputError as error:
-            say(f"{file.stem}: not planned: {error}")
+            left_out[file.stem] = f"not planned: {error}"
             continue
         found.append((schedule.projected_s(setting.devices // schedule.ranks_per_group), file, schedule))
     found.sort(key=lambda entry: (entry[0], entry[1]))
@@ -225,11 +235,14 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def store(file: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Write this run's rows beside those of earlier runs, and give the summary of all."""
+def store(
+    file: Path, rows: Sequence[dict[str, Any]], left_out: Mapping[str, str]
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Write this run's rows beside those of earlier runs, and what it left out; give the summary of all."""
     every = kept(file, rows)
     entries = compared(every)
-    write_text(file, json.dumps({"goals": GOALS, "summary": entries, "rows": every}, indent=1) + "\n")
+    document = {"goals": GOALS, "summary": entries, "rows": every, "left_out": dict(left_out)}
+    write_text(file, json.dumps(document, indent=1) + "\n")
     return entries
 
 
@@ -280,7 +293,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("paths", nargs="*", type=Path, help="paths of one network, as a case of their own")
+    parser.add_argument("paths", nargs="*", type=Path, help="only these paths, a case a network")
     parser.add_argument(
         "--case", action="append", default=[], help="only cases whose name has this text, or another given"
     )
@@ -330,31 +343,36 @@ def main() -> int:
         (case.name, candidates(case, devices)) for case in CASES if any(text in case.name for text in wanted)
     ]
     if options.paths:
-        work = [(re.sub(r"_(b[0-9]+|unsliced)_.*", "", options.paths[0].stem), options.paths)]
+        work = by_network(options.paths)
     roof = measured_roof(setting)
     say(f"copy {roof.copy_bytes_per_s / 1e12:.3f} TB/s, product {roof.flop_per_s / 1e12:.2f} TFLOP/s")
     say(HEADER)
     first = world is None or world.rank == 0
     rows: list[dict[str, Any]] = []
     entries: list[dict[str, Any]] = []
+    left_out: dict[str, str] = {}
     measured: dict[str, dict[str, Any]] = {}
     for name, files in work:
-        for file, schedule in planned(files, setting, options.candidates):
+        for file, schedule in planned(files, setting, options.candidates, left_out):
             expected_s = schedule.predicted.once_s + schedule.predicted.slice_s
             if expected_s > setting.longest_s:
-                say(f"{name}: {file.stem}: left out, a slice takes {expected_s:.0f} s as predicted")
+                left_out[file.stem] = f"a slice takes {expected_s:.0f} s as predicted"
                 continue
             if schedule.identity not in measured:
                 try:
                     measured[schedule.identity] = replay(file, schedule, setting, roof)
                 except InputError as error:
-                    say(f"{name}: {file.stem}: refused: {error}")
+                    left_out[file.stem] = f"refused: {error}"
                     continue
             row = {"case": name, **measured[schedule.identity]}
             rows.append(row)
             say(line(row))
             if first:
-                entries = store(options.output, rows)
+                entries = store(options.output, rows, left_out)
+    for path, reason in left_out.items():
+        say(f"{path} is left out, {reason}")
+    if first:
+        entries = store(options.output, rows, left_out)
     if not first:
         return 0
     show(entries)

@@ -39,7 +39,7 @@ def main() -> None:
     """Measure and print a table; rank 0 writes the results."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--shard-gib", type=float, default=4.0, help="GiB of a rank's shard")
-    options.add_argument("-o", "--output", type=Path, default=RESULTS)
+    options.add_argument("-o", "--output", type=Path, help="default: exchange_P.json of the results")
     given = options.parse_args()
     world = world_communicator()
     if world is None:
@@ -104,7 +104,7 @@ def main() -> None:
             "goal_share_of_nccl": GOAL, "ranks": world.size, "moved_bytes_a_rank": moved_bytes, "rows": rows,
             "environment": {**host_facts(), **device.facts(), "commit": commit()},
         }  # fmt: skip
-        path = given.output.with_stem(f"{given.output.stem}_{world.size}")
+        path = given.output or RESULTS.with_stem(f"{RESULTS.stem}_{world.size}")
         path.write_text(json.dumps(document, indent=1) + "\n")
     chosen.close()
 

@@ -336,7 +336,7 @@ def through_layers(
         terms.clifford(gates)
     assert terms.n == start.n_terms
     done = time.perf_counter()
-    assert terms.own().n_terms == start.n_terms
+    assert terms.local_terms().n_terms == start.n_terms
     end = time.perf_counter()
     terms.close()
     return done - opened, end - begin

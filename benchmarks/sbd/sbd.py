@@ -172,7 +172,7 @@ def parts(h: ProductHamiltonian) -> Iterator[Part]:
     elements, item = rows * n_beta, 8
     values = item * float(len(h.alpha.singles.other)) * n_beta
     additions = float(rows) * len(h.beta.singles.other)
-    tiles = h.pair_tiles()
+    tiles = h.tiles
     rank = np.sort(h.alpha.matching.active[h.alpha.singles.pairs])
     depths = np.searchsorted(rank, ROWS * np.arange(1, len(tiles.start)))
     columns = float(tiles.columns[0].size * depths @ np.diff(tiles.start))

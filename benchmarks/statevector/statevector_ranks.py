@@ -116,7 +116,7 @@ def measured(name: str, n: int, ranks: Communicator, rounds: int, nccl: float) -
     return {
         "circuit": name, "qubits": n, "ranks": ranks.size, "n_passes": len(passes),
         "n_exchanges": len(exchanges), "n_overlaps": len(overlaps),
-        "direct": all(step.call is not None for step in exchanges), "equal": equal,
+        "equal": equal,
         "overlapped_s": overlapped_s, "total_s": total_s, "passes_s": passes_s, "exchanges_s": exchanges_s,
         "exchanges": each, "in_parts": in_parts, "sent_bytes": sent, "rate_bytes_per_s": rate,
         "nccl_share": rate / nccl if rate else None, "over_sum": total_s / (passes_s + exchanges_s),
@@ -172,7 +172,7 @@ def main() -> None:
                 f"{name:>7s}{n:>4d} {row['n_passes']:>3d} passes {row['passes_s'] * 1e3:9.2f} ms, "
                 f"{row['n_exchanges']:>2d} exchanges {row['exchanges_s'] * 1e3:8.2f} ms, "
                 f"({', '.join(each)}; in parts {', '.join(parts)}) "
-                f"{share or 0:.2f} of NCCL, direct {row['direct']}, total {row['total_s'] * 1e3:9.2f} ms, "
+                f"{share or 0:.2f} of NCCL, total {row['total_s'] * 1e3:9.2f} ms, "
                 f"{row['over_sum']:.3f} of the sum, beside passes {row['overlapped_s'] * 1e3:9.2f} ms, "
                 f"{row['over_larger']:.3f} of the larger{'  MISSED: ' + ', '.join(missed) if missed else ''}",
                 flush=True,

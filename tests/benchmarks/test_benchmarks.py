@@ -39,7 +39,7 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 SCRIPTS = [
     path.relative_to(ROOT).as_posix()
-    for path in sorted((ROOT / "benchmarks").glob("*/*.py"))
+    for path in sorted((ROOT / "benchmarks").rglob("*.py"))
     if "__main__" in path.read_text()
 ]
 

@@ -62,7 +62,7 @@ def test_a_gradient() -> None:
 
 def test_contractions() -> None:
     names: dict[str, Any] = {}
-    for number in range(6):
+    for number in range(7):
         names |= run_example("contract.md", number, **names)
         wanted = np.trace(names["a"] @ names["b"] @ names["c"])
         if number == 0:
@@ -73,9 +73,11 @@ def test_contractions() -> None:
             assert names["second"] == pytest.approx(2 * names["first"])
         elif number == 4:
             assert names["traces"].shape == (1000,)
+        elif number == 6:
+            assert names["trace"] == pytest.approx(wanted)
         else:
             assert log10(names["mantissa"]) + names["exponent"] == pytest.approx(978.8372333963)
-    product = run_example("contract.md", 6, **names)["product"]
+    product = run_example("contract.md", 7, **names)["product"]
     np.testing.assert_allclose(product, names["a"] @ names["b"] @ names["c"])
 
 

@@ -24,7 +24,7 @@ KEPT_RUNS = 64
 
 
 class CompiledProgram:
-    """All slices of a schedule of one group, on one rank of it.
+    """Slices of a schedule, on one rank of the group that carries them out.
 
     Parameters
     ----------
@@ -34,6 +34,8 @@ class CompiledProgram:
         It has no arena yet.
     group : Communicator
         As many ranks as the schedule's group; each makes the same calls.
+    slices : range, optional
+        The slices of the group, in a row. Default: all.
     scaled : bool
         Keep tensors within the range of the dtype by powers of two.
 
@@ -41,25 +43,35 @@ class CompiledProgram:
     ----------
     inputs : InputBlock
         The input tensors, to be set before `run`.
+    bound : BoundProgram
+        The schedule bound to this rank.
     """
 
-    def __init__(self, schedule: Schedule, device: Device, group: Communicator, scaled: bool = False) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        device: Device,
+        group: Communicator,
+        slices: range | None = None,
+        scaled: bool = False,
+    ) -> None:
         counts = [prod(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
         self.inputs = device.input_block(counts, schedule.dtype)
-        self._program = bind(schedule, device, group, self.inputs.views)
+        self.bound = bind(schedule, device, group, self.inputs.views)
         self._device = device
-        parts = [[bound.call for bound in part] for part in self._program.parts]
+        self._slices = range(schedule.n_slices) if slices is None else slices
+        parts = [[instruction.call for instruction in part] for part in self.bound.parts]
         self._scaling = ScaledCalls(schedule, device) if scaled else None
         if self._scaling is not None:
             tracked = self._scaling.tracked
             levels = zip(schedule.parts, parts, strict=True)
             parts = [tracked(part.instructions, calls) for part, calls in levels]
         self._once = parts[0]
-        self._levels = _levels(self._program, [call_in_turn(calls) for calls in parts[1:]])
+        self._levels = _levels(self.bound, [call_in_turn(calls) for calls in parts[1:]])
         self._all = frozenset(range(len(counts)))
         self._flow = DataFlow(schedule) if group.size == 1 else None
         self._is_short = (
-            not scaled and schedule.n_slices * len(schedule.instructions) <= RECORDED_INSTRUCTIONS
+            not scaled and len(self._slices) * len(schedule.instructions) <= RECORDED_INSTRUCTIONS
         )
         self._calls: dict[frozenset[int], Call] = {}
         self._recorded: tuple[frozenset[int], Call] | None = None
@@ -67,15 +79,15 @@ class CompiledProgram:
     @property
     def result(self) -> View:
         """The flat result of the last run: this rank's shard of it."""
-        return self._program.result
+        return self.bound.result
 
     @property
     def exponent(self) -> int:
         """The power of two by which the result is to be multiplied; 0 without scaling."""
-        return 0 if self._scaling is None else self._scaling.exponent(self._program.schedule.result)
+        return 0 if self._scaling is None else self._scaling.exponent(self.bound.schedule.result)
 
     def run(self, changed: frozenset[int] | None = None) -> None:
-        """Contract all slices; the work of a GPU may go on when this returns.
+        """Contract the slices; the work of a GPU may go on when this returns.
 
         With the numbers of the inputs that have `changed` since the last run, only what depends on them is
         done again, and what that needs and was not kept. A run that repeats the one before is recorded.
@@ -99,23 +111,25 @@ class CompiledProgram:
 
     def _call(self, changed: frozenset[int]) -> Call:
         """All work after a change of some inputs."""
+        if not self._slices:
+            return partial(self._device.zero, self.bound.result)
         calls = self._once
         if self._flow is not None and changed != self._all:
             calls = [self._once[number] for number in self._flow.needed(changed)]
         calls = [*calls, *([self._run_slices] if self._levels and changed else [])]
         if self._scaling is not None:
-            calls.append(partial(self._scaling.normalize, self._program.schedule.result))
+            calls.append(partial(self._scaling.normalize, self.bound.schedule.result))
         return call_in_turn(calls)
 
     def _run_slices(self) -> None:
-        program = self._program
+        program = self.bound
         self._device.zero(program.result)
         if self._scaling is not None:
             self._scaling.clear(program.schedule.result)
-        for number in range(program.schedule.n_slices):
+        for number in self._slices:
             program.set_slice(number)
             for period, call in self._levels:
-                if number % period == 0:
+                if number == self._slices.start or number % period == 0:
                     call()
 
 

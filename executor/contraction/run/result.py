@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.contraction.run.rank_run import RunOutcome
+from tnplan.executor.contraction.run.slice_partition import Share
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.copy import make_copy, row_major
@@ -53,17 +55,25 @@ def result_box(schedule: Schedule, rank: int) -> Box:
 
 def gather_result(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
     """The whole result with the axes of the schedule's output, on world rank 0; None on the others."""
-    schedule, group = outcome.program.schedule, outcome.group
-    if outcome.share.group != 0:
+    whole = gather_flat(outcome.program, outcome.share, outcome.group, device)
+    return None if whole is None else whole.copy().reshape(outcome.program.schedule.output_shape)
+
+
+def gather_flat(
+    program: BoundProgram, share: Share, group: Communicator, device: Device
+) -> NDArray[Any] | None:
+    """The whole result, flat, on world rank 0, where it may be the device's memory; None on the others."""
+    schedule = program.schedule
+    if share.group != 0:
         return None
     holders = owners(schedule)
     if group.rank != 0:
-        if group.rank in holders and len(outcome.program.result):
-            group.exchange([(0, device.to_host(outcome.program.result))], [])
+        if group.rank in holders and len(program.result):
+            group.exchange([(0, device.to_host(program.result))], [])
         return None
-    local = device.to_host(outcome.program.result)
+    local = device.to_host(program.result)
     if holders == [0]:
-        return local.copy().reshape(schedule.output_shape)
+        return local
     whole = np.empty(prod(schedule.output_shape), schedule.dtype)
     for rank in holders:
         bounds = result_box(schedule, rank)
@@ -73,7 +83,7 @@ def gather_result(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
             if len(shard):
                 group.exchange([], [(rank, shard)])
         place_shard(whole, shard, bounds, mode_extents(schedule))
-    return whole.reshape(schedule.output_shape)
+    return whole
 
 
 def place_shard(whole: NDArray[Any], shard: NDArray[Any], bounds: Box, extents: list[int]) -> None:

@@ -16,6 +16,7 @@ from tnplan.executor.device.protocols.device import Call, Device, call_in_turn, 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.memory import CACHE_LINE_BYTES, round_up
 from tnplan.planner.hardware.process_grid import largest_shard
+from tnplan.planner.schedule.data_flow import DataFlow
 from tnplan.planner.schedule.schedule import Schedule
 
 STAGING_ELEMENTS = 1 << 20
@@ -119,14 +120,21 @@ def active_groups(first: int, stop: int, n_groups: int) -> list[int]:
 
 
 def _staging(schedule: Schedule) -> tuple[int, int]:
-    """Where arriving pieces go, and their elements: the larger part of the arena besides the result.
+    """Where arriving pieces go, and their elements: the largest part of the arena without the result and
+    without what is kept for the next run.
 
     A schedule with slices has room there, for the operands that it fixes; without, only group 0 has a result.
     """
     buffer = schedule.buffers[schedule.result]
-    end = round_up(buffer.offset_bytes + buffer.size_bytes, CACHE_LINE_BYTES)
-    before_bytes, after_bytes = buffer.offset_bytes, arena_bytes(schedule) - end
-    offset, size_bytes = (0, before_bytes) if before_bytes >= after_bytes else (end, after_bytes)
+    held = sorted(
+        (one.offset_bytes, round_up(one.offset_bytes + one.size_bytes, CACHE_LINE_BYTES))
+        for one in (buffer, *(schedule.buffers[number] for number in DataFlow(schedule).kept))
+    )
+    offset = size_bytes = end = 0
+    for start, stop in [*held, (arena_bytes(schedule), 0)]:
+        if start - end > size_bytes:
+            offset, size_bytes = end, start - end
+        end = max(end, stop)
     itemsize = buffer.size_bytes // largest_shard(
         buffer.modes, buffer.layout, schedule.extents, schedule.grid
     )

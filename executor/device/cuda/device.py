@@ -6,9 +6,9 @@ Knows flat views, boxes and strides; never schedules or ranks. `contract`, `copy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from math import frexp, inf
-from pathlib import Path
 from typing import Any
 
 import cupy
@@ -17,13 +17,13 @@ from cupy.cuda import nvtx, runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
+from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_load, bind_sum
 from tnplan.executor.device.cuda.fused.chain import bind_fused, prepare_fused
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
 from tnplan.executor.device.cuda.input_block import CupyInputBlock
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.events import record
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import SCALING_BITS, Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.precision import check_precision
@@ -31,16 +31,12 @@ from tnplan.executor.device.protocols.precision import check_precision
 Array = Any
 """A flat cupy.ndarray over the arena."""
 
-ADD_FILE = Path(__file__).parent / "add.cu"
 STAGING_BYTES = 64 << 20
-REALS = {4: "float", 8: "double"}
-UNIT_BYTES = 16
-ADD_THREADS = 256
-ADD_BLOCKS_A_MULTIPROCESSOR = 8
 
 
 class CupyDevice:
-    """GPU `device_id` of this host, for the thread that makes it; to be closed by that thread.
+    """GPU `device_id` of this host, for the thread that makes it, until that thread closes or leaves it; for
+    any thread inside `current()`.
 
     It `has_neighbours` where other threads of this process have GPUs that exchange with it.
     """
@@ -50,7 +46,7 @@ class CupyDevice:
     def __init__(self, device_id: int, has_neighbours: bool = False) -> None:
         self.device_id = device_id
         self.has_neighbours = has_neighbours
-        self._outer = runtime.getDevice()
+        self._outer: int | None = runtime.getDevice()
         runtime.setDevice(device_id)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._properties = runtime.getDeviceProperties(device_id)
@@ -63,11 +59,22 @@ class CupyDevice:
     def close(self) -> None:
         """Wait for all work, give the arena back, and leave the thread on the GPU that it was on."""
         try:
-            self.synchronize()
+            with self.current():
+                self.synchronize()
         finally:
             self._arena = self.staging = None
             self._scratch = cupy.ndarray(0, np.uint8)
+            self.leave()
+
+    def current(self) -> AbstractContextManager[Any]:
+        """This GPU is the current one of the thread inside."""
+        return cupy.cuda.Device(self.device_id)
+
+    def leave(self) -> None:
+        """Leave the thread that made this on the GPU that it was on; later work comes in `current()`."""
+        if self._outer is not None:
             runtime.setDevice(self._outer)
+            self._outer = None
 
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena; raises InputError where the GPU has too little free memory."""
@@ -191,22 +198,8 @@ class CupyDevice:
         prepare_fused(chains, dtype, capacity_bytes)
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
-        """Add the source to the target."""
-        if not target.size:
-            return nothing
-        real_bytes = target.real.itemsize
-        n_reals = target.nbytes // real_bytes
-        width = add_width(real_bytes, n_reals, target.data.ptr, source.data.ptr)
-        kernel = load_kernel(ADD_FILE, "add", add_defines(real_bytes, width))
-        n_units = n_reals // width
-        most = self._properties["multiProcessorCount"] * ADD_BLOCKS_A_MULTIPROCESSOR
-        grid = (min(-(-n_units // ADD_THREADS), most),)
-        arguments = (target, source, np.int64(n_units))
-
-        def run() -> None:
-            kernel(grid, (ADD_THREADS,), arguments, stream=self.stream)
-
-        return run
+        """Add the source to the target; see `copy.accumulate`."""
+        return bind_accumulate(target, source, self.stream, self._properties["multiProcessorCount"])
 
     def power_of_two(self, source: Array) -> int | None:
         """The exponent of the largest real or imaginary part."""
@@ -320,15 +313,3 @@ def _scratch_bytes(shape: ContractShape, dtype: str, precision: str, engine: str
 
         return cutensor.workspace_bytes(shape, dtype, precision)
     return scratch_bytes(shape, dtype, precision)
-
-
-def add_defines(real_bytes: int, width: int) -> dict[str, str | int]:
-    """The definitions of add.cu."""
-    return {"REAL": REALS[real_bytes], "WIDTH": width}
-
-
-def add_width(real_bytes: int, n_reals: int, *addresses: int) -> int:
-    """How many real numbers a thread adds at once: 16 bytes of them where the addresses and the count fit."""
-    width = UNIT_BYTES // real_bytes
-    fits = n_reals % width == 0 and all(address % UNIT_BYTES == 0 for address in addresses)
-    return width if fits else 1

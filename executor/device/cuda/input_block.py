@@ -1,12 +1,13 @@
 """Inputs whose values change between runs, on a GPU: one block, filled from pinned memory by one copy.
 
-Values that are on the GPU already are copied there.
+Values that are on the GPU already are copied there, many of them by one kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -14,9 +15,17 @@ import numpy as np
 from cupy.cuda import runtime
 
 from tnplan.executor.device.cuda.gpus import check_free
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 
 ALIGNMENT_BYTES = 256
 """CUDA aligns what it allocates to this."""
+GATHER_FILE = Path(__file__).parent / "gather.cu"
+GATHERED_TOGETHER = 6
+"""From so many inputs on GPU memory on, one kernel copies them all: a copy of its own costs a launch."""
+GATHER_THREADS = 256
+GATHER_BLOCK_BYTES = 1 << 14
+"""What a block copies at least, where an input has it."""
+MOST_BLOCKS_AN_INPUT = 64
 
 
 class CupyInputBlock:
@@ -36,16 +45,19 @@ class CupyInputBlock:
         self._host = [np.frombuffer(self._pinned, kind, count, start) for start, count in inputs]
         self.views: list[Any] = [cupy.ndarray(count, kind, self._block + start) for start, count in inputs]
         self._unsent: list[int] = []
+        self._addresses: dict[int, int] = {}
         self._sent = cupy.cuda.Event(disable_timing=True)
+        self._table = _AddressTable(self._block, self._starts, [view.nbytes for view in self.views], stream)
 
     def set(self, number: int, values: Any) -> None:
-        """Copy the values to pinned memory once what it held is sent; or on the GPU."""
-        view = self.views[number]
-        if isinstance(values, cupy.ndarray) and values.dtype == view.dtype and values.flags.c_contiguous:
-            runtime.memcpyAsync(
-                view.data.ptr, values.data.ptr, view.nbytes, runtime.memcpyDeviceToDevice, self._stream.ptr
-            )
+        """Copy the values to pinned memory once what it held is sent; or on the GPU.
+
+        An address is that of values on the GPU as the block has them; they are read with `send`.
+        """
+        if isinstance(values, int):
+            self._addresses[number] = values
             return
+        view = self.views[number]
         if isinstance(values, cupy.ndarray):
             with self._stream:
                 view.reshape(values.shape)[...] = values
@@ -56,7 +68,9 @@ class CupyInputBlock:
         self._unsent.append(number)
 
     def send(self) -> None:
-        """Copy from pinned memory what was set since the last time; neighbours in one piece."""
+        """Copy what was set since the last time: from pinned memory neighbours in one piece."""
+        if self._addresses:
+            self._copy_there()
         if not self._unsent:
             return
         for first, last in neighbours(self._unsent):
@@ -67,6 +81,58 @@ class CupyInputBlock:
             )  # fmt: skip
         self._sent.record(self._stream)
         self._unsent.clear()
+
+    def _copy_there(self) -> None:
+        """Copy values that are on the GPU."""
+        if len(self._addresses) < GATHERED_TOGETHER:
+            for number, address in self._addresses.items():
+                view = self.views[number]
+                runtime.memcpyAsync(
+                    view.data.ptr, address, view.nbytes, runtime.memcpyDeviceToDevice, self._stream.ptr
+                )
+        else:
+            self._table.copy(self._addresses)
+        self._addresses.clear()
+
+
+class _AddressTable:
+    """Copies many inputs to their places by one kernel, which reads a table of their addresses.
+
+    The table is sent from pinned memory; it is written again once it is sent.
+    """
+
+    def __init__(self, block: Any, starts: Sequence[int], sizes: Sequence[int], stream: Any) -> None:
+        self._block, self._stream = block, stream
+        self._starts, self._sizes = np.asarray(starts, np.int64), np.asarray(sizes, np.int64)
+        self._is_made = False
+
+    def copy(self, addresses: Mapping[int, int]) -> None:
+        """Copy the values at these addresses to the inputs of these numbers."""
+        if not self._is_made:
+            self._make()
+        n = len(addresses)
+        numbers = np.fromiter(addresses, np.int64, n)
+        sizes = self._sizes[numbers]
+        self._sent.synchronize()
+        self._host[0, :n] = np.fromiter(addresses.values(), np.int64, n)
+        self._host[1, :n], self._host[2, :n] = self._starts[numbers], sizes
+        runtime.memcpyAsync(
+            self._device.data.ptr, self._host.ctypes.data, self._host.nbytes, runtime.memcpyHostToDevice,
+            self._stream.ptr,
+        )  # fmt: skip
+        self._sent.record(self._stream)
+        blocks = min(MOST_BLOCKS_AN_INPUT, -(-int(sizes.max()) // GATHER_BLOCK_BYTES))
+        arguments = self._device, np.int64(self._host.shape[1]), np.intp(self._block.ptr)
+        self._kernel((max(blocks, 1), n), (GATHER_THREADS,), arguments, stream=self._stream)
+
+    def _make(self) -> None:
+        n = len(self._starts)
+        self._kernel = load_kernel(GATHER_FILE, "gather", {})
+        pinned = cupy.cuda.alloc_pinned_memory(3 * n * 8)
+        self._host = np.frombuffer(pinned, np.int64, 3 * n).reshape(3, n)
+        self._device = cupy.ndarray((3, n), np.int64)
+        self._sent = cupy.cuda.Event(disable_timing=True)
+        self._is_made = True
 
 
 def neighbours(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -13,6 +13,25 @@ import numpy as np
 
 Array = Any
 """A cupy.ndarray."""
+
+
+def values_on_gpu(arrays: Mapping[int, Any], dtype: np.dtype[Any], stream: Any) -> dict[int, Any]:
+    """What an input block takes for arrays of any library on its GPU: the address, or else a CuPy array."""
+    values: dict[int, Any] = {}
+    for number, array in arrays.items():
+        address = address_of(array, dtype)
+        values[number] = on_gpu(array, stream) if address is None else address
+    return values
+
+
+def address_of(array: Any, dtype: np.dtype[Any]) -> int | None:
+    """Where contiguous values of this dtype lie; None for other arrays."""
+    if isinstance(array, cupy.ndarray):
+        return array.data.ptr if array.dtype == dtype and array.flags.c_contiguous else None
+    if type(array).__module__.partition(".")[0] != "torch" or _numpy_dtype(array.dtype) != dtype:
+        return None
+    plain = array.is_contiguous() and not array.is_conj() and not array.is_neg()
+    return array.data_ptr() if plain else None
 
 
 def on_gpu(array: Any, stream: Any) -> Array:

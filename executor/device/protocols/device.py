@@ -7,6 +7,7 @@ once to its views and shapes and becomes a callable without arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -152,6 +153,13 @@ class Device(Protocol):
         View
             Shape (count,); it stays valid while the device does.
         """
+
+    def current(self) -> AbstractContextManager[Any]:
+        """The context in which any thread may give this device work."""
+
+    def leave(self) -> None:
+        """End what making this device changed for the thread that made it: from now on work is given to it
+        inside `current()`."""
 
     def input_block(self, counts: Sequence[int], dtype: str) -> InputBlock:
         """Allocate memory outside the arena for inputs whose values change between runs.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
 
@@ -29,6 +31,13 @@ class HostDevice:
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
+
+    def current(self) -> AbstractContextManager[Any]:
+        """All threads may use the host."""
+        return nullcontext()
+
+    def leave(self) -> None:
+        """Nothing was changed for the thread."""
 
     def marks(self, count: int) -> Sequence[HostMark]:
         """New marks."""

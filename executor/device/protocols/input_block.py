@@ -23,8 +23,9 @@ class InputBlock(Protocol):
         ----------
         number : int
             The input.
-        values : array
-            Of the input's shape, on the host or on this device, with any strides; converted to the dtype.
+        values : array or int
+            Of the input's shape, on the host or on this device, with any strides; converted to the dtype. Or
+            the address of contiguous values of the dtype on this device, which are read with `send`.
         """
 
     def send(self) -> None:

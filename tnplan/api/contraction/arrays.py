@@ -40,27 +40,45 @@ class ArrayKind:
     gpu: int | None
 
 
+NUMPY_ARRAY = ArrayKind("numpy", HOST)
+
+
 def library_of(array: Any) -> str:
     """The library of an array; whatever NumPy turns into an array, numbers and lists, is NumPy's."""
-    name = type(array).__module__.partition(".")[0]
+    array_type: Any = type(array)
+    return _library_of_type(array_type)
+
+
+@cache
+def _library_of_type(array_type: Any) -> str:
+    name = array_type.__module__.partition(".")[0]
     if name in ("jaxlib", "jax"):
         return "jax"
-    if name in LIBRARIES or not hasattr(array, "__dlpack__"):
+    if name in LIBRARIES or not hasattr(array_type, "__dlpack__"):
         return name if name in LIBRARIES else "numpy"
     return name
 
 
-def kind_of(array: Any, place: str) -> ArrayKind:
-    """The library and the memory of one array; raises InputError for a memory that is neither."""
-    library = library_of(array)
+def kind_of(array: Any, number: int) -> ArrayKind:
+    """The library and the memory of array `number`; raises InputError for a memory that is neither."""
+    library, place = library_of(array), f"array {number}"
+    if library == "torch":
+        if array.requires_grad:
+            raise InputError(place, "requires gradients, which are not followed", "give array.detach()")
+        if array.device.type in ("cpu", "cuda"):
+            return _torch_kind(array.device)
     if library == "numpy" or not hasattr(array, "__dlpack_device__"):
-        return ArrayKind("numpy", HOST)
-    if getattr(array, "requires_grad", False):
-        raise InputError(place, "requires gradients, which are not followed", "give array.detach()")
-    device_type, number = (int(entry) for entry in array.__dlpack_device__())
+        return NUMPY_ARRAY
+    device_type, gpu = (int(entry) for entry in array.__dlpack_device__())
     if device_type not in (DLPACK_CPU, DLPACK_CUDA):
         raise InputError(place, "is neither on the host nor on a CUDA GPU", "move it to one of them")
-    return ArrayKind(library, number if device_type == DLPACK_CUDA else HOST)
+    return ArrayKind(library, gpu if device_type == DLPACK_CUDA else HOST)
+
+
+@cache
+def _torch_kind(device: Any) -> ArrayKind:
+    """That of torch's arrays on a device; DLPack's answer takes ten times as long."""
+    return ArrayKind("torch", device.index if device.type == "cuda" else HOST)
 
 
 def common_kind(arrays: Sequence[Any]) -> ArrayKind:
@@ -69,13 +87,13 @@ def common_kind(arrays: Sequence[Any]) -> ArrayKind:
     NumPy arrays go with any other library on the host. Raises InputError where arrays are of two other
     libraries, or on two devices.
     """
-    common = ArrayKind("numpy", HOST)
+    common = NUMPY_ARRAY
     if all(type(array) is np.ndarray for array in arrays):
         return common
     first = 0
     for number, array in enumerate(arrays):
-        kind = kind_of(array, f"array {number}")
-        if number == 0 or kind == common:
+        kind = kind_of(array, number)
+        if kind is common or number == 0 or kind == common:
             common = kind
         elif kind.gpu != common.gpu:
             problem = f"is on {_memory(kind)}, and array {first} on {_memory(common)}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from math import log10, prod
+from math import log10
 from types import TracebackType
 from typing import Any
 
@@ -13,12 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.api.contraction.arrays import ArrayKind, as_library, common_kind, host_array, stated_dtype
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.contraction.ranks import OneRank, Ranks, open_ranks
 from tnplan.executor.contraction.bind.program import needed_bytes
-from tnplan.executor.contraction.run.compiled_program import CompiledProgram
-from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.cpu.parallel_rows import blas_threads
-from tnplan.executor.device.protocols.device import Device, View
-from tnplan.executor.device.selection.select import Chosen, open_device, open_gpu
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import count_text, size_text
 from tnplan.planner.passes.verify.verify import verify
@@ -34,19 +30,13 @@ class CompiledContraction:
     Parameters
     ----------
     schedule : Schedule
-        For one rank.
-    device : {"auto", "cpu", "gpu"}
-        Where it is carried out.
-    threads : int, optional
-        Threads of BLAS and of copies. Default: as BLAS is set, and one for copies.
+        For one device, or for the ranks that work on a slice together.
+    options : ContractionOptions, optional
+        Of these `device`, `devices`, `threads`, `gpu` and `strip_exponent`.
     constants : mapping of int to array_like, optional
         Tensors by their number that are the same in all calls.
     batched : sequence of int
         The numbers of the tensors whose first axis counts the values of a batch; the result's does then.
-    gpu : int, optional
-        The number of the GPU, where `device` is not "cpu". Default: the first one that is free.
-    strip_exponent : bool
-        Results are pairs (mantissa, exponent), for values beyond the range of the dtype.
 
     Examples
     --------
@@ -58,44 +48,28 @@ class CompiledContraction:
     def __init__(
         self,
         schedule: Schedule,
-        device: str = "auto",
-        threads: int | None = None,
+        options: ContractionOptions | None = None,
         constants: Mapping[int, Any] | None = None,
         batched: Sequence[int] = (),
-        gpu: int | None = None,
-        strip_exponent: bool = False,
     ) -> None:
-        if schedule.ranks_per_group > 1:
-            problem = f"is for {schedule.ranks_per_group} ranks a slice"
-            raise InputError("schedule", problem, "plan for one device, or carry it out with tnplan.execute")
-        if strip_exponent and batched:
+        options = options or ContractionOptions()
+        if options.strip_exponent and batched:
             raise InputError("strip_exponent", "is not for batches", "leave out one of the two")
         verify(schedule)
         self.schedule = schedule
         self._lock = threading.Lock()
         self._dtype = np.dtype(schedule.dtype)
-        self._threads = threads
+        self._equal_dtypes: set[Any] = set()
+        """Other libraries' names of the dtype, as far as they have been met."""
         self._batched = frozenset(batched)
         self._shapes = [tuple(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
         constants = constants or {}
         self._given = [number for number in range(len(schedule.leaves)) if number not in constants]
         fixed = {number: self._values(array, number) for number, array in constants.items()}
-        n_elements = sum(map(prod, self._shapes))
-        needed = needed_bytes(schedule) + n_elements * self._dtype.itemsize
-        lone = run_ranks(1, lambda own: own)[0]
-        if gpu is None:
-            self._chosen: Chosen | None = open_device(device, lone, needed, threads or 1)
-        else:
-            self._chosen = open_gpu(gpu, lone)
-        with self._blas():
-            self._program: CompiledProgram | None = CompiledProgram(
-                schedule, self._chosen.device, lone, strip_exponent
-            )
-        self._strips = strip_exponent
-        self._ready = False
-        """Whether the results that the last run kept are those of its inputs."""
-        for number, values in fixed.items():
-            self._program.inputs.set(number, values)
+        self._strips = options.strip_exponent
+        self._has_run = False
+        """Whether the last run ended, so that some of its arrays may stay."""
+        self._ranks: Ranks | None = open_ranks(schedule, options, fixed)
 
     def __call__(self, *arrays: Any) -> Any:
         """Contract these arrays.
@@ -117,10 +91,15 @@ class CompiledContraction:
         InputError
             Where arrays do not fit the network, would be rounded, or the contraction is closed.
         """
+        with self._open().together():
+            return self._contract(self._by_number(arrays))
+
+    def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
+        """The arrays of a call by the number of their tensor."""
         if len(arrays) != len(self._given):
             problem = f"has {len(arrays)} arrays for {len(self._given)} tensors"
             raise InputError("call", problem, "give one array a tensor that is not constant, in their order")
-        return self._contract(dict(zip(self._given, arrays, strict=True)))
+        return dict(zip(self._given, arrays, strict=True))
 
     def update(self, arrays: Mapping[int, Any]) -> Any:
         """Contract again with some new arrays; the others are those of the last call.
@@ -143,29 +122,32 @@ class CompiledContraction:
         InputError
             As of a call; before the first one; or where the contraction is one of batches.
         """
+        with self._open().together():
+            self._check_update(arrays)
+            return self._contract(arrays)
+
+    def _check_update(self, arrays: Mapping[int, Any]) -> None:
         if self._batched:
             raise InputError("update", "is not for batches", "call with all arrays")
-        if not self._ready:
+        if not self._has_run:
             raise InputError("update", "comes before the first call", "call with all arrays first")
         for number in arrays:
             if number not in self._given:
                 problem = f"tensor {number!r} is constant, or not there"
                 remedy = f"tensors are numbered from 0 to {len(self.schedule.leaves) - 1}"
                 raise InputError("update", problem, remedy)
-        return self._contract(dict(arrays))
 
     def close(self) -> None:
         """Give the memory back; later calls are refused. A second call does nothing."""
         with self._lock:
-            if self._chosen is not None:
-                self._program = None
-                self._chosen.close()
-                self._chosen = None
+            if self._ranks is not None:
+                ranks, self._ranks = self._ranks, None
+                ranks.close()
 
     @property
     def device(self) -> str:
         """Where it is carried out: "cpu" or "gpu"."""
-        return self._open()[1].name
+        return self._open().device
 
     def __enter__(self) -> CompiledContraction:
         return self
@@ -177,7 +159,7 @@ class CompiledContraction:
 
     def __repr__(self) -> str:
         schedule = self.schedule
-        where = "closed" if self._chosen is None else f"on {self._chosen.device.name}"
+        where = "closed" if self._ranks is None else f"on {self._ranks.device}"
         tensors = count_text(len(schedule.leaves), "tensor", "tensors")
         steps = count_text(len(schedule.steps), "step", "steps")
         slices = count_text(schedule.n_slices, "slice", "slices")
@@ -190,52 +172,51 @@ class CompiledContraction:
         kind = common_kind(given)
         length = self._length(arrays)
         shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
-        if kind.gpu is not None:
+        if kind.gpu is not None and isinstance(self._open(), OneRank):
             return self._contract_on_gpu(arrays, kind, shape)
         values = {number: self._values(array, number) for number, array in arrays.items()}
-        result = np.empty(shape, self._dtype)
-        with self._lock, self._blas():
-            device = self._open()[1]
+        with self._lock:
+            ranks = self._open()
+            result = np.empty(shape, self._dtype) if ranks.has_result else None
+            self._has_run = False
             for first, piece in self._pieces(values, length):
-                flat = device.to_host(self._run(piece))
-                _store(result, flat, None if length is None else first)
+                flat = ranks.contract(piece)
+                if result is not None:
+                    _store(result, flat, None if length is None else first)
+            self._has_run = True
             exponent = self._exponent()
-        found = as_library(result, kind, given[0] if given else result)
+        found = None if result is None else as_library(result, kind, given[0] if given else result)
         return (found, exponent) if self._strips else found
 
     def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
         """Contract arrays on this GPU to one there; the host waits for nothing."""
-        from tnplan.executor.device.cuda.library_arrays import empty, in_order, on_gpu
+        from tnplan.executor.device.cuda.library_arrays import empty, in_order, values_on_gpu
 
         assert kind.gpu is not None
         with self._lock:
-            device: Any = self._open()[1]
+            ranks = self._open()
+            assert isinstance(ranks, OneRank)
+            device: Any = ranks.rank.device
             if device.name != "gpu" or device.device_id != kind.gpu:
                 problem = f"are on GPU {kind.gpu}, and the contraction was compiled for {_where(device)}"
                 raise InputError("arrays", problem, "move them, or compile with arrays that are there")
             for number, array in arrays.items():
                 self._check(array, number)
-            result, flat = empty(shape, self._dtype, kind.library, next(iter(arrays.values())))
-            values = {number: on_gpu(array, device.stream) for number, array in arrays.items()}
-            with in_order(device.stream, kind.library, kind.gpu), device.stream:
-                for first, piece in self._pieces(values, self._length(arrays)):
-                    _store(flat, self._run(piece), first if self._batched else None)
+            with ranks.working():
+                result, flat = empty(shape, self._dtype, kind.library, next(iter(arrays.values())))
+                pieces = list(self._pieces(arrays, self._length(arrays)))
+                with in_order(device.stream, kind.library, kind.gpu), device.stream:
+                    self._has_run = False
+                    for first, piece in pieces:
+                        ranks.rank.run(values_on_gpu(piece, self._dtype, device.stream))
+                        _store(flat, ranks.rank.program.result, first if self._batched else None)
+                    self._has_run = True
             return (result, self._exponent()) if self._strips else result
-
-    def _run(self, values: Mapping[int, Any]) -> View:
-        """One run with new values of some inputs; a run that fails leaves none to be used again."""
-        program, _ = self._open()
-        changed = frozenset(values) if self._ready else None
-        self._ready = False
-        for number, array in values.items():
-            program.inputs.set(number, array)
-        program.run(changed)
-        self._ready = True
-        return program.result
 
     def _exponent(self) -> float:
         """The exponent of ten of the last result."""
-        return self._open()[0].exponent * log10(2.0)
+        ranks = self._open()
+        return ranks.rank.exponent * log10(2.0) if isinstance(ranks, OneRank) else 0.0
 
     def _length(self, arrays: Mapping[int, Any]) -> int | None:
         """How many values the batch has; None where there is none."""
@@ -255,10 +236,12 @@ class CompiledContraction:
         The last piece is the last so many values, some of them once more; of a shorter batch, its own values
         again and again.
         """
-        if length is None:
+        at_once = length if length is None else self.schedule.output_shape[0]
+        if length == at_once:
             yield 0, values
             return
-        at_once = self.schedule.output_shape[0]
+        assert length is not None
+        assert at_once is not None
         for start in range(0, length, at_once):
             first = max(0, min(start, length - at_once))
             taken = (
@@ -274,13 +257,10 @@ class CompiledContraction:
                 },
             )
 
-    def _open(self) -> tuple[CompiledProgram, Device]:
-        if self._program is None or self._chosen is None:
+    def _open(self) -> Ranks:
+        if self._ranks is None:
             raise InputError("compiled contraction", "is closed", "compile it again")
-        return self._program, self._chosen.device
-
-    def _blas(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self._threads is None else blas_threads(self._threads)
+        return self._ranks
 
     def _values(self, array: Any, number: int) -> NDArray[Any]:
         """The values of an input on the host; raises InputError where they do not fit."""
@@ -291,7 +271,7 @@ class CompiledContraction:
     def _check(self, array: Any, number: int) -> None:
         """Raise InputError where an array does not fit an input."""
         shape = self._shapes[number]
-        if array.shape == shape and array.dtype is self._dtype:
+        if array.shape == shape and (array.dtype is self._dtype or array.dtype in self._equal_dtypes):
             return
         found = tuple(array.shape)
         if number in self._batched:
@@ -300,7 +280,9 @@ class CompiledContraction:
             problem = f"has shape {tuple(array.shape)}, and was compiled for {self._shapes[number]}"
             raise InputError(f"array {number}", problem, "give an array of that shape, or compile again")
         dtype = stated_dtype(array)
-        if dtype != self._dtype and not np.can_cast(dtype, self._dtype):
+        if dtype == self._dtype:
+            self._equal_dtypes.add(array.dtype)
+        elif not np.can_cast(dtype, self._dtype):
             problem = f"has dtype {dtype}, and would be rounded to {self._dtype}"
             raise InputError(f"array {number}", problem, "convert it, or compile for a wider dtype")
 

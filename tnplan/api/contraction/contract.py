@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 from tnplan.api.contraction.arrays import as_library, common_kind, host_array, stated_dtype
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.exact import contract_exactly
+from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import (
-    PlanOptions,
     compiled,
     find_batched,
     find_path,
@@ -26,6 +27,9 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.passes.lowering.keep_results import keep_results
 
+CALLS_WITH_CONSTANTS = 1000
+"""Calls that a contraction with constants is planned for."""
+
 
 def contract(
     network: Any,
@@ -35,6 +39,7 @@ def contract(
     memory: float | None = None,
     precision: str | None = None,
     device: str = "auto",
+    devices: int = 1,
     threads: int | None = None,
     strip_exponent: bool = False,
 ) -> Any:
@@ -61,8 +66,12 @@ def contract(
     device : {"auto", "cpu", "gpu"}
         Where it is carried out. "auto": where the arrays are; for arrays of the host a GPU only where a CPU
         would take a second or more.
+    devices : int
+        Devices that share the work, each with the `memory` that is stated: GPUs, or threads of this process
+        as ranks on the CPU. Under mpirun those of all its ranks, which all make this call with equal arrays;
+        the result is on rank 0, and None on the others.
     threads : int, optional
-        Threads on a CPU. Default: as BLAS is set.
+        Threads of a device on a CPU. Default: as BLAS is set; of several, the cores over their number.
     strip_exponent : bool
         Return a pair (mantissa, exponent): the result is mantissa * 10^exponent, and may be beyond the range
         of the dtype. The mantissa's largest real or imaginary part is from 0.5 to 1.
@@ -91,7 +100,9 @@ def contract(
     kind = common_kind(call.operands)
     if strip_exponent and dtype.kind in "biu":
         dtype = np.dtype(np.float64)
-    options = PlanOptions(optimize, hardware, memory, precision, device, threads, kind.gpu, strip_exponent)
+    options = ContractionOptions(
+        optimize, hardware, memory, precision, device, devices, threads, kind.gpu, strip_exponent
+    )
     if 0 in call.size_dict.values():
         zeros = np.zeros(tuple(call.size_dict[index] for index in call.output), dtype)
         given = as_library(zeros, kind, like)
@@ -102,7 +113,8 @@ def contract(
             raise InputError("arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point one")
         planned = find_schedule(request, computed_dtype(dtype), options)
         on_gpu = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
-        return compiled(planned, options)(*on_gpu)
+        with compiled(planned, options) as contraction:
+            return contraction(*on_gpu)
     values = [
         host_array(array, f"array {number}").reshape(shape)
         for number, (array, shape) in enumerate(zip(call.operands, shapes, strict=True))
@@ -110,7 +122,10 @@ def contract(
     if dtype.kind in "biu":
         exact = contract_exactly(find_path(request, "float64", options), values, dtype)
         return as_library(exact, kind, like)
-    found = compiled(find_schedule(request, computed_dtype(dtype), options), options)(*values)
+    with compiled(find_schedule(request, computed_dtype(dtype), options), options) as contraction:
+        found = contraction(*values)
+    if found is None:
+        return None
     mantissa, exponent = found if strip_exponent else (found, 0.0)
     given = as_library(np.asarray(mantissa).astype(dtype, copy=False), kind, like)
     return (given, exponent) if strip_exponent else given
@@ -124,11 +139,13 @@ def compile(
     batch: int | None = None,
     batched: Sequence[int] | None = None,
     keep: bool = False,
+    calls: int | None = None,
     optimize: Any = "auto",
     hardware: Profile | str | Path | None = None,
     memory: float | None = None,
     precision: str | None = None,
     device: str = "auto",
+    devices: int = 1,
     threads: int | None = None,
     strip_exponent: bool = False,
 ) -> CompiledContraction:
@@ -155,7 +172,11 @@ def compile(
     keep : bool
         Keep all results in between as far as the memory allows, so that `CompiledContraction.update` with a
         few new tensors repeats only what depends on them.
-    optimize, hardware, memory, precision, device, threads, strip_exponent
+    calls : int, optional
+        About how often it will be called. The search for a path weighs what is contracted once against what
+        is contracted in each call, and takes the longer the more it can gain. Default: the batch; 1000 where
+        there are constants; else 1.
+    optimize, hardware, memory, precision, device, devices, threads, strip_exponent
         As in `contract`.
 
     Returns
@@ -179,26 +200,34 @@ def compile(
     fixed = dict(constants or {})
     given = [one for one in (*request.call.operands, *fixed.values()) if hasattr(one, "__dlpack_device__")]
     gpu = common_kind(given).gpu if given else None
-    options = PlanOptions(optimize, hardware, memory, precision, device, threads, gpu, strip_exponent)
     n_tensors = len(request.call.inputs)
     _check_numbers("constants", fixed, n_tensors)
-    if dtype is None:
-        dtype = _stated(request)
-    if dtype not in DTYPES:
-        raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
     changing = [number for number in range(n_tensors) if number not in fixed]
     in_batch: Sequence[int] = ()
     if batch is not None:
         in_batch = changing if batched is None else batched
         _check_numbers("batched", in_batch, n_tensors)
-        planned = find_batched(request, dtype, options, check_count("batch", batch), in_batch)
+        check_count("batch", batch)
+    if calls is None:
+        calls = batch or (CALLS_WITH_CONSTANTS if fixed else 1)
+    options = ContractionOptions(
+        optimize, hardware, memory, precision, device, devices, threads, gpu, strip_exponent,
+        calls, tuple(changing if batch is None else in_batch),
+    )  # fmt: skip
+    if dtype is None:
+        dtype = _stated(request)
+    if dtype not in DTYPES:
+        raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
+    if batch is not None:
+        planned = find_batched(request, dtype, options, batch, in_batch)
     else:
         planned = find_schedule(request, dtype, options)
     schedule = planned.schedule
     if keep or fixed:
         limit = memory_bytes(options, planned.device)
-        schedule = keep_results(schedule, None if keep else changing, limit)
-    return CompiledContraction(schedule, planned.device, threads, fixed, in_batch, gpu, strip_exponent)
+        if schedule.ranks_per_group == 1:
+            schedule = keep_results(schedule, None if keep else changing, limit)
+    return CompiledContraction(schedule, replace(options, device=planned.device), fixed, in_batch)
 
 
 def _check_numbers(place: str, numbers: Iterable[int], n_tensors: int) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log2
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tnplan.api.contraction.compiled import CompiledContraction
+from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.request import ContractionRequest
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.cpu.host_memory import host_memory
-from tnplan.executor.device.selection.select import check_device, free_gpu_bytes, gpu_profile, sees_gpu
+from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile, load_profile
@@ -26,6 +27,7 @@ from tnplan.planner.networks.importers.checks import integer_steps
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes import pipeline
 from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.search.repeated_calls import search_for_calls
 from tnplan.planner.search.search_in_proportion import predicted_s, search_in_proportion
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
@@ -46,20 +48,6 @@ GPU_FROM_S = 1.0
 
 
 @dataclass(frozen=True)
-class PlanOptions:
-    """How a contraction is planned and where it runs, as in `contract`; `gpu` is that of the arrays."""
-
-    optimize: Any = "auto"
-    hardware: Profile | str | Path | None = None
-    memory: float | None = None
-    precision: str | None = None
-    device: str = "auto"
-    threads: int | None = None
-    gpu: int | None = None
-    strip_exponent: bool = False
-
-
-@dataclass(frozen=True)
 class Planned:
     """A schedule and the device that it was planned for: "cpu", "gpu", or "auto" for one that was given."""
 
@@ -67,7 +55,7 @@ class Planned:
     device: str
 
 
-def find_schedule(request: ContractionRequest, dtype: str, options: PlanOptions) -> Planned:
+def find_schedule(request: ContractionRequest, dtype: str, options: ContractionOptions) -> Planned:
     """The schedule that was given, or the plan of the path that was given or is found."""
     if request.schedule is not None:
         if not np.can_cast(dtype, request.schedule.dtype):
@@ -87,14 +75,14 @@ def _kept_plan(
     output: tuple[str, ...],
     sizes: tuple[tuple[str, int], ...],
     dtype: str,
-    options: PlanOptions,
+    options: ContractionOptions,
 ) -> Planned:
     """The plan of a network whose path is found by name; kept for the next call."""
     return _plan(_search(Network(inputs, output, dict(sizes)), dtype, options), options)
 
 
 def find_batched(
-    request: ContractionRequest, dtype: str, options: PlanOptions, batch: int, batched: Sequence[int]
+    request: ContractionRequest, dtype: str, options: ContractionOptions, batch: int, batched: Sequence[int]
 ) -> Planned:
     """The schedule with one index more, which is on the tensors of the batch and first on the result.
 
@@ -115,23 +103,27 @@ def find_batched(
             batch = -(-batch // 2)
 
 
-def find_path(request: ContractionRequest, dtype: str, options: PlanOptions) -> ContractionPath:
+def find_path(request: ContractionRequest, dtype: str, options: ContractionOptions) -> ContractionPath:
     """The path that was given, or one that is found as the options say."""
     if request.path is not None:
         return replace(request.path, dtype=dtype)
     return _search(request.call.network, dtype, options)
 
 
-def _search(network: Network, dtype: str, options: PlanOptions) -> ContractionPath:
+def _search(network: Network, dtype: str, options: ContractionOptions) -> ContractionPath:
     optimize = options.optimize
     if optimize == "auto":
         device = options.device if options.device != "auto" else "cpu" if options.gpu is None else "gpu"
-        elements = memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
+        elements = options.devices * memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
         if elements < 1:
             raise InputError("memory", f"is {options.memory} bytes", "allow at least some tensors")
         # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
         limit = 2 ** int(log2(elements))
-        return search_in_proportion(network, dtype, _profile(options, device), max_elements=limit)
+        profile = _profile(options, device)
+        if options.calls == 1:
+            return search_in_proportion(network, dtype, profile, max_elements=limit)
+        changing = range(len(network.inputs)) if options.changing is None else options.changing
+        return search_for_calls(network, dtype, profile, changing, options.calls, limit)
     if isinstance(optimize, list | tuple):
         path = list(optimize)
     else:
@@ -147,21 +139,20 @@ def _search(network: Network, dtype: str, options: PlanOptions) -> ContractionPa
     return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), (), dtype)
 
 
-def _plan(path: ContractionPath, options: PlanOptions) -> Planned:
+def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
     device = _device(path, options)
     schedule = pipeline.plan(
         path,
         _profile(options, device),
-        devices=1,
+        devices=options.devices,
         memory_bytes=memory_bytes(options, device),
         precision=options.precision,
     )
     return Planned(schedule, device)
 
 
-def _device(path: ContractionPath, options: PlanOptions) -> str:
+def _device(path: ContractionPath, options: ContractionOptions) -> str:
     """The device of a contraction: where the arrays are; of arrays of the host, a GPU where that pays."""
-    check_device(options.device)
     if options.device != "auto":
         return options.device
     if options.gpu is not None:
@@ -170,14 +161,14 @@ def _device(path: ContractionPath, options: PlanOptions) -> str:
     return "gpu" if pays and sees_gpu() else "cpu"
 
 
-def _profile(options: PlanOptions, device: str) -> Profile:
+def _profile(options: ContractionOptions, device: str) -> Profile:
     """The profile that was stated, or the shipped one of the device."""
     if isinstance(options.hardware, Profile):
         return options.hardware
     return load_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
 
 
-def memory_bytes(options: PlanOptions, device: str) -> float:
+def memory_bytes(options: ContractionOptions, device: str) -> float:
     """The limit that was stated, or else what is free."""
     if options.memory is not None:
         return options.memory
@@ -188,21 +179,18 @@ _kept: OrderedDict[tuple[Any, ...], CompiledContraction] = OrderedDict()
 _kept_lock = threading.Lock()
 
 
-def compiled(planned: Planned, options: PlanOptions) -> CompiledContraction:
-    """A compiled contraction of a schedule; a small one is kept for the next call."""
-    schedule, device = planned.schedule, planned.device
-
-    def made() -> CompiledContraction:
-        return CompiledContraction(
-            schedule, device, options.threads, gpu=options.gpu, strip_exponent=options.strip_exponent
-        )
-
-    if needed_bytes(schedule) > CACHED_BYTES:
-        return made()
-    key = schedule.identity, device, options.threads, options.gpu, options.strip_exponent
+@contextmanager
+def compiled(planned: Planned, options: ContractionOptions) -> Iterator[CompiledContraction]:
+    """A compiled contraction of a schedule; a small one is kept for the next call, others are closed."""
+    schedule, options = planned.schedule, replace(options, device=planned.device)
+    if needed_bytes(schedule) > CACHED_BYTES or options.devices > 1:
+        with CompiledContraction(schedule, options) as contraction:
+            yield contraction
+        return
+    key = schedule.identity, options.device, options.threads, options.gpu, options.strip_exponent
     with _kept_lock:
-        found = _kept.pop(key, None) or made()
+        found = _kept.pop(key, None) or CompiledContraction(schedule, options)
         _kept[key] = found
         if len(_kept) > CACHED_CONTRACTIONS:
             _kept.popitem(last=False)
-    return found
+    yield found

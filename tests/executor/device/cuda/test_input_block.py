@@ -31,15 +31,23 @@ def test_values_of_the_host_and_of_the_gpu_go_side_by_side() -> None:
     rng = random.Random(1)
     generator = np.random.default_rng(0)
     with opened("gpu") as device:
-        shapes = [(3, 5), (7,), (), (2, 2, 2), (64, 64)]
+        shapes = [(3, 5), (7,), (), (2, 2, 2), (64, 64), (5,), (3,), (8, 8, 8, 8, 8), (2,)]
         block = device.input_block([int(np.prod(shape)) for shape in shapes], "complex64")
         wanted: list[Any] = [np.zeros(shape, "complex64") for shape in shapes]
         for _ in range(60):
-            for number in rng.sample(range(5), rng.randint(1, 5)):
+            present = []
+            for number in rng.sample(range(len(shapes)), rng.randint(1, len(shapes))):
                 values = generator.random(shapes[number]).astype("complex64")
                 wanted[number] = values
-                if rng.random() < 0.5:
+                way = rng.choice(["host", "strided", "address", "address"])
+                if way == "host":
                     block.set(number, values)
+                elif way == "address":
+                    # Aligned to 8 bytes, not to 16, half of the time.
+                    padded = np.concatenate([np.zeros(rng.randrange(2), values.dtype), values.reshape(-1)])
+                    with device.stream:
+                        present.append(cupy.asarray(padded))
+                    block.set(number, present[-1].data.ptr + padded.nbytes - values.nbytes)
                 else:
                     with device.stream:
                         turned = cupy.asarray(values.T.copy()).T

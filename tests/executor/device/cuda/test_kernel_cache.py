@@ -14,7 +14,7 @@ from tests.support.root import ROOT
 from tnplan.planner.common.errors import InputError
 
 CUDA = ROOT / "executor" / "device" / "cuda"
-ADD_FILE, SUM_FILE = CUDA / "add.cu", CUDA / "copy" / "sum.cu"
+ADD_FILE, SUM_FILE = CUDA / "copy" / "add.cu", CUDA / "copy" / "sum.cu"
 ARCHITECTURES = ("sm_80", "sm_90")
 ELF = b"\x7fELF"
 
@@ -114,7 +114,7 @@ def test_many_may_write_one_kernel_at_once(folder: Path) -> None:
 
     code = (
         "from tnplan.executor.device.cuda.runtime.kernel_cache import cached_cubin; "
-        "from tnplan.executor.device.cuda.device import ADD_FILE; "
+        "from tnplan.executor.device.cuda.copy.accumulate import ADD_FILE; "
         f"print(cached_cubin(ADD_FILE, {ADD!r}, 'sm_90').read_bytes()[:4])"
     )
 

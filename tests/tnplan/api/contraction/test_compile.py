@@ -15,14 +15,17 @@ from tests.support.networks import random_path
 from tnplan import plan
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.contract import compile as compile_contraction
+from tnplan.api.contraction.options import ContractionOptions
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import random_tensors
 from tnplan.planner.passes.lowering.keep_results import keep_results
 from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule.data_flow import DataFlow
 
 N_PATHS = 40
+CPU = ContractionOptions(device="cpu")
 LADDER = [(("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a"))]
 
 
@@ -58,7 +61,7 @@ def test_updates_have_the_bits_of_a_whole_run(fused: bool) -> None:
         verify(kept)
         assert kept.predicted.peak_bytes <= max(limit, smallest)
         arrays = random_tensors(network, "complex128", seed)
-        with CompiledContraction(kept, "cpu") as updated, CompiledContraction(schedule, "cpu") as whole:
+        with CompiledContraction(kept, CPU) as updated, CompiledContraction(schedule, CPU) as whole:
             np.testing.assert_array_equal(updated(*arrays), whole(*arrays))
             for round_ in range(4):
                 new = fresh(network, 100 + round_, numbers(rng, len(arrays)))
@@ -73,7 +76,7 @@ def test_an_update_repeats_only_what_depends_on_it() -> None:
     network = ring(16)
     path = ContractionPath(network, tuple((2 * k, 2 * k + 1) for k in range(15)), (), "float64")
     with compile_contraction(path, keep=True) as kept:
-        flow = kept._program._flow
+        flow = DataFlow(kept.schedule)
         assert len(flow.needed({5})) == 1 + 4  # its load, and the four contractions up to the root
         assert len(flow.needed(range(16))) == 16 + 15
 
@@ -203,7 +206,7 @@ def test_what_compile_refuses() -> None:
         contraction(np.ones((2, 3, 3)), np.ones((4, 3, 3)), np.ones((2, 3, 3)))
 
 
-def test_ranks_are_refused() -> None:
+def test_fewer_devices_than_ranks_are_refused() -> None:
     path = ContractionPath(ring(3), ((0, 1), (2, 3)), (), "float64")
     schedule = plan(path, devices=2, ranks_per_group=2)
     with pytest.raises(InputError, match="schedule: is for 2 ranks a slice"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import cosh, inf, log10, sinh
 
 import numpy as np
@@ -13,12 +14,14 @@ from tnplan import plan
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.contract import compile as compile_contraction
 from tnplan.api.contraction.contract import contract
+from tnplan.api.contraction.options import ContractionOptions
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import random_tensors
 
 N_PATHS = 40
+CPU = ContractionOptions(device="cpu")
 
 
 def ising_ring(n: int, beta: float, dtype: str) -> tuple[Network, list[np.ndarray], float]:
@@ -56,10 +59,10 @@ def test_random_networks_equal_those_without_exponents(scale: float) -> None:
         arrays = random_tensors(network, dtype, seed)
         wide = plan(ContractionPath(network, path.ssa_path, path.sliced_inds, "complex128"), memory=inf)
         narrow = plan(ContractionPath(network, path.ssa_path, path.sliced_inds, dtype), memory=inf)
-        with CompiledContraction(wide, "cpu") as exact:
+        with CompiledContraction(wide, CPU) as exact:
             wanted = exact(*arrays)
         scaled = [array * np.array(scale, array.dtype) for array in arrays]
-        with CompiledContraction(narrow, "cpu", strip_exponent=True) as stripped:
+        with CompiledContraction(narrow, replace(CPU, strip_exponent=True)) as stripped:
             for _ in range(2):
                 mantissa, exponent = stripped(*scaled)
         if scale == 0:

@@ -1,0 +1,86 @@
+"""One rank's part of a contraction that is called again and again: its slices, the sum over the groups, the
+result on rank 0. Knows no files and no checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tnplan.executor.contraction.run.compiled_program import CompiledProgram
+from tnplan.executor.contraction.run.result import gather_flat
+from tnplan.executor.contraction.run.slice_partition import active_groups, bind_sum_groups, share_of
+from tnplan.executor.device.selection.select import Chosen
+from tnplan.planner.schedule.schedule import Schedule
+
+
+class CompiledRank:
+    """A schedule bound to this rank's device. Every call but `exponent` is collective.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Verified. Without slices, or with fewer than there are groups, some ranks have no work.
+    chosen : Chosen
+        This rank's device, and all ranks.
+    scaled : bool
+        Keep tensors within the range of the dtype by powers of two; for one rank alone.
+
+    Attributes
+    ----------
+    program : CompiledProgram
+        This rank's slices.
+    """
+
+    def __init__(self, schedule: Schedule, chosen: Chosen, scaled: bool = False) -> None:
+        self._chosen: Chosen = chosen
+        self.device = chosen.device
+        world = chosen.ranks
+        self._share = share_of(schedule, world.size, world.rank, 0, schedule.n_slices)
+        self._group = world.split(self._share.group, self._share.rank_in_group)
+        self.program = CompiledProgram(schedule, self.device, self._group, self._share.slices, scaled)
+        self._is_ready = False
+        if world.size > 1:
+            across = world.split(self._share.rank_in_group, self._share.group)
+            active = active_groups(0, schedule.n_slices, self._share.n_groups)
+            self._sum_groups = bind_sum_groups(self.program.bound, self.device, across, active)
+            world.barrier()
+            self._group.connect()
+            across.connect()
+            self.device.synchronize()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a run has ended, so that some of its inputs may change and the others stay."""
+        return self._is_ready
+
+    def run(self, values: Mapping[int, Any]) -> None:
+        """Contract with new values of some inputs, the others as before; the first time, of all.
+
+        A run that fails leaves nothing to be used again.
+        """
+        changed = frozenset(values) if self._is_ready else None
+        self._is_ready = False
+        for number, array in values.items():
+            self.program.inputs.set(number, array)
+        self.program.run(changed)
+        if self._chosen.ranks.size > 1:
+            self._sum_groups()
+        self._is_ready = True
+
+    def gathered(self) -> NDArray[Any] | None:
+        """The flat result of the last run, on rank 0; None on the others."""
+        return gather_flat(self.program.bound, self._share, self._group, self.device)
+
+    @property
+    def exponent(self) -> int:
+        """The power of two by which the result is to be multiplied; 0 without scaling."""
+        return self.program.exponent
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.device.synchronize()
+        self._chosen.ranks.close()
+        self._chosen.close()

@@ -1,0 +1,45 @@
+"""Four ranks in groups of 1, 2 and 4: the same bits in one process, under mpirun, and after a kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.contraction.executor import check_values, make_case
+from tests.support.kernels.gpus import needs_gpus
+from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
+from tnplan.api.jobs.execute import execute
+
+RANKS = 4
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [1, 2, 4])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(RANKS))])
+def test_groups_give_the_same_bits(device: str, group: int, tmp_path: Path) -> None:
+    case = make_case(tmp_path, group)
+    files = case.schedule_file, case.tensors_file
+    seen = {} if device == "gpu" else {"CUDA_VISIBLE_DEVICES": ""}
+    threads, launched, killed = (tmp_path / f"{name}.npy" for name in ("threads", "launched", "killed"))
+    words = ("-m", "tnplan", "execute", files[0], "--tensors", files[1], "--device", device)
+
+    execute(*files, device=device, ranks=RANKS, output=threads)
+    check_values(case, np.load(threads))
+    done = mpirun(RANKS, *words, "-o", launched, **seen)
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.load(launched), np.load(threads))
+
+    struck = mpirun(RANKS, SCRIPTS / "kill_at_slice.py", 1, 1, *files, killed, **seen)
+    assert struck.returncode != 0
+    assert not killed.exists()
+    assert list(Path(f"{killed}.ckpt").glob("rank*.npy"))
+    resumed = mpirun(RANKS, *words, "-o", killed, "--resume", **seen)
+    assert resumed.returncode == 0, resumed.stderr
+    assert np.array_equal(np.load(killed), np.load(threads))
+    report = json.loads(killed.with_suffix(".json").read_text())
+    assert report["slices"]["resumed"] >= 1
+    assert report["environment"]["communicator"] == ("nccl" if device == "gpu" else "mpi")

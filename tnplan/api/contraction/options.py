@@ -1,0 +1,41 @@
+"""What a contraction in hand is planned for and where it runs: the options of `contract` and `compile`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tnplan.executor.device.selection.select import check_device
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.profile import Profile
+
+
+@dataclass(frozen=True)
+class ContractionOptions:
+    """How a contraction is planned and where it runs, as in `contract`; `gpu` is that of the arrays.
+
+    Of `calls` calls, each has new values of the tensors `changing`; of all where that is None.
+    """
+
+    optimize: Any = "auto"
+    hardware: Profile | str | Path | None = None
+    memory: float | None = None
+    precision: str | None = None
+    device: str = "auto"
+    devices: int = 1
+    threads: int | None = None
+    gpu: int | None = None
+    strip_exponent: bool = False
+    calls: int = 1
+    changing: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        check_count("devices", self.devices)
+        check_count("calls", self.calls)
+        if self.threads is not None:
+            check_count("threads", self.threads)
+        if self.strip_exponent and self.devices > 1:
+            raise InputError("strip_exponent", "is for one device", "leave out one of the two")
