@@ -176,10 +176,38 @@ class Writer:
             self.loop(depth)
         elif choice == 7:
             self.switch(depth, loop)
-        elif self.coins:
+        elif self.coins and choice != 9:
             self.toss(depth)
+        elif self.measured:
+            self.overwritten(depth)
         else:
             self.branch(depth, loop)
+
+    def overwritten(self, depth: int) -> None:
+        """A bit that decides something, or that another variable came from, is measured again."""
+        add = self.pair.add
+        k, (j, t) = self.random.randrange(N_BITS), self.random.sample(range(N_DATA), 2)
+        measure = f"c[{k}] = measure q[{j}];", f"W.c[{k}] = int(W.q[{j}])"
+        kind = self.random.randrange(3)
+        if kind == 0:  # the condition, with a variable that is changed beside it
+            add(f"if (c[{k}]) {{", f"if W.c[{k}]:", depth)
+            add(*measure, depth + 1)
+            add("i += 1; } else {", "i = signed(i + 1)", depth + 1)
+            self.pair.python.append("    " * depth + "else:")
+            add(f"i -= 1; x q[{t}]; }}", f"i = signed(i - 1); W.x({t})", depth + 1)
+        elif kind == 1:  # the range of a loop, in its body
+            self.names += 1
+            name = f"k{self.names}"
+            add(f"for int {name} in [0:int(c[{k}])] {{", f"for {name} in range(W.c[{k}] + 1):", depth)
+            add(*measure, depth + 1)
+            add(f"if (c[{k}]) {{ x q[{name}]; }} }}", f"if W.c[{k}]: W.x({name})", depth + 1)
+        else:  # what another variable was set to, on one way
+            add(*measure, depth)
+            add(f"d = measure q[{t}];", f"d = int(W.q[{t}])", depth)
+            add(f"i = int(c[{k}]); c[{k}] = 0; if (d) {{", f"i = W.c[{k}]; W.c[{k}] = 0", depth)
+            self.pair.python.append("    " * depth + "if d:")
+            add(measure[0] + " }", measure[1], depth + 1)
+            add(f"if (i == 1) {{ x q[{t}]; }}", f"if i == 1: W.x({t})", depth)
 
     def branch(self, depth: int, loop: str) -> None:
         """An if, with or without else."""
@@ -241,10 +269,17 @@ class Writer:
         elif kind == 2:
             self.pair.add("b = bool(toss(r));", "b = W.toss()", depth)
         else:
-            self.pair.add("d = 1; while (d) {", "d = 1", depth)
+            self.pair.add(f"c[{k}] = measure q[0];", f"W.c[{k}] = int(W.q[0])", depth)
+            self.pair.add(f"i = int(c[{k}]);", f"i = W.c[{k}]", depth)
+            start = self.random.choice([("d = 1;", "d = 1"), ("d = measure q[1];", "d = int(W.q[1])")])
+            self.pair.add(start[0] + " while (d) {", start[1], depth)
             self.pair.python.append("    " * depth + "while d:")
             self.pair.add("d = toss(r);", "d = W.toss()", depth + 1)
-            self.pair.add(f"c[{k}] = !c[{k}]; x q[{k}];", f"W.c[{k}] ^= 1; W.x({k})", depth + 1)
+            if self.random.random() < 0.5:
+                self.pair.add(f"c[{k}] = measure q[{k}];", f"W.c[{k}] = int(W.q[{k}])", depth + 1)
+                self.pair.add(f"x q[{k}];", f"W.x({k})", depth + 1)
+            else:
+                self.pair.add(f"c[{k}] = !c[{k}]; x q[{k}];", f"W.c[{k}] ^= 1; W.x({k})", depth + 1)
             self.pair.add(f"if (c[{k}] && d) {{ b = !b; }}", f"if W.c[{k}] and d: b = 1 - b", depth + 1)
             self.pair.qasm.append("  " * depth + "}")
 

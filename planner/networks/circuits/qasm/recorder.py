@@ -292,7 +292,10 @@ class Recorder:
         return _Way(done, changed)
 
     def _changed_by(self, changing: Sequence[Slot], body: Callable[[], None]) -> list[Slot]:
-        """The variables beside `changing` that a round of a loop sets, these having any value before it."""
+        """The variables beside `changing` that a round of a loop sets, these having any value before it.
+
+        Bits come first: where they are set, other variables may only be copied from them, once.
+        """
         before, missed = list(self.live), []
 
         def trial() -> None:
@@ -304,7 +307,7 @@ class Recorder:
                     missed.append(slot)
 
         self._way(trial, {})
-        return missed
+        return [slot for slot in missed if slot.is_bit] or missed
 
     def _forget(self, slots: Sequence[Slot]) -> None:
         """Bits whose memories hold what nobody knows."""
