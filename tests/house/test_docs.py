@@ -95,7 +95,10 @@ def test_an_openqasm_file_with_inputs() -> None:
         'include "stdgates.inc"; input float theta; input int layers; qubit[2] q;\n'
         "for int k in [1:layers] rx(theta) q;"
     )
-    assert run_example("openqasm.md", 0)["done"].answer.expectation == pytest.approx(cos(0.9) ** 2)
+    assert run_example("circuits.md", 0)["done"].answer.expectation == pytest.approx(cos(0.9) ** 2)
+    found = run_example("circuits.md", 1)
+    assert found["ansatz"].names == ("theta", "layers")
+    assert found["values"] == pytest.approx([cos(k / 5) for k in range(4)])
 
 
 def test_a_diagonalization() -> None:

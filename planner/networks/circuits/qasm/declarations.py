@@ -10,7 +10,7 @@ import numpy as np
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import LARGEST_CIRCUIT
-from tnplan.planner.networks.circuits.qasm.expressions import Evaluator
+from tnplan.planner.networks.circuits.qasm.expressions import Evaluator, is_constant
 from tnplan.planner.networks.circuits.qasm.operators import BINARY
 from tnplan.planner.networks.circuits.qasm.recorder import Slot
 from tnplan.planner.networks.circuits.qasm.scopes import (
@@ -116,7 +116,7 @@ class Declarations:
         """What a name with or without indices stands for, to be set."""
         name, indices = (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
         found: Any = self.evaluator.named(name)
-        if self.scopes.is_global(name) and not _is_constant(found):
+        if self.scopes.is_global(name) and not is_constant(found):
             raise Mistake(
                 f"uses {shown(name)!r} of the whole file in a subroutine",
                 "give it as an argument, or return it",
@@ -369,11 +369,6 @@ class _Part:
 def _with_bit(number: Any, place: int, on: bool) -> FixedWidth:
     low = number.value & ~(1 << place) | int(on) << place
     return wrapped(number.kind, number.width, low)
-
-
-def _is_constant(found: Any) -> bool:
-    slots = found.slots if isinstance(found, Bits) else (found,)
-    return all(isinstance(slot, Slot) and slot.is_constant for slot in slots)
 
 
 def _as_expression(node: Any) -> Any:

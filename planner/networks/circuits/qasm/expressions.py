@@ -119,6 +119,10 @@ class Evaluator:
         """What a name stands for."""
         found = self.scopes.find(name)
         if found is not None:
+            if self.scopes.in_definition and self.scopes.is_global(name) and not is_constant(found):
+                raise Mistake(
+                    f"uses {shown(name)!r} in the definition of a gate", "use its own qubits and angles"
+                )
             return found
         if name in CONSTANTS and (self.version == 3 or name == "pi"):
             return Slot(CONSTANTS[name], Type("float"), True)
@@ -339,6 +343,12 @@ class Evaluator:
         qubits = self.qubits(node.qubit)
         slots = tuple(self.recorder.measured_bit(qubit) for qubit in qubits.numbers)
         return self.bits_value(Bits(slots, qubits.is_single))
+
+
+def is_constant(found: Named) -> bool:
+    """Whether what a name stands for keeps its value: constants, inputs and subroutines."""
+    slots = found.slots if isinstance(found, Bits) else (found,)
+    return isinstance(found, Subroutine) or all(isinstance(one, Slot) and one.is_constant for one in slots)
 
 
 def _width(value: Any) -> int:

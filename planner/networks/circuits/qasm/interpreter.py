@@ -41,6 +41,7 @@ LABELS = {
     "QuantumReset": "reset", "QuantumMeasurementStatement": "measure", "PlainMeasurement": "measure",
     "QuantumPhase": "gphase", "Box": "box", "ReturnStatement": "return", "IODeclaration": "input",
 }  # fmt: skip
+WITHOUT_EFFECT = ("IntegerLiteral", "BitstringLiteral", "Identifier")
 REFUSED = {
     "Pragma": ("is a pragma", "leave it out"),
     "CalibrationGrammarDeclaration": ("is about pulses", "leave it out"),
@@ -275,6 +276,8 @@ class Interpreter:
         """A condition that a register of more measured bits than a table has is a number."""
         if type(node).__name__ != "BinaryExpression" or node.op.name != "==":
             return None
+        if type(node.lhs).__name__ != "Identifier" or type(node.rhs).__name__ not in WITHOUT_EFFECT:
+            return None  # what calls a subroutine may be evaluated only once
         left = self.evaluator.value(node.lhs)
         if not isinstance(left, BitString):
             return None

@@ -153,7 +153,7 @@ class QuantumStatements:
         calls: list[Call] = []
         outer, inside, place = self._calls, self._definition, self.recorder.place
         self._calls, self._definition = calls, definition
-        with self.scopes.subroutine():
+        with self.scopes.subroutine(in_definition=True):
             for name, value in zip(definition.params, params, strict=True):
                 self.scopes.define(name, Slot(value, Type("angle"), True))
             for number, name in enumerate(definition.qubits):

@@ -68,6 +68,8 @@ class Scopes:
 
     blocks: list[dict[str, Named]] = field(default_factory=lambda: [{}])
 
+    in_definition: bool = False
+    """Whether the innermost subroutine is the definition of a gate."""
     _is_inside: bool = False
 
     def find(self, name: str) -> Named | None:
@@ -97,11 +99,11 @@ class Scopes:
             self.blocks.pop()
 
     @contextmanager
-    def subroutine(self) -> Iterator[None]:
+    def subroutine(self, in_definition: bool = False) -> Iterator[None]:
         """Inside, the names of the file are seen and those of the caller are not."""
-        blocks, is_inside = self.blocks, self._is_inside
-        self.blocks, self._is_inside = [blocks[0], {}], True
+        before = self.blocks, self._is_inside, self.in_definition
+        self.blocks, self._is_inside, self.in_definition = [self.blocks[0], {}], True, in_definition
         try:
             yield
         finally:
-            self.blocks, self._is_inside = blocks, is_inside
+            self.blocks, self._is_inside, self.in_definition = before
