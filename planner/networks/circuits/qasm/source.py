@@ -95,27 +95,16 @@ def parse_source(text: str, place: str, version: int | None = None) -> Source:
     if version == 2:
         bare = _as_version_3(bare)
     _check_nesting(bare, place)
-    found = list(_plain(bare, place))
+    found: list[tuple[int, int, Any]] = list(_plain(bare))
     pieces, end = [], 0
     for begin, stop, _ in found:
         pieces += [bare[end:begin], _blank(bare[begin:stop])]
         end = stop
     rest = _parse("".join([*pieces, bare[end:]]), place)
-    at = 0
-    statements: list[Any] = []
-    for statement in rest:
-        line = statement.span.start_line
-        while at < len(found) and found[at][2].line < line:
-            statements.append(found[at][2])
-            at += 1
-        while at < len(found) and found[at][2].line == line and (
-            _column(bare, found[at][0]) < statement.span.start_column
-        ):  # fmt: skip
-            statements.append(found[at][2])
-            at += 1
-        statements.append(statement)
-    statements += [item for _, _, item in found[at:]]
-    return Source(place, version, tuple(statements))
+    placed = [((item.line, _column(bare, begin)), item) for begin, _, item in found]
+    placed += [((node.span.start_line, node.span.start_column), node) for node in rest]
+    placed.sort(key=lambda pair: pair[0])
+    return Source(place, version, tuple(item for _, item in placed))
 
 
 def language_version(bare: str, place: str) -> int:
@@ -177,7 +166,7 @@ def _check_nesting(bare: str, place: str) -> None:
             )
 
 
-def _plain(bare: str, place: str) -> Iterator[tuple[int, int, PlainGate | PlainMeasurement]]:
+def _plain(bare: str) -> Iterator[tuple[int, int, PlainGate | PlainMeasurement]]:
     """Where plain statements begin and end, and what they are: those outside of blocks."""
     depth, begin, line, counted = 0, 0, 1, 0
     for end in ENDS.finditer(bare):
@@ -190,7 +179,7 @@ def _plain(bare: str, place: str) -> Iterator[tuple[int, int, PlainGate | PlainM
             continue
         stop = end.end()
         if sign == ";" and depth == 0:
-            item = _plain_statement(bare, begin, stop, place)
+            item = _plain_statement(bare, begin, stop)
             if item is not None:
                 start = begin
                 while bare[start].isspace():
@@ -203,7 +192,7 @@ def _plain(bare: str, place: str) -> Iterator[tuple[int, int, PlainGate | PlainM
             begin = stop
 
 
-def _plain_statement(bare: str, begin: int, stop: int, place: str) -> PlainGate | PlainMeasurement | None:
+def _plain_statement(bare: str, begin: int, stop: int) -> PlainGate | PlainMeasurement | None:
     gate = PLAIN_GATE.fullmatch(bare, begin, stop)
     if gate is not None:
         name, text, operands = gate.groups()
