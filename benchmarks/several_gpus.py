@@ -33,7 +33,7 @@ from typing import Any
 
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
-from tnplan.executor.device.selection.select import PROFILES
+from tnplan.executor.device.selection.select import profile_of
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import write_text
 
@@ -373,10 +373,9 @@ def machine_of(options: argparse.Namespace) -> Machine:
     if not found:
         raise InputError("--device gpu", "nvidia-smi finds no GPU", "give --device cpu to try the script")
     names = [name for name, _ in found]
-    profile = next((profile for model, profile in PROFILES if model in names[0]), PROFILES[0][1])
     memory_gib = min(size for _, size in found) // 1024 - RESERVED_GIB
     ranks = options.ranks or 1 << (len(names).bit_length() - 1)
-    return Machine(tuple(names), ranks, options.hardware or profile, f"{memory_gib}GiB")
+    return Machine(tuple(names), ranks, options.hardware or profile_of(names[0]), f"{memory_gib}GiB")
 
 
 def arguments() -> argparse.Namespace:

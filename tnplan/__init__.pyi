@@ -22,6 +22,8 @@ from tnplan.api.jobs.propagate import propagate as propagate
 from tnplan.api.jobs.simulate import Simulation as Simulation
 from tnplan.api.jobs.simulate import simulate as simulate
 from tnplan.api.jobs.sqd import sci_solver as sci_solver
+from tnplan.api.jobs.warmup import Warmup as Warmup
+from tnplan.api.jobs.warmup import warmup as warmup
 from tnplan.api.planning.load import load_path as load_path
 from tnplan.api.planning.load import load_schedule as load_schedule
 from tnplan.api.planning.network import network as network
@@ -31,7 +33,9 @@ from tnplan.api.planning.search import search as search
 from tnplan.api.planning.show import UseChain as UseChain
 from tnplan.api.planning.show import show as show
 from tnplan.api.planning.tensor_network import TensorNetwork as TensorNetwork
+from tnplan.api.plot import plot as plot
 from tnplan.api.progress import Progress as Progress
+from tnplan.api.progress import ProgressBar as ProgressBar
 from tnplan.executor.observables.pauli_sum import PauliSum as PauliSum
 from tnplan.executor.pauli.terms.truncation import Truncation as Truncation
 from tnplan.executor.sbd.basis.determinants import DeterminantList as DeterminantList

@@ -1,10 +1,10 @@
 """Runs every OpenQASM file of a folder, and compares it with Qiskit and Aer.
 
 The state of a file without measurements on its way is compared amplitude for amplitude with that of Qiskit,
-phase included, or beyond a few qubits with that of Aer up to its phase; up to --small qubits also an amplitude
-by contraction and three expectation values by Pauli propagation. A file that measures or resets on its way is
-compared with Aer's counts by a chi-square test. What Qiskit does not read is listed as such. Needs qiskit,
-qiskit-qasm3-import and qiskit-aer.
+phase included, or beyond a few qubits with that of Aer up to its phase; up to --small qubits also an
+amplitude by contraction and three expectation values by Pauli propagation. A file that measures or resets on
+its way is compared with Aer's counts by a chi-square test. What Qiskit does not read is listed as such. Needs
+qiskit, qiskit-qasm3-import and qiskit-aer.
 """
 
 from __future__ import annotations

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
-inline = numba.njit(nogil=True, cache=True, error_model="numpy", inline="always")
+from tnplan.compress.cpu.numba_cache import cached_njit
+
+jit = cached_njit(nogil=True, error_model="numpy")
+inline = cached_njit(nogil=True, error_model="numpy", inline="always")
 int64: Any = np.int64
 
 TILE = 4096

@@ -10,10 +10,11 @@ from __future__ import annotations
 from math import frexp
 from typing import Any
 
-import numba
 import numpy as np
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+from tnplan.compress.cpu.numba_cache import cached_njit
+
+jit = cached_njit(nogil=True, error_model="numpy")
 int64: Any = np.int64
 
 FLOAT_BYTES = 4

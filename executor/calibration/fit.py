@@ -17,28 +17,35 @@ from tnplan.executor.calibration.redistribution_time import RedistributionTime
 FREE = 1e18
 """Bytes or operations a second of what costs no time."""
 LEAST_SHARE = 0.1
-"""A chain tells of the work on chip only where that is more than this share of its time."""
+"""A chain tells of the work on chip only where what is left of its time is more than this share."""
 
 
 def chip_rates(
     chains: Sequence[ChainTime], memory_bytes_per_s: float, short_run_bytes: float
 ) -> tuple[float, float]:
-    """Bytes on chip and operations a second, by least squares of relative errors, neither below 0 seconds.
+    """Bytes on chip and operations a second, by least squares of the relative errors of whole times, neither
+    below 0 seconds.
+
+    On chip is what the memory's time leaves of a chain's, as a root of squares. A device hides more than that
+    behind the memory, so that where little is left it says little; an error of it changes the chain's time by
+    its share of the square, which is its weight.
 
     Raises ValueError where chains are no slower than the memory.
     """
-    rows = []
+    rows, weights = [], []
     for chain in chains:
         slower = sum(1 + (short_run_bytes / run_bytes) ** 2 for run_bytes in chain.run_bytes)
         square = chain.time_s**2 - (chain.side_bytes * slower / memory_bytes_per_s) ** 2
         chip_s = sqrt(max(square, 0.0))
         if chip_s > LEAST_SHARE * chain.time_s:
-            rows.append((chain.tile_bytes / chip_s, chain.flops / chip_s))
+            weight = (chip_s / chain.time_s) ** 2
+            rows.append((weight * chain.tile_bytes / chip_s, weight * chain.flops / chip_s))
+            weights.append(weight)
     if len(rows) < 2:
         raise ValueError("fused chains take no longer than the memory: nothing to fit")
-    table, ones = np.array(rows), np.ones(len(rows))
-    both = np.linalg.lstsq(table, ones, rcond=None)[0]
-    alone = table.sum(axis=0) / (table**2).sum(axis=0)
+    table, wanted = np.array(rows), np.array(weights)
+    both = np.linalg.lstsq(table, wanted, rcond=None)[0]
+    alone = wanted @ table / (table**2).sum(axis=0)
     if both[0] < 0:
         both = np.array([0.0, alone[1]])
     elif both[1] < 0:

@@ -11,6 +11,7 @@ from time import perf_counter
 
 import numpy as np
 
+from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, pack_all
 from tnplan.executor.pauli.algebra.expectation import in_bits
@@ -25,6 +26,7 @@ from tnplan.executor.pauli.algebra.gates import (
 from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.terms.kernel_samples import rotation_kernels
 from tnplan.executor.pauli.terms.ledger import Dropped, Record, total
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
@@ -156,6 +158,7 @@ def open_terms(start: PauliSum, use: Resources) -> Terms:
     """The store of this rank's terms."""
     if use.device == "gpu":
         return GpuTerms(start, use.ranks)
+    compile_soon(rotation_kernels(start.coefficients.dtype.name))
     return ShardedTerms(start, use.threads, use.ranks)
 
 

@@ -5,8 +5,11 @@ Every stage begins only where the best path so far is predicted to take longer t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from math import inf, log2
+from heapq import heapify, heappop, heappush
+from itertools import combinations
+from math import inf, log2, prod
 
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
@@ -18,6 +21,8 @@ from tnplan.planner.search.cotengra_search import search_path
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import JOINT, SearchOptions
 
+FEW_TENSORS = 40
+"""Up to so many tensors the greedy path is made here, in milliseconds: to import cotengra takes longer."""
 TRIALS_FROM_S = 1e-3
 """Predicted seconds of a contraction from which on random greedy trials are made, which take milliseconds."""
 ANNEALING_FROM_S = 1.0
@@ -74,12 +79,57 @@ def _share(time_s: float) -> float:
 
 
 def _greedy(network: Network, method: str) -> tuple[tuple[int, ...], ...]:
+    if method == "greedy" and len(network.inputs) <= FEW_TENSORS:
+        return greedy_path(network)
     from cotengra import array_contract_path
 
     path = array_contract_path(
         network.inputs, network.output, network.size_dict, optimize=method, cache=False
     )
     return ssa_from_linear([tuple(map(int, step)) for step in path], len(network.inputs))
+
+
+def greedy_path(network: Network) -> tuple[tuple[int, ...], ...]:
+    """Always the pair next that adds least to what is stored, of those that share an index; SSA numbers.
+
+    The rule is opt_einsum's (Smith and Gray, JOSS 3, 753 (2018)). What shares none comes last, by size.
+    """
+    kept = dict.fromkeys(network.output, 1)
+    for name in (name for term in network.inputs for name in set(term)):
+        kept[name] = kept.get(name, 0) + 1
+    live = {number: frozenset(term) for number, term in enumerate(network.inputs)}
+
+    def size(names: Iterable[str]) -> int:
+        return prod(network.size_dict[name] for name in names)
+
+    def result(a: int, b: int) -> frozenset[str]:
+        both = live[a] & live[b]
+        return frozenset(
+            name for name in live[a] | live[b] if kept[name] > (2 if name in both else 1)
+        )  # fmt: skip
+
+    def entry(a: int, b: int) -> tuple[int, int, int]:
+        return size(result(a, b)) - size(live[a]) - size(live[b]), a, b
+
+    queue = [entry(a, b) for a, b in combinations(live, 2) if live[a] & live[b]]
+    heapify(queue)
+    path: list[tuple[int, ...]] = []
+    number = len(network.inputs)
+    while len(live) > 1:
+        a, b = heappop(queue)[1:] if queue else sorted(live, key=lambda one: size(live[one]))[:2]
+        if a not in live or b not in live:
+            continue
+        made = result(a, b)
+        for name in live[a] | live[b]:
+            kept[name] -= (name in live[a]) + (name in live[b]) - (name in made)
+        del live[a], live[b]
+        path.append((a, b))
+        live[number] = made
+        for other in live:
+            if other != number and live[other] & made:
+                heappush(queue, entry(other, number))
+        number += 1
+    return tuple(path)
 
 
 def predicted_s(path: ContractionPath, profile: Profile) -> float:

@@ -126,6 +126,7 @@ def diagonalized() -> tnplan.Diagonalization:
 
 BUILT: dict[str, Callable[[], Any]] = {
     "BitAssignment": lambda: tnplan.BitAssignment(0, tuple(range(10)), (True,) * 1024),
+    "Warmup": lambda: tnplan.Warmup(67, 24.1, None),
     "CarryOver": lambda: tnplan.CarryOver("a/prefix", ratio=0.5),
     "Channel": lambda: tnplan.Channel((0,), (np.eye(2),)),
     "Circuit": circuit,
@@ -151,6 +152,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "PauliSum": lambda: tnplan.PauliSum(1, np.zeros((1000, 2), np.uint64), np.ones(1000)),
     "Profile": lambda: tnplan.load_profile("dgx-h100"),
     "Progress": lambda: tnplan.Progress(1, 2, "text", "x" * 1000),
+    "ProgressBar": lambda: tnplan.ProgressBar(),
     "Projection": lambda: tnplan.report([matrices()], [1, 2, 4, 8], hardware="dgx-h100"),
     "Reset": lambda: tnplan.Reset(0),
     "Schedule": lambda: tnplan.plan(matrices(), hardware="dgx-h100", devices=8),

@@ -83,7 +83,10 @@ def _compare(array: Path, bound: float, threshold: float | None, plot: Path | No
         check_suffix(plot, ".svg")
     rows = compare_codecs(array, bound, threshold=threshold)
     if plot is not None:
-        write_text(plot, codecs.codec_svg(rows))
+        from tnplan.reporting.codec_plot import codec_plot
+        from tnplan.reporting.plots import svg_of
+
+        write_text(plot, svg_of(codec_plot(rows)))
     if as_json:
         click.echo(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows], indent=1))
         return

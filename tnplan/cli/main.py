@@ -36,6 +36,7 @@ COMMANDS = {
     "decompress": "Restore a compressed array.",
     "statevector": "Simulate a circuit with all its amplitudes.",
     "calibrate": "Measure this machine and write its hardware profile.",
+    "warmup": "Compile all kernels for this machine before they are needed.",
 }
 
 ON_RANKS = ("execute", "pauli", "sbd", "statevector", "calibrate")

@@ -1,17 +1,14 @@
-"""The terms of a Pauli propagation at every step, as a plot (the seed's Fig. 1)."""
+"""The terms of a Pauli propagation at every step, as a plot."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.axes import Axes
 
 from tnplan.executor.pauli.terms.ledger import Record
-from tnplan.reporting.plots import BLUE, GREY, VERMILION, plain_svg
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from tnplan.reporting.plots import BLUE, GREY, VERMILION, Plot, plain
 
 
-def record_svg(record: Record) -> str:
+def record_plot(record: Record) -> Plot:
     """Terms after each step, the terms that it split, and the branches that met a term, against the step."""
 
     def fill(axes: Axes) -> None:
@@ -22,4 +19,4 @@ def record_svg(record: Record) -> str:
         axes.legend(frameon=False)
         axes.grid(alpha=0.3)
 
-    return plain_svg(fill, 4.6)
+    return plain(fill, 4.6)

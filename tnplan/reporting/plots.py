@@ -11,7 +11,11 @@ import re
 from collections.abc import Callable, Sequence
 from math import log10
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from tnplan.planner.common.units import count_text, figure_text, power_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection
@@ -19,9 +23,6 @@ from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting.chain import use_chain
 from tnplan.reporting.evaluation import workload_name
 from tnplan.reporting.memory_only import memory_points
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Drawn = TypeVar("Drawn")
 COLOURS = {
@@ -38,16 +39,35 @@ MARKS = {
     "gather": ("v", PURPLE),
     "reduce": ("X", ORANGE),
 }
+FIXED: Any = {"svg.hashsalt": "tnplan", "svg.fonttype": "path", "font.size": 9.5}
+"""The style of all figures; the salt makes equal figures equal files."""
 LEAST_LOG10 = 0.2
 """What an axis of logarithms of operations spans at least."""
 FEWEST_BARS = 5
 """Fewer bars are as wide as so many."""
 
 
+class Plot(Figure):
+    """A figure of matplotlib that any notebook shows, and the style that it was drawn in."""
+
+    style: Any = MappingProxyType({})
+
+    def _repr_svg_(self) -> str:
+        return svg_of(self)
+
+
 def svg(draw: Callable[[Axes, Drawn], None], drawn: Drawn, page: bool = False, height: float = 3.4) -> str:
     """What `draw` draws, 9 inches wide and `height` inches high; `page`: to stand in the page."""
+    figure = styled(draw, drawn, height, "none" if page else "path")
+    return _for_page(svg_of(figure, page)) if page else svg_of(figure)
+
+
+def styled(
+    draw: Callable[[Axes, Drawn], None], drawn: Drawn, height: float = 3.4, fonts: str = "path"
+) -> Plot:
+    """What `draw` draws, in the report's style."""
     style = {
-        "svg.fonttype": "none" if page else "path",
+        "svg.fonttype": fonts,
         **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), TEXT),
         **dict.fromkeys(("axes.spines.top", "axes.spines.right", "xtick.minor.visible"), False),
         "axes.edgecolor": GREY,
@@ -58,25 +78,23 @@ def svg(draw: Callable[[Axes, Drawn], None], drawn: Drawn, page: bool = False, h
         "legend.frameon": False,
         "lines.linewidth": 1.6,
     }
-    text = plain_svg(lambda axes: draw(axes, drawn), height, style, transparent=page)
-    return _for_page(text) if page else text
+    return plain(lambda axes: draw(axes, drawn), height, style)
 
 
-def plain_svg(
-    fill: Callable[[Axes], None],
-    height: float,
-    style: Any = MappingProxyType({}),
-    transparent: bool = False,
-) -> str:
-    """What `fill` draws in matplotlib's own style but for what `style` changes; the same text each time."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    fixed: Any = {"svg.hashsalt": "tnplan", "svg.fonttype": "path", "font.size": 9.5}
-    with matplotlib.rc_context({**fixed, **style}):
-        figure = Figure(figsize=(9, height), layout="constrained")
+def plain(fill: Callable[[Axes], None], height: float, style: Any = MappingProxyType({})) -> Plot:
+    """What `fill` draws in matplotlib's own style but for what `style` changes."""
+    figure_style = {**FIXED, **style}
+    with matplotlib.rc_context(figure_style):
+        figure = Plot(figsize=(9, height), layout="constrained")
+        figure.style = figure_style
         fill(figure.subplots())
-        stream = io.StringIO()
+    return figure
+
+
+def svg_of(figure: Plot, transparent: bool = False) -> str:
+    """The figure as SVG; the same text each time."""
+    stream = io.StringIO()
+    with matplotlib.rc_context(figure.style):
         figure.savefig(stream, format="svg", metadata={"Date": None}, transparent=transparent)
     return stream.getvalue()
 

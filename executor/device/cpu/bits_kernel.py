@@ -1,30 +1,31 @@
-"""What numba kernels over packed bits share: how they are compiled, and the count of set bits.
-
-Imported lazily (numba loads slowly).
-"""
+"""What kernels over packed bits share: how they are compiled, and the count of set bits."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
-from numba.core import types
-from numba.extending import intrinsic
+
+from tnplan.executor.device.cpu.compiled.kernel import Late, kernel
 
 ONE = np.uint64(1)
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
-inline = numba.njit(nogil=True, cache=True, error_model="numpy", inline="always")
+jit = kernel(nogil=True, error_model="numpy")
+inline = kernel(nogil=True, error_model="numpy", inline="always")
 
 
-def _count_bits(typing_context: Any, word: Any) -> tuple[Any, Any]:
+def _count_bits() -> Any:
     """How many bits of a 64-bit word are set."""
+    from numba.core import types
+    from numba.extending import intrinsic
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
 
-    return types.int64(types.uint64), generate
+    def count_bits(typing_context: Any, word: Any) -> tuple[Any, Any]:
+        return types.int64(types.uint64), generate
+
+    return intrinsic(count_bits)
 
 
-count_bits: Any = intrinsic(_count_bits)
+count_bits: Any = Late(_count_bits)

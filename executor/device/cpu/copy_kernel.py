@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.numba_cache import cached_njit
 
-@numba.njit(nogil=True, cache=True)
+jit = cached_njit(nogil=True)
+
+
+@jit
 def copy_elements(
     target: Any, source: Any, target_table: Any, source_table: Any,
     target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
@@ -30,7 +33,7 @@ def copy_elements(
                     target[t + target_inner[j]] = source[s + source_inner[j]]
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def copy_runs(
     target: Any, source: Any, target_table: Any, source_table: Any,
     target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
@@ -58,7 +61,7 @@ def copy_runs(
                             target[a + r] = source[b + r]
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def small_products(a: Any, b: Any, c: Any) -> None:
     """c[t, i, j] = sum over q of a[t, i, q] b[t, j, q]; shapes (b, m, k), (b, n, k), (b, m, n)."""
     for t in range(a.shape[0]):
@@ -70,7 +73,7 @@ def small_products(a: Any, b: Any, c: Any) -> None:
                 c[t, i, j] = total
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def fused_tiles(
     operand: Any, branches: Any, out: Any, scratch: Any, tile_source: Any, tile_target: Any,
     gather: Any, scatter: Any, tables: Any, sizes: Any, adds: bool, closes: bool, closed: Any,

@@ -18,7 +18,7 @@ from tnplan.executor.device.protocols.device import Device
 from tnplan.planner.common.errors import InputError
 
 DEVICES = ("auto", "cpu", "gpu")
-PROFILES = (("H200", "h200-nvlink"), ("H100", "dgx-h100"), ("B200", "gb200-nvl72"))
+PROFILES = (("H200", "h200-nvlink"), ("H100", "h100-nvlink"), ("B200", "gb200-nvl72"))
 """Part of a GPU's name, and the shipped profile of machines that have it; the first one for others."""
 
 
@@ -99,8 +99,12 @@ def gpu_profile(number: int) -> str:
     _check_seen(number)
     from tnplan.executor.device.cuda.gpus import model_name
 
-    name = model_name(number)
-    return next((profile for model, profile in PROFILES if model in name), PROFILES[0][1])
+    return profile_of(model_name(number))
+
+
+def profile_of(gpu_name: str) -> str:
+    """The shipped profile for GPUs of a name as the driver says it."""
+    return next((profile for model, profile in PROFILES if model in gpu_name), PROFILES[0][1])
 
 
 def _check_seen(number: int) -> None:

@@ -17,7 +17,7 @@ from cupy.cuda import runtime
 from cupy_backends.cuda.api import driver
 
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -120,6 +120,10 @@ class GpuTable:
                 ROTATIONS_FILE, "turns", rotations_defines(self.words, self.dtype.name, by_passes)
             )
         )
+        kind = self.words, self.dtype.name
+        compile_ahead(
+            [(TABLE_FILE, pauli_defines(*kind)), (ROTATIONS_FILE, rotations_defines(*kind, by_passes=True))]
+        )
         self.stream = cupy.cuda.get_current_stream()
         self.processors = runtime.deviceGetAttribute(
             runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice()
@@ -131,7 +135,9 @@ class GpuTable:
         self.keys = cupy.empty((capacity, self.words), np.uint64)
         self.coefficients = cupy.empty(capacity, self.dtype)
         self.frequencies = cupy.zeros(capacity, np.int32)
-        self.keys[:n], self.coefficients[:n] = cupy.asarray(keys), cupy.asarray(coefficients)
+        # Copies: CuPy would compile kernels for `keys[:n] = ...`.
+        self.keys[:n].set(np.ascontiguousarray(keys))
+        self.coefficients[:n].set(np.ascontiguousarray(coefficients))
         self.lists: Lists = self.room(0)
         self.spare, self.patterns = cupy.empty(capacity, np.uint32), cupy.empty(0, np.uint32)
         self.failed = cupy.empty(0, np.uint32)

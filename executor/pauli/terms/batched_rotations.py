@@ -52,19 +52,9 @@ def rotate_all(
     from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
 
     rotations = rotations._replace(generators=np.array(rotations.generators))
-    (n, width), n_shards = rotations.generators.shape, len(shards)
-    tables = ShardTables(
-        np.empty((n_shards, len(ShardArrays._fields)), np.int64),
-        np.zeros((n_shards, kernel.NUMBERS), np.int64),
-        np.zeros(kernel.WORDS_A_LINE * n_shards, np.int64),
-        np.zeros(1, np.int64),
-        np.zeros((n_shards, n, kernel.COUNTED), np.int64),
-        np.zeros((n_shards, n, 4)),
-        shards[0].arrays.coefficients[:0],
-    )
+    width = rotations.generators.shape[1]
+    tables = shard_tables(shards, len(rotations.generators))
     numbers = tables.numbers
-    for s, shard in enumerate(shards):
-        _give(shard, tables.addresses[s], numbers[s])
     workers = 1 if pool is None else threads
 
     def work(first: int) -> None:
@@ -96,6 +86,25 @@ def rotate_all(
     log, losses = (table[:, :finished].sum(axis=0) for table in (tables.log, tables.losses))
     _enter(ledger, log, losses, rotations.due)
     return finished
+
+
+def shard_tables(shards: Sequence[HashTerms], n: int) -> ShardTables:
+    """The tables of shards for `n` rotations."""
+    from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
+
+    n_shards = len(shards)
+    tables = ShardTables(
+        np.empty((n_shards, len(ShardArrays._fields)), np.int64),
+        np.zeros((n_shards, kernel.NUMBERS), np.int64),
+        np.zeros(kernel.WORDS_A_LINE * n_shards, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros((n_shards, n, kernel.COUNTED), np.int64),
+        np.zeros((n_shards, n, 4)),
+        shards[0].arrays.coefficients[:0],
+    )
+    for s, shard in enumerate(shards):
+        _give(shard, tables.addresses[s], tables.numbers[s])
+    return tables
 
 
 def _give(shard: HashTerms, addresses: Array, numbers: Array) -> None:

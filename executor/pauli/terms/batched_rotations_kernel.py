@@ -1,6 +1,6 @@
 """The numba kernel of many rotations: what every thread of a rank does, from one rotation to the next.
 
-Imported lazily (numba loads slowly). Each thread has some of the shards, and takes each of them as far as it
+Each thread has some of the shards, and takes each of them as far as it
 comes. A rotation has three phases on a shard: its terms are split; the lists of the shard at the rotation's
 distance are taken; and terms past the limits go, if that is due. `done` says how many phases a shard has
 behind it. The second phase waits until the other shard has done the first, so that its lists are there, the
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import inline, jit
@@ -29,9 +28,10 @@ from tnplan.executor.pauli.terms.hash_table_kernel import (
     unite,
 )
 from tnplan.executor.pauli.terms.intrinsics_kernel import (
+    columns_at,
     load_acquire,
-    pointer,
     store_release,
+    vector_at,
     yield_processor,
 )
 
@@ -62,19 +62,20 @@ def arrays_of(tables: Any, s: Any, width: int) -> Any:
     at, capacity = tables.addresses[s], tables.numbers[s, CAPACITY]
     coefficient = tables.coefficients.dtype
     return ShardArrays(
-        numba.farray(pointer(at[0]), (capacity, width), np.uint64),
-        numba.carray(pointer(at[1]), capacity, coefficient),
-        numba.carray(pointer(at[2]), capacity, np.uint32),
-        numba.carray(pointer(at[3]), capacity, np.int32),
-        numba.carray(pointer(at[4]), tables.numbers[s, N_SLOTS], np.uint64),
-        numba.carray(pointer(at[5]), capacity, np.uint32),
-        numba.carray(pointer(at[6]), capacity, np.uint32),
-        numba.carray(pointer(at[7]), width, np.uint64),
-        numba.carray(pointer(at[8]), capacity, np.uint32),
-        numba.carray(pointer(at[9]), capacity, np.uint32),
-        numba.carray(pointer(at[10]), capacity, coefficient),
-        numba.carray(pointer(at[11]), capacity, np.int32),
-        numba.carray(pointer(at[12]), capacity, np.uint32),
+        columns_at(at[0], capacity, width, np.uint64),
+        vector_at(at[1], capacity, coefficient),
+        vector_at(at[2], capacity, np.uint32),
+        vector_at(at[3], capacity, np.int32),
+        vector_at(at[4], tables.numbers[s, N_SLOTS], np.uint64),
+        vector_at(at[5], capacity, np.uint32),
+        vector_at(at[6], capacity, np.uint32),
+        vector_at(at[7], width, np.uint64),
+        vector_at(at[8], capacity, np.uint32),
+        vector_at(at[9], capacity, np.uint32),
+        vector_at(at[10], capacity, coefficient),
+        vector_at(at[11], capacity, np.int32),
+        vector_at(at[12], capacity, np.uint32),
+        vector_at(at[13], width, np.int64),
     )
 
 
@@ -88,7 +89,9 @@ def split_shard(tables: Any, s: int, number: int, rotations: Any, cut: float, fo
     shard[N_HITS] = shard[LISTED] = shard[N_CHANGED] = 0
     if not may_split(rows.union, generator):
         return
-    shard[N_HITS] = shard[N_CHANGED] = anticommuting(rows.keys, shard[N], generator, rows.hits)
+    shard[N_HITS] = shard[N_CHANGED] = anticommuting(
+        rows.keys, shard[N], generator, rows.hits, rows.columns
+    )
     shard[LISTED], losses[0], losses[1], log[CUT] = split(
         rows, shard[N_HITS], follow, generator, rotations.cosines[number], rotations.sines[number], cut
     )

@@ -1,6 +1,6 @@
 """The numba kernels of maps that take every row of a shard: Cliffords, and transfers of a few qubits.
 
-Imported lazily (numba loads slowly). Rows are those of `hash_table_kernel`.
+Rows are those of `hash_table_kernel`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ def local_word(row: Any, qubits: Any) -> Any:
 
 
 @jit
-def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, touched: Any) -> None:
-    """Every row becomes the product of the images of its factors; see `tableau.CliffordLayer`."""
+def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, touched: Any, out: Any) -> None:
+    """Every row becomes the product of the images of its factors; see `tableau.CliffordLayer`.
+
+    `out` is room for a row.
+    """
     words = touched.size
-    out = np.empty(2 * words, np.uint64)
     for i in range(n):
         power = np.int64(0)
         for w in range(words):

@@ -34,7 +34,8 @@ class ShardArrays(NamedTuple):
     """The arrays of a shard, as kernels take them: see `hash_table_kernel` and `HashTerms`.
 
     `hits` are the terms that split. Of branches there are the terms that send them (`senders`), their
-    `values` and frequencies (`counts`), and the terms that they met (`targets`).
+    `values` and frequencies (`counts`), and the terms that they met (`targets`). `columns` is room for the
+    numbers of words.
     """
 
     keys: Array
@@ -50,6 +51,7 @@ class ShardArrays(NamedTuple):
     values: Array
     counts: Array
     targets: Array
+    columns: Array
 
 
 TERMS, SENT = slice(0, 4), slice(9, 12)
@@ -127,6 +129,7 @@ class HashTerms:
             values=np.empty(capacity, kind),
             counts=np.empty(capacity, np.int32),
             targets=np.empty(capacity, np.uint32),
+            columns=np.empty(width, np.int64),
         )
         self.arrays.keys[: self.n], self.arrays.coefficients[: self.n] = start.keys, start.coefficients
         self.n_hits, self.n_changed, self.most = 0, 0, NO_LIMIT
@@ -144,7 +147,10 @@ class HashTerms:
 
     def count(self, generator: Array) -> int:
         """How many terms anticommute with the packed word `generator`."""
-        return int(self.kernel.anticommuting(self.arrays.keys, self.n, generator, self.arrays.hits))
+        arrays = self.arrays
+        return int(
+            self.kernel.anticommuting(arrays.keys, self.n, generator, arrays.hits, arrays.columns)
+        )
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float) -> tuple[Branches, int, Loss]:
         """The first half of a rotation about `generator`: its branches, and how many terms split."""
@@ -196,7 +202,8 @@ class HashTerms:
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
         layer, (keys, coefficients) = clifford_layer(tuple(gates), self.n_qubits), self.arrays[:2]
-        self.maps.clifford(keys, coefficients, self.n, layer.images, layer.powers, layer.touched)
+        room = np.empty(keys.shape[1], np.uint64)
+        self.maps.clifford(keys, coefficients, self.n, layer.images, layer.powers, layer.touched, room)
         self._changed(is_new=True)
 
     def sweep(self, limits: TermLimits) -> Loss:
@@ -273,7 +280,7 @@ class HashTerms:
 
 def _size_bytes(arrays: ShardArrays) -> int:
     """What the arrays take that grow."""
-    return sum(array.nbytes for array in arrays) - arrays.union.nbytes
+    return sum(array.nbytes for array in arrays) - arrays.union.nbytes - arrays.columns.nbytes
 
 
 def _table(n_terms: int) -> Array:

@@ -1,6 +1,6 @@
 """The numba kernels of one shard of terms in a hash table: splits, meetings, Cliffords, sweeps.
 
-Imported lazily (numba loads slowly). `rows` are the `ShardArrays` of a shard. A term i has the row keys[i]
+`rows` are the `ShardArrays` of a shard. A term i has the row keys[i]
 (W words of x, W of z; columns are contiguous), its coefficient, its frequency and the tag of its row, a
 linear hash of 32 bits: that of P Q is the xor of theirs. `slots` is a table of 2^k entries, k at most 32,
 with linear probing: 0 is free, else the low 32 bits are i + 1 and the high 32 the tag. Rows are 0 .. n-1, of
@@ -41,11 +41,11 @@ def stirred(value: Any) -> Any:
 
 
 @jit
-def tag_of(keys: Any, i: Any) -> Any:
-    """The tag of row i, a linear hash of 32 bits."""
+def tag_of(row: Any) -> Any:
+    """The tag of a row, a linear hash of 32 bits."""
     value = FREE
-    for w in range(keys.shape[1]):
-        value = stirred(stirred(value ^ keys[i, w]))
+    for word in row:
+        value = stirred(stirred(value ^ word))
     value = stirred(stirred(value))
     return np.uint32((value ^ (value >> HALF)) & LOW)
 
@@ -54,7 +54,7 @@ def tag_of(keys: Any, i: Any) -> Any:
 def tag_all(keys: Any, n: int, tags: Any) -> None:
     """Write the tags of the first `n` rows."""
     for i in range(n):
-        tags[i] = tag_of(keys, i)
+        tags[i] = tag_of(keys[i])
 
 
 @inline
@@ -109,26 +109,26 @@ def rebuild(tags: Any, where: Any, n: int, slots: Any) -> None:
 
 
 @jit
-def anticommuting(keys: Any, n: int, generator: Any, hits: Any) -> int:
+def anticommuting(keys: Any, n: int, generator: Any, hits: Any, columns: Any) -> int:
     """Write the numbers of the terms that anticommute with `generator` to `hits`; return how many.
 
     Reads those columns of `keys` alone that `generator` looks at: z where it has x, and x where it has z.
     """
     words = generator.size // 2
-    columns, masks = np.zeros(generator.size, np.int64), np.zeros(generator.size, np.uint64)
     used = 0
     for w in range(generator.size):
         if generator[w] != FREE:
-            columns[used], masks[used] = (w + words) % generator.size, generator[w]
+            columns[used] = (w + words) % generator.size
             used += 1
     count = 0
     if used == 1:
-        a, mask = keys[:, columns[0]], masks[0]
+        a, mask = keys[:, columns[0]], generator[columns[0] - words]
         for i in range(n):
             hits[count] = i
             count += count_bits(a[i] & mask) & 1
     elif used == 2:
-        a, b, mask, other = keys[:, columns[0]], keys[:, columns[1]], masks[0], masks[1]
+        a, mask = keys[:, columns[0]], generator[columns[0] - words]
+        b, other = keys[:, columns[1]], generator[columns[1] - words]
         for i in range(n):
             hits[count] = i
             count += count_bits((a[i] & mask) ^ (b[i] & other)) & 1
@@ -142,7 +142,7 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any) -> int:
         for i in range(n):
             both = FREE
             for u in range(used):
-                both ^= keys[i, columns[u]] & masks[u]
+                both ^= keys[i, columns[u]] & generator[columns[u] - words]
             hits[count] = i
             count += count_bits(both) & 1
     return count
@@ -177,9 +177,9 @@ def split(
     Returns the branches listed, and the L1 norm, squares and number of those below `cut`, which are not, but
     zeros. `where` has the places of terms in the list. Frequencies are kept where they are to be followed.
     """
-    keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _ = rows
+    keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _, used = rows
     words = generator.size // 2
-    used, n_used, generator_power = np.zeros(words, np.int64), 0, np.int64(0)
+    n_used, generator_power = 0, np.int64(0)
     for w in range(words):
         if generator[w] | generator[words + w] != FREE:
             generator_power += count_bits(generator[w] & generator[words + w])
@@ -236,7 +236,7 @@ def merge_branches(
     keys, coefficients, tags, frequencies, slots, where, spare, union, hits = rows[:9]
     sources, source_tags, senders, values, counts, generator = branches
     targets = rows.targets
-    mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator.reshape((1, -1)), 0)
+    mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
     fresh = merged = 0
     for begin in range(0, senders.size, BLOCK):
         end = min(senders.size, begin + BLOCK)

@@ -1,6 +1,6 @@
 """What numba lacks and the kernels of terms need: prefetches, arrays by address, words between threads.
 
-Imported lazily (numba loads slowly).
+Each is made where a kernel that uses it is compiled.
 """
 
 from __future__ import annotations
@@ -8,19 +8,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from tnplan.executor.device.cpu.compiled.kernel import Late
 
 Generate = Callable[..., Any]
 WORD_BYTES = 8
 
-yield_processor = types.ExternalFunction("sched_yield", types.int32())
-"""Give the processor to another thread that waits for it."""
+
+def _intrinsic(typing: Callable[..., Any]) -> Late:
+    """An intrinsic of numba from its typing function."""
+
+    def make() -> Any:
+        from numba.extending import intrinsic
+
+        return intrinsic(typing)
+
+    return Late(make)
+
+
+def _sched_yield() -> Any:
+    """Give the processor to another thread that waits for it."""
+    from numba.core import types
+
+    return types.ExternalFunction("sched_yield", types.int32())
 
 
 def _fetch(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
     """Ask for the line of memory that holds this element of an array of one axis, without waiting for it."""
+    from llvmlite import ir
+    from numba.core import cgutils, types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at = builder.gep(_data(context, builder, array, arguments[0]), [arguments[1]])
@@ -34,17 +49,53 @@ def _fetch(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
     return types.void(array, types.int64), generate
 
 
-def _pointer(typing_context: Any, address: Any) -> tuple[Any, Generate]:
-    """An address as what `numba.carray` takes."""
+def _vector(typing_context: Any, address: Any, n: Any, kind: Any) -> tuple[Any, Generate]:
+    """The array of one axis of `n` numbers of type `kind` at an address."""
+    from numba.core import types
+
+    result = types.Array(_number(kind), 1, "C")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        return _array_at(context, builder, result, arguments[0], [arguments[1]])
 
-    return types.voidptr(types.int64), generate
+    return result(types.int64, types.int64, kind), generate
+
+
+def _columns(typing_context: Any, address: Any, n: Any, width: Any, kind: Any) -> tuple[Any, Generate]:
+    """The array of `n` rows and `width` contiguous columns, numbers of type `kind`, at an address."""
+    from numba.core import types
+
+    result = types.Array(_number(kind), 2, "F")
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _array_at(context, builder, result, arguments[0], arguments[1:3])
+
+    return result(types.int64, types.int64, types.int64, kind), generate
+
+
+def _number(kind: Any) -> Any:
+    """The type of numbers that a class or a dtype says."""
+    return getattr(kind, "instance_type", None) or kind.dtype
+
+
+def _array_at(context: Any, builder: Any, result: Any, address: Any, shape: Any) -> Any:
+    """An array over memory that is not its own, each axis contiguous in those before it."""
+    from numba.core import types
+    from numba.np.arrayobj import populate_array
+
+    array = context.make_array(result)(context, builder)
+    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(result.dtype)))
+    strides = [itemsize]
+    for extent in shape[:-1]:
+        strides.append(builder.mul(strides[-1], extent))
+    data = builder.inttoptr(address, array.data.type)
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None)
+    return array._getvalue()
 
 
 def _heard(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
     """This element of an int64 array of one axis; what its writer wrote before it can be read after it."""
+    from numba.core import types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at = builder.gep(_data(context, builder, array, arguments[0]), [arguments[1]])
@@ -55,6 +106,7 @@ def _heard(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
 
 def _say(typing_context: Any, array: Any, place: Any, value: Any) -> tuple[Any, Generate]:
     """Write this element of an int64 array of one axis, after all that was written before it."""
+    from numba.core import types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at = builder.gep(_data(context, builder, array, arguments[0]), [arguments[1]])
@@ -69,7 +121,9 @@ def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     return context.make_array(kind)(context, builder, array).data
 
 
-prefetch: Any = intrinsic(_fetch)
-pointer: Any = intrinsic(_pointer)
-load_acquire: Any = intrinsic(_heard)
-store_release: Any = intrinsic(_say)
+prefetch: Any = _intrinsic(_fetch)
+vector_at: Any = _intrinsic(_vector)
+columns_at: Any = _intrinsic(_columns)
+load_acquire: Any = _intrinsic(_heard)
+store_release: Any = _intrinsic(_say)
+yield_processor: Any = Late(_sched_yield)

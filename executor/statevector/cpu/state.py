@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.statevector.cpu.tile_room import flat_pass, tile_room
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -77,13 +78,11 @@ class HostState:
         real = self.amplitudes.real.dtype
         values_re, values_im = tables.values.real.astype(real), tables.values.imag.astype(real)
         flat = self.amplitudes[start:].view(real)
+        passed, base = flat_pass(tables), self.rank << self.n_bits | start
         n_tiles = 1 << len(tables.far)
 
         def work(first: int, last: int) -> None:
-            run_tiles(
-                flat, self.rank << self.n_bits | start, tables.held, tables.far, tables.steps, tables.places,
-                values_re, values_im, tables.idle, tables.phases, first, last,
-            )  # fmt: skip
+            run_tiles(flat, base, passed, values_re, values_im, tile_room(tables, real), first, last)
 
         over_chunks(n_tiles, self.threads, work)
 

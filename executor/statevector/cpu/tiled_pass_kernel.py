@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, GATE, PHASES
+from tnplan.executor.device.cpu.compiled.kernel import kernel
+from tnplan.executor.statevector.cpu.tile_room import APART, LANE_BITS, LANES
+from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, PHASES
 
-LANE_BITS = 6
-LANES = 1 << LANE_BITS
-"""Groups of amplitudes that one matrix multiplies at once."""
 ONE, TWO = np.uint64(1), np.uint64(2)
-APART = 64
-"""Numbers between the two parts of a tile, which would otherwise meet in the same lines of a cache."""
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+jit = kernel(nogil=True, error_model="numpy", fastmath={"contract"})
 
 
 @jit
@@ -34,32 +30,28 @@ def spread(number: int, bits: Any) -> int:
 
 @jit
 def run_tiles(
-    amplitudes: Any, rank_base: int, held: Any, far: Any, steps: Any, places: Any, values_re: Any,
-    values_im: Any, idle: Any, phases: Any, first: int, last: int,
-) -> None:  # fmt: skip
-    """Do all steps of a pass on tiles first .. last-1; `rank_base` are the index bits of the rank."""
+    amplitudes: Any, rank_base: int, tables: Any, values_re: Any, values_im: Any, room: Any, first: int,
+    last: int,
+) -> None:
+    """Do all steps of a pass, `FlatPass`, on tiles first .. last-1, in the room of a `TileRoom`.
+
+    `rank_base` are the index bits of the rank.
+    """
+    held, far, starts, steps, places, idle, phases = tables
     q = held.size
     side = 1 << q
-    run_bits = 0
-    while run_bits < q and held[run_bits] == run_bits:
-        run_bits += 1
-    run = np.uint64(1 << run_bits)
-    starts = np.empty(side >> run_bits, np.int64)
-    for row in range(starts.size):
-        starts[row] = spread(row, held[run_bits:])
-    buffer = np.empty(2 * side + APART, amplitudes.dtype)
-    re, im = buffer[:side], buffer[side + APART :]
-    scratch = np.empty((4, LANES << most_targets(steps)), amplitudes.dtype)
+    run = np.uint64(side // starts.size)
+    re, im = room.tile[:side], room.tile[side + APART :]
     for tile in range(first, last):
         base = spread(tile, far)
         for row in range(starts.size):
-            at = np.uint64(row << run_bits)
+            at = np.uint64(row) * run
             read_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
         index = base | rank_base
         for s in range(len(steps)):
             kind, t, near, outer, place, value, number = steps[s]
             if kind == PHASES:
-                apply_phases(re, im, q, index, held, near, phases[t:])
+                apply_phases(re, im, q, index, held, near, phases[t:], room)
                 continue
             chosen = 0
             for k in range(outer):
@@ -73,20 +65,10 @@ def run_tiles(
                 for v in range(1 << near):
                     if not idle[number + v]:
                         at = value + (v << 2 * t)
-                        apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], scratch)
+                        apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], room)
         for row in range(starts.size):
-            at = np.uint64(row << run_bits)
+            at = np.uint64(row) * run
             write_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
-
-
-@jit
-def most_targets(steps: Any) -> int:
-    """The most targets that a gate of a pass has."""
-    most = 0
-    for kind, targets in steps[:, :2]:
-        if kind == GATE:
-            most = max(most, targets)
-    return most
 
 
 @jit
@@ -136,7 +118,9 @@ def apply_diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_i
 
 
 @jit
-def apply_phases(re: Any, im: Any, q: int, index: int, held: Any, n: int, phases: Any) -> None:
+def apply_phases(
+    re: Any, im: Any, q: int, index: int, held: Any, n: int, phases: Any, room: Any
+) -> None:  # fmt: skip
     """Multiply by exp(i phase) of a phase polynomial on n bits.
 
     That is a table of the low times a table of the high tile bits. No two held bits form a pair. `index` has
@@ -151,8 +135,9 @@ def apply_phases(re: Any, im: Any, q: int, index: int, held: Any, n: int, phases
                 if index >> k & 1:
                     constant += pairs[n * j + k]
     half = (q + 1) // 2
-    low_re, low_im = products(index, held[:half], n, phases, pairs, 0.0, re)
-    high_re, high_im = products(index, held[half:], n, phases, pairs, constant, re)
+    low_re, low_im, high_re, high_im = room.factors[0], room.factors[1], room.factors[2], room.factors[3]
+    products(index, held[:half], n, phases, pairs, 0.0, room.angles, low_re, low_im)
+    products(index, held[half:], n, phases, pairs, constant, room.angles, high_re, high_im)
     n_low = np.uint64(1 << half)
     for row in range(1 << (q - half)):
         at = np.uint64(row << half)
@@ -166,11 +151,10 @@ def apply_phases(re: Any, im: Any, q: int, index: int, held: Any, n: int, phases
 
 
 @jit
-def products(index: int, bits: Any, n: int, phases: Any, pairs: Any, constant: float, like: Any) -> Any:
-    """exp(i (constant + the sum of the phases of the bits set)) for all values of `bits`."""
-    re = np.empty(1 << bits.size, like.dtype)
-    im = np.empty(1 << bits.size, like.dtype)
-    angles = np.empty(1 << bits.size, np.float64)
+def products(
+    index: int, bits: Any, n: int, phases: Any, pairs: Any, constant: float, angles: Any, re: Any, im: Any
+) -> None:  # fmt: skip
+    """Write exp(i (constant + the sum of the phases of the bits set)) for all values of `bits`."""
     angles[0] = constant
     for k in range(bits.size):
         angle = phases[bits[k]]
@@ -179,35 +163,36 @@ def products(index: int, bits: Any, n: int, phases: Any, pairs: Any, constant: f
                 angle += pairs[n * bits[k] + j]
         for v in range(1 << k):
             angles[v | 1 << k] = angles[v] + angle
-    for v in range(angles.size):
+    for v in range(1 << bits.size):
         re[v] = np.cos(angles[v])
         im[v] = np.sin(angles[v])
-    return re, im
 
 
 @jit
 def apply_matrix(
-    re: Any, im: Any, q: int, places: Any, t: int, selected: int, m_re: Any, m_im: Any, scratch: Any
+    re: Any, im: Any, q: int, places: Any, t: int, selected: int, m_re: Any, m_im: Any, room: Any
 ) -> None:
     """Multiply the 2^t amplitudes of every group by a matrix where the near selectors have value `selected`.
 
     Groups are taken LANES at a time: first gathered, so that the product runs over neighbours.
     """
     side = 1 << t
-    offsets = np.empty(side, np.int64)
+    offsets, lane, free = room.offsets[:side], room.lane, room.free
     for row in range(side):
         offsets[row] = spread(row, places[:t]) | spread(selected, places[t:])
-    free = free_bits(q, places)
-    lane_bits = min(LANE_BITS, free.size)
-    lane = np.empty(1 << lane_bits, np.uint64)
+    n_free = free_bits(q, places, free)
+    lane_bits = min(LANE_BITS, n_free)
+    lane = lane[: 1 << lane_bits]
     for v in range(lane.size):
         lane[v] = spread(v, free[:lane_bits])
-    rising = spread(-1, free[lane_bits:])
-    minus_im = -m_im[: side * side]
-    real = not np.any(minus_im)
-    x_re, x_im, y_re, y_im = scratch[0], scratch[1], scratch[2], scratch[3]
-    base = 0
-    for _ in range(1 << (free.size - lane_bits)):
+    rising = spread(-1, free[lane_bits:n_free])
+    minus_im, real = room.minus_im, True
+    for k in range(side * side):
+        minus_im[k] = -m_im[k]
+        real &= m_im[k] == 0
+    x_re, x_im, y_re, y_im = room.lanes[0], room.lanes[1], room.lanes[2], room.lanes[3]
+    base = np.int64(0)
+    for _ in range(1 << (n_free - lane_bits)):
         gather(re, im, base, offsets, lane, x_re, x_im)
         if t == 1:
             multiply_2(m_re, m_im, x_re, x_im, y_re, y_im, lane.size)
@@ -226,9 +211,8 @@ def apply_matrix(
 
 
 @jit
-def free_bits(q: int, places: Any) -> Any:
-    """The bits below q that are not in `places`, rising."""
-    free = np.empty(q - places.size, np.int64)
+def free_bits(q: int, places: Any, free: Any) -> int:
+    """Write the bits below q that are not in `places`, rising; return how many."""
     n = 0
     for bit in range(q):
         taken = False
@@ -237,7 +221,7 @@ def free_bits(q: int, places: Any) -> Any:
         if not taken:
             free[n] = bit
             n += 1
-    return free
+    return n
 
 
 @jit

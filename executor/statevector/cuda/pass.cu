@@ -1,10 +1,10 @@
 // A pass over a state vector: tiles are read, changed and written one after another, a block each.
 //
 // Defines: REAL (float or double), TILE_BITS (bits of an index in a tile), REGISTER_BITS (2 to 4, at most TILE_BITS),
-// THREADS, MOST_TARGETS of a block. The tables are those of executor/statevector/scheduling/pass_tables.py and
-// codegen/register_rounds.py; their numba twin is executor/statevector/cpu/tiled_pass_kernel.py. A tile lies in shared memory. In a round every thread holds groups of
-// 2^REGISTER_BITS amplitudes, does all steps of the round on them, and puts them back; a wide round is one block on
-// three to five targets.
+// THREADS, MOST_TARGETS of a block (1, 2 or 5). The tables are those of executor/statevector/scheduling/pass_tables.py
+// and codegen/register_rounds.py; their numba twin is executor/statevector/cpu/tiled_pass_kernel.py. A tile lies in
+// shared memory. In a round every thread holds groups of 2^REGISTER_BITS amplitudes, does all steps of the round on
+// them, and puts them back; a wide round is one block on three to five targets.
 
 typedef long long Index;
 
@@ -18,7 +18,7 @@ struct alignas(2 * sizeof(REAL)) Amplitude {
 #define LOW_SIDE (1u << LOW_BITS)
 #define HIGH_SIDE (1u << (TILE_BITS - LOW_BITS))
 #define WARPS_SPREAD 15u
-static_assert(MOST_TARGETS == 5, "wide rounds are of three to five targets");
+static_assert(MOST_TARGETS <= 5, "wide rounds are of three to five targets");
 
 enum { BLOCK, DIAGONAL, TWIST };
 enum { KIND, TARGETS, NEAR, FAR, PLACE, VALUE, IDLE, FIRST, SECOND, IS_REAL, IN_ROW, STEP_FIELDS };
@@ -126,8 +126,12 @@ __device__ __forceinline__ void on_targets(Amplitude *a, const Tables &tables, c
     switch (step[TARGETS] == 1 ? step[FIRST] : 4 * step[SECOND] + step[FIRST]) {
 #define ONE(P)                                                                                                         \
     case P: one_target<P>(a, tables, step, choice, tile_index); break;
+#if MOST_TARGETS > 1
 #define TWO(P, Q)                                                                                                      \
     case 4 * Q + P: two_targets<P, Q>(a, tables, step, choice, tile_index); break;
+#else
+#define TWO(P, Q)
+#endif
         ONE(0) ONE(1) TWO(0, 1)
 #if REGISTER_BITS > 2
         ONE(2) TWO(0, 2) TWO(1, 2)
@@ -273,6 +277,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             const int *step = steps + round[BEGIN] * STEP_FIELDS;
             if (round[TWISTS] >= 0)
                 make_twist(tables, steps + round[TWISTS] * STEP_FIELDS, index, held, angles, low, high);
+#if MOST_TARGETS > 2
             if (round[WIDE] == 3)
                 wide<3>(tile, tables, step, far_choice(tables, step, index));
             else if (round[WIDE] == 4)
@@ -280,6 +285,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             else if (round[WIDE] == 5)
                 wide<5>(tile, tables, step, far_choice(tables, step, index));
             else
+#endif
                 do_round(tile, tables, round, index, low, high);
             __syncthreads();
         }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tnplan.executor.statevector.codegen.pass_program import (
 )
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.bit_swap import OVERLAP_BLOCKS, OVERLAP_THREADS
-from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -64,6 +65,8 @@ REGISTER_BITS = 4
 """Bits of the index that a thread has in registers, of passes read from tables."""
 PASS_THREADS = 512
 """Threads of a block of a pass read from tables."""
+TARGETS = (1, 2, LARGEST_TARGETS)
+"""For so many targets pass.cu is compiled: for one in a third of the time of all."""
 MEASURE_THREADS = 256
 """Threads of a block of measure.cu."""
 MOST_BLOCKS = 132 * 16
@@ -72,12 +75,18 @@ FEW_BITS = 4
 """Marginals of so many bits are made of expectation values of words of Z, others by atomic additions."""
 
 
-def pass_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
-    """The definitions of pass.cu for tiles of so many bits."""
+def most_targets(item: Pass) -> int:
+    """Of the gates of a pass: 1, 2 or `LARGEST_TARGETS`, for which pass.cu is compiled."""
+    most = max((len(step.targets) for step in item.steps if isinstance(step, MultiplexedGate)), default=0)
+    return next(number for number in TARGETS if number >= most)
+
+
+def pass_defines(dtype: str, tile_bits: int, targets: int = LARGEST_TARGETS) -> dict[str, str | int]:
+    """The definitions of pass.cu for tiles of so many bits, and gates on so many targets (of `TARGETS`)."""
     return {
         "REAL": REALS[dtype], "TILE_BITS": tile_bits, "REGISTER_BITS": min(REGISTER_BITS, tile_bits),
         "THREADS": min(PASS_THREADS, 1 << max(0, tile_bits - REGISTER_BITS)),
-        "MOST_TARGETS": LARGEST_TARGETS,
+        "MOST_TARGETS": targets,
     }  # fmt: skip
 
 
@@ -204,17 +213,16 @@ class CupyState:
         self.amplitudes = _own_memory(1 << n_bits, dtype)
         properties = runtime.getDeviceProperties(cupy.cuda.Device().id)
         self._multiprocessors = int(properties["multiProcessorCount"])
-        self._kernels = {
-            entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype))
-            for entry in ("chunk_sums", "draw", "marginal", "pauli")
-        }
+        self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))
+        self._most_targets = 1
+        """Of the passes read from tables so far."""
         self.restart()
 
     def restart(self) -> None:
         """Back to |0...0>."""
         self.amplitudes.fill(0)
         if self.rank == 0:
-            self.amplitudes[0] = 1
+            self.amplitudes[:1].set(np.ones(1, self.dtype))  # a copy: CuPy compiles a kernel for [0] = 1
 
     def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[Any]:
         """What launches each pass: a compiled kernel's launch, or what takes arguments, and these.
@@ -225,7 +233,15 @@ class CupyState:
         light = sum(len(item.steps) < LEAST_STEPS for item in passes)
         least = 1 if 2 * light < len(passes) else LEAST_STEPS
         programs = [self._program(item, least) if again else None for item in passes]
-        compile_ahead(PROGRAM_FILE, [defines for _, defines in filter(None, programs)])
+        of_tables = [item for item, made in zip(passes, programs, strict=True) if made is None]
+        self._most_targets = max(self._most_targets, *map(most_targets, of_tables), 0)
+        compile_ahead(
+            [
+                (MEASURE_FILE, measure_defines(self.dtype)),
+                *((PROGRAM_FILE, defines) for _, defines in filter(None, programs)),
+                *((PASS_FILE, self._pass_defines(len(item.held))) for item in of_tables),
+            ]
+        )
         return [
             self._arguments(pass_tables(item, self.n_bits, 0))
             if made is None
@@ -267,9 +283,12 @@ class CupyState:
             int(defines["NEIGHBOURS"]),
         )  # fmt: skip
 
+    def _pass_defines(self, tile_bits: int) -> dict[str, str | int]:
+        return pass_defines(self.dtype, tile_bits, self._most_targets)
+
     def _by_tables(self, tile_bits: int, n_tiles: int) -> Callable[[tuple[Any, ...]], None]:
         """What launches pass.cu with its arguments."""
-        defines, size_bytes = pass_defines(self.dtype, tile_bits), shared_bytes(self.dtype, tile_bits)
+        defines, size_bytes = self._pass_defines(tile_bits), shared_bytes(self.dtype, tile_bits)
         kernel, threads = load_kernel(PASS_FILE, "run_tiles", defines), int(defines["THREADS"])
         kernel.max_dynamic_shared_size_bytes = size_bytes
         fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
@@ -354,14 +373,14 @@ class CupyState:
         blocks = max(1, min(MOST_BLOCKS, count // MEASURE_THREADS))
         out = cupy.empty(blocks, np.complex128)
         local = self.amplitudes[first : first + count]
-        self._kernels["pauli"](
+        self._measuring("pauli")(
             (blocks,), (MEASURE_THREADS,), (local, others, np.int64(count), np.int64(x), np.int64(z), out)
         )
         return complex(out.get().sum())
 
     def _measure(self, entry: str, blocks: int, *arguments: Any) -> None:
         grid = max(1, min(MOST_BLOCKS, blocks))
-        self._kernels[entry]((grid,), (MEASURE_THREADS,), (self.amplitudes, *arguments))
+        self._measuring(entry)((grid,), (MEASURE_THREADS,), (self.amplitudes, *arguments))
 
     def take(self, indices: NDArray[Any]) -> NDArray[Any]:
         """The amplitudes at some indices, on the host."""

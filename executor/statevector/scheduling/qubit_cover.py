@@ -30,7 +30,7 @@ def choose(gates: Sequence[MultiplexedGate], always: int, size: int) -> int:
     targets, masks, left = _columns(gates)
     held = kernel.grow(targets, masks, left, always, size)
     if kernel.n_done(targets, masks, left, held) < len(left):
-        held = kernel.climb(targets, masks, left[:WINDOW], held, always, EXCHANGES_TRIED)
+        held = kernel.climb(targets, masks, left[:WINDOW], held, always, EXCHANGES_TRIED, _room())
     return int(held)
 
 
@@ -76,6 +76,7 @@ def _search(
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
     targets, masks, every = columns
+    numbers = _room()
     generator = np.random.default_rng(0)
     ways: list[tuple[Any, list[int]]] = [(every, [])]
     for n_done in range(most):
@@ -87,8 +88,8 @@ def _search(
             first = [int(kernel.grow(targets, masks, left, always, size))]
             drawn = (generator.choice(bits, n_chosen, replace=False) for _ in range(starts))
             for start in (*first, *(always | sum(1 << int(bit) for bit in one) for one in drawn)):
-                held = int(kernel.climb(targets, masks, window, start, always, EXCHANGES_TRIED))
-                rest = kernel.remaining(targets, masks, left, held)
+                held = int(kernel.climb(targets, masks, window, start, always, EXCHANGES_TRIED, numbers))
+                rest = _remaining(targets, masks, left, held)
                 found.setdefault(rest.tobytes(), (rest, [*done, held]))
         ways = sorted(found.values(), key=lambda way: np.count_nonzero(targets[way[0]]))[:kept]
         if not len(ways[0][0]):
@@ -98,6 +99,18 @@ def _search(
         if not ways:
             break
     return None
+
+
+def _remaining(targets: Any, masks: Any, left: Any, held: int) -> Any:
+    """The gates that are left when those that can be done with the bits of `held` are."""
+    from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
+
+    out = np.empty_like(left)
+    return out[: kernel.remaining(targets, masks, left, held, out)]
+
+
+def _room() -> Any:
+    return np.empty((3, 64), np.int64)
 
 
 def _n_bits(masks: Any) -> int:
@@ -114,10 +127,8 @@ def _columns(gates: Sequence[MultiplexedGate]) -> tuple[Any, Any, Any]:
 
 def sweep(gates: Sequence[MultiplexedGate], held: int) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
     """The gates that can be done while the bits of `held` are in the tile, and those left, both in order."""
-    from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
-
     waits = np.zeros(len(gates), bool)
-    waits[kernel.remaining(*_columns(gates), held)] = True
+    waits[_remaining(*_columns(gates), held)] = True
     pairs = list(zip(gates, waits.tolist(), strict=True))
     return [gate for gate, is_left in pairs if not is_left], [gate for gate, is_left in pairs if is_left]
 

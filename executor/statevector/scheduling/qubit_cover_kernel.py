@@ -35,9 +35,8 @@ def grow(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
 
 
 @jit
-def remaining(targets: Any, masks: Any, left: Any, held: int) -> Any:
-    """The gates that are left when those that can be done with the bits of `held` are."""
-    out = np.empty_like(left)
+def remaining(targets: Any, masks: Any, left: Any, held: int, out: Any) -> int:
+    """Write the gates left when those that can be done with the bits of `held` are; return how many."""
     blocked = fixed = count = 0
     for k in left:
         if targets[k] & ~held or masks[k] & blocked or targets[k] & fixed:
@@ -45,7 +44,7 @@ def remaining(targets: Any, masks: Any, left: Any, held: int) -> Any:
             fixed |= masks[k]
             out[count] = k
             count += 1
-    return out[:count]
+    return count
 
 
 @jit
@@ -64,14 +63,16 @@ def n_done(targets: Any, masks: Any, left: Any, held: int) -> int:
 
 
 @jit
-def climb(targets: Any, masks: Any, left: Any, held: int, always: int, tries: int) -> int:
-    """Exchange a held bit for another target while that lets more gates be done, the best one first."""
+def climb(targets: Any, masks: Any, left: Any, held: int, always: int, tries: int, room: Any) -> int:
+    """Exchange a held bit for another target while that lets more gates be done, the best one first.
+
+    `room` is for numbers of each of 64 bits, int64 [3, 64].
+    """
     every = 0
     for k in left:
         every |= targets[k]
     taken = n_done(targets, masks, left, held)
-    counts = np.empty(64, np.int64)
-    blocked, fixed = np.empty(64, np.int64), np.empty(64, np.int64)
+    counts, blocked, fixed = room[0], room[1], room[2]
     for _ in range(tries):
         best = held
         for out in range(64):

@@ -130,12 +130,16 @@ def test_wide_gates_give_dense_states(
 
 def check_with_bounds() -> None:
     """Called where numba checks every index: that it does, then tests of this file and what is measured."""
+    from tnplan.executor.statevector.cpu.tile_room import TileRoom
     from tnplan.executor.statevector.cpu.tiled_pass_kernel import apply_matrix
 
     re, im = np.zeros((2, 2**6))
     matrix = np.eye(2**6).reshape(-1)
+    reals, numbers = np.zeros(1), np.zeros(1, np.int64)
+    lanes = np.zeros(1, np.uint64)
+    room = TileRoom(reals, np.zeros((4, 1)), np.zeros((4, 1)), reals, reals, numbers, lanes, numbers)
     with pytest.raises(IndexError):
-        apply_matrix(re, im, 6, np.arange(6), 6, 0, matrix, matrix, np.zeros((4, 64 << 5)))
+        apply_matrix(re, im, 6, np.arange(6), 6, 0, matrix, matrix, room)
     for dtype in DTYPES:
         test_controlled_gates_beside_gates_on_their_qubits(dtype, "compiled")
         simulator = simulator_of(Circuit(7, tuple(gate("h", (q,)) for q in range(7))), dtype)

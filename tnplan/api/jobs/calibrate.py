@@ -42,7 +42,7 @@ def calibrate(
     device: str = "auto",
     ranks: int | None = None,
     output: str | Path | None = None,
-    progress: Listener | None = None,
+    progress: Listener | bool | None = None,
 ) -> Profile:
     """Measure this machine and make its hardware profile.
 

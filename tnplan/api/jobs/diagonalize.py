@@ -114,7 +114,7 @@ def diagonalize(
     output: str | Path | None = None,
     checkpoint: bool = True,
     resume: bool = False,
-    progress: Listener | None = None,
+    progress: Listener | bool | None = None,
 ) -> Diagonalization:
     """The lowest states of a Hamiltonian among products of half-strings, or among a list of determinants.
 

@@ -110,7 +110,7 @@ def execute(
     output: str | Path | None = None,
     checkpoint: bool = True,
     resume: bool = False,
-    progress: Listener | None = None,
+    progress: Listener | bool | None = None,
 ) -> ExecutionResult:
     """Contract the network of a schedule, or some of its slices.
 
@@ -148,8 +148,9 @@ def execute(
         Keep finished slices in OUTPUT.ckpt until the result is written.
     resume : bool
         Continue from that checkpoint.
-    progress : callable, optional
-        Called on rank 0 with a `Progress`, first before the work begins, then for every slice of its group.
+    progress : bool or callable, optional
+        True: a bar (`ProgressBar`). Or a function that is called on rank 0 with a `Progress`, first before
+        the work begins, then for every slice of its group.
 
     Returns
     -------

@@ -14,7 +14,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any, Generic, TypeVar
 
-from tnplan.api.progress import Listener, Progress
+from tnplan.api.progress import Listener, Progress, as_listener
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.host_facts import cores, ranks_here, usable_cores
@@ -89,21 +89,20 @@ class JobOptions:
                 "--resume", "has no checkpoint",
                 "give the --output of the interrupted job, and let it keep a checkpoint",
             )  # fmt: skip
-        if self.progress is not None and not callable(self.progress):
-            raise InputError("progress", f"is {self.progress!r}", "give a function of a Progress")
 
     @classmethod
     def given(
         cls, device: str, ranks: int | None, threads: int | None, memory: float | str | None,
         output: str | Path | None, checkpoint: bool = True, resume: bool = False,
-        progress: Listener | None = None,
+        progress: Listener | bool | None = None,
     ) -> JobOptions:  # fmt: skip
         """The options as a user gives them: sizes and names of files as text too."""
         limit = None if memory is None else size_in_bytes(memory, "--memory")
         target = None if output is None else file_path(output)
         return cls(
-            device, ranks, threads, None if limit == inf else limit, target, checkpoint, resume, progress
-        )
+            device, ranks, threads, None if limit == inf else limit, target, checkpoint, resume,
+            as_listener(progress),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def propagate(
     threads: int | None = None,
     memory: float | str | None = None,
     output: str | Path | None = None,
-    progress: Listener | None = None,
+    progress: Listener | bool | None = None,
 ) -> Expectation:
     """The expectation value <state| U^dagger O U |state> of a circuit U, by propagation of Pauli words.
 
@@ -263,9 +263,10 @@ def _work(rank: Rank, problem: _Problem, asked: _Propagation, output: Path | Non
 def write_record(record: Record, path: str | Path) -> None:
     """Write what happened at every step: as JSON, or as a plot where the name ends in .svg."""
     if Path(path).suffix.lower() == ".svg":
-        from tnplan.reporting.pauli_plot import record_svg
+        from tnplan.reporting.pauli_plot import record_plot
+        from tnplan.reporting.plots import svg_of
 
-        write_text(path, record_svg(record))
+        write_text(path, svg_of(record_plot(record)))
     else:
         write_text(path, json.dumps({"format": RECORD_FORMAT, "version": 1, **asdict(record)}) + "\n")
 

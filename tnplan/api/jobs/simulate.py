@@ -20,10 +20,12 @@ import numpy as np
 
 from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
+from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.observables.given_sum import given_sum
+from tnplan.executor.statevector.cpu.kernel_samples import COVERS, state_kernels
 from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.distributed_state import DistributedState, rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
@@ -128,7 +130,7 @@ def simulate(
     threads: int | None = None,
     memory: float | str | None = None,
     output: str | Path | None = None,
-    progress: Listener | None = None,
+    progress: Listener | bool | None = None,
 ) -> Simulation:
     """Simulate a circuit or a program with all its amplitudes, and answer what is asked.
 
@@ -194,6 +196,7 @@ def simulate(
         )  # fmt: skip
         request = _Request(program, question, _seed(seed))
         _check(request, asked)
+        compile_soon([COVERS])
         return request
 
     def check_ranks(request: _Request, n_ranks: int) -> None:
@@ -257,6 +260,7 @@ def _open_state(rank: Rank, n_qubits: int, dtype: str) -> StateVector:
     world = rank.world
     n_bits = n_qubits - (world.size.bit_length() - 1)
     if rank.device.name == "cpu":
+        compile_soon(state_kernels(dtype))
         local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
         return local if world.size == 1 else DistributedState(local, world)
     from tnplan.executor.statevector.cuda.state import open_state

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tnplan.api.planning.load import known_profile
 from tnplan.api.planning.tensor_network import TensorNetwork
-from tnplan.api.progress import Listener, Progress
+from tnplan.api.progress import Listener, Progress, as_listener
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable
@@ -48,7 +48,7 @@ def search(
     output: str | Path | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
-    progress: Listener | None = None,
+    progress: Listener | bool | None = None,
 ) -> ContractionPath:
     """Find a contraction path under a memory limit.
 
@@ -94,9 +94,9 @@ def search(
         path is written.
     resume : bool
         Continue an interrupted search from its checkpoint.
-    progress : callable, optional
-        Called with a `Progress` for each better path: seconds so far, of those given, and the path as its
-        `detail`.
+    progress : bool or callable, optional
+        True: a bar (`ProgressBar`). Or a function that is called with a `Progress` for each better path:
+        seconds so far, of those given, and the path as its `detail`.
 
     Returns
     -------
@@ -157,7 +157,8 @@ def search(
         checkpoint=checkpoint,
         resume=resume,
     )
-    report = None if progress is None else _reporter(progress, time_s)
+    listener = as_listener(progress)
+    report = None if listener is None else _reporter(listener, time_s)
     path = search_path(given.network, dtype or given.dtype, options, report)
     path = replace(path, name=given.name, tensors=None if values is None else os.path.abspath(values))
     if target is not None:

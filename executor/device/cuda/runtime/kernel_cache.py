@@ -6,6 +6,7 @@ module needs CuPy, compiling needs no GPU.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -14,19 +15,22 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache, wraps
 from pathlib import Path
 from random import Random
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, ParamSpec, TypeVar
 
 import cupy
 from cupy_backends.cuda.libs import nvrtc
 
 from tnplan.executor.device.protocols.precision import DOUBLE
+from tnplan.planner.common.cache_folder import cache_folder as kept_in
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import write_file
 
 NEVER_COMPILE = "TNPLAN_NO_COMPILE"
 """Environment variable: where it is set and not 0, a kernel that is not in the cache is refused."""
 CACHE_FOLDER = "TNPLAN_KERNEL_CACHE"
-"""Environment variable: the folder of compiled kernels (default: tnplan/kernels in the user's cache)."""
+"""Environment variable: the folder of compiled kernels (default: `kernels` in tnplan's cache)."""
 
 OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization", "--diag-suppress=177")
 """The compiler's; the last one is for functions that a kernel's definitions leave unused."""
@@ -85,17 +89,17 @@ def number_defines(dtype: str) -> dict[str, str | int]:
     return {"REAL": "double" if dtype in DOUBLE else "float", "COMPLEX": int(dtype.startswith("complex"))}
 
 
-def compile_ahead(file: Path, several: Iterable[Mapping[str, str | int]]) -> None:
-    """Have the kernels of `file` with each of these definitions in the cache, for the current device.
+def compile_ahead(several: Iterable[tuple[Path, Mapping[str, str | int]]]) -> None:
+    """Have the kernels of files with these definitions in the cache, for the current device.
 
     As many are compiled at once as this process has cores, in an order of its own: ranks that start together
     and share the cache then share the work. Raises as `load_kernel` does.
     """
     arch = current_arch()
-    distinct = sorted({_sorted(defines) for defines in several})
+    distinct = sorted({(file, _sorted(defines)) for file, defines in several})
     Random(os.getpid()).shuffle(distinct)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for kernel in [pool.submit(cached_cubin, file, defines, arch) for defines in distinct]:
+        for kernel in [pool.submit(cached_cubin, file, defines, arch) for file, defines in distinct]:
             kernel.result()
 
 
@@ -151,12 +155,16 @@ def cached_cubin(file: Path, defines: Defines, arch: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept."""
+    """Where compiled kernels are kept; where nothing is, a folder that is deleted when this process ends."""
     given = os.environ.get(CACHE_FOLDER)
-    if given:
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tnplan" / "kernels"
+    return Path(given) if given else kept_in("kernels") or _passing_folder()
+
+
+@cache
+def _passing_folder() -> Path:
+    folder = Path(mkdtemp(prefix="tnplan-kernels-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def cache_key(file: Path, defines: Defines, arch: str) -> str:

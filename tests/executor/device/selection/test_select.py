@@ -17,8 +17,9 @@ from tnplan.executor.device.cpu import host_memory
 from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus, assign
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.executor.device.selection import select
-from tnplan.executor.device.selection.select import check_device, open_device
+from tnplan.executor.device.selection.select import PROFILES, check_device, open_device, profile_of
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.profile import load_profile
 
 NO_GPU = (select.PLACE, "here is no GPU", "go elsewhere")
 
@@ -60,6 +61,14 @@ def test_unknown_names_are_refused() -> None:
     for name in ("tpu", "", None, 3):
         with pytest.raises(InputError, match="--device"):
             check_device(name)  # type: ignore[arg-type]
+
+
+def test_gpus_have_the_profile_of_their_model() -> None:
+    assert profile_of("NVIDIA H100 80GB HBM3") == "h100-nvlink"
+    assert profile_of("NVIDIA H200") == "h200-nvlink"
+    assert profile_of("NVIDIA A100-SXM4-80GB") == PROFILES[0][1]
+    for _, profile in PROFILES:
+        assert load_profile(profile).name == profile
 
 
 def test_auto_takes_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

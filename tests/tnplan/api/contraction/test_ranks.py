@@ -10,6 +10,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import TOLERANCE, random_path
 from tnplan import plan
@@ -142,3 +143,23 @@ def test_under_mpirun() -> None:
     done = mpirun(4, SCRIPTS / "compiled.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["equal", "refused", "equal", "one", "4"]
+
+
+@needs_gpus(2)
+def test_two_gpus() -> None:
+    import cupy
+
+    current = cupy.cuda.Device().id
+    for seed in range(10):
+        path, schedule, devices = random_schedule(seed)
+        options = ContractionOptions(device="gpu", devices=devices)
+        if devices > 2:
+            continue
+        arrays = random_tensors(path.network, path.dtype, seed)
+        with CompiledContraction(schedule, options) as many, compile_contraction(path, device="cpu") as one:
+            wanted, found = one(*arrays), many(*arrays)
+            assert np.abs(found - wanted).max(initial=0.0) <= 10 * TOLERANCE[path.dtype] * np.abs(wanted).max(
+                initial=1.0
+            )
+            assert np.array_equal(many(*map(cupy.asarray, arrays)).get(), found)
+    assert cupy.cuda.Device().id == current

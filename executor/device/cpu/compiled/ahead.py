@@ -1,0 +1,92 @@
+"""Kernels compiled by processes beside this one, when a job says that it will call them soon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from threading import Lock
+from typing import Any
+
+from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, find_object, objects_folder
+
+Sample = tuple[Any, tuple[Any, ...]]
+"""A kernel, and arguments of the types that it is called with."""
+LOOK_AGAIN_S = 0.005
+"""Seconds between two looks for what another process makes."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Kernels that one process compiles: `function` of `module`, called with `arguments`, lists `Sample`."""
+
+    module: str
+    function: str
+    arguments: tuple[str, ...] = ()
+
+    def all(self) -> list[Sample]:
+        """The kernels with their arguments."""
+        found: list[Sample] = getattr(import_module(self.module), self.function)(*self.arguments)
+        return found
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    kernels: list[Any]
+
+
+_workers: dict[Samples, _Worker] = {}
+_lock = Lock()
+
+
+def compile_soon(several: Iterable[Samples]) -> None:
+    """Start a process for each of these of which something is not in the cache."""
+    if objects_folder() is None:
+        return
+    for one in several:
+        if one in _workers:
+            continue
+        samples = one.all()
+        if all(is_compiled(*sample) for sample in samples):
+            continue
+        with _lock:
+            if one not in _workers:
+                _workers[one] = _Worker(_started(one), [kernel for kernel, _ in samples])
+
+
+def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether the cache has a kernel for the types of these arguments."""
+    from tnplan.executor.device.cpu.compiled.kernel import argument_types
+
+    return find_object(kernel, argument_types(*arguments)) is not None
+
+
+def compiled_elsewhere(
+    kernel: Any, find: Callable[[], CompiledObject | None]
+) -> CompiledObject | None:  # fmt: skip
+    """What another process makes of a missing kernel, as soon as it is there; None where none makes it."""
+    with _lock:
+        makers = [worker.process for worker in _workers.values() if kernel in worker.kernels]
+    while makers:
+        running = [process for process in makers if process.poll() is None]
+        found = find()
+        if found is not None:
+            return found
+        makers = running
+        time.sleep(LOOK_AGAIN_S)
+    return None
+
+
+def _started(one: Samples) -> subprocess.Popen[bytes]:
+    """A process that compiles; what it cannot do is done, and said, where the kernel is called."""
+    worker = [sys.executable, "-m", f"{__package__}.worker"]
+    return subprocess.Popen(
+        [*worker, one.module, one.function, *one.arguments],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip

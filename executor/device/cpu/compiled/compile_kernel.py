@@ -1,0 +1,167 @@
+"""Kernels compiled by numba to object code, in this process. The only file here that imports numba."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from numba.core import event, types
+from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
+from numba.core.compiler_lock import global_compiler_lock
+
+from tnplan.executor.device.cpu.compiled.kernel import Kernel, Late, Types, c_types
+from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, keep_object, target_machine
+from tnplan.planner.common.numba_cache import cached_njit
+
+BARE: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""No counts of references to arrays, and nothing for calls from Python: both take time to compile."""
+WIDTHS = {
+    ctypes.c_void_p: "ptr", ctypes.c_int64: "i64", ctypes.c_uint64: "i64", ctypes.c_int32: "i32",
+    ctypes.c_uint32: "i32", ctypes.c_double: "double", ctypes.c_float: "float", ctypes.c_bool: "i8",
+}  # fmt: skip
+"""LLVM's types of arguments."""
+NUMBERS = {types.int64: "q", types.uint64: "Q", types.float64: "d"}
+"""What a kernel may return, as characters of `struct`."""
+BY_NUMBA = CompiledObject(b"", "", "", False, ())
+"""No code: numba has to call the kernel."""
+_globals: dict[tuple[str, bool], dict[str, Any]] = {}
+
+
+def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
+    """Compile a kernel for these types, and write it to the cache."""
+    made = compile_kernel(kernel, kinds)
+    keep_object(kernel, kinds, made)
+    return made
+
+
+def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
+    """The object code of a kernel for these types; without code where numba has to call it."""
+    arguments = numba_types(kinds)
+    with global_compiler_lock, entry_alone():
+        dispatcher = _dispatcher(kernel, bare=True)
+        try:
+            dispatcher.compile(arguments)
+        except numba.core.errors.NumbaError:
+            return BY_NUMBA  # which says what is wrong, if it cannot do it either
+        done = dispatcher.overloads[arguments]
+        module = llvm.parse_assembly(dispatcher.inspect_llvm(arguments))
+    name: str = done.fndesc.llvm_func_name
+    result: Any = done.signature.return_type
+    is_tuple = isinstance(result, types.BaseTuple)
+    parts = tuple(result) if is_tuple else (result,)
+    returns = "" if result == types.none else "".join(NUMBERS.get(part, "?") for part in parts)
+    if "?" in returns or not _is_as_called(module.get_function(name), kinds):
+        return BY_NUMBA
+    declared = [one.name for one in module.functions if one.is_declaration]
+    symbols = tuple(one for one in declared if not one.startswith("llvm."))
+    return CompiledObject(_object_code(module), name, returns, is_tuple, symbols)
+
+
+def dispatcher_of(kernel: Kernel) -> Any:
+    """The kernel as a function of numba that is called from Python."""
+    return _dispatcher(kernel, bare=False)
+
+
+def _dispatcher(kernel: Kernel, bare: bool) -> Any:
+    return _module_globals(kernel, bare)[kernel.function.__name__]
+
+
+def _module_globals(kernel: Kernel, bare: bool) -> dict[str, Any]:
+    """The globals of a kernel's module, in which kernels are functions of numba and nothing is `Late`."""
+    name = kernel.function.__module__
+    if (name, bare) in _globals:
+        return _globals[name, bare]
+    made = _globals[name, bare] = dict(kernel.function.__globals__)
+    for key, value in list(made.items()):
+        if isinstance(value, Late):
+            made[key] = value.value
+        elif isinstance(value, Kernel) and value.function.__module__ == name:
+            function = value.function
+            copy = FunctionType(
+                function.__code__, made, function.__name__, function.__defaults__, function.__closure__
+            )
+            copy.__module__ = name
+            compiled = numba.njit(**BARE, **value.options) if bare else cached_njit(**value.options)
+            made[key] = compiled(copy)
+    for key, value in list(made.items()):
+        if isinstance(value, Kernel):
+            made[key] = _module_globals(value, bare)[value.function.__name__]
+    return made
+
+
+def numba_types(kinds: Types) -> tuple[Any, ...]:
+    """Numba's types of arguments."""
+    entries, found = iter(kinds), []
+    while (entry := next(entries, None)) is not None:
+        found.append(_numba_type(entry, entries))
+    return tuple(found)
+
+
+def _numba_type(entry: Any, entries: Iterator[Any]) -> Any:
+    if isinstance(entry, type):
+        fields = [_numba_type(next(entries), entries) for _ in range(next(entries))]
+        return types.BaseTuple.from_types(fields, None if entry is tuple else entry)
+    if isinstance(entry, tuple):
+        dtype, axes, order = entry
+        return types.Array(numba.from_dtype(np.dtype(dtype)), axes, order)
+    return types.boolean if entry == "?" else numba.from_dtype(np.dtype(entry))
+
+
+def _is_as_called(function: Any, kinds: Types) -> bool:
+    """Whether a function takes what `kernel` hands over, after the places of the result and of an error."""
+    given = [str(argument.type) for argument in function.arguments]
+    given = ["ptr" if one.endswith("*") else "i8" if one == "i1" else one for one in given]
+    return given == ["ptr", "ptr", *(WIDTHS[one] for one in c_types(kinds))]
+
+
+def _object_code(module: Any) -> bytes:
+    machine = target_machine()
+    module.data_layout = str(machine.target_data)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+@contextmanager
+def entry_alone() -> Iterator[None]:
+    """While a kernel is compiled: functions that it calls are optimized within it alone, and none is run.
+
+    Numba optimizes each function called as a whole and makes machine code of it, though it is in its caller
+    then: with these steps left out the same kernel is compiled in two thirds of the time.
+    """
+    depth = _Depth()
+    linked: Any = CPUCodeLibrary
+    ready: Any = JITCodeLibrary
+    optimize, finish = linked._optimize_final_module, ready._finalize_specific
+
+    def optimize_entry(library: Any) -> None:
+        if depth.now <= 1:
+            optimize(library)
+
+    linked._optimize_final_module = optimize_entry
+    ready._finalize_specific = lambda library: None
+    try:
+        with event.install_listener("numba:compile", depth):
+            yield
+    finally:
+        linked._optimize_final_module, ready._finalize_specific = optimize, finish
+
+
+class _Depth(event.Listener):
+    """How many functions are being compiled, one for the sake of another."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def on_start(self, happened: Any) -> None:
+        """One begins."""
+        self.now += 1
+
+    def on_end(self, happened: Any) -> None:
+        """One ends."""
+        self.now -= 1

@@ -1,0 +1,199 @@
+"""Functions that numba compiles when they are first called with arguments of new types. Imports no numba.
+
+A kernel is called with arrays, numbers and named tuples of these; it allocates nothing, and returns nothing,
+a number, or a tuple of numbers of 64 bits. Its object code comes from the cache (`object_cache`), else from
+numba (`compile_kernel`), and is called by `ctypes` without Python's lock. A kernel that does not keep to
+this is compiled and called by numba itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import struct
+from collections.abc import Callable, Mapping
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.device.cpu.compiled.ahead import compiled_elsewhere
+from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, find_object, load_object
+from tnplan.planner.common.arrays import Array
+
+Types = tuple[Any, ...]
+"""The types of arguments; see `argument_types`."""
+
+DEBUG_VARIABLES = ("NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK")
+"""Where one of these is set and not 0, kernels are left to numba."""
+C_TYPES: dict[str, Any] = {
+    "q": ctypes.c_int64, "Q": ctypes.c_uint64, "i": ctypes.c_int32, "I": ctypes.c_uint32,
+    "d": ctypes.c_double, "f": ctypes.c_float, "?": ctypes.c_bool,
+}  # fmt: skip
+"""Numbers as arguments, by NumPy's characters."""
+_PYTHON = {bool: "?", int: "q", float: "d"}
+_compiling = RLock()
+
+
+class Late:
+    """Something that a kernel uses and that needs numba to be made: made when a kernel is compiled.
+
+    Parameters
+    ----------
+    make : callable
+        Returns an intrinsic, or what else numba knows.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    @functools.cached_property
+    def value(self) -> Any:
+        """What it stands for."""
+        return self.make()
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Stands here for readers and type checkers: kernels alone call it."""
+        raise TypeError("is called in kernels only")
+
+
+class Kernel:
+    """A function that is compiled when it is first called; see the head of this file.
+
+    Parameters
+    ----------
+    function : callable
+        What is to be compiled. Other kernels and `Late` objects that it uses are globals of its module.
+    options : mapping
+        Those of `numba.njit`.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.options = function, options
+        self.loaded: dict[Types, Callable[[list[Any]], Any]] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        types: list[Any] = []
+        words: list[Any] = []
+        for argument in arguments:
+            _take_apart(argument, types, words)
+        key = tuple(types)
+        call = self.loaded.get(key)
+        if call is None:
+            call = self._loaded(key, arguments)
+        return call(words) if call is not _BY_NUMBA else self.dispatcher(*arguments)
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """The same function as numba's own; needs numba."""
+        from tnplan.executor.device.cpu.compiled.compile_kernel import dispatcher_of
+
+        return dispatcher_of(self)
+
+    def _loaded(self, types: Types, arguments: tuple[Any, ...]) -> Callable[[list[Any]], Any]:
+        """What calls the code for these types, from the cache or compiled now."""
+        with _compiling:
+            if types in self.loaded:
+                return self.loaded[types]
+            made = None
+            if not any(os.environ.get(name, "0") not in ("", "0") for name in DEBUG_VARIABLES):
+                made = find_object(self, types)
+                if made is None:
+                    made = compiled_elsewhere(self, lambda: find_object(self, types))
+                if made is None:
+                    from tnplan.executor.device.cpu.compiled.compile_kernel import compile_and_keep
+
+                    made = compile_and_keep(self, types)
+            address = None if made is None else load_object(made)
+            call: Callable[[list[Any]], Any] = _BY_NUMBA
+            if made is not None and address is not None:
+                call = _native_call(self.function.__name__, address, made, types)
+            self.loaded[types] = call
+            return call
+
+
+def kernel(**options: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    """A decorator that makes kernels with these options of `numba.njit`."""
+    return lambda function: Kernel(function, options)
+
+
+def argument_types(*arguments: Any) -> Types:
+    """The types of arguments, in turn: arrays as (dtype, axes, order), numbers as characters, tuples open.
+
+    A tuple is its class, its length, and the types of its fields.
+    """
+    types: list[Any] = []
+    for argument in arguments:
+        _take_apart(argument, types, [])
+    return tuple(types)
+
+
+def _take_apart(value: Any, types: list[Any], words: list[Any]) -> None:
+    """Append the types of a value, and the numbers that numba's calls have for it."""
+    if type(value) is np.ndarray:
+        flags = value.flags
+        order = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        types.append((value.dtype.str, value.ndim, order))
+        words += (None, None, value.size, value.itemsize, _address(value), *value.shape, *value.strides)
+    elif isinstance(value, tuple):
+        types += (type(value), len(value))
+        for entry in value:
+            _take_apart(entry, types, words)
+    else:
+        character = _PYTHON.get(type(value))
+        if character is None:
+            character = {"l": "q", "L": "Q"}.get(value.dtype.char, value.dtype.char)
+            value = value.item()
+        types.append(character)
+        words.append(value)
+
+
+def _address(array: Array) -> int:
+    """Where an array lies; NumPy's own answer takes five times as long."""
+    if array.size and array.flags.writeable and array.flags.c_contiguous:
+        return ctypes.addressof(ctypes.c_byte.from_buffer(array.data))
+    return int(array.ctypes.data)
+
+
+def c_types(types: Types) -> list[Any]:
+    """The types of the numbers of a call in C."""
+    found: list[Any] = []
+    entries = iter(types)
+    for entry in entries:
+        if isinstance(entry, type):
+            next(entries)  # the number of its fields
+        elif isinstance(entry, tuple):
+            found += [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+            found += [ctypes.c_int64] * (2 * entry[1])
+        else:
+            found.append(C_TYPES[entry])
+    return found
+
+
+def _native_call(name: str, address: int, made: CompiledObject, types: Types) -> Callable[[list[Any]], Any]:
+    """What calls code with numba's convention: where the result goes, where an error goes, the arguments."""
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *c_types(types))
+    function, returns = kind(address), made.returns
+    room = ctypes.c_int64 * max(1, len(returns))
+
+    def call(words: list[Any]) -> Any:
+        result, error = room(), ctypes.c_void_p()
+        status = function(ctypes.addressof(result), ctypes.addressof(error), *words)
+        if status:
+            raise RuntimeError(f"kernel {name} ended with status {status}")
+        if not returns:
+            return None
+        values = struct.unpack(returns, result)
+        return values if made.is_tuple else values[0]
+
+    return call
+
+
+def _by_numba(words: list[Any]) -> Any:
+    raise AssertionError("the dispatcher is called instead")
+
+
+_BY_NUMBA = _by_numba
+"""Stands for a kernel that numba calls."""

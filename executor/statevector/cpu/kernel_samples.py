@@ -1,0 +1,54 @@
+"""The kernels of a state on a CPU, each with arguments of the types that it is called with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tnplan.executor.device.cpu.compiled.ahead import Sample, Samples
+from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
+from tnplan.executor.statevector.cpu.tile_room import flat_pass, tile_room
+from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
+from tnplan.executor.statevector.scheduling import qubit_cover_kernel
+from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+
+COVERS = Samples(__name__, "of_covers")
+"""What sorts gates into passes."""
+
+
+def state_kernels(dtype: str) -> list[Samples]:
+    """What is done with a state of this dtype."""
+    return [Samples(__name__, "of_passes", (dtype,)), Samples(__name__, "of_measures", (dtype,))]
+
+
+def of_passes(dtype: str) -> list[Sample]:
+    """The kernel of a pass."""
+    real = np.empty(0, dtype).real.dtype
+    tables = pass_tables(Pass((0, 1), (from_matrix((0,), np.eye(2)[::-1]),)), 2, 0)
+    values = np.zeros(1, real)
+    return [(
+        tiled_pass_kernel.run_tiles,
+        (np.zeros(8, real), 0, flat_pass(tables), values, values, tile_room(tables, real), 0, 0),
+    )]  # fmt: skip
+
+
+def of_measures(dtype: str) -> list[Sample]:
+    """The kernels of answers."""
+    state, places, sums = np.zeros(4, dtype), np.zeros(1, np.int64), np.zeros(1)
+    return [
+        (measure_kernel.draw, (state, 2, places, sums, 0, 0, places)),
+        (measure_kernel.pauli, (state, state, 0, 0, 0, 0)),
+        (measure_kernel.chunk_sums, (state, 2, 0, 0, sums)),
+        (measure_kernel.marginal, (state, places, 0, 0, sums)),
+    ]
+
+
+def of_covers() -> list[Sample]:
+    """The kernels that sort gates into passes, which states on a GPU need too."""
+    masks, room = np.zeros(1, np.int64), np.zeros((3, 64), np.int64)
+    return [
+        (qubit_cover_kernel.grow, (masks, masks, masks, 0, 0)),
+        (qubit_cover_kernel.climb, (masks, masks, masks, 0, 0, 0, room)),
+        (qubit_cover_kernel.remaining, (masks, masks, masks, 0, masks)),
+        (qubit_cover_kernel.n_done, (masks, masks, masks, 0)),
+    ]

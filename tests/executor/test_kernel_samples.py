@@ -1,0 +1,49 @@
+"""What is compiled ahead is what jobs call: the types of samples are those of calls, and none is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+import tnplan
+from tnplan.executor.device.cpu.compiled.ahead import Sample
+from tnplan.executor.device.cpu.compiled.kernel import argument_types
+from tnplan.executor.pauli.terms import kernel_samples as terms
+from tnplan.executor.statevector.cpu import kernel_samples as states
+from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
+
+
+def check_called(samples: list[Sample]) -> None:
+    """Each kernel has been called with the types of its sample and no others of this precision."""
+    wanted: dict[object, set[tuple[object, ...]]] = {}
+    for kernel, arguments in samples:
+        wanted.setdefault(kernel, set()).add(argument_types(*arguments))
+    for kernel, types in wanted.items():
+        assert types == set(kernel.loaded), kernel.function.__name__  # type: ignore[attr-defined]
+
+
+def forget(samples: list[Sample]) -> None:
+    """As though none had been called."""
+    for kernel, _ in samples:
+        kernel.loaded.clear()
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])
+def test_simulations_call_what_samples_say(precision: str, dtype: str) -> None:
+    samples = [*states.COVERS.all(), *(one for kind in states.state_kernels(dtype) for one in kind.all())]
+    forget(samples)
+    tnplan.simulate(
+        lattice_circuit("rectangular", 4, 5, 9, 0), shots=9, observable="Z0 X1", marginal=[0, 1],
+        precision=precision, device="cpu", seed=0,
+    )  # fmt: skip
+    choose_called = [sample for sample in samples if sample[0].function.__name__ != "n_done"]
+    check_called(choose_called)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp64", "float64"), ("fp32", "float32")])
+def test_propagations_call_what_samples_say(precision: str, dtype: str) -> None:
+    samples = [one for kind in terms.rotation_kernels(dtype) for one in kind.all()]
+    forget(samples)
+    circuit = trotter_circuit("rectangular", 2, 3, 2, 0, 0.25)
+    limits = tnplan.Truncation(branch_cut=1e-3)
+    tnplan.propagate(circuit, "Z0", limits, precision=precision, device="cpu", threads=2)
+    check_called(samples)

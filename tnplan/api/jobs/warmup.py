@@ -1,0 +1,221 @@
+"""Compiling all kernels before they are needed: `tnplan warmup` and `tnplan.warmup`.
+
+What engines call by name is compiled by processes, one a core; the rest by small jobs of each engine, whose
+results are not looked at. `python -m tnplan.api.jobs.warmup NAME` does one of these parts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tnplan.api.progress import Listener, Progress
+from tnplan.executor.device.cpu.compiled.ahead import Samples
+from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.selection.select import check_device, sees_gpu
+from tnplan.planner.common.cache_folder import cache_folder
+from tnplan.planner.common.errors import InputError
+
+PRECISIONS = {"fp32": ("float32", "complex64"), "fp64": ("float64", "complex128")}
+STATE, TERMS = "tnplan.executor.statevector.cpu.kernel_samples", "tnplan.executor.pauli.terms.kernel_samples"
+QUBITS = 18
+"""From so many on a state on a GPU has kernels of its circuit's passes."""
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """What `warmup` did.
+
+    Parameters
+    ----------
+    compiled : int
+        Files that were added to the caches: a kernel each, with the indices that numba keeps beside them.
+    time_s : float
+        Seconds that it took.
+    folder : Path or None
+        The place of the caches.
+
+    Examples
+    --------
+    >>> tnplan.warmup(device="cpu")  # doctest: +SKIP
+    Warmup(compiled=67, time_s=24.1, folder=PosixPath('tnplan-cache'))
+    """
+
+    compiled: int
+    time_s: float
+    folder: Path | None
+
+
+def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
+    """Compile the kernels of every engine for this machine, so that no first call waits for them.
+
+    For containers and job scripts. Kernels made for the structure of one circuit or schedule are compiled
+    where these are run. What is in the caches already is not compiled again.
+
+    Parameters
+    ----------
+    device : {"auto", "cpu", "gpu"}
+        Kernels of the CPU, and of the first GPU if there is one; of the CPU alone; or of both.
+    progress : callable, optional
+        Called with a `Progress` after each part.
+
+    Returns
+    -------
+    Warmup
+        How many kernels were compiled, how long that took, and where they are.
+
+    Raises
+    ------
+    InputError
+        Where there is no place for caches, a GPU is asked for and there is none, or a part fails.
+
+    Examples
+    --------
+    >>> tnplan.warmup(progress=print)  # doctest: +SKIP
+    """
+    check_device(device)
+    folder = cache_folder("")
+    if folder is None:
+        raise InputError("warmup", "has no folder that it can write", "name one in TNPLAN_CACHE_DIR")
+    has_gpu = sees_gpu()
+    if device == "gpu" and not has_gpu:
+        raise InputError("--device gpu", "needs a GPU, and none is seen", "choose --device cpu")
+    parts = [*CPU_PARTS, *(GPU_PARTS if has_gpu and device != "cpu" else ())]
+    begin, before = perf_counter(), _files()
+    with ThreadPoolExecutor(cores()) as pool:
+        running = {pool.submit(_in_process, name): name for name in parts}
+        for done, part in enumerate(as_completed(running), 1):
+            part.result()
+            if progress is not None:
+                progress(Progress(done, len(parts), f"{done} of {len(parts)}: {running[part]}"))
+    return Warmup(len(_files() - before), perf_counter() - begin, folder)
+
+
+def _in_process(name: str) -> None:
+    """Do a part in a process of its own, whose failure is one line."""
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, name], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise InputError(f"warmup of {name}", f"failed ({last})", "mend this first, or leave warmup out")
+
+
+def _files() -> set[Path]:
+    """All files of compiled kernels: objects, those of numba, those of GPUs."""
+    folders = [cache_folder(name) for name in ("cpu-kernels", "numba", "kernels")]
+    given = [os.environ.get(name) for name in ("NUMBA_CACHE_DIR", "TNPLAN_KERNEL_CACHE")]
+    places = [folder for folder in (*folders, *(Path(name) for name in given if name)) if folder is not None]
+    return {path for place in places for path in place.rglob("*") if path.is_file()}
+
+
+def _compile(samples: Samples) -> None:
+    from tnplan.executor.device.cpu.compiled.worker import compile_missing
+
+    compile_missing(samples)
+
+
+def _simulate(precision: str, device: str, qubits: int = QUBITS) -> None:
+    from tnplan.api.jobs.simulate import simulate
+    from tnplan.planner.workloads.lattice import lattice_circuit
+
+    circuit = lattice_circuit("rectangular", 2, qubits // 2, 4, 0)
+    simulate(
+        circuit, shots=1, observable="Z0 X1", marginal=range(6), amplitudes=["0" * qubits], seed=0,
+        precision=precision, device=device,
+    )  # fmt: skip
+
+
+def _propagate(precision: str, device: str) -> None:
+    from tnplan.api.jobs.propagate import propagate
+    from tnplan.executor.pauli.terms.truncation import Truncation
+    from tnplan.planner.workloads.lattice import trotter_circuit
+
+    circuit = trotter_circuit("rectangular", 2, 3, 2, 0, 0.25)
+    for limits in (Truncation(branch_cut=1e-3), Truncation(max_weight=3)):
+        propagate(circuit, "Z0", limits, precision=precision, device=device)
+
+
+def _diagonalize(precision: str, device: str) -> None:
+    from tnplan.api.jobs.diagonalize import diagonalize
+    from tnplan.executor.sbd.basis.integrals import from_arrays
+
+    random = np.random.default_rng(0)
+    one, two = random.normal(size=(4, 4)), np.zeros((4, 4, 4, 4))
+    integrals = from_arrays(one + one.T, two, 2, 2)
+    diagonalize(integrals, [0b0011, 0b0101, 0b1001, 0b0110], rdm=True, precision=precision, device=device)
+
+
+def _contract(dtype: str, device: str) -> None:
+    from tnplan.api.contraction.contract import contract
+
+    random = np.random.default_rng(0)
+    arrays = [random.normal(size=(2,) * 14).astype(dtype) for _ in range(2)]
+    contract("abcdefghijklmn,nlkjihgfedcbmo->abcdefgo", *arrays, device=device)
+
+
+def _compress() -> None:
+    from tnplan.compress import compress, decompress
+
+    for dtype in (name for names in PRECISIONS.values() for name in names):
+        values = np.random.default_rng(0).normal(size=1 << 14).astype(dtype)
+        for setting in ("fast", "small"):
+            decompress(compress(values, 1e-3, setting=setting))
+
+
+def _search() -> None:
+    from tnplan.api.planning.search import search
+    from tnplan.api.workload.circuits import lattice
+
+    search(lattice(4, 4, 8), time=1, max_tensor=1 << 12)
+
+
+def _cpu_parts() -> dict[str, Callable[[], None]]:
+    """What is done on a CPU, the longest first."""
+    parts: dict[str, Callable[[], None]] = {}
+    for precision, (real, number) in PRECISIONS.items():
+        for label, module, function, dtype in (
+            ("passes of state vectors", STATE, "of_passes", number),
+            ("rotations of Pauli words", TERMS, "of_rotations", real),
+            ("answers of state vectors", STATE, "of_measures", number),
+            ("tables of Pauli words", TERMS, "of_tables", real),
+            ("single steps of Pauli words", TERMS, "of_steps", real),
+        ):
+            parts[f"{label}, {precision}"] = partial(_compile, Samples(module, function, (dtype,)))
+        parts[f"contraction, {number}"] = partial(_contract, number, "cpu")
+    for precision in ("fp64", "mixed"):
+        parts[f"diagonalization, {precision}"] = partial(_diagonalize, precision, "cpu")
+    covers = partial(_compile, Samples(STATE, "of_covers"))
+    return {**parts, "sorting of gates": covers, "codecs": _compress, "search of paths": _search}
+
+
+def _gpu_parts() -> dict[str, Callable[[], None]]:
+    """What is done on a GPU."""
+    parts: dict[str, Callable[[], None]] = {}
+    for precision, (_, number) in PRECISIONS.items():
+        for label, job in (("state vectors", _simulate), ("Pauli words", _propagate)):
+            parts[f"{label} on the GPU, {precision}"] = partial(job, precision, "gpu")
+        parts[f"small state vectors on the GPU, {precision}"] = partial(_simulate, precision, "gpu", 14)
+        parts[f"contraction on the GPU, {number}"] = partial(_contract, number, "gpu")
+    for precision in ("fp64", "mixed"):
+        parts[f"diagonalization on the GPU, {precision}"] = partial(_diagonalize, precision, "gpu")
+    return parts
+
+
+CPU_PARTS, GPU_PARTS = _cpu_parts(), _gpu_parts()
+
+
+if __name__ == "__main__":
+    _part: Any = {**CPU_PARTS, **GPU_PARTS}[sys.argv[1]]
+    _part()
