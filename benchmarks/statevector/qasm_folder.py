@@ -59,11 +59,12 @@ def main() -> None:
     print(", ".join(f"{count} {result}" for result, count in counts.most_common()))
     if options.output is not None:
         environment = {"python": platform.python_version(), "machine": platform.processor() or "x86_64"}
-        document = {
+        head = {
             "date": datetime.now(UTC).date().isoformat(), "folder": options.folder.name,
-            "environment": environment, "counts": dict(counts), "rows": rows,
+            "environment": environment, "counts": dict(counts),
         }  # fmt: skip
-        options.output.write_text(json.dumps(document, indent=1) + "\n")
+        lines = ",\n  ".join(map(json.dumps, rows))
+        options.output.write_text(json.dumps(head)[:-1] + f',\n "rows": [\n  {lines}\n]}}\n')
 
 
 def compared(path: Path, most: int, small: int) -> dict[str, Any]:
