@@ -54,7 +54,7 @@ def test_definitions_of_standard_gates_have_their_matrices(name: str) -> None:
     np.testing.assert_allclose(unitary(gates, kind.n_qubits), kind.matrix(*angles), rtol=0, atol=EXACT)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(40))
 def test_gates_that_are_split_are_those_that_are_not(seed: int) -> None:
     """A program has gates on six qubits, a circuit on three."""
     random = Random(seed)
