@@ -158,7 +158,8 @@ def open_terms(start: PauliSum, use: Resources) -> Terms:
     """The store of this rank's terms."""
     if use.device == "gpu":
         return GpuTerms(start, use.ranks)
-    compile_soon(rotation_kernels(start.coefficients.dtype.name))
+    if use.ranks is None or use.ranks.rank == 0:  # processes of every rank would take each other's cores
+        compile_soon(rotation_kernels(start.coefficients.dtype.name))
     return ShardedTerms(start, use.threads, use.ranks)
 
 

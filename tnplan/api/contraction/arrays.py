@@ -162,3 +162,12 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
     if hasattr(module, "from_dlpack") and kind.gpu is None:
         return module.from_dlpack(values)
     raise InputError("arrays", f"of {kind.library} cannot be given back", "give NumPy arrays")
+
+
+def with_dtype(array: Any, dtype: np.dtype[Any]) -> Any:
+    """An array of any library with a dtype, itself where it has it."""
+    if stated_dtype(array) == dtype:
+        return array
+    if library_of(array) == "torch":
+        return array.to(getattr(sys.modules["torch"], dtype.name))
+    return array.astype(dtype)

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.contraction.arrays import as_library, common_kind, host_array, stated_dtype
+from tnplan.api.contraction.arrays import (
+    as_library,
+    common_kind,
+    host_array,
+    stated_dtype,
+    with_dtype,
+)
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.exact import contract_exactly
 from tnplan.api.contraction.options import ContractionOptions
@@ -114,7 +120,10 @@ def contract(
         planned = find_schedule(request, computed_dtype(dtype), options)
         on_gpu = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
         with compiled(planned, options) as contraction:
-            return contraction(*on_gpu)
+            found = contraction(*on_gpu)
+        if strip_exponent or found is None:
+            return found
+        return with_dtype(found, dtype)
     values = [
         host_array(array, f"array {number}").reshape(shape)
         for number, (array, shape) in enumerate(zip(call.operands, shapes, strict=True))

@@ -260,7 +260,8 @@ def _open_state(rank: Rank, n_qubits: int, dtype: str) -> StateVector:
     world = rank.world
     n_bits = n_qubits - (world.size.bit_length() - 1)
     if rank.device.name == "cpu":
-        compile_soon(state_kernels(dtype))
+        if rank.is_first:  # processes of every rank would only take each other's cores
+            compile_soon(state_kernels(dtype))
         local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
         return local if world.size == 1 else DistributedState(local, world)
     from tnplan.executor.statevector.cuda.state import open_state

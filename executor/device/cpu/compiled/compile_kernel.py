@@ -132,11 +132,15 @@ def entry_alone() -> Iterator[None]:
     """While a kernel is compiled: functions that it calls are optimized within it alone, and none is run.
 
     Numba optimizes each function called as a whole and makes machine code of it, though it is in its caller
-    then: with these steps left out the same kernel is compiled in two thirds of the time.
+    then: with these steps left out the same kernel is compiled in two thirds of the time. A numba that has
+    other steps goes its own way.
     """
     depth = _Depth()
     linked: Any = CPUCodeLibrary
     ready: Any = JITCodeLibrary
+    if not (hasattr(linked, "_optimize_final_module") and hasattr(ready, "_finalize_specific")):
+        yield
+        return
     optimize, finish = linked._optimize_final_module, ready._finalize_specific
 
     def optimize_entry(library: Any) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import random_path
+from tnplan.api.contraction.arrays import with_dtype
 from tnplan.api.contraction.contract import contract
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -199,6 +201,26 @@ def test_torch() -> None:
     torch.testing.assert_close(found, a @ torch.ones(3, 2))
     with pytest.raises(InputError, match="array 0: requires gradients"):
         contract("ab->a", a.requires_grad_())
+
+
+def test_dtypes_of_results() -> None:
+    single = np.ones(2, np.float32)
+    assert with_dtype(single, np.dtype(np.float32)) is single
+    assert with_dtype(single, np.dtype(np.float16)).dtype == np.float16
+
+
+def test_dtypes_of_results_in_torch() -> None:
+    torch = pytest.importorskip("torch")
+    half = torch.ones(2, 2, dtype=torch.float16)
+    assert contract("ab,bc->ac", half, half).dtype == torch.float16
+    assert with_dtype(torch.ones(2), np.dtype(np.float16)).dtype == torch.float16
+
+
+@needs_gpus(1)
+def test_halves_on_a_gpu() -> None:
+    cupy = pytest.importorskip("cupy")
+    half = cupy.ones((2, 2), np.float16)
+    assert contract("ab,bc->ac", half, half).dtype == np.float16
 
 
 def test_quimb_networks() -> None:
