@@ -33,7 +33,8 @@ def __getattr__(name: str) -> Any:
         return import_module(_MODULES[name])
     if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ELSEWHERE[name]), name)
+    value = globals()[name] = getattr(import_module(_ELSEWHERE[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

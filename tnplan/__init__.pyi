@@ -52,11 +52,14 @@ from tnplan.planner.networks.circuits.circuit import Circuit as Circuit
 from tnplan.planner.networks.circuits.circuit import Gate as Gate
 from tnplan.planner.networks.circuits.load import load_circuit as load_circuit
 from tnplan.planner.networks.circuits.load import load_program as load_program
+from tnplan.planner.networks.circuits.parametric import ParametricCircuit as ParametricCircuit
+from tnplan.planner.networks.circuits.program import BitAssignment as BitAssignment
 from tnplan.planner.networks.circuits.program import Channel as Channel
 from tnplan.planner.networks.circuits.program import CircuitProgram as CircuitProgram
 from tnplan.planner.networks.circuits.program import Conditional as Conditional
 from tnplan.planner.networks.circuits.program import Measurement as Measurement
 from tnplan.planner.networks.circuits.program import Reset as Reset
+from tnplan.planner.networks.circuits.program import WhileLoop as WhileLoop
 from tnplan.planner.networks.contraction_path import ContractionPath as ContractionPath
 from tnplan.planner.networks.importers import from_cotengra as from_cotengra
 from tnplan.planner.networks.importers import from_cotengra_json as from_cotengra_json

@@ -68,7 +68,7 @@ class Answer:
     Parameters
     ----------
     counts
-        How often each string of the classical bits came, or of all qubits where nothing is measured.
+        How often each string of the classical bits came, or of all qubits where none of them is measured.
     expectation
         The value of the observable; a float where its coefficients are real.
     deviation
@@ -148,8 +148,8 @@ def answer(
         values, numbers = np.unique(simulator.sample(question.shots), return_counts=True)
         width = program.n_qubits
         texts = [format(value, f"0{width}b") for value in values.tolist()]
-        if measured:
-            texts = [_bits_of(text, measured, program.n_bits) for text in texts]
+        if measured and program.n_bits > program.n_scratch:
+            texts = [_bits_of(text, measured, program) for text in texts]
         counts = _summed(zip(texts, numbers.tolist(), strict=True))
     return Answer(
         counts,
@@ -169,10 +169,11 @@ def _from_trajectories(
     assert question.shots is not None
     operations, measured = without_final_measurements(program.operations)
     steps = prepare_program(operations)
-    writes = measures(program.operations)
+    writes = measures(program.operations) and program.n_bits > program.n_scratch
     texts, values = [], []
     for shot in range(question.shots):
         bits = np.zeros(program.n_bits, np.uint8)
+        bits[: len(program.start)] = program.start
         if shot:
             simulator.restart()
         simulator.run(steps, bits)
@@ -181,7 +182,7 @@ def _from_trajectories(
             qubits = format(int(simulator.sample(1)[0]), f"0{program.n_qubits}b")
         for bit, qubit in measured.items():
             bits[bit] = int(qubits[qubit])
-        texts.append("".join(map(str, bits)) if writes else qubits)
+        texts.append("".join(map(str, bits[: program.n_bits - program.n_scratch])) if writes else qubits)
         if question.observable is not None:
             values.append(simulator.expectation(question.observable))
         if progress is not None:
@@ -195,9 +196,11 @@ def _from_trajectories(
     return Answer(counts, mean, deviation, None, None, simulator.norm())
 
 
-def _bits_of(qubits: str, measured: dict[int, int], n_bits: int) -> str:
+def _bits_of(qubits: str, measured: dict[int, int], program: CircuitProgram) -> str:
     """The string of the classical bits for the values of the qubits that go to them."""
-    return "".join(qubits[measured[bit]] if bit in measured else "0" for bit in range(n_bits))
+    start = "".join(map(str, program.start)).ljust(program.n_bits, "0")
+    n_shown = program.n_bits - program.n_scratch
+    return "".join(qubits[measured[bit]] if bit in measured else start[bit] for bit in range(n_shown))
 
 
 def _summed(pairs: Any) -> dict[str, int]:

@@ -11,7 +11,15 @@ import numpy as np
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.program import Channel, Conditional, Measurement, Operation, Reset
+from tnplan.planner.networks.circuits.program import (
+    BitAssignment,
+    Channel,
+    Conditional,
+    Measurement,
+    Operation,
+    Reset,
+    WhileLoop,
+)
 
 UNITARY = 1e-12
 """How far K^dagger K of an operator may be from its weight times 1 to count as unitary."""
@@ -39,6 +47,15 @@ class Branch:
 
 
 @dataclass(frozen=True, eq=False)
+class Rounds:
+    """A program that is repeated, as a `WhileLoop` says."""
+
+    bits: tuple[int, ...]
+    value: int
+    body: tuple[PreparedStep, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Mixture:
     """A channel whose operators are unitaries times square roots of probabilities; None is the identity.
 
@@ -58,7 +75,7 @@ def cumulated(weights: Array) -> Array:
     return np.cumsum(np.where(weights > IMPOSSIBLE * weights.sum(), weights, 0))
 
 
-PreparedStep = Segment | Branch | Mixture | Measurement | Reset | Channel
+PreparedStep = Segment | Branch | Rounds | Mixture | Measurement | Reset | Channel | BitAssignment
 
 
 def prepare_program(operations: Sequence[Operation], place: str = "") -> tuple[PreparedStep, ...]:
@@ -86,6 +103,9 @@ def _prepared(
             inner = f"{place}operation {number}, inner "
             bodies = [_prepared(body, inner, known) for body in (operation.body, operation.otherwise)]
             items.append(Branch(operation.bits, operation.value, *bodies))
+        elif isinstance(operation, WhileLoop):
+            body = _prepared(operation.body, f"{place}operation {number}, inner ", known)
+            items.append(Rounds(operation.bits, operation.value, body))
         elif isinstance(operation, Channel):
             key = id(operation.kraus)
             if key not in known:

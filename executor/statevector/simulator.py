@@ -14,14 +14,14 @@ import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_matrix
-from tnplan.executor.statevector.prepared_program import Mixture, PreparedStep, Segment, cumulated
+from tnplan.executor.statevector.prepared_program import Mixture, PreparedStep, Rounds, Segment, cumulated
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates, rename
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import check_qubits
 from tnplan.planner.networks.circuits.gates import X
-from tnplan.planner.networks.circuits.program import Channel, Measurement, Reset
+from tnplan.planner.networks.circuits.program import BitAssignment, Channel, Measurement, Reset
 
 CHUNK_BITS = 12
 """A sample is looked for in a chunk of 2^12 amplitudes."""
@@ -29,6 +29,8 @@ LARGEST_MARGINAL = 26
 """Qubits of a table of probabilities."""
 PLANS_KEPT = 64
 """Segments whose passes are kept."""
+MOST_ROUNDS = 1_000_000
+"""Rounds of one `while` in a run."""
 
 
 class StateVector(Protocol):
@@ -90,6 +92,11 @@ def check_marginal(qubits: Sequence[int], n_qubits: int, place: str) -> None:
         raise InputError(place, f"has {len(qubits)} qubits", f"ask for {LARGEST_MARGINAL} or fewer")
 
 
+def _value(bits: Array, chosen: Sequence[int]) -> int:
+    """The value of some classical bits, the first least significant."""
+    return sum(int(bits[bit]) << k for k, bit in enumerate(chosen))
+
+
 class Simulator:
     """Qubits whose amplitudes are in a state vector, and what can be done with them.
 
@@ -148,10 +155,20 @@ class Simulator:
                     self._once([from_matrix((item.qubit,), X)])
             elif isinstance(item, Channel):
                 self.disturb(item)
+            elif isinstance(item, BitAssignment):
+                bits[item.bit] = item.table[_value(bits, item.bits)]
+            elif isinstance(item, Rounds):
+                self._repeat(item, bits)
             else:
-                value = sum(int(bits[bit]) << k for k, bit in enumerate(item.bits))
-                self.run(item.body if value == item.value else item.otherwise, bits)
+                self.run(item.body if _value(bits, item.bits) == item.value else item.otherwise, bits)
         self._apply_all(waiting)
+
+    def _repeat(self, rounds: Rounds, bits: Array) -> None:
+        for _ in range(MOST_ROUNDS):
+            if _value(bits, rounds.bits) != rounds.value:
+                return
+            self.run(rounds.body, bits)
+        raise InputError("while", f"is still true after {MOST_ROUNDS} rounds", "let its body make it false")
 
     def _apply_all(self, segments: Sequence[Segment]) -> None:
         if len(segments) == 1:

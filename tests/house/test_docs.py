@@ -53,7 +53,7 @@ def test_an_expectation_value() -> None:
 
 
 def test_a_gradient() -> None:
-    pytest.importorskip("qiskit", reason="needs the extra qasm")
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM.partition("h q[0]")[0] + "rx(0.3) q[0];\nrx(0.5) q[1];\n")
     done = run_example("pauli.md", 1)["done"]
     first, second = (entry["derivative"] for entry in done.report["gradient"])
@@ -82,11 +82,23 @@ def test_contractions() -> None:
 
 
 def test_a_simulation() -> None:
-    pytest.importorskip("qiskit", reason="needs the extra qasm")
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM + "measure q -> c;\n")
     done = run_example("statevector.md", 0)["done"]
     assert set(done.answer.counts) == {"00", "11"}
     assert done.answer.expectation == pytest.approx(1)
+
+
+def test_an_openqasm_file_with_inputs() -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    Path("ansatz.qasm").write_text(
+        'include "stdgates.inc"; input float theta; input int layers; qubit[2] q;\n'
+        "for int k in [1:layers] rx(theta) q;"
+    )
+    assert run_example("circuits.md", 0)["done"].answer.expectation == pytest.approx(cos(0.9) ** 2)
+    found = run_example("circuits.md", 1)
+    assert found["ansatz"].names == ("theta", "layers")
+    assert found["values"] == pytest.approx([cos(k / 5) for k in range(4)])
 
 
 def test_a_diagonalization() -> None:

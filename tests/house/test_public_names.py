@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from types import ModuleType
 from typing import Any
 
@@ -103,6 +104,13 @@ def circuit() -> tnplan.Circuit:
     return tnplan.Circuit(12, (flip(),) * 1000)
 
 
+def parametric() -> tnplan.ParametricCircuit:
+    with NamedTemporaryFile("w", suffix=".qsim") as file:
+        file.write("1\n0 h 0\n")
+        file.flush()
+        return tnplan.ParametricCircuit(file.name)
+
+
 def integrals() -> tnplan.Integrals:
     return tnplan.from_arrays(np.diag(np.arange(8.0)), np.zeros((8,) * 4), 2, 2)
 
@@ -117,6 +125,7 @@ def diagonalized() -> tnplan.Diagonalization:
 
 
 BUILT: dict[str, Callable[[], Any]] = {
+    "BitAssignment": lambda: tnplan.BitAssignment(0, tuple(range(10)), (True,) * 1024),
     "Warmup": lambda: tnplan.Warmup(67, 24.1, None),
     "CarryOver": lambda: tnplan.CarryOver("a/prefix", ratio=0.5),
     "Channel": lambda: tnplan.Channel((0,), (np.eye(2),)),
@@ -139,6 +148,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "Measurement": lambda: tnplan.Measurement(0, 0),
     "Network": lambda: matrices().network,
     "Optimizer": lambda: tnplan.Optimizer(10.0, max_tensor=2**30),
+    "ParametricCircuit": parametric,
     "PauliSum": lambda: tnplan.PauliSum(1, np.zeros((1000, 2), np.uint64), np.ones(1000)),
     "Profile": lambda: tnplan.load_profile("dgx-h100"),
     "Progress": lambda: tnplan.Progress(1, 2, "text", "x" * 1000),
@@ -154,6 +164,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "Truncation": lambda: tnplan.Truncation(1e-4, 1e-5, 8, 8, 8, 10**6, 10),
     "UseChain": lambda: tnplan.show(tnplan.plan(matrices())),
     "WriteError": lambda: tnplan.WriteError("a file"),
+    "WhileLoop": lambda: tnplan.WhileLoop((0,), 1, (flip(),) * 1000),
 }
 """How an object of every public type comes about."""
 

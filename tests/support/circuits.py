@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cotengra
 import numpy as np
 
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import Circuit, Gate
 from tnplan.planner.networks.circuits.gates import KINDS, gate
 from tnplan.planner.networks.network import Network
 
@@ -19,6 +21,17 @@ def state_vector(circuit: Circuit) -> np.ndarray:
         state = np.tensordot(item.matrix.reshape((2,) * (2 * q)), state, (range(q, 2 * q), item.qubits))
         state = np.moveaxis(state, range(q), item.qubits)
     return state
+
+
+def unitary(gates: Sequence[Gate], n_qubits: int, columns: int | None = None) -> np.ndarray:
+    """The matrix of gates one after another, or its first columns."""
+    kept = 2**n_qubits if columns is None else columns
+    result: np.ndarray = np.eye(2**n_qubits, kept, dtype=np.complex128).reshape((2,) * n_qubits + (kept,))
+    for item in gates:
+        q = len(item.qubits)
+        result = np.tensordot(item.matrix.reshape((2,) * (2 * q)), result, (range(q, 2 * q), item.qubits))
+        result = np.moveaxis(result, range(q), item.qubits)
+    return result.reshape(2**n_qubits, kept)
 
 
 def contract(network: Network, arrays: list[np.ndarray]) -> np.ndarray:

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE, QUBITS
+from tnplan.cli.options import FILE, QUBITS, set_parameters
 
 
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
+@set_parameters
 @click.option("--amplitude", metavar="BITS", help="0, 1 or . (open) for each qubit. Default: all 0.")
 @click.option("--open", "open_qubits", type=QUBITS, help="Leave these qubits open, close the others on 0.")
 @click.option("--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64")

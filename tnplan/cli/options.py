@@ -84,6 +84,34 @@ class QubitsType(click.ParamType):
         return tuple(map(int, str(value).split(",")))
 
 
+class SettingType(click.ParamType):
+    """The value of a parameter: `theta=0.3` or `theta=pi/4`."""
+
+    name = "NAME=VALUE"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """The name and the text of the value."""
+        if isinstance(value, tuple):
+            return value
+        name, sign, text = str(value).partition("=")
+        if not (sign and name.strip() and text.strip()):
+            self.fail(f"{value!r} sets nothing; write a name and a value, such as theta=0.3")
+        return name.strip(), text.strip()
+
+
+def _settings(
+    ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, str], ...]
+) -> dict[str, str]:
+    """The values by their names; none is set twice."""
+    names = [name for name, _ in value]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise click.BadParameter(f"sets {twice} twice; set it once", ctx, param)
+    return dict(value)
+
+
 FILE = FileType(path_type=Path)
 PROFILE = FileType(path_type=str)
 """The name of a shipped hardware profile, or of a TOML file."""
@@ -91,3 +119,7 @@ SIZE = SizeType(unlimited=True)
 SECONDS = SecondsType(0, 1e9)
 COUNT = CountType()
 QUBITS = QubitsType()
+set_parameters = click.option(
+    "--set", "parameters", type=SettingType(), multiple=True, callback=_settings,
+    help="The value of an input of an OpenQASM 3 file, such as theta=0.3 or theta=pi/4."
+)  # fmt: skip

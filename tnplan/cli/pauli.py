@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
-from tnplan.cli.options import FILE
+from tnplan.cli.options import FILE, set_parameters
 
 SAY_EVERY_S = 1.0
 """Seconds between lines of progress."""
@@ -18,6 +18,7 @@ SAY_EVERY_S = 1.0
 
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
+@set_parameters
 @click.option("--observable", required=True, metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
 @click.option("--state", metavar="BITS", help="0 or 1 for each qubit [default: all 0].")
 @click.option("--branch-cut", type=float, default=0.0, help="Drop smaller contributions before merging.")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
-from tnplan.cli.options import FILE, QUBITS
+from tnplan.cli.options import FILE, QUBITS, set_parameters
 
 SAY_EVERY_S = 1.0
 """Seconds between lines of progress."""
@@ -18,6 +18,7 @@ SHOWN = 16
 
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
+@set_parameters
 @click.option("--shots", type=int, help="Count the outcomes of so many runs.")
 @click.option("--observable", metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
 @click.option("--amplitudes", metavar="BITS,...", help="Amplitudes of bit strings; character k is qubit k.")

@@ -29,6 +29,12 @@ def ranks_here(world: Communicator) -> int:
     return world.gather_objects(gethostname()).count(gethostname())
 
 
+def threads_a_rank(world: Communicator) -> int:
+    """This process's cores over the ranks of its host that share them, at least 1; collective."""
+    here = gethostname(), usable_cores()
+    return max(1, len(here[1]) // world.gather_objects(here).count(here))
+
+
 def host_facts() -> dict[str, Any]:
     """The system, the processor's name and the cores that this process may use."""
     return {

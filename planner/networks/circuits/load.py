@@ -1,27 +1,26 @@
-"""A circuit file of any format that we read, told apart by its contents. Read once: it may be a pipe."""
+"""Circuits of any kind that we read: files, told apart by their contents, and objects of other libraries."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
-from tnplan.planner.common.files import read_text
 from tnplan.planner.networks.circuits.circuit import Circuit
-from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program
-from tnplan.planner.networks.circuits.qasm.circuit import parse_qasm
-from tnplan.planner.networks.circuits.qasm.program import parse_qasm_program
-from tnplan.planner.networks.circuits.qsim import parse_qsim
-
-SEARCHED = 100_000
-"""Characters at the start of a file in which an OPENQASM statement is looked for."""
+from tnplan.planner.networks.circuits.parametric import ParametricCircuit, check_no_parameters
+from tnplan.planner.networks.circuits.program import CircuitProgram, as_circuit, circuit_program
 
 
-def load_circuit(path: str | Path) -> Circuit:
-    """Read a circuit from an OpenQASM 2 or 3 file, or a qsim file.
+def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> Circuit:
+    """Read a circuit from an OpenQASM 2 or 3 file, a qsim file, or a circuit of another library.
 
     Parameters
     ----------
-    path : path
-        OpenQASM has an OPENQASM statement, or a name that ends in .qasm; everything else is read as qsim.
+    source : path or object
+        A file: OpenQASM if its name ends in .qasm, or its first line is no number of qubits. Or a circuit of
+        Qiskit, Cirq or quimb, a tape of PennyLane, or a `ParametricCircuit`.
+    parameters : mapping, optional
+        Values of the parameters by their names: what an OpenQASM 3 file declares as `input`, Qiskit's
+        parameters, Cirq's symbols.
 
     Returns
     -------
@@ -31,23 +30,27 @@ def load_circuit(path: str | Path) -> Circuit:
     Raises
     ------
     InputError
-        For a file that cannot be read; the message names the line.
+        For what cannot be read; the message names the line of a file.
 
     Examples
     --------
     >>> circuit = tnplan.load_circuit("bell.qasm")  # doctest: +SKIP
     """
-    text, is_qasm = _read(path)
-    return parse_qasm(text, str(path)) if is_qasm else parse_qsim(text, str(path))
+    if isinstance(source, Circuit | CircuitProgram):
+        check_no_parameters(parameters, "circuit")
+        return source if isinstance(source, Circuit) else as_circuit(source, "program")
+    return _parametric(source).bind(parameters or {})
 
 
-def load_program(path: str | Path) -> CircuitProgram:
-    """Read a program: the files of `load_circuit` with their measurements, resets and conditions.
+def load_program(source: Any, parameters: Mapping[str, Any] | None = None) -> CircuitProgram:
+    """Read a program: what `load_circuit` reads, with measurements, resets, conditions and loops.
 
     Parameters
     ----------
-    path : path
-        An OpenQASM file, or a qsim file, which has gates alone.
+    source : path or object
+        A file or a circuit of another library, as for `load_circuit`.
+    parameters : mapping, optional
+        Values of the parameters by their names.
 
     Returns
     -------
@@ -57,17 +60,19 @@ def load_program(path: str | Path) -> CircuitProgram:
     Raises
     ------
     InputError
-        For a file that cannot be read; the message names the line.
+        For what cannot be read; the message names the line of a file.
 
     Examples
     --------
     >>> program = tnplan.load_program("teleport.qasm")  # doctest: +SKIP
     """
-    text, is_qasm = _read(path)
-    return parse_qasm_program(text, str(path)) if is_qasm else circuit_program(parse_qsim(text, str(path)))
+    if isinstance(source, Circuit | CircuitProgram):
+        check_no_parameters(parameters, "circuit")
+        return circuit_program(source) if isinstance(source, Circuit) else source
+    return _parametric(source).bind_program(parameters or {})
 
 
-def _read(path: str | Path) -> tuple[str, bool]:
-    """The text of a file, and whether it is OpenQASM."""
-    text = read_text(path, "a qsim or OpenQASM file")
-    return text, Path(path).suffix == ".qasm" or "OPENQASM" in text[:SEARCHED]
+def _parametric(source: Any) -> ParametricCircuit:
+    if isinstance(source, ParametricCircuit):
+        return source
+    return ParametricCircuit(source)

@@ -11,7 +11,13 @@ import numpy as np
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GlobalPhase
 from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
-from tnplan.planner.networks.circuits.program import Channel, CircuitProgram, Conditional, Operation
+from tnplan.planner.networks.circuits.program import (
+    Channel,
+    CircuitProgram,
+    Conditional,
+    Operation,
+    WhileLoop,
+)
 
 LARGEST_NOISY = 2
 """Qubits of a gate after which noise may stand."""
@@ -45,7 +51,7 @@ def depolarized(program: CircuitProgram, probability: float) -> CircuitProgram:
     if probability == 0:
         return program
     _check_probability(probability)
-    return CircuitProgram(program.n_qubits, program.n_bits, _noisy(program.operations, probability, ""))
+    return replace(program, operations=_noisy(program.operations, probability, ""))
 
 
 def _check_probability(probability: float) -> None:
@@ -65,6 +71,10 @@ def _noisy(operations: tuple[Operation, ...], probability: float, place: str) ->
                     otherwise=_noisy(operation.otherwise, probability, inner),
                 )
             )
+            continue
+        if isinstance(operation, WhileLoop):
+            inner = f"{place}operation {number}, inner "
+            result.append(replace(operation, body=_noisy(operation.body, probability, inner)))
             continue
         result.append(operation)
         if isinstance(operation, Gate) and not isinstance(operation, GlobalPhase):

@@ -129,19 +129,90 @@ class Conditional:
         )
 
 
-Operation = Gate | Measurement | Reset | Channel | Conditional
+@dataclass(frozen=True, eq=False, repr=False)
+class WhileLoop:
+    """Operations that are repeated as long as classical bits have a value, which is looked at first.
+
+    Parameters
+    ----------
+    bits : tuple of int
+        The classical bits, the first least significant.
+    value : int
+        The value that they are compared with.
+    body : tuple of operations
+        What is repeated.
+
+    Examples
+    --------
+    >>> tnplan.WhileLoop((0,), 1, (tnplan.Reset(0), tnplan.Measurement(0, 0)))
+    WhileLoop(2 operations while bits 0 are 1)
+    """
+
+    bits: tuple[int, ...]
+    value: int
+    body: tuple[Operation, ...]
+
+    def __repr__(self) -> str:
+        bits = ", ".join(map(str, self.bits))
+        return f"WhileLoop({len(self.body)} operations while bits {bits} are {self.value})"
+
+
+@dataclass(frozen=True, repr=False)
+class BitAssignment:
+    """A classical bit takes a value that depends on others.
+
+    Parameters
+    ----------
+    bit : int
+        The classical bit that is set.
+    bits : tuple of int
+        The classical bits that are read, the first least significant; `bit` may be one of them.
+    table : tuple of bool
+        The new value for each of the 2^len(bits) values of these.
+
+    Raises
+    ------
+    InputError
+        For a table of another length.
+
+    Examples
+    --------
+    >>> tnplan.BitAssignment(2, (0, 1), (False, True, True, False))
+    BitAssignment(bit 2 from bits 0, 1)
+    """
+
+    bit: int
+    bits: tuple[int, ...]
+    table: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.table) != 2 ** len(self.bits):
+            raise InputError(
+                "bit assignment", f"has {len(self.table)} values for {len(self.bits)} bits",
+                f"give {2 ** len(self.bits)}",
+            )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"BitAssignment(bit {self.bit} from bits {', '.join(map(str, self.bits)) or 'none'})"
+
+
+Operation = Gate | Measurement | Reset | Channel | Conditional | WhileLoop | BitAssignment
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CircuitProgram:
-    """A circuit with measurements, resets, conditions and noise.
+    """A circuit with measurements, resets, conditions, loops and noise.
 
     Parameters
     ----------
     n_qubits, n_bits : int
-        Qubits, which start in |0...0>, and classical bits, which start as 0.
-    operations : tuple of Gate, Measurement, Reset, Channel or Conditional
+        Qubits, which start in |0...0>, and classical bits.
+    operations : tuple of Gate, Measurement, Reset, Channel, Conditional, WhileLoop or BitAssignment
         The operations in their order.
+    start : tuple of int
+        What the first classical bits start as; the others start as 0.
+    n_scratch : int
+        How many of the last classical bits are left out of results.
 
     Raises
     ------
@@ -157,9 +228,17 @@ class CircuitProgram:
     n_qubits: int
     n_bits: int
     operations: tuple[Operation, ...]
+    start: tuple[int, ...] = ()
+    n_scratch: int = 0
 
     def __post_init__(self) -> None:
         Circuit(self.n_qubits, ())
+        if len(self.start) > self.n_bits or not 0 <= self.n_scratch <= self.n_bits:
+            raise InputError(
+                "program",
+                f"has {self.n_bits} bits, values for {len(self.start)}, and {self.n_scratch} scratch bits",
+                f"give at most {self.n_bits} of each",
+            )
         _check(self.operations, self.n_qubits, self.n_bits, "operation")
 
     def __repr__(self) -> str:
@@ -171,6 +250,23 @@ class CircuitProgram:
 def circuit_program(circuit: Circuit) -> CircuitProgram:
     """A circuit as a program."""
     return CircuitProgram(circuit.n_qubits, 0, circuit.gates)
+
+
+def as_circuit(program: CircuitProgram, place: str) -> Circuit:
+    """The gates of a program whose measurements are all at its end; `place` names it in errors."""
+    if final_measurements(program) is None:
+        raise InputError(
+            place, "measures, resets, branches or is noisy on its way",
+            "use gates alone and measure at the end, or simulate it: tnplan.simulate",
+        )  # fmt: skip
+    return Circuit(program.n_qubits, tuple(one for one in program.operations if isinstance(one, Gate)))
+
+
+def inner_operations(operation: Operation) -> tuple[Operation, ...]:
+    """What is inside a condition or a loop, of both ways; nothing for all else."""
+    if isinstance(operation, Conditional):
+        return (*operation.body, *operation.otherwise)
+    return operation.body if isinstance(operation, WhileLoop) else ()
 
 
 def without_final_measurements(
@@ -202,9 +298,11 @@ def _touched(operation: Operation) -> tuple[set[int], set[int]]:
         return {operation.qubit}, {operation.bit}
     if isinstance(operation, Reset):
         return {operation.qubit}, set()
-    if not isinstance(operation, Conditional):
+    if isinstance(operation, BitAssignment):
+        return set(), {operation.bit, *operation.bits}
+    if not isinstance(operation, Conditional | WhileLoop):
         return set(operation.qubits), set()
-    inner = [_touched(item) for item in (*operation.body, *operation.otherwise)]
+    inner = [_touched(item) for item in inner_operations(operation)]
     return (
         set[int]().union(*(qubits for qubits, _ in inner)),
         set(operation.bits).union(*(bits for _, bits in inner)),
@@ -220,8 +318,7 @@ def final_measurements(program: CircuitProgram) -> dict[int, int] | None:
 def measures(operations: Sequence[Operation]) -> bool:
     """Whether there is a measurement anywhere."""
     return any(
-        isinstance(operation, Measurement)
-        or (isinstance(operation, Conditional) and measures((*operation.body, *operation.otherwise)))
+        isinstance(operation, Measurement) or measures(inner_operations(operation))
         for operation in operations
     )
 
@@ -233,12 +330,17 @@ def _check(operations: Sequence[Operation], n_qubits: int, n_bits: int, place: s
             check_qubits(operation.qubits, n_qubits, where)
         elif isinstance(operation, Measurement | Reset):
             check_qubits([operation.qubit], n_qubits, where)
-        bits = operation.bits if isinstance(operation, Conditional) else ()
-        if isinstance(operation, Measurement):
-            bits = (operation.bit,)
-        for bit in bits:
+        for bit in _bits(operation):
             if not 0 <= bit < n_bits:
                 raise InputError(where, f"names classical bit {bit}", f"use bits 0 to {n_bits - 1}")
-        if isinstance(operation, Conditional):
-            _check(operation.body, n_qubits, n_bits, f"{where}, inner operation")
-            _check(operation.otherwise, n_qubits, n_bits, f"{where}, inner operation")
+        if isinstance(operation, Conditional | WhileLoop):
+            _check(inner_operations(operation), n_qubits, n_bits, f"{where}, inner operation")
+
+
+def _bits(operation: Operation) -> tuple[int, ...]:
+    """The classical bits that an operation names itself."""
+    if isinstance(operation, Measurement):
+        return (operation.bit,)
+    if isinstance(operation, BitAssignment):
+        return (operation.bit, *operation.bits)
+    return operation.bits if isinstance(operation, Conditional | WhileLoop) else ()

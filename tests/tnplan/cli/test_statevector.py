@@ -29,7 +29,7 @@ from tnplan.planner.networks.circuits.program import (
     Reset,
     final_measurements,
 )
-from tnplan.planner.networks.circuits.qasm.program import parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.read import parse_qasm_program
 from tnplan.planner.networks.circuits.qsim import save_qsim
 
 
@@ -175,6 +175,7 @@ bit[2] c;
 bit d;
 ry(1.1) q[0];
 c[0] = measure q[0];
+x q[1]; x q[1];
 if (c[0]) { x q[1]; } else { h q[2]; reset q[1]; }
 if (c == 1) { cx q[1], q[2]; if (!c[1]) { x q[0]; } }
 c[1] = measure q[1];
@@ -193,23 +194,47 @@ measure q[1] -> c[1];
 
 
 def test_programs_of_openqasm() -> None:
-    pytest.importorskip("qiskit", reason="needs the extra qasm")
-    pytest.importorskip("qiskit_qasm3_import", reason="needs the extra qasm")
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     program = parse_qasm_program(QASM3, "c.qasm")
     kinds = [type(item) for item in program.operations]
-    assert kinds[1:] == [Measurement, Conditional, Conditional, Measurement, Measurement]
-    branch, nested = program.operations[2], program.operations[3]
+    assert kinds == [Gate, Measurement, Gate, Gate, Conditional, Conditional, Measurement, Measurement]
+    branch, nested = program.operations[4:6]
     assert isinstance(branch, Conditional)
     assert isinstance(nested, Conditional)
     assert (branch.bits, branch.value, branch.otherwise[1]) == ((0,), 1, Reset(1))
-    assert (nested.bits, nested.value) == ((0, 1), 1)
-    assert isinstance(nested.body[1], Conditional)
-    assert (nested.body[1].bits, nested.body[1].value) == ((1,), 0)
+    assert (nested.bits, nested.value) == ((0,), 1)  # c[1] and c[2] are 0 so far
+    assert [item.name for item in nested.body if isinstance(item, Gate)] == ["cx", "x"]
     counts = tnplan.simulate(program, shots=400, seed=1).report["counts"]
     assert set(counts) == {"111", "000", "001"}
     assert abs(counts["111"] - 400 * math.sin(0.55) ** 2) < 4.5 * 10
     counts = tnplan.simulate(parse_qasm_program(QASM2, "c.qasm"), shots=200, seed=1).report["counts"]
     assert set(counts) == {"00", "11"}
+
+
+@pytest.mark.parametrize("given", [["t=pi/2", "n=2"], ["n=2", "t=1.5707963267948966"]])
+def test_inputs_are_set(tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str]) -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    circuit = tmp_path / "c.qasm"
+    circuit.write_text(
+        'include "stdgates.inc"; input float t; input uint n; qubit q; bit c;\n'
+        "for uint k in [1:n] rx(t) q;\nc = measure q;"
+    )
+    options = [word for text in given for word in ("--set", text)]
+    for command in (
+        ["statevector", str(circuit), "--shots", "5"], ["pauli", str(circuit), "--observable", "Z0"],
+        ["network", str(circuit), "--amplitude", "1", "-o", str(tmp_path / "n.json")],
+    ):  # fmt: skip
+        assert run([*command, *options]) == 0
+        capsys.readouterr()
+        for wrong, message in (
+            (["--set", "t"], "'t' sets nothing; write a name and a value, such as theta=0.3"),
+            ([*options, "--set", "t=1"], "sets t twice; set it once"),
+            ([*options, "--set", "s=1"], "parameter s: is no input of"),
+        ):
+            assert run([*command, *wrong]) == 2
+            error = capsys.readouterr().err
+            assert message in error
+            assert error.count("\n") == 1
 
 
 INFINITE = PauliSum(2, pack(0, 1, 2)[None], np.array([math.inf]))
@@ -267,15 +292,13 @@ def test_the_transform_of_a_basis_state_from_the_api() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("while (c[0]) { x q[0]; }", r"line 4 \(while\): is not supported; write its rounds out, each"),
-        ("for int i in [0:1] { x q[0]; }", r"line 4 \(for\): is not supported; write its rounds out"),
-        ("switch (c) { case 1 { x q[0]; } }", "line 4: .*node of type SwitchStatement"),
-        ("nope q[0];", "line 4: is no OpenQASM that qiskit reads"),
-        ("input float a; rx(a) q[0];", "parameters a: have no value"),
+        ("extern f(int) -> int; int k = f(1);", "line 4: calls 'f', which is extern"),
+        ("nope q[0];", r"line 4 \(nope\): uses gate 'nope', which is not defined"),
+        ("input float a; rx(a) q[0];", r"line 4 \(input\): has no value for 'a'; give one: --set a=VALUE"),
     ],
 )
 def test_unsupported_openqasm_is_named_with_its_line(text: str, message: str) -> None:
-    pytest.importorskip("qiskit_qasm3_import", reason="needs the extra qasm")
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     head = 'OPENQASM 3.0;\ninclude "stdgates.inc";\nqubit[2] q; bit[2] c;\n'
     with pytest.raises(InputError, match=message) as caught:
         parse_qasm_program(head + text, "c.qasm")
@@ -333,7 +356,7 @@ def test_bad_options_are_one_line(
         (lambda: tnplan.simulate(Circuit(2, ()), observable=INFINITE), "magnitudes sum to inf"),
         (lambda: tnplan.simulate(Circuit(2, ()), marginal=(0.0,)), "--marginal: is 0.0"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(Circuit(27, ()), marginal=range(27)), "--marginal: has 27 qubits"),
-        (lambda: tnplan.simulate(5), "file 5: is no name of a file"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(5), "circuit: is of type int; give a file"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(Circuit(2, ()), save=5), "file 5: is no name"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(NOT_UNITARY, shots=1), r"operation 1, inner gate 0 \(n\): is not unitary"),
     ],

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.api.contraction.options import ContractionOptions
-from tnplan.api.jobs.job import threads_a_rank
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.contraction.run.compiled_rank import CompiledRank
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
-from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.host_facts import cores, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.communicator import Communicator, World, ending_together
 from tnplan.executor.device.selection.select import Chosen, open_device, open_gpu

@@ -11,13 +11,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from socket import gethostname
 from typing import Any, Generic, TypeVar
 
 from tnplan.api.progress import Listener, Progress, as_listener
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.cpu.host_facts import cores, ranks_here, usable_cores
+from tnplan.executor.device.cpu.host_facts import cores, ranks_here, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.communicator import (
     AgreedError,
@@ -198,12 +197,6 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
         with blas_threads(options.threads or max(1, cores() // n_ranks)):
             return run_ranks(n_ranks, lambda ranks: _on_rank(job, options, ranks, request))[0]
     return _collective(world, job, options)
-
-
-def threads_a_rank(world: Communicator) -> int:
-    """This process's cores over the ranks of its host that share them, at least 1; collective."""
-    here = gethostname(), usable_cores()
-    return max(1, len(here[1]) // world.gather_objects(here).count(here))
 
 
 def _check_limit(options: JobOptions, needs: Needs) -> None:

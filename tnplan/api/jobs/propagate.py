@@ -9,7 +9,7 @@ Changelog of `tnplan.pauli`, the JSON of a result:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ import numpy as np
 
 from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
-from tnplan.executor.observables.pauli_sum import PauliSum, parse
+from tnplan.executor.observables.given_sum import given_sum
+from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.observables.pauli_sum import text as word_text
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import (
@@ -39,7 +40,7 @@ from tnplan.executor.pauli.terms.ledger import Dropped, Record
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import check_choice, is_number
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_suffix, check_writable, file_path, write_text
+from tnplan.planner.common.files import check_suffix, check_writable, write_text
 from tnplan.planner.common.units import size_text
 from tnplan.planner.networks.circuits.circuit import Circuit, Gate, GlobalPhase
 from tnplan.planner.networks.circuits.load import load_circuit
@@ -100,6 +101,7 @@ class _Propagation:
     """The arguments of `propagate` besides the circuit, the observable and the job's options."""
 
     truncation: Truncation
+    parameters: Mapping[str, Any] | None
     state: str | None
     depolarize: float
     picture: str
@@ -112,10 +114,11 @@ class _Propagation:
 
 
 def propagate(
-    circuit: Circuit | str | Path,
-    observable: PauliSum | str,
+    circuit: Any,
+    observable: Any,
     truncation: Truncation | None = None,
     *,
+    parameters: Mapping[str, Any] | None = None,
     state: str | None = None,
     depolarize: float = 0.0,
     picture: str = "heisenberg",
@@ -139,12 +142,14 @@ def propagate(
 
     Parameters
     ----------
-    circuit : Circuit or path
-        A circuit, or a qsim or OpenQASM file.
-    observable : PauliSum or str
-        A sum of Pauli words O, such as "0.5*X0 X1 - Z3".
+    circuit : Circuit, path or object
+        A circuit, a qsim or OpenQASM file, or what else `load_circuit` reads.
+    observable : str, PauliSum or SparsePauliOp
+        A sum of Pauli words O, such as "0.5*X0 X1 - Z3", or Qiskit's object for one.
     truncation : Truncation, optional
         Which terms are dropped. Default: none.
+    parameters : mapping, optional
+        Values of the parameters of a file or of another library's circuit, by their names.
     state : str, optional
         A bit string, character k for qubit k. Default: all 0.
     depolarize : float
@@ -188,8 +193,9 @@ def propagate(
     options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
     limits = Truncation() if truncation is None else truncation
     asked = _Propagation(
-        limits, state, depolarize, picture, gradient, keep, stop_above, precision, when_full, record
-    )
+        limits, parameters, state, depolarize, picture, gradient, keep, stop_above, precision, when_full,
+        record,
+    )  # fmt: skip
     job = Job(
         prepare=lambda: _prepare(circuit, observable, asked, options),
         work=lambda rank, problem: _work(rank, problem, asked, options.output),
@@ -200,14 +206,13 @@ def propagate(
 
 
 def _prepare(
-    circuit: Circuit | str | Path, observable: PauliSum | str, asked: _Propagation, options: JobOptions
+    circuit: Any, observable: Any, asked: _Propagation, options: JobOptions
 ) -> _Problem:
     """Read and check all inputs, on rank 0."""
     if not isinstance(asked.truncation, Truncation):
         raise InputError("truncation", f"is {asked.truncation!r}", "give Truncation")
     Resources(precision=asked.precision, when_full=asked.when_full)  # refuses other names
-    source = circuit if isinstance(circuit, Circuit) else file_path(circuit)
-    _check_files(source, options.output, asked.record)
+    _check_files(circuit, options.output, asked.record)
     check_choice("--picture", asked.picture, PICTURES)
     alone = options.device != "gpu" and options.threads == 1 and options.memory is None
     if asked.gradient and not (alone and asked.picture == "heisenberg" and asked.precision == "fp64"):
@@ -215,7 +220,7 @@ def _prepare(
             "gradient", "takes one thread in the Heisenberg picture, fp64, and no bound of memory",
             "leave out the other options",
         )  # fmt: skip
-    return _problem(source, observable, asked)
+    return _problem(circuit, observable, asked)
 
 
 def _check_ranks(n_ranks: int, asked: _Propagation) -> None:
@@ -295,7 +300,7 @@ def _is_unital(step: PauliStep) -> bool:
     return not isinstance(step, TransferMatrix) or step.is_unital
 
 
-def _check_files(circuit: Circuit | Path, output: str | Path | None, record: str | Path | None) -> None:
+def _check_files(circuit: Any, output: str | Path | None, record: str | Path | None) -> None:
     for path in (output, record):
         if path is not None:
             check_writable(path, circuit)
@@ -305,16 +310,12 @@ def _check_files(circuit: Circuit | Path, output: str | Path | None, record: str
             raise InputError(str(record), "is the file of the result too", "give the record another name")
 
 
-def _problem(circuit: Circuit | Path, observable: PauliSum | str, asked: _Propagation) -> _Problem:
+def _problem(circuit: Any, observable: Any, asked: _Propagation) -> _Problem:
     probability = asked.depolarize
     if not is_number(probability) or not 0 <= probability <= 1:
         raise InputError("--depolarizing", f"probability is {probability!r}", "give 0 to 1")
-    read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
-    terms = observable if isinstance(observable, PauliSum) else parse(observable, read.n_qubits)
-    if terms.n_qubits != read.n_qubits:
-        raise InputError(
-            "--observable", f"is a sum on {terms.n_qubits} qubits", f"give one on {read.n_qubits}"
-        )
+    read = load_circuit(circuit, asked.parameters)
+    terms = given_sum(observable, read.n_qubits)
     in_bits(terms, asked.state)
     steps, gates = [], []
     for number, gate in enumerate(read.gates):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +24,7 @@ from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree
-from tnplan.executor.observables.pauli_sum import PauliSum, parse
+from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.statevector.cpu.kernel_samples import COVERS, state_kernels
 from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.distributed_state import DistributedState, rank_bits
@@ -48,11 +48,10 @@ from tnplan.executor.statevector.state_file import (
 )
 from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, file_path, write_text
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.common.files import check_writable, write_text
 from tnplan.planner.networks.circuits.load import load_program
 from tnplan.planner.networks.circuits.noise import depolarized
-from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program, final_measurements
+from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
 
 FORMAT = "tnplan.statevector"
 VERSION = 1
@@ -113,12 +112,13 @@ class _Simulation:
 
 
 def simulate(
-    circuit: CircuitProgram | Circuit | str | Path,
+    circuit: Any,
     *,
     shots: int | None = None,
-    observable: PauliSum | str | None = None,
+    observable: Any = None,
     amplitudes: Sequence[str] = (),
     marginal: Sequence[int] = (),
+    parameters: Mapping[str, Any] | None = None,
     depolarize: float = 0.0,
     mode: str = "compiled",
     seed: int | None = None,
@@ -139,16 +139,18 @@ def simulate(
 
     Parameters
     ----------
-    circuit : CircuitProgram, Circuit or path
-        A program, a circuit, or a qsim or OpenQASM file.
+    circuit : CircuitProgram, Circuit, path or object
+        A program, a circuit, a qsim or OpenQASM file, or what else `load_program` reads.
     shots : int, optional
         Count the outcomes of so many runs.
-    observable : PauliSum or str, optional
-        A sum of Pauli words whose expectation value is asked for.
+    observable : str, PauliSum or SparsePauliOp, optional
+        A sum of Pauli words, or Qiskit's object for one, whose expectation value is asked for.
     amplitudes : sequence of str
         Bit strings whose amplitudes are asked for; character k is qubit k.
     marginal : sequence of int
         Qubits the probabilities of whose values are asked for.
+    parameters : mapping, optional
+        Values of the parameters of a file or of another library's circuit, by their names.
     depolarize : float
         The probability that the qubits of a gate are depolarized after it.
     mode : {"compiled", "stages", "gates"}
@@ -186,10 +188,8 @@ def simulate(
     def prepare() -> _Request:
         if not is_number(depolarize):
             raise InputError("--depolarizing", f"is {depolarize!r}", "give a probability")
-        program = depolarized(_program(circuit), depolarize)
-        terms = observable
-        if not isinstance(terms, PauliSum | None):
-            terms = parse(terms, program.n_qubits)
+        program = depolarized(load_program(circuit, parameters), depolarize)
+        terms = None if observable is None else given_sum(observable, program.n_qubits)
         question = Question(
             shots, terms,
             _listed("--amplitudes", amplitudes), _listed("--marginal", marginal),
@@ -299,12 +299,6 @@ def _check(request: _Request, asked: _Simulation) -> None:
 def _seed(seed: int | None) -> int:
     """The seed given, or one drawn now: all ranks use the same."""
     return secrets.randbits(63) if seed is None else check_count("--seed", seed, 0)
-
-
-def _program(circuit: CircuitProgram | Circuit | str | Path) -> CircuitProgram:
-    if isinstance(circuit, CircuitProgram):
-        return circuit
-    return circuit_program(circuit) if isinstance(circuit, Circuit) else load_program(file_path(circuit))
 
 
 def _listed(place: str, values: Any) -> tuple[Any, ...]:

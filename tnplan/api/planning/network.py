@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import Circuit
 from tnplan.planner.networks.circuits.load import load_circuit
 from tnplan.planner.networks.network_file import check_store
 from tnplan.planner.networks.simplify import simplify as simplified
@@ -17,8 +17,9 @@ COMPLEX = ("complex64", "complex128")
 
 
 def network(
-    circuit: Circuit | str | Path,
+    circuit: Any,
     *,
+    parameters: Mapping[str, Any] | None = None,
     amplitude: str | None = None,
     open_qubits: Sequence[int] | None = None,
     dtype: str = "complex64",
@@ -31,8 +32,10 @@ def network(
 
     Parameters
     ----------
-    circuit : Circuit or path
-        A circuit, or a qsim or OpenQASM file.
+    circuit : Circuit, path or object
+        A circuit, a qsim or OpenQASM file, or what else `load_circuit` reads.
+    parameters : mapping, optional
+        Values of the parameters of a file or of another library's circuit, by their names.
     amplitude : str, optional
         0, 1 or . (open) for each qubit. Default: all 0.
     open_qubits : sequence of int, optional
@@ -62,10 +65,10 @@ def network(
     TensorNetwork(circuit: 3 tensors, 2 indices, complex64)
     """
     check_choice("--dtype", dtype, COMPLEX)
-    source = None if isinstance(circuit, Circuit) else Path(circuit)
+    source = Path(circuit) if isinstance(circuit, str | Path) else None
     if output is not None:
         check_store(output, source)
-    read = circuit if isinstance(circuit, Circuit) else load_circuit(circuit)
+    read = load_circuit(circuit, parameters)
     structure, arrays = circuit_network(read, amplitude, open_qubits)
     if simplify:
         structure, arrays = simplified(structure, arrays)

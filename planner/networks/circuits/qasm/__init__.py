@@ -1,1 +1,1 @@
-"""OpenQASM 2 and 3, read through qiskit."""
+"""OpenQASM 2 and 3: files are run while they are read, by the nodes of the reference parser."""

@@ -224,21 +224,21 @@ def test_qasm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("OPENQASM 2.0;\nqreg q[1];\nreset q[0];\n", r"line 3 \(reset\): is no gate"),
+        ("OPENQASM 2.0;\nqreg q[1];\nU(1,0,0) q[0]; reset q[0];\n", r"line 3 \(reset\): is no gate"),
         (
             'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[1];\ncreg c[1];\nmeasure q -> c;\n'
             "if (c == 1) x q[0];\n",
-            r"line 6 \(if\): acts on qubit 0 after its measurement",
+            r"line 6 \(if\): is no gate; .* tnplan statevector",
         ),
         (
-            'OPENQASM 3.0;\ninclude "stdgates.inc";\nqubit[1] q;\nbit c;\nif (c) { x q[0]; }\n',
-            r"line 5 \(if\): is no gate; .* tnplan statevector",
+            'include "stdgates.inc";\nqubit[2] q;\nbit c = measure q[0];\nif (c) x q[1];\n',
+            r"line 4 \(if\): is no gate; .* tnplan statevector",
         ),
         (
             'OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float a;\nqubit[1] q;\nrx(a) q[0];\n',
-            "parameters a: have no value",
+            r"line 3 \(input\): has no value for 'a'; give one: --set a=VALUE",
         ),
-        ("OPENQASM 2.0;\nqreg q[1];\nnope q[0];\n", "line 3: is no OpenQASM that qiskit reads"),
+        ("OPENQASM 2.0;\nqreg q[1];\nnope q[0];\n", r"line 3 \(nope\): uses gate 'nope', which is not"),
         (
             'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[1];\ncreg c[1];\nmeasure q -> c;\nx q[0];\n',
             r"line 6 \(x\): acts on qubit 0 after its measurement",

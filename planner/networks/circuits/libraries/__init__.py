@@ -1,0 +1,65 @@
+"""Circuits of other libraries as programs: one adapter a library, which imports it when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.program import CircuitProgram
+
+ADAPTERS = {
+    "qiskit": "qiskit_circuit", "cirq": "cirq_circuit", "pennylane": "pennylane_tape",
+    "quimb": "quimb_circuit",
+}  # fmt: skip
+"""The adapter of each library, by the first part of its modules' names."""
+
+
+def library_of(source: object) -> str | None:
+    """The library that an object is of; None for any other."""
+    for kind in type(source).__mro__:
+        name = kind.__module__.partition(".")[0]
+        if name in ADAPTERS:
+            return name
+    return None
+
+
+def read_object(source: object, parameters: Mapping[str, Any]) -> CircuitProgram:
+    """The program of a circuit of another library, with values for its parameters."""
+    program: CircuitProgram = _adapter(source, "read")(source, parameters)
+    return program
+
+
+def parameter_names(source: object) -> tuple[str, ...]:
+    """The parameters of a circuit of another library that have no value yet."""
+    return tuple(_adapter(source, "parameter_names")(source))
+
+
+def place_of(source: object) -> str:
+    """What errors call a circuit of another library."""
+    return str(_adapter(source, "PLACE"))
+
+
+def check_parameters(names: tuple[str, ...], parameters: Mapping[str, Any], place: str) -> None:
+    """Refuse parameters without a value, and values of no parameter."""
+    missing = [name for name in names if name not in parameters]
+    if missing:
+        raise InputError(f"{place}: parameter {missing[0]}", "has no value", "give one in `parameters`")
+    unknown = [name for name in parameters if name not in names]
+    if unknown:
+        raise InputError(
+            f"parameter {unknown[0]}", f"is none of this {place}",
+            f"use one of {', '.join(names)}" if names else "leave it out",
+        )  # fmt: skip
+
+
+def _adapter(source: object, name: str) -> Any:
+    """Something that the adapter of an object's library has."""
+    library = library_of(source)
+    if library is None:
+        raise InputError(
+            "circuit", f"is of type {type(source).__name__}",
+            "give a file, a Circuit, or a circuit of Qiskit, Cirq, PennyLane or quimb",
+        )  # fmt: skip
+    return getattr(import_module(f"{__name__}.{ADAPTERS[library]}"), name)
