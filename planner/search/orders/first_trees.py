@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from tnplan.planner.search.annealing import HYPER_SHARE, Effort, Found, Task, first_tree, seeded
-from tnplan.planner.search.orders.starts import OrderStarts
+from tnplan.planner.search.orders.starts import OrderStarts, load_kernels
 
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
 ORDER_LIMIT_S, TRIAL_LIMIT_S = 4.0, 20.0
@@ -27,6 +27,7 @@ def first_trees(task: Task) -> list[Found]:
         return [Found(0.0, ((0, 1),) if len(task.inputs) == 2 else (), ())]
     time_s, n = task.effort.time_s, len(task.inputs)
     starts = OrderStarts(task)
+    load_kernels()
     began = time.monotonic()
     ends = began + min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
     first_ends = began + max(FIRST_SHARE * time_s, FIRST_ORDERS_S)

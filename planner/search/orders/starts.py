@@ -6,12 +6,13 @@ Every one takes near-linear time and memory, and small parts of it are put in th
 from __future__ import annotations
 
 import random
+from functools import cache
 from math import inf, log2
 
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import tree_of
-from tnplan.planner.search.annealing import Found, Task
+from tnplan.planner.search.annealing import Effort, Found, Task
 from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.trees import path_of, rooted
@@ -35,6 +36,9 @@ SHARE_BITS, MOST_BITS = 7, 16
 """A step before the core costs at most 2^-7 of a tree's mean step, and never more than 2^16 multiply-adds."""
 PART_SIZES = 6, 8
 """Tensors of the parts that are put in their best order."""
+
+SMALL_SIDE, SMALL_LIMIT = 6, 2**4
+"""Of a lattice for whose sake kernels are loaded: it is divided, and has to be sliced."""
 
 
 class OrderStarts:
@@ -102,6 +106,19 @@ class OrderStarts:
             slice_to_bits(graph, weights, self.closed, left, right, order, self.limit_bits)
         bits = cost_bits(graph, weights, left, right, self.weight) + float((graph.weights - weights).sum())
         return Found(bits, path_of(left, right), ())
+
+
+@cache
+def load_kernels() -> None:
+    """Have all kernels of orders compiled or loaded, so that this is no part of the time of a tree."""
+    side = range(SMALL_SIDE)
+    edges = [(f"r{i} {j}", (i, j), (i, j + 1)) for i in side for j in side[:-1]]
+    edges += [(f"d{i} {j}", (i, j), (i + 1, j)) for i in side[:-1] for j in side]
+    inputs = tuple(tuple(name for name, *ends in edges if (i, j) in ends) for i in side for j in side)
+    sizes = {name: 2.0 for name, *_ in edges}
+    starts = OrderStarts(Task(inputs, (), sizes, SMALL_LIMIT, "flops", (), 0, Effort()))
+    for number in range(len(FIRST_KINDS)):
+        starts.tree(number)
 
 
 def core_for(task: Task) -> Core:

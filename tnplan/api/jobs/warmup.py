@@ -177,18 +177,10 @@ def _compress() -> None:
 def _search() -> None:
     from tnplan.api.planning.search import search
     from tnplan.api.workload.circuits import lattice
-    from tnplan.planner.search.annealing import Effort, Task
-    from tnplan.planner.search.orders.starts import FIRST_KINDS, OrderStarts
+    from tnplan.planner.search.orders.starts import load_kernels
 
-    circuit = lattice(4, 4, 8)
-    network = circuit.network
-    task = Task(
-        network.inputs, network.output, network.size_dict, 1 << 12, "flops", ("greedy",), 0, Effort()
-    )  # fmt: skip
-    starts = OrderStarts(task)
-    for number in range(len(FIRST_KINDS)):
-        starts.tree(number)
-    search(circuit, time=2, max_tensor=1 << 12)
+    load_kernels()
+    search(lattice(4, 4, 8), time=2, max_tensor=1 << 12)
 
 
 def _cpu_parts() -> dict[str, Callable[[], None]]:
