@@ -41,7 +41,7 @@ def search_in_proportion(
     What was found in the same time or more before is in a cache on disk (`path_cache`).
     """
     path = ContractionPath(network, _greedy(network, "greedy"), (), dtype)
-    if predicted_s(path, profile) > TRIALS_FROM_S:
+    if TRIALS_FROM_S < predicted_s(path, profile) < ANNEALING_FROM_S:
         other = replace(path, ssa_path=_greedy(network, "random-greedy"))
         path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
     limit = None if max_elements == inf else int(max_elements)
