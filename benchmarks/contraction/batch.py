@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import networkx as nx
 from calls import environment, lattice
 from shared import RESULTS
 
@@ -36,6 +35,8 @@ REPEATS = 7
 
 def regular(n: int, bond: int, seed: int) -> tnplan.Network:
     """A random 3-regular graph with a tensor for each vertex."""
+    import networkx as nx
+
     terms: list[list[str]] = [[] for _ in range(n)]
     for number, ends in enumerate(sorted(nx.random_regular_graph(3, n, seed=seed).edges)):
         for end in ends:
@@ -114,13 +115,13 @@ def measured(
 
 def main() -> int:
     """Measure, print, write; 1 where the goal is missed."""
-    import torch
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    import torch
+
     flop_rate, byte_rate = rates(torch)
     cases = (("3-regular graph, seed 0", regular(40, BOND, 0)), ("lattice 4 x 10", lattice(4, 10, BOND)))
     rows = [measured(name, network, n, flop_rate, byte_rate) for name, network in cases for n in (40, 4)]

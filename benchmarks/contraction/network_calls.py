@@ -16,10 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import cupy
 import numpy as np
 from calls import GPU_CALLS, GPU_CASES, TOLERANCE, by_turns, environment
-from cuquantum.tensornet import Network, NetworkOptions, OptimizerOptions
 from shared import PATHS, RESULTS
 
 import tnplan
@@ -38,8 +36,10 @@ def interleaved(path: ContractionPath, arrays: list[Any]) -> list[Any]:
     return [*(entry for pair in pairs for entry in pair), path.network.output]
 
 
-def prepared(path: ContractionPath, arrays: list[Any]) -> tuple[Network, dict[str, Any]]:
+def prepared(path: ContractionPath, arrays: list[Any]) -> tuple[Any, dict[str, Any]]:
     """Their network with a path, autotuned; what it found and how long that took."""
+    from cuquantum.tensornet import Network, NetworkOptions, OptimizerOptions
+
     network = Network(*interleaved(path, arrays), options=NetworkOptions(blocking=True))
     start = time.perf_counter()
     _, info = network.contract_path(optimize=OptimizerOptions(samples=SAMPLES))
@@ -50,6 +50,8 @@ def prepared(path: ContractionPath, arrays: list[Any]) -> tuple[Network, dict[st
 
 def measured(name: str) -> dict[str, Any]:
     """The times of one path's network."""
+    import cupy
+
     path = load_path(PATHS / f"{name}.json")
     tensors = tensors_file(PATHS / f"{name}.json", path.tensors)
     assert tensors is not None
