@@ -91,10 +91,8 @@ def test_a_simulation() -> None:
 
 def test_an_openqasm_file_with_inputs() -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
-    Path("ansatz.qasm").write_text(
-        'include "stdgates.inc"; input float theta; input int layers; qubit[2] q;\n'
-        "for int k in [1:layers] rx(theta) q;"
-    )
+    (program,) = re.findall(r"```qasm\n(.*?)```", (DOCS / "circuits.md").read_text(), re.DOTALL)
+    Path("ansatz.qasm").write_text(program)
     assert run_example("circuits.md", 0)["done"].answer.expectation == pytest.approx(cos(0.9) ** 2)
     found = run_example("circuits.md", 1)
     assert found["ansatz"].names == ("theta", "layers")
