@@ -16,7 +16,7 @@ from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import CachedPath, PathCache, path_cache_folder
-from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.annealing import Effort, seeded
 from tnplan.planner.search.cotengra_search import search_path
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import JOINT, SearchOptions
@@ -42,7 +42,8 @@ def search_in_proportion(
     """
     path = ContractionPath(network, _greedy(network, "greedy"), (), dtype)
     if TRIALS_FROM_S < predicted_s(path, profile) < ANNEALING_FROM_S:
-        other = replace(path, ssa_path=_greedy(network, "random-greedy"))
+        with seeded(seed):
+            other = replace(path, ssa_path=_greedy(network, "random-greedy"))
         path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
     limit = None if max_elements == inf else int(max_elements)
     if predicted_s(path, profile) >= ANNEALING_FROM_S or not _fits(path, max_elements):

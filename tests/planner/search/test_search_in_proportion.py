@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,22 @@ def test_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
         independent_sets(20), "float64", load_profile("cpu"), max_elements=2**12
     )
     assert path_cost(limited).log2_largest <= 12
+
+
+def test_equal_seeds_give_equal_paths() -> None:
+    """Where random greedy trials are made too."""
+    draw = random.Random(3)
+    ends = [vertex for vertex in range(110) for _ in range(3)]
+    draw.shuffle(ends)
+    terms: list[list[str]] = [[] for _ in range(110)]
+    for number, pair in enumerate(zip(ends[::2], ends[1::2], strict=True)):
+        for end in set(pair):
+            terms[end].append(f"i{number}")
+    network = Network(tuple(map(tuple, terms)), (), {index: 2 for term in terms for index in term})
+    profile = load_profile("cpu")
+    paths = []
+    for other in range(3):
+        random.seed(other)
+        paths.append(proportion.search_in_proportion(network, "float64", profile, seed=1))
+    assert proportion.TRIALS_FROM_S < proportion.predicted_s(paths[0], profile) < proportion.ANNEALING_FROM_S
+    assert paths[0].ssa_path == paths[1].ssa_path == paths[2].ssa_path
