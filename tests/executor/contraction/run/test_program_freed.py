@@ -49,5 +49,9 @@ def test_it_is_freed_with_its_last_reference(made: Callable[[], Schedule]) -> No
 
 
 def programs() -> list[BoundProgram]:
-    """All that there are."""
-    return [item for item in gc.get_objects() if isinstance(item, BoundProgram)]
+    """All that there are.
+
+    The type is asked, not `isinstance`: that one looks through a weak proxy, and a proxy of another library
+    whose object is gone raises ReferenceError.
+    """
+    return [item for item in gc.get_objects() if issubclass(type(item), BoundProgram)]
